@@ -1,0 +1,112 @@
+"""Plain data (decoded TOML or JSON) into typed records; every fault is one line that a user can act on.
+
+msgspec checks, but its messages name neither the file nor the value that was wrong. Here each becomes
+`FILE: place[0].speed = -1: expected a number > 0`, the same shape for every format that strangers write.
+Pure: who calls has read the file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, Final, TypeVar, get_args, get_type_hints
+
+import msgspec
+
+from shisha_rt.errors import BadInput
+
+T = TypeVar("T")
+
+_SHOWN_CHARACTERS: Final = 60
+_WORDS: Final = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+    "null": "null",
+}
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`")
+_MISSING: Final = re.compile(r"Object missing required field `(.*)`")
+_AT: Final = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>[^`]*)`)?", re.DOTALL)
+
+
+def convert(raw: object, record: type[T], source: str) -> T:
+    """`raw` as a `record` (a msgspec.Struct); `source` names the file in the BadInput that a fault raises."""
+    try:
+        found = msgspec.convert(raw, type=record)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"{source}: {_explain(str(error), raw, record)}") from None
+    except (OverflowError, RecursionError):
+        raise BadInput(f"{source}: a number is too large or the nesting too deep") from None
+    _refuse_infinities(raw, source)
+    return found
+
+
+def shown(value: object) -> str:
+    """A value as the user may have written it, on one line and not too long."""
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
+
+
+def _explain(message: str, raw: object, record: type) -> str:
+    match = _AT.fullmatch(message)
+    assert match is not None  # the pattern's tail is optional, so it matches any text
+    what, steps = match["what"], _steps(match["path"] or "")
+    if unknown := _UNKNOWN.fullmatch(what):
+        steps.append(unknown[1])
+        expected = f"unknown key, expected one of {', '.join(_keys(record, steps[:-1]))}"
+    elif missing := _MISSING.fullmatch(what):
+        return f"{_spelled([*steps, missing[1]])} is missing"
+    else:
+        expected = _in_words(what)
+    if not steps:
+        return expected
+    return f"{_spelled(steps)} = {shown(_value_at(raw, steps))}: {expected}"
+
+
+def _in_words(what: str) -> str:
+    words = re.sub(r"`([^`]*)`", lambda found: _kinds(found[1]), what)
+    return words[:1].lower() + words[1:]
+
+
+def _kinds(types: str) -> str:
+    """`int | null` as 'a whole number or null'."""
+    return " or ".join(_WORDS.get(kind, kind) for kind in types.split(" | "))
+
+
+def _steps(path: str) -> list[str | int]:
+    """`.place[0].name` as ['place', 0, 'name']."""
+    return [int(index) if index else name for name, index in re.findall(r"\.([^.\[]+)|\[(\d+)\]", path)]
+
+
+def _spelled(steps: list[str | int]) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
+
+
+def _value_at(raw: object, steps: list[str | int]) -> object:
+    value: Any = raw
+    for step in steps:
+        value = value[step]
+    return value
+
+
+def _keys(record: Any, steps: list[str | int]) -> tuple[str, ...]:
+    for step in steps:
+        record = get_args(record)[0] if isinstance(step, int) else get_type_hints(record)[step]
+    return tuple(field.encode_name for field in msgspec.structs.fields(record))
+
+
+def _refuse_infinities(raw: object, source: str) -> None:
+    """Bounds let infinity through (TOML has `inf`, and 1e999 overflows to it); no quantity here is infinite."""
+    pending: list[tuple[list[str | int], object]] = [([], raw)]
+    while pending:
+        steps, value = pending.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            raise BadInput(f"{source}: {_spelled(steps)} = {shown(value)}: expected a finite number")
+        if isinstance(value, dict):
+            pending.extend(([*steps, key], inner) for key, inner in value.items())
+        elif isinstance(value, list):
+            pending.extend(([*steps, i], inner) for i, inner in enumerate(value))

@@ -1,0 +1,1 @@
+"""The `shisha-rt` command, one file per subcommand."""

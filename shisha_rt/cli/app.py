@@ -1,0 +1,91 @@
+"""The `shisha-rt` command: every way it can end is decided here, once.
+
+0 done; 1 failure; 2 bad input, said in exactly one line on standard error; 130 interrupted. A traceback
+means a bug of ours. One file per command; heavy modules are imported inside the commands, so that
+`--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from shisha_rt import __version__
+from shisha_rt.cli.layers import layers
+from shisha_rt.cli.plan import plan
+from shisha_rt.cli.serve import serve
+from shisha_rt.errors import BadInput, Failure
+
+_NAME = "shisha-rt"
+_EXIT_FAILURE, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED = 1, 2, 130
+
+app = typer.Typer(name=_NAME, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+for command in (layers, plan, serve):
+    app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"{_NAME} {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Serve a CNN as a pipeline over unequal cores, and keep making it faster while it serves."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command (default: this process's arguments); returns the exit status."""
+    try:
+        status = _run(argv)
+        sys.stdout.flush()  # here, where a reader who has gone away can still be answered quietly
+    except BadInput as error:
+        return _say(f"{_NAME}: {error}", _EXIT_BAD_INPUT)
+    except Failure as error:
+        return _say(f"{_NAME}: {error}", _EXIT_FAILURE)
+    except (KeyboardInterrupt, typer.Abort):
+        return _EXIT_INTERRUPTED
+    except BrokenPipeError:
+        return _abandon_output()
+    return status
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    command = typer.main.get_command(app)
+    try:
+        # Not standalone: typer would print its errors as boxes of several lines.
+        result = command.main(args=None if argv is None else list(argv), prog_name=_NAME, standalone_mode=False)
+    except typer.TyperException as error:
+        context = getattr(error, "ctx", None)
+        where = context.command_path if context is not None else _NAME
+        return _say(f"{where}: {_in_our_words(error.format_message())} (try {where} --help)", _EXIT_BAD_INPUT)
+    except SystemExit as end:  # typer's own answer to a broken pipe
+        return end.code if isinstance(end.code, int) else _EXIT_FAILURE
+    return result if isinstance(result, int) else 0
+
+
+def _in_our_words(message: str) -> str:
+    message = message.replace("Value error, ", "")  # how typer's validator opens what it says of a bad choice
+    return message[:1].lower() + message[1:].rstrip(".")
+
+
+def _say(message: str, status: int) -> int:
+    """One line on standard error, whatever a message was made of; returns `status`."""
+    print(" ".join(message.split()), file=sys.stderr)
+    return status
+
+
+def _abandon_output() -> int:
+    """Nobody reads our output any more: let the interpreter's last flush go nowhere instead of complaining."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    return _EXIT_FAILURE

@@ -1,0 +1,47 @@
+"""Options that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shisha_rt.errors import BadInput
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+Dims = Annotated[
+    list[str] | None, typer.Option("--dim", metavar="NAME=8", help="Set an unknown dimension of the model; repeatable.")
+]
+
+
+def parse_dims(texts: Iterable[str] | None) -> dict[str, int]:
+    """`["batch=1"]` as `{"batch": 1}`. Raises BadInput."""
+    dims: dict[str, int] = {}
+    for text in texts or ():
+        name, _, size = text.partition("=")
+        if not name or not (size.isascii() and size.isdigit()) or int(size) < 1:
+            raise BadInput(f"--dim {text}: expected NAME=SIZE with a whole size of at least 1, for instance N=1")
+        if name in dims:
+            raise BadInput(f"--dim {text}: {name} is set twice, expected once")
+        dims[name] = int(size)
+    return dims
+
+
+def read_bytes(path: Path, what: str) -> bytes:
+    """A file that the user named; `what` says what was expected in it. Raises BadInput."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror}), expected {what}") from None
+
+
+def progress(message: str) -> None:
+    """Tell someone who is waiting what is going on.
+
+    Only at a terminal: elsewhere standard error holds the one line of an error, or nothing.
+    """
+    if sys.stderr.isatty():
+        print(message, file=sys.stderr)

@@ -1,0 +1,230 @@
+"""`shisha-rt plan`: which layers run where, decided on paper."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from shisha_rt.cli.options import Dims, Json, parse_dims, progress, read_bytes
+from shisha_rt.errors import BadInput, Failure
+from shisha_rt.pipeline.seed import Assign, Ranked, seed
+from shisha_rt.pipeline.space import explored_fraction, plan_count
+from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.verify import problems
+
+if TYPE_CHECKING:
+    from shisha_rt.costs.costs_file import Costs
+
+Strategy = Literal[
+    "seed",
+    "shisha",
+    "exact",
+    "guided",
+    "annealing",
+    "hill_climbing",
+    "annealing_seeded",
+    "hill_climbing_seeded",
+    "random_walk",
+    "exhaustive",
+    "pipe_search",
+]
+Balance = Literal["nlfep", "nfep"]
+
+_BOX_WIDTH = 40
+
+
+def plan(
+    model: Annotated[
+        str | None, typer.Argument(metavar="MODEL", help="A path to an ONNX file, or zoo:NAME; or give --costs.")
+    ] = None,
+    machine: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A machine file or a shipped name, such as this-machine.")
+    ] = None,
+    costs: Annotated[
+        Path | None, typer.Option(metavar="COSTS.json", help="Layers, places and known times, in place of MODEL.")
+    ] = None,
+    strategy: Annotated[Strategy, typer.Option(help="How to look for a plan.")] = "seed",
+    stages: Annotated[
+        int | None, typer.Option(metavar="N", help="Stages. Default: as many as places or layers, the fewer.")
+    ] = None,
+    assign: Annotated[Assign, typer.Option(help="What decides which stage gets the fastest place.")] = "weight",
+    seed_: Annotated[int, typer.Option("--seed", metavar="N", help="Start of the random generator.")] = 0,
+    time_limit: Annotated[float | None, typer.Option(metavar="S", help="Seconds to search for.")] = None,
+    balance: Annotated[Balance | None, typer.Option(help="Where Shisha moves a layer to.")] = None,
+    alpha: Annotated[int | None, typer.Option(metavar="N", help="Moves without gain before Shisha stops.")] = None,
+    replicate: Annotated[bool, typer.Option("--replicate", help="Allow a stage on several places.")] = False,
+    dim: Dims = None,
+    as_json: Json = False,
+) -> None:
+    """Plan MODEL's pipeline on a machine, or plan from a file of costs.
+
+    Layers are numbered from 0. Times are unknown (null) until something has measured or stated them.
+
+    \b
+    Examples:
+      shisha-rt plan zoo:squeezenet --machine this-machine
+      shisha-rt plan zoo:resnet50 --machine my-board.toml --stages 3 --json
+      shisha-rt plan --costs COSTS.json --assign layers --json
+    """  # noqa: D301 (\b keeps the examples on lines of their own)
+    _refuse_unbuilt(strategy, time_limit, balance, alpha, replicate)
+    if (model is None) == (costs is None):
+        raise BadInput("plan: expected exactly one of MODEL and --costs COSTS.json")
+    if model is not None:
+        problem = _problem_of_model(model, machine, parse_dims(dim))
+    else:
+        assert costs is not None  # one of the two is given
+        problem = _problem_of_costs(costs, machine, dim)
+    chosen = seed(
+        problem.weights,
+        problem.places,
+        stage_count=stages,
+        assign=assign,
+        legal_cuts=problem.legal_cuts,
+        rng=random.Random(seed_),
+    )
+    found = _assess(problem, chosen)
+    print(json.dumps(found.as_object()) if as_json else found.picture())
+    if found.faults:
+        raise Failure(f"infeasible: {found.faults[0]}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """What a strategy is given, wherever it came from."""
+
+    weights: Sequence[float]
+    places: Sequence[Ranked]
+    legal_cuts: frozenset[int]
+    costs: Costs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A plan and what is known of it. `services_s` has an entry for each stage, None where not known."""
+
+    problem: _Problem
+    plan: Plan
+    services_s: Sequence[float | None]
+    faults: Sequence[str]
+
+    def as_object(self) -> dict[str, object]:
+        """The answer of `--json`: all keys, always."""
+        known = [service_s for service_s in self.services_s if service_s is not None]
+        bottleneck_s = max(known) if len(known) == len(self.services_s) else None
+        trials = 0 if self.problem.costs is None else 1
+        stage_count, layer_count = len(self.plan.stages), len(self.problem.weights)
+        space_size = plan_count(len(self.problem.legal_cuts), len(self.problem.places), stage_count)
+        return {
+            "stages": [
+                {"first": stage.first, "last": stage.last, "places": list(stage.places), "service_s": service_s}
+                for stage, service_s in zip(self.plan.stages, self.services_s, strict=True)
+            ],
+            "unused": self.unused,
+            "bottleneck_s": bottleneck_s,
+            "throughput_fps": 1 / bottleneck_s if bottleneck_s else None,
+            "latency_s": None if bottleneck_s is None else math.fsum(known),
+            "latency_proven": False,
+            "trials": trials,
+            "trial_time_s": trials * (bottleneck_s or 0.0),
+            # Decimal: Python refuses to print an int of more than 4,300 digits, which many places can reach.
+            "space_size": str(Decimal(space_size)),
+            "log10_space_size": math.log10(space_size),
+            "explored_fraction": explored_fraction(trials, layer_count, stage_count),
+            "lower_bound_s": None,
+            "outcome": "infeasible" if self.faults else "feasible",
+        }
+
+    @property
+    def unused(self) -> list[str]:
+        return [place.name for place in self.problem.places if place.name not in self.plan.places]
+
+    def picture(self) -> str:
+        """One box for each stage, in the order in which a frame passes them."""
+        whole = sum(self.problem.weights)
+        lines: list[str] = []
+        for stage, service_s in zip(self.plan.stages, self.services_s, strict=True):
+            lines += [*(["  │"] if lines else []), *self._box(stage, service_s, whole)]
+        if self.unused:
+            lines.append(f"unused: {', '.join(self.unused)}")
+        return "\n".join(lines)
+
+    def _box(self, stage: Stage, service_s: float | None, whole: float) -> list[str]:
+        weight = sum(self.problem.weights[stage.first : stage.last + 1])
+        share = weight / whole if whole else 0.0
+        inner = _BOX_WIDTH - 4
+        name = stage.place if len(stage.place) <= inner - 2 else stage.place[: inner - 3] + "…"
+        span = f"layers {stage.first}-{stage.last}" if stage.layer_count > 1 else f"layer {stage.first}"
+        time = "" if service_s is None else f", {service_s * 1e3:.4g} ms"
+        bar = "█" * round(share * (inner - 7))
+        return [
+            f"┌ {name} {'─' * (_BOX_WIDTH - 4 - len(name))}┐",
+            f"│ {span + time:<{inner}} │",
+            f"│ {f'{share:5.1%} {bar}':<{inner}} │",
+            f"└{'─' * (_BOX_WIDTH - 2)}┘",
+        ]
+
+
+def _refuse_unbuilt(
+    strategy: Strategy, time_limit: float | None, balance: Balance | None, alpha: int | None, replicate: bool
+) -> None:
+    if strategy != "seed":
+        raise BadInput(f"--strategy {strategy}: not built yet, expected seed")
+    given = {
+        "--time-limit": time_limit is not None,
+        "--balance": balance is not None,
+        "--alpha": alpha is not None,
+        "--replicate": replicate,
+    }
+    for option, is_given in given.items():
+        if is_given:
+            raise BadInput(f"{option}: not built yet, expected no such option")
+
+
+def _problem_of_model(model: str, machine: str | None, dims: dict[str, int]) -> _Problem:
+    from shisha_rt.daemon.compile import compile_model
+    from shisha_rt.graph.zoo import resolve_model
+    from shisha_rt.machine.config import load_machine
+
+    if machine is None:
+        raise BadInput("plan MODEL: --machine is missing, expected a machine file or a name such as this-machine")
+    places = load_machine(machine).places
+    compiled = compile_model(resolve_model(model, progress), dims, progress)
+    return _Problem([layer.weight for layer in compiled.layers], places, frozenset(compiled.legal_cuts))
+
+
+def _problem_of_costs(path: Path, machine: str | None, dim: Sequence[str] | None) -> _Problem:
+    from shisha_rt.costs.costs_file import parse_costs
+
+    for option, value in (("--machine", machine), ("--dim", dim)):
+        if value:
+            raise BadInput(f"{option}: not with --costs, which states its own layers and places")
+    costs = parse_costs(read_bytes(path, "costs as JSON"), str(path))
+    return _Problem([layer.weight for layer in costs.layers], costs.places, costs.legal_cuts, costs)
+
+
+def _assess(problem: _Problem, chosen: Plan) -> _Answer:
+    """What the plan takes, as far as costs are known, and what speaks against it."""
+    names = [place.name for place in problem.places]
+    wrong = problems(chosen, layer_count=len(problem.weights), places=names, legal_cuts=problem.legal_cuts)
+    assert not wrong, wrong  # a planner's bug, never the user's
+    if problem.costs is None:
+        return _Answer(problem, chosen, [None] * len(chosen.stages), ())
+    from shisha_rt.costs.costs_file import stage_service_s, why_infeasible
+
+    services_s: list[float | None] = []
+    faults: list[str] = []
+    for stage in chosen.stages:
+        place = problem.costs.place_index(stage.place)
+        service_s = stage_service_s(problem.costs, stage.first, stage.last, place)
+        services_s.append(None if math.isnan(service_s) else service_s)
+        fault = why_infeasible(problem.costs, stage.first, stage.last, place)
+        faults += [] if fault is None else [fault]
+    return _Answer(problem, chosen, services_s, faults)

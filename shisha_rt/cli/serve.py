@@ -1,0 +1,73 @@
+"""`shisha-rt serve`: start the daemon and serve until it is told to stop."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shisha_rt.cli.options import Dims, parse_dims, progress
+
+
+def serve(
+    source: Annotated[
+        str, typer.Argument(metavar="CONFIG|MODEL", help="A daemon file (.toml), an ONNX file, or zoo:NAME.")
+    ],
+    machine: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A machine file or a shipped name. Default: this-machine.")
+    ] = None,
+    endpoint: Annotated[
+        str | None, typer.Option(metavar="URL", help="tcp://127.0.0.1:PORT (0: any free one) or ipc://PATH.")
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where Prometheus scrapes; port 0: any free one.")
+    ] = None,
+    strategy: Annotated[str | None, typer.Option(help="How the first plan is made: seed.")] = None,
+    dim: Dims = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every event to standard error.")] = False,
+) -> None:
+    r"""Serve a model: cut it into a pipeline over the machine's places and answer frames.
+
+    Prints one JSON line, with the endpoint and the metrics page, once frames can be sent. SIGTERM or Ctrl-C: admits
+    nothing more, answers what is in flight, ends.
+
+    \b
+    Examples:
+      shisha-rt serve zoo:squeezenet
+      shisha-rt serve model.onnx --machine shared-2 --endpoint tcp://127.0.0.1:0
+      shisha-rt serve daemon.toml
+    """
+    from dataclasses import replace
+
+    from shisha_rt.daemon.compile import compile_model
+    from shisha_rt.daemon.gateway import check_endpoint
+    from shisha_rt.daemon.server import Daemon
+    from shisha_rt.daemon.settings import Settings, check_built, read_settings
+    from shisha_rt.graph.zoo import resolve_model
+    from shisha_rt.machine.config import check_runnable, load_machine
+
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
+    settings = read_settings(Path(source)) if source.endswith(".toml") else Settings(source)
+    given = {"machine": machine, "endpoint": endpoint, "metrics": metrics, "strategy": strategy}
+    settings = replace(
+        settings,
+        dims={**settings.dims, **parse_dims(dim)},
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    check_built(settings, source)
+    check_endpoint(settings.endpoint)
+    port = settings.metrics_port
+    places = load_machine(settings.machine)
+    check_runnable(places)
+    compiled = compile_model(resolve_model(settings.model), settings.dims, progress)
+    daemon = Daemon(compiled, places, settings.endpoint, port)
+
+    def announce() -> None:
+        line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}
+        print(json.dumps(line), flush=True)
+
+    progress(f"starting {len(places.places)} workers")
+    daemon.run(announce)

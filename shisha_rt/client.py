@@ -1,0 +1,294 @@
+"""What a program imports to use a daemon: `Client`, which blocks, and `AsyncClient`, for asyncio.
+
+    with Client() as client:
+        answer = client.infer(image)
+        with client.stream("camera") as stream:
+            for answer in stream.run(images):
+                print(answer.output.argmax(), answer.compute_s)
+
+The law of both: a call returns a result or raises one `ShishaError`, and nothing is ever sent a second time. When the
+daemon goes, everything in flight raises `Unavailable`, and whether to send it again is the caller's to decide. A
+client belongs to one thread (or one event loop); have as many clients as you like.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Generator, Iterable, Mapping
+from types import TracebackType
+from typing import Literal, Self, cast, overload
+
+import zmq
+
+from shisha_rt.client_async import AsyncClient, AsyncStream
+from shisha_rt.wire.conversation import Answer, Array, Fields, Inputs, Outcome, Outgoing, Stages, stages_of
+from shisha_rt.wire.exceptions import (
+    Cancelled,
+    DeadlineExceeded,
+    FailedPrecondition,
+    Internal,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    ResourceExhausted,
+    ShishaError,
+    Timeout,
+    Unavailable,
+    Unimplemented,
+)
+from shisha_rt.wire.link import ENDPOINT, PROBE_S, TIMEOUT_S, Context, Link, Patience
+
+__all__ = [
+    "Answer",
+    "Array",
+    "AsyncClient",
+    "AsyncStream",
+    "Cancelled",
+    "Client",
+    "DeadlineExceeded",
+    "FailedPrecondition",
+    "Inputs",
+    "Internal",
+    "InvalidArgument",
+    "NotFound",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "ShishaError",
+    "Stream",
+    "Timeout",
+    "Unavailable",
+    "Unimplemented",
+]
+
+
+class Client:
+    """The blocking client of one daemon.
+
+    `timeout_s` is how long a call waits unless it is told otherwise. Making a client connects to nothing yet; the
+    first call waits for the daemon to be there. `context` is a pyzmq context to use in place of the shared one.
+    """
+
+    def __init__(
+        self, endpoint: str = ENDPOINT, *, timeout_s: float = TIMEOUT_S, context: Context | None = None
+    ) -> None:
+        self._link = Link(endpoint, context)
+        self._timeout_s = timeout_s
+        self._settled: dict[str, Outcome] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Disconnect. What is still in flight is lost to this client."""
+        self._link.close()
+
+    def infer(
+        self,
+        inputs: Inputs,
+        *,
+        deadline_s: float | None = None,
+        timeout_s: float | None = None,
+        stream: str | None = None,
+        sequence: int | None = None,
+        request_id: str | None = None,
+    ) -> Answer:
+        """Run one frame. Arrays must have exactly the model's dtypes and shapes; they are never converted.
+
+        The daemon gives up after `deadline_s` (`DeadlineExceeded`), this client after `timeout_s` (`Timeout`).
+        """
+        patience = self._patience(timeout_s)
+        self._introduce(patience)
+        outgoing = self._link.conversation.infer(
+            inputs, stream=stream, sequence=sequence, deadline_s=deadline_s, request_id=request_id
+        )
+        # No copy: the caller's arrays stay as they are while this call holds the caller.
+        self._send(outgoing, patience, copy=False)
+        return cast("Answer", self._result(outgoing.id, patience))
+
+    def stream(
+        self,
+        name: str | None = None,
+        *,
+        in_flight: int = 8,
+        deadline_s: float | None = None,
+        timeout_s: float | None = None,
+    ) -> Stream:
+        """An ordered series of frames, up to `in_flight` of them with the daemon at once. The times are per frame."""
+        return Stream(self, name, in_flight, deadline_s, timeout_s)
+
+    def call(self, op: str, *, timeout_s: float | None = None, **arguments: object) -> Fields:
+        """Any other operation, as the wire has it: the fields of its answer."""
+        return self._ask(op, arguments, self._patience(timeout_s))
+
+    def live(self) -> bool:
+        return bool(self.call("server_live")["live"])
+
+    def ready(self) -> bool:
+        return bool(self.call("server_ready")["ready"])
+
+    def metadata(self) -> Fields:
+        """`{"server": ..., "model": ...}`: what the daemon and its model say of themselves."""
+        return {"server": self.call("server_metadata"), "model": self.call("model_metadata")}
+
+    def status(self) -> Fields:
+        return cast("Fields", self.call("status")["status"])
+
+    def plan(self) -> Fields:
+        """`{"epoch", "stages"}`: the plan that new frames take."""
+        return self.call("plan_get")
+
+    def set_plan(self, plan: Stages, *, timeout_s: float | None = None) -> Fields:
+        """Ask for a plan, and wait until it is live, refused or dropped: `{"epoch", "outcome", "reason"}`."""
+        return self.call("plan_set", timeout_s=timeout_s, stages=stages_of(plan))
+
+    def events(self, since: int = 0, limit: int = 1000) -> Fields:
+        """`{"events", "next"}`: events from number `since` on; ask again with `next`."""
+        return self.call("events", since=since, limit=limit)
+
+    def cancel(self, request_id: str) -> bool:
+        """Whether the request was still waiting."""
+        return bool(self.call("cancel", target=request_id)["cancelled"])
+
+    def _patience(self, timeout_s: float | None) -> Patience:
+        return Patience(self._timeout_s if timeout_s is None else timeout_s)
+
+    def _introduce(self, patience: Patience) -> None:
+        """Learn who the daemon is and what its model takes, once for each connection."""
+        self._collect()
+        while self._link.conversation.signature is None:
+            self._ask("server_metadata", {}, patience)
+            self._ask("model_metadata", {}, patience)
+
+    def _ask(self, op: str, arguments: Mapping[str, object], patience: Patience) -> Fields:
+        outgoing = self._link.conversation.ask(op, arguments)
+        self._send(outgoing, patience)
+        return cast("Fields", self._result(outgoing.id, patience))
+
+    def _send(self, outgoing: Outgoing, patience: Patience, *, copy: bool = True) -> None:
+        self._collect()
+        while not self._link.try_send(outgoing, copy=copy):
+            if not patience.left_s:
+                raise self._link.refused(patience)
+            self._wait(patience.left_s, zmq.POLLIN | zmq.POLLOUT)
+            self._collect()
+
+    def _result(self, request_id: str, patience: Patience) -> Answer | Fields:
+        outcome = self._outcome(request_id, patience)
+        if isinstance(outcome, ShishaError):
+            raise outcome
+        return outcome
+
+    def _outcome(self, request_id: str, patience: Patience) -> Outcome:
+        try:
+            self._collect()
+            while request_id not in self._settled:
+                if not patience.left_s:
+                    return self._link.silence(request_id, patience)
+                if not self._wait(min(patience.left_s, PROBE_S), zmq.POLLIN):
+                    self._link.probe()
+                self._collect()
+            return self._settled.pop(request_id)
+        finally:
+            self._abandon(request_id)  # does nothing for what has its outcome
+
+    def _wait(self, timeout_s: float, events: int) -> bool:
+        poller = zmq.Poller()
+        poller.register(self._link.socket, events)
+        poller.register(self._link.watch, zmq.POLLIN)
+        return bool(poller.poll(math.ceil(timeout_s * 1e3)))
+
+    def _collect(self) -> None:
+        self._settled.update(self._link.drain())
+
+    def _abandon(self, request_id: str) -> None:
+        self._settled.pop(request_id, None)
+        self._link.abandon(request_id)
+
+
+class Stream:
+    """An ordered series of frames of a `Client`. Leaving the context cancels what is still in flight."""
+
+    def __init__(
+        self, client: Client, name: str | None, in_flight: int, deadline_s: float | None, timeout_s: float | None
+    ) -> None:
+        if in_flight < 1:
+            raise ValueError(f"in_flight {in_flight}; expected 1 or more")
+        self.name = client._link.conversation.new_stream() if name is None else name
+        self._client = client
+        self._in_flight = in_flight
+        self._deadline_s = deadline_s
+        self._timeout_s = timeout_s
+        self._pending: deque[tuple[str, Patience] | ShishaError] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancel what is still in flight."""
+        while self._pending:
+            entry = self._pending.popleft()
+            if not isinstance(entry, ShishaError):
+                self._client._abandon(entry[0])
+
+    @overload
+    def run(self, inputs: Iterable[Inputs], *, errors: Literal["raise"] = "raise") -> Generator[Answer, None, None]: ...
+    @overload
+    def run(
+        self, inputs: Iterable[Inputs], *, errors: Literal["return"]
+    ) -> Generator[Answer | ShishaError, None, None]: ...
+    def run(
+        self, inputs: Iterable[Inputs], *, errors: Literal["raise", "return"] = "raise"
+    ) -> Generator[Answer | ShishaError, None, None]:
+        """Send each of `inputs` and yield its answer, in order.
+
+        A frame's error is raised at its turn, which ends the stream; with `errors="return"` it is yielded instead.
+        An array that was taken from `inputs` may be overwritten by its owner at once.
+        """
+        if self._pending:
+            raise FailedPrecondition("the stream is running already; open another")
+        try:
+            for item in inputs:
+                self._pending.append(self._start(item))
+                while len(self._pending) >= self._in_flight or self._head_is_settled():
+                    yield self._finish(errors)
+            while self._pending:
+                yield self._finish(errors)
+        finally:
+            self.close()
+
+    def _start(self, inputs: Inputs) -> tuple[str, Patience] | ShishaError:
+        client = self._client
+        patience = client._patience(self._timeout_s)
+        try:
+            client._introduce(patience)
+            outgoing = client._link.conversation.infer(inputs, stream=self.name, deadline_s=self._deadline_s)
+            client._send(outgoing, patience)
+        except ShishaError as error:
+            return error
+        return outgoing.id, patience
+
+    def _head_is_settled(self) -> bool:
+        if not self._pending:
+            return False
+        self._client._collect()
+        head = self._pending[0]
+        return isinstance(head, ShishaError) or head[0] in self._client._settled
+
+    def _finish(self, errors: Literal["raise", "return"]) -> Answer | ShishaError:
+        head = self._pending[0]
+        outcome = head if isinstance(head, ShishaError) else self._client._outcome(*head)
+        self._pending.popleft()
+        if isinstance(outcome, ShishaError) and errors == "raise":
+            raise outcome
+        return cast("Answer | ShishaError", outcome)

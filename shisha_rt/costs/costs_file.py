@@ -1,0 +1,160 @@
+"""COSTS.json: the costs of every layer on every place, from whoever measured them.
+
+Pure: text in, `Costs` out, or one line (BadInput) that says where the file is wrong. A strict reader, since a
+misspelt key would otherwise plan with costs that its writer did not mean.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from shisha_rt.checked import convert, shown
+from shisha_rt.errors import BadInput
+
+Floats = npt.NDArray[np.float64]
+
+_Bytes = Annotated[int, msgspec.Meta(ge=0)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class CostLayer:
+    """`weight_bytes` is held while the layer's stage lives, `live_bytes` while the layer runs."""
+
+    name: str
+    weight: float
+    weight_bytes: int
+    live_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CostPlace:
+    """`rank` 1 is the fastest class; `memory_bytes` None: no limit."""
+
+    name: str
+    rank: int
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Costs:
+    """`time_s` is (layers, places) seconds, nan where a place cannot run a layer.
+
+    `transfer_s` is (layers - 1,) seconds: entry i is paid by the stage that starts at layer i+1, and is nan
+    where layers i and i+1 cannot be separated.
+    """
+
+    layers: tuple[CostLayer, ...]
+    places: tuple[CostPlace, ...]
+    time_s: Floats
+    transfer_s: Floats
+
+    @property
+    def legal_cuts(self) -> frozenset[int]:
+        return frozenset(int(cut) for cut in np.flatnonzero(~np.isnan(self.transfer_s)))
+
+    def place_index(self, name: str) -> int:
+        return [place.name for place in self.places].index(name)
+
+
+def stage_service_s(costs: Costs, first: int, last: int, place: int) -> float:
+    """Seconds that layers `first` to `last` (inclusive) take on a place (its index), entry transfer included.
+
+    nan where the place cannot run one of them, or the entry cut is not legal.
+    """
+    entry_s = 0.0 if first == 0 else float(costs.transfer_s[first - 1])
+    # fsum: independent of the order of summing, so that equal stages have equal times to the last bit.
+    return math.fsum([entry_s, *costs.time_s[first : last + 1, place].tolist()])
+
+
+def stage_bytes(costs: Costs, first: int, last: int) -> int:
+    """The memory a stage needs: all its weights, and the most that is live at one of its layers."""
+    layers = costs.layers[first : last + 1]
+    return sum(layer.weight_bytes for layer in layers) + max(layer.live_bytes for layer in layers)
+
+
+def why_infeasible(costs: Costs, first: int, last: int, place: int) -> str | None:
+    """Why a place (its index) cannot run layers `first` to `last` (inclusive); None if it can."""
+    target = costs.places[place]
+    cannot = np.flatnonzero(np.isnan(costs.time_s[first : last + 1, place]))
+    if cannot.size:
+        layer = first + int(cannot[0])
+        return f"{target.name} cannot run layer {layer} ({costs.layers[layer].name})"
+    need_bytes = stage_bytes(costs, first, last)
+    if target.memory_bytes is not None and need_bytes > target.memory_bytes:
+        return f"layers {first}-{last} need {need_bytes} bytes, and {target.name} has {target.memory_bytes}"
+    return None
+
+
+class _Layer(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    weight: Annotated[float, msgspec.Meta(ge=0)]
+    weight_bytes: _Bytes = 0
+    live_bytes: _Bytes = 0
+
+
+class _Place(msgspec.Struct, forbid_unknown_fields=True):
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    rank: Annotated[int, msgspec.Meta(ge=1)]
+    memory_bytes: _Bytes | None = None
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    layers: Annotated[list[_Layer], msgspec.Meta(min_length=1)]
+    places: Annotated[list[_Place], msgspec.Meta(min_length=1)]
+    time_s: list[list[_Seconds | None]]
+    transfer_s: list[_Seconds | None] | None = None
+
+
+def parse_costs(text: bytes | str, source: str) -> Costs:
+    """The costs that JSON text states; `source` names it in messages. Raises BadInput."""
+    try:
+        raw = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{source}: not JSON: {error}") from None
+    except RecursionError:
+        raise BadInput(f"{source}: nested too deeply, expected costs as JSON") from None
+    file = convert(raw, _File, source)
+    _check_names(file.places, source)
+    _check_sizes(file, source)
+    return Costs(
+        layers=tuple(CostLayer(x.name, x.weight, x.weight_bytes, x.live_bytes) for x in file.layers),
+        places=tuple(CostPlace(x.name, x.rank, x.memory_bytes) for x in file.places),
+        time_s=_floats(file.time_s),
+        transfer_s=_floats([0.0] * (len(file.layers) - 1) if file.transfer_s is None else file.transfer_s),
+    )
+
+
+def _check_names(places: list[_Place], source: str) -> None:
+    seen: set[str] = set()
+    for i, place in enumerate(places):
+        if place.name in seen:
+            raise BadInput(f"{source}: places[{i}].name = {shown(place.name)}: used twice, expected one of its own")
+        seen.add(place.name)
+
+
+def _check_sizes(file: _File, source: str) -> None:
+    layer_count, place_count = len(file.layers), len(file.places)
+    _check_length(file.time_s, layer_count, "time_s", "one for each layer", source)
+    for i, row in enumerate(file.time_s):
+        _check_length(row, place_count, f"time_s[{i}]", "one for each place", source)
+    if file.transfer_s is not None:
+        _check_length(file.transfer_s, layer_count - 1, "transfer_s", "one fewer than layers", source)
+
+
+def _check_length(entries: list[Any], expected: int, where: str, why: str, source: str) -> None:
+    if len(entries) != expected:
+        raise BadInput(f"{source}: {where} has {len(entries)} entries, expected {expected}: {why}")
+
+
+def _floats(entries: list[Any]) -> Floats:
+    """None becomes nan; read-only, as the record that holds it is frozen."""
+    array = np.array(entries, dtype=np.float64)
+    array.flags.writeable = False
+    return array

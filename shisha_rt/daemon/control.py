@@ -1,0 +1,238 @@
+"""What the daemon says of itself, and what it can be told to do: every operation but `infer`.
+
+Each is a function from typed arguments to the fields of its answer; a `WireError` becomes the error answer.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shisha_rt import __version__
+from shisha_rt.daemon.compile import Compiled
+from shisha_rt.daemon.gateway import Reply
+from shisha_rt.daemon.lifecycle_events import Drain, PlaceDown, PlaceUp, Settled
+from shisha_rt.daemon.shell import Shell
+from shisha_rt.graph.graph import Tensor
+from shisha_rt.machine.machine import Machine
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.verify import problems
+from shisha_rt.wire import operations as ops
+from shisha_rt.wire.codes import Code, WireError
+from shisha_rt.wire.limits import Limits
+from shisha_rt.wire.request import OpRequest
+
+
+class Control:
+    """Answers operations. `instance` names this run of the daemon: a client that sees it change has lost its frames."""
+
+    def __init__(self, shell: Shell, compiled: Compiled, machine: Machine, limits: Limits) -> None:
+        self.instance = uuid.uuid4().hex
+        self.automatic = True  # the live plan is the daemon's own choice, so the daemon may replace it
+        self._shell = shell
+        self._compiled = compiled
+        self._machine = machine
+        self._limits = limits
+        self._started_s = time.monotonic()
+        self._answers: dict[str, Callable[[Any], Mapping[str, object]]] = {
+            "server_live": lambda _: {"live": True},
+            "server_ready": lambda _: {"ready": self.ready},
+            "server_metadata": self._server_metadata,
+            "model_ready": lambda _: {"name": compiled.model.name, "ready": self.ready},
+            "model_metadata": self._model_metadata,
+            "model_statistics": self._model_statistics,
+            "status": lambda _: {"status": self.status()},
+            "events": lambda a: shell.journal.since(a.since, a.limit),
+            "plan_get": self._plan_get,
+            "place_set": self._place_set,
+        }
+
+    @property
+    def ready(self) -> bool:
+        """Whether a frame sent now would be admitted and run."""
+        return self._shell.lifecycle.epochs.newest is not None and not self._shell.lifecycle.draining
+
+    def answer(self, client: bytes, request: OpRequest, reply: Reply) -> None:
+        """Answer one operation: at once, but for `plan_set`, which answers when its plan is settled."""
+        try:
+            match request.arguments:
+                case ops.Cancel(target=target):
+                    reply.fields({"cancelled": self._shell.admission.cancel(client, target)})
+                case ops.PlanSet() as arguments:
+                    self._plan_set(arguments.plan, reply)
+                case arguments if request.op in self._answers:
+                    reply.fields(self._answers[request.op](arguments))
+                case _:
+                    raise WireError(Code.UNIMPLEMENTED, f"{request.op} is not built yet; there is no tuner to ask")
+        except WireError as error:
+            reply.error(error.code, error.message)
+
+    # --- about the server and the model -----------------------------------------------------------------------
+
+    def _server_metadata(self, _: object) -> Mapping[str, object]:
+        return {
+            "name": "shisha-rt",
+            "version": __version__,
+            "extensions": ["binary_tensor_data", "streams", "plans"],
+            "max_in_flight": self._limits.max_in_flight,
+            "max_message_bytes": self._limits.max_message_bytes,
+            "instance": self.instance,
+        }
+
+    def _model_metadata(self, _: object) -> Mapping[str, object]:
+        graph = self._compiled.model.graph
+        return {
+            "name": self._compiled.model.name,
+            "versions": [],
+            "platform": "onnx",
+            "inputs": [_tensor(tensor) for tensor in graph.inputs],
+            "outputs": [_tensor(tensor) for tensor in graph.outputs],
+        }
+
+    def _model_statistics(self, _: object) -> Mapping[str, object]:
+        counts = self._shell.outcomes
+        answered = sum(counts.values())
+        succeeded = counts.get("OK", 0)
+        totals = self._shell.totals_s
+        stats = {
+            "name": self._compiled.model.name,
+            "inference_count": succeeded,
+            "execution_count": succeeded,
+            "inference_stats": {
+                "success": {"count": succeeded, "ns": round(totals["latency"] * 1e9)},
+                "fail": {"count": answered - succeeded, "ns": 0},
+                "queue": {"count": succeeded, "ns": round(totals["queue"] * 1e9)},
+                "compute_infer": {"count": succeeded, "ns": round(totals["compute"] * 1e9)},
+            },
+        }
+        return {"model_stats": [stats]}
+
+    def status(self) -> dict[str, object]:
+        """Everything at a glance. Times in seconds, medians over the last frames of each stage."""
+        lifecycle = self._shell.lifecycle
+        newest, preparing = lifecycle.epochs.newest, lifecycle.epochs.preparing
+        stages = self._stages()
+        bottleneck_s = self._bottleneck_s(stages)
+        return {
+            "state": "draining" if lifecycle.draining else "serving" if newest else "starting",
+            "version": __version__,
+            "instance": self.instance,
+            "pid": os.getpid(),
+            "uptime_s": round(time.monotonic() - self._started_s, 3),
+            "model": {
+                "name": self._compiled.model.name,
+                "layers": len(self._compiled.layers),
+                "legal_cuts": len(self._compiled.legal_cuts),
+                "engine": self._compiled.index.engine,
+            },
+            "machine": {"name": self._machine.name, "emulated": False},
+            "plan": {"epoch": newest.number if newest else None, "stages": stages},
+            "preparing": preparing.number if preparing else None,
+            "throughput_fps": 1 / bottleneck_s if bottleneck_s else None,
+            "bottleneck_s": bottleneck_s,
+            "places": self._places(),
+            "frames": {
+                "in_flight": lifecycle.undelivered,
+                "slots": lifecycle.slot_count,
+                "slots_free": len(lifecycle.free_slots),
+                "answered": dict(self._shell.outcomes),
+                "replayed": lifecycle.replayed,
+            },
+            "fault": self._shell.fault,
+        }
+
+    def _places(self) -> list[dict[str, object]]:
+        processes = {p.place: p.popen.pid for p in self._shell.supervisor.processes.values()}
+        known = self._shell.lifecycle.places.by_name
+        return [
+            {
+                "name": place.name,
+                "state": known[place.name].phase.name.lower(),
+                "available": known[place.name].available,
+                "pid": processes.get(place.name),
+                "cores": place.cores,
+                "threads": place.threads,
+                "speed": place.speed,
+                "emulated": place.speed != 1,
+                "restarts": known[place.name].restarts,
+                "last_error": known[place.name].last_error or None,
+            }
+            for place in self._machine.places
+        ]
+
+    # --- plans and places -------------------------------------------------------------------------------------
+
+    def _stages(self) -> list[dict[str, object]]:
+        newest = self._shell.lifecycle.epochs.newest
+        if newest is None:
+            return []
+        return [
+            {
+                "first": stage.first,
+                "last": stage.last,
+                "places": stage.places,
+                **self._shell.telemetry.window(newest.number, i).summary(),
+            }
+            for i, stage in enumerate(newest.plan.stages)
+        ]
+
+    @staticmethod
+    def _bottleneck_s(stages: list[dict[str, object]]) -> float | None:
+        times = [stage["service_s"] for stage in stages]
+        known = [t for t in times if isinstance(t, float)]
+        return max(known) if known and len(known) == len(times) else None
+
+    def _plan_get(self, _: object) -> Mapping[str, object]:
+        newest = self._shell.lifecycle.epochs.newest
+        keys = ("first", "last", "places", "service_s")
+        stages = [{key: stage[key] for key in keys} for stage in self._stages()]
+        return {"epoch": newest.number if newest else None, "stages": stages}
+
+    def _plan_set(self, plan: Plan, reply: Reply) -> None:
+        if self._shell.lifecycle.draining:
+            raise WireError(Code.UNAVAILABLE, "the daemon is draining and changes no plan")
+        faults = problems(
+            plan,
+            layer_count=len(self._compiled.layers),
+            places={place.name for place in self._machine.places},
+            legal_cuts=self._compiled.legal_cuts,
+        )
+        if faults:
+            self._shell.count_refused(plan, faults[0])
+            reply.fields({"epoch": None, "outcome": "refused", "reason": faults[0]})
+            return
+
+        def settled(end: Settled) -> None:
+            self.automatic = self.automatic and end.outcome != "live"
+            reply.fields({"epoch": end.epoch, "outcome": end.outcome, "reason": end.reason})
+
+        self._shell.propose(plan, settled)
+
+    def _place_set(self, arguments: ops.PlaceSet) -> Mapping[str, object]:
+        name = arguments.place
+        places = self._shell.lifecycle.places
+        if name not in places.by_name:
+            known = ", ".join(places.by_name)
+            raise WireError(Code.NOT_FOUND, f"place: the machine has no {name!r}; expected one of {known}")
+        if arguments.speed is not None:
+            raise WireError(Code.UNIMPLEMENTED, "speed: changing it is not built yet; expected up or down")
+        if arguments.down and places.available == (name,):
+            raise WireError(Code.FAILED_PRECONDITION, f"place: {name!r} is the last one left; bring another up first")
+        was_available = places.by_name[name].available
+        self._shell.journal.write("place_down" if arguments.down else "place_up", place=name)
+        self._shell.post(PlaceDown(name) if arguments.down else PlaceUp(name))
+        if arguments.up and not was_available and self.automatic:
+            self._shell.replan(f"place {name} is up again")
+        return {"place": name, "state": "down" if arguments.down else "up"}
+
+    def drain(self) -> None:
+        if not self._shell.lifecycle.draining:
+            self._shell.journal.write("draining", in_flight=self._shell.lifecycle.undelivered)
+            self._shell.post(Drain())
+
+
+def _tensor(tensor: Tensor) -> dict[str, object]:
+    return {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}

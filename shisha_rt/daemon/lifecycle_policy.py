@@ -1,0 +1,23 @@
+"""The numbers that the lifecycle goes by. Each is a choice that an operator may want to make otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Limits and patience; times in seconds."""
+
+    max_in_flight: int = 256  # accepted and unanswered frames, over all clients
+    waiting_bytes: int = 512 << 20  # request bytes held while no slot is free
+    descriptors_per_worker: int = 2  # one running, one next: a worker never waits for the daemon's turn
+    deaths_per_frame: int = 2  # the second death is the frame's own error
+    waiting_plans: int = 8
+    prepare_s: float = 120.0
+    start_s: float = 60.0
+    deaths_in_window: int = 5  # more than this many ...
+    death_window_s: float = 30.0  # ... in this time take a place out of planning
+    restart_delay_s: float = 0.1  # the last place left is restarted after this, doubled each time ...
+    restart_delay_max_s: float = 10.0  # ... up to this
+    replan_s: float = 0.5  # between two requests for a plan that can serve

@@ -1,0 +1,248 @@
+"""The daemon: everything wired together, and the one loop that serves it.
+
+The loop reads sockets, pidfds and signals, and hands what it finds to the shell; it never waits for anything but
+`poll`, and never runs long at a stretch (R10): reading the model, optimising it and building segments happen before
+it starts or in other processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Final
+
+import zmq
+
+from shisha_rt.daemon.compile import Compiled
+from shisha_rt.daemon.control import Control
+from shisha_rt.daemon.gateway import Gateway
+from shisha_rt.daemon.journal import Journal
+from shisha_rt.daemon.lifecycle import Lifecycle
+from shisha_rt.daemon.lifecycle_events import Stop, Tick
+from shisha_rt.daemon.lifecycle_policy import Policy
+from shisha_rt.daemon.link import Link
+from shisha_rt.daemon.metrics import Metrics
+from shisha_rt.daemon.runtime_folder import RuntimeFolder
+from shisha_rt.daemon.shell import Shell
+from shisha_rt.daemon.supervisor import LOOK_EVERY_S, Supervisor
+from shisha_rt.errors import Failure
+from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.layout import layout_of
+from shisha_rt.machine.machine import Machine
+from shisha_rt.pipeline.seed import seed
+from shisha_rt.plan.plan import Plan
+from shisha_rt.wire.limits import Limits
+from shisha_rt.wire.request import Signature
+
+log = logging.getLogger(__name__)
+
+_WORKER_MESSAGES_PER_TURN: Final = 64
+_UNREAD_RETRY_S: Final = 0.002
+_DRAIN_S: Final = 30.0
+
+
+class Daemon:
+    """One model on one machine. `run` serves until `stop` is called (SIGTERM and SIGINT call it)."""
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        machine: Machine,
+        endpoint: str,
+        metrics_port: int,
+        *,
+        policy: Policy | None = None,
+        slot_count: int | None = None,
+    ) -> None:
+        policy = policy or Policy()
+        limits = Limits(max_message_bytes=_largest_message(compiled), max_in_flight=policy.max_in_flight)
+        self._compiled = compiled
+        self._machine = machine
+        self._stopping = False
+        self._stop_at_s = float("inf")
+        self._closing = contextlib.ExitStack()
+        try:
+            self.metrics = Metrics()
+            self._closing.callback(self.metrics.close)
+            self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+            self._closing.callback(self._context.term)
+            graph = compiled.model.graph
+            self.gateway = Gateway(
+                self._context,
+                endpoint,
+                Signature(compiled.model.name, graph.inputs, graph.outputs),
+                limits,
+                self.metrics.undeliverable.inc,
+            )
+            self._closing.callback(self.gateway.close)
+            self.metrics_page = self.metrics.serve(metrics_port)
+            folder = RuntimeFolder()
+            self._closing.callback(folder.close)
+            link = Link(self._context, folder.path)
+            self._closing.callback(link.close)
+            names = [place.name for place in machine.places]
+            # Two parts for each worker, and slack at both ends: admission and answers never hold one up.
+            lifecycle = Lifecycle(names, slot_count or 2 * len(names) + 2, policy)
+            arena = Arena.create(layout_of(compiled.index), lifecycle.slot_count, len(names))
+            self._closing.callback(arena.close)
+            supervisor = Supervisor(machine.places, arena, link.endpoint, compiled.model_folder, compiled.engine_folder)
+            self._closing.callback(supervisor.end_all)
+        except BaseException:
+            self._closing.close()
+            raise
+        self.shell = Shell(
+            lifecycle,
+            arena=arena,
+            index=compiled.index,
+            link=link,
+            supervisor=supervisor,
+            journal=Journal(),
+            metrics=self.metrics,
+            make_plan=self._seed,
+        )
+        self.control = Control(self.shell, compiled, machine, limits)
+        for place in machine.places:
+            self.metrics.speed.labels(place.name, str(place.speed != 1).lower()).set(place.speed)
+
+    def _seed(self, available: tuple[str, ...]) -> Plan:
+        places = [place for place in self._machine.places if place.name in available]
+        return seed([layer.weight for layer in self._compiled.layers], places, legal_cuts=self._compiled.legal_cuts)
+
+    # --- serving ----------------------------------------------------------------------------------------------
+
+    def run(self, on_ready: Callable[[], None] = lambda: None, turn: Callable[[], None] = lambda: None) -> None:
+        """Serve. `on_ready` is called once frames can be sent, `turn` after every turn of the loop.
+
+        Raises `Failure`, with the root cause, if no plan can be made live at the start.
+        """
+        with self._closing, _signals() as signal_fd:
+            self._serve(signal_fd, on_ready, turn)
+            self.shell.post(Stop())
+            self.gateway.outbox.flush()
+            # The last answers are with ZeroMQ's own thread: give it a moment to hand them to the kernel.
+            self.gateway.socket.setsockopt(zmq.LINGER, 1000)
+
+    def stop(self) -> None:
+        """Stop admitting, answer what is in flight, then end. Again: do not wait any longer."""
+        self._stop_at_s = time.monotonic() + (0.0 if self._stopping else _DRAIN_S)
+        self._stopping = True
+        self.control.drain()
+
+    def _serve(self, signal_fd: int, on_ready: Callable[[], None], turn: Callable[[], None]) -> None:
+        shell, sockets = self.shell, (self.gateway.socket, self.shell.link.socket)
+        poller = zmq.Poller()
+        for thing in (*sockets, signal_fd):
+            poller.register(thing, zmq.POLLIN)
+        polled: set[int] = set()
+        ready, look_at_s = False, 0.0
+        shell.post(Tick())
+        while not (self._stopping and (shell.lifecycle.idle or time.monotonic() >= self._stop_at_s)):
+            for fd in polled - shell.supervisor.by_fd.keys():
+                poller.unregister(fd)
+            for fd in shell.supervisor.by_fd.keys() - polled:
+                poller.register(fd, zmq.POLLIN)
+            polled = set(shell.supervisor.by_fd)
+            for source, _ in poller.poll(self._patience_ms(look_at_s)):
+                self._read(source, signal_fd)
+            now_s = time.monotonic()
+            wake_s = shell.lifecycle.next_wake_s()
+            if wake_s is not None and wake_s <= now_s:
+                shell.post(Tick())
+            if now_s >= look_at_s:
+                look_at_s = now_s + LOOK_EVERY_S
+                self._look()
+            self.gateway.outbox.flush()
+            if not ready:
+                ready = self._check_start(on_ready)
+            turn()
+
+    def _read(self, source: object, signal_fd: int) -> None:
+        if source is self.gateway.socket:
+            self.gateway.receive(self.shell.admission, self.control.answer)
+        elif source is self.shell.link.socket:
+            for _ in range(_WORKER_MESSAGES_PER_TURN):
+                message = self.shell.link.receive()
+                if message is None:
+                    break
+                self.shell.worker_said(message)
+        elif source == signal_fd:
+            for _ in os.read(signal_fd, 64):
+                self.stop()
+        elif isinstance(source, int) and source in self.shell.supervisor.by_fd:
+            gone = self.shell.supervisor.readable(source)
+            if gone is not None:
+                self._bury(gone.incarnation, gone.reason)
+                self.shell.post(gone)
+
+    def _bury(self, incarnation: int, reason: str) -> None:
+        """Before the death is told: replies that the worker had already sent still count."""
+        while (message := self.shell.link.receive()) is not None:
+            self.shell.worker_said(message)
+        worker = self.shell.lifecycle.places.workers.get(incarnation)
+        if worker is not None:
+            self.shell.journal.write("worker_gone", place=worker.place, incarnation=incarnation, reason=reason)
+
+    def _patience_ms(self, look_at_s: float) -> int:
+        wake_s = self.shell.lifecycle.next_wake_s()
+        until_s = min(look_at_s, wake_s) if wake_s is not None else look_at_s
+        wait_s = max(0.0, until_s - time.monotonic())
+        if not self.gateway.outbox.empty:
+            wait_s = min(wait_s, _UNREAD_RETRY_S)
+        return math.ceil(wait_s * 1e3)
+
+    def _look(self) -> None:
+        """Every so often: hung workers, and the gauges of the metrics page."""
+        shell = self.shell
+        expected: dict[str, float] = {}
+        for epoch in shell.lifecycle.epochs.live.values():
+            for i, stage in enumerate(epoch.plan.stages):
+                service_s = shell.telemetry.window(epoch.number, i).median_service_s or 0.0
+                expected[stage.place] = max(service_s, expected.get(stage.place, 0.0))
+        for incarnation, reason in shell.supervisor.look(expected):
+            shell.supervisor.kill(incarnation, reason)
+        shell.update_gauges()
+
+    def _check_start(self, on_ready: Callable[[], None]) -> bool:
+        """Ready with the first live plan; a place that cannot be brought up at the start ends the daemon."""
+        if self.shell.lifecycle.epochs.newest is not None:
+            self.shell.journal.write("ready", endpoint=self.gateway.endpoint, metrics=self.metrics_page)
+            on_ready()
+            return True
+        for place in self.shell.lifecycle.places.by_name.values():
+            if place.restarts > 3:
+                raise Failure(f"the worker on {place.name} does not start: {place.last_error}")
+        if self.shell.fault is not None:
+            raise Failure(f"the first plan cannot be prepared: {self.shell.fault}")
+        return False
+
+
+def _largest_message(compiled: Compiled) -> int:
+    graph = compiled.model.graph
+    tensors = (*graph.inputs, *graph.outputs)
+    return sum(tensor.size_bytes for tensor in tensors) + Limits().max_header_bytes
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[int]:
+    """SIGTERM and SIGINT become bytes on the yielded descriptor; the old handlers come back afterwards."""
+    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    old_fd = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    old = {number: signal.signal(number, _only_wake) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield reading
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(old_fd)
+        os.close(reading)
+        os.close(writing)
+
+
+def _only_wake(_number: int, _frame: FrameType | None) -> None:
+    """The wakeup descriptor says the rest, in the loop and not in the middle of a line."""

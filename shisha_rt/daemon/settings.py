@@ -1,0 +1,79 @@
+"""What a daemon is started with: a daemon file, or a bare model and options."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from shisha_rt.checked import convert, shown
+from shisha_rt.errors import BadInput
+
+ENDPOINT: Final = "tcp://127.0.0.1:5555"
+METRICS: Final = "127.0.0.1:9464"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`model` is a path or `zoo:NAME`, `machine` a path or a shipped name, `metrics` HOST:PORT on loopback."""
+
+    model: str
+    machine: str = "this-machine"
+    endpoint: str = ENDPOINT
+    metrics: str = METRICS
+    dims: dict[str, int] = field(default_factory=dict)
+    strategy: str = "seed"
+    precision: str = "exact"
+
+    @property
+    def metrics_port(self) -> int:
+        host, _, port = self.metrics.rpartition(":")
+        if host not in ("", "127.0.0.1", "localhost") or not port.isdigit() or int(port) > 65535:
+            raise BadInput(f"metrics {self.metrics!r}: expected 127.0.0.1:PORT (the page is for this machine only)")
+        return int(port)
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    model: str
+    machine: str = "this-machine"
+    endpoint: str = ENDPOINT
+    metrics: str = METRICS
+    dims: dict[str, Annotated[int, msgspec.Meta(ge=1)]] = {}
+    strategy: str = "seed"
+    precision: str = "exact"
+
+
+def read_settings(path: Path) -> Settings:
+    """A daemon file. Relative paths in it start from its own folder."""
+    try:
+        raw = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise BadInput(f"{path}: {reason}; expected a daemon file in TOML") from None
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{path}: {error}; expected TOML") from None
+    file = convert(raw, _File, str(path))
+    return Settings(
+        model=file.model if file.model.startswith("zoo:") else str(path.parent / file.model),
+        machine=_beside(path, file.machine),
+        endpoint=file.endpoint,
+        metrics=file.metrics,
+        dims=file.dims,
+        strategy=file.strategy,
+        precision=file.precision,
+    )
+
+
+def check_built(settings: Settings, source: str) -> None:
+    """Values that the design has and this version has not."""
+    for name, value, built in (("strategy", settings.strategy, "seed"), ("precision", settings.precision, "exact")):
+        if value != built:
+            raise BadInput(f"{source}: {name} = {shown(value)}: not built yet, expected {shown(built)}")
+
+
+def _beside(path: Path, machine: str) -> str:
+    """A shipped name stays a name; anything that looks like a file is one beside the daemon file."""
+    return str(path.parent / machine) if machine.endswith(".toml") else machine

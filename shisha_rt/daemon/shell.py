@@ -1,0 +1,231 @@
+"""Carries out what the lifecycle says. Events are queued, so an instruction may cause one without nesting."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+from shisha_rt.daemon import lifecycle_events as ev
+from shisha_rt.daemon.admission import Admission, Answer
+from shisha_rt.daemon.journal import Journal
+from shisha_rt.daemon.lifecycle import Lifecycle
+from shisha_rt.daemon.link import Link
+from shisha_rt.daemon.metrics import Metrics
+from shisha_rt.daemon.supervisor import Supervisor
+from shisha_rt.daemon.telemetry import Telemetry
+from shisha_rt.fabric import messages
+from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.model_index import ModelIndex
+from shisha_rt.plan.plan import Plan
+
+
+class Shell:
+    """Between the lifecycle and everything that it must not touch."""
+
+    def __init__(
+        self,
+        lifecycle: Lifecycle,
+        *,
+        arena: Arena,
+        index: ModelIndex,
+        link: Link,
+        supervisor: Supervisor,
+        journal: Journal,
+        metrics: Metrics,
+        make_plan: Callable[[tuple[str, ...]], Plan],
+    ) -> None:
+        self.lifecycle = lifecycle
+        self.arena = arena
+        self.link = link
+        self.supervisor = supervisor
+        self.journal = journal
+        self.metrics = metrics
+        self.telemetry = Telemetry()
+        self.admission = Admission(arena, self.post)
+        self.admission.on_answered = self._answered
+        self.plans: dict[int, Plan] = {}
+        self.fault: str | None = None
+        self._index = index
+        self._make_plan = make_plan
+        self._events: deque[ev.Event] = deque()
+        self._handling = False
+        self._proposals: dict[int, Callable[[ev.Settled], None]] = {}
+        self._proposal_count = 0
+        self.outcomes: Counter[str] = Counter()
+        self.totals_s = {"latency": 0.0, "queue": 0.0, "compute": 0.0}  # of the frames answered with a result
+        self._counted = {"replayed": 0, "stale": 0}
+        self._carry_out: dict[type, Callable[[Any], None]] = {
+            ev.Refuse: self.admission.refuse,
+            ev.Fill: self.admission.fill,
+            ev.Run: self._run,
+            ev.Collect: self.admission.collect,
+            ev.Deliver: self.admission.deliver,
+            ev.Start: self._start,
+            ev.Kill: lambda i: supervisor.kill(i.incarnation, i.reason),
+            ev.Prepare: self._prepare,
+            ev.Retire: lambda i: link.send(i.incarnation, messages.Retire(i.epoch)),
+            ev.Settled: self._settled,
+            ev.EpochStarted: self._epoch_started,
+            ev.EpochEnded: self._epoch_ended,
+            ev.Replan: lambda i: self.replan(i.reason),
+            ev.GivenUp: self._given_up,
+        }
+
+    def post(self, event: ev.Event) -> None:
+        """Hand an event to the lifecycle and carry out what follows from it."""
+        self._events.append(event)
+        if self._handling:
+            return
+        self._handling = True
+        try:
+            while self._events:
+                for instruction in self.lifecycle.handle(self._events.popleft(), time.monotonic()):
+                    self._carry_out[type(instruction)](instruction)
+        finally:
+            self._handling = False
+        self._count()
+
+    def propose(self, plan: Plan, settled: Callable[[ev.Settled], None]) -> None:
+        """Propose a plan that `verify` has passed; `settled` is called once, when it is live, refused or dropped."""
+        self._proposal_count += 1
+        self._proposals[self._proposal_count] = settled
+        self.post(ev.PlanProposed(self._proposal_count, plan))
+
+    def count_refused(self, plan: Plan, reason: str) -> None:
+        """A plan that `verify` did not pass: refused before the lifecycle saw it."""
+        self.metrics.plans.labels("refused").inc()
+        self.journal.write("plan_refused", epoch=None, plan=str(plan), reason=reason)
+
+    # --- what workers say -------------------------------------------------------------------------------------
+
+    def worker_said(self, message: messages.FromWorker) -> None:
+        match message:
+            case messages.Done(run=run):
+                self._part_done(message)
+                self.post(ev.PartDone(_descriptor(run)))
+            case messages.Failed(run=run, reason=reason):
+                self.journal.write("part_failed", frame=run.frame, stage=run.stage, epoch=run.epoch, reason=reason)
+                self.post(ev.PartFailed(_descriptor(run), reason))
+            case messages.Ready(incarnation=incarnation):
+                self.supervisor.ready(incarnation)
+                self.post(ev.WorkerReady(incarnation))
+            case messages.Prepared(epoch=epoch, incarnation=incarnation):
+                self._note_prepared(message)
+                self.post(ev.Prepared(epoch, incarnation))
+            case messages.PrepareFailed(epoch=epoch, incarnation=incarnation, reason=reason):
+                self.post(ev.PrepareFailed(epoch, incarnation, reason))
+
+    def _part_done(self, done: messages.Done) -> None:
+        run = done.run
+        plan = self.plans.get(run.epoch)
+        if plan is None:
+            return
+        self.telemetry.window(run.epoch, run.stage).add(done.service_s, done.cpu_s, done.waited_s)
+        self.metrics.service.labels(run.stage, plan.stages[run.stage].place).observe(done.service_s)
+        self.admission.spent(run.frame, done.service_s)
+
+    def _note_prepared(self, message: messages.Prepared) -> None:
+        plan = self.plans.get(message.epoch)
+        worker = self.lifecycle.places.workers.get(message.incarnation)
+        if plan is not None and worker is not None and worker.place in plan.places:
+            self.telemetry.window(message.epoch, plan.places.index(worker.place)).prepared = message
+
+    # --- instructions -----------------------------------------------------------------------------------------
+
+    def _run(self, instruction: ev.Run) -> None:
+        d = instruction.descriptor
+        run = messages.Run(d.incarnation, d.frame, d.attempt, d.stage, d.epoch, d.slot, self.arena.layout.number)
+        self.link.send(d.incarnation, run)
+
+    def _start(self, instruction: ev.Start) -> None:
+        if self.lifecycle.places.by_name[instruction.place].restarts:
+            self.metrics.restarts.labels(instruction.place).inc()
+        self.supervisor.start(instruction.place, instruction.incarnation)
+        self.journal.write("worker_started", place=instruction.place, incarnation=instruction.incarnation)
+
+    def _prepare(self, instruction: ev.Prepare) -> None:
+        stage = self.plans[instruction.epoch].stages[instruction.stage]
+        order = messages.Prepare(
+            instruction.epoch, self.arena.layout.number, instruction.stage, stage.first, stage.last
+        )
+        self.link.send(instruction.incarnation, order)
+
+    def _settled(self, instruction: ev.Settled) -> None:
+        self.metrics.plans.labels(instruction.outcome).inc()
+        plan = self.plans.get(instruction.epoch) if instruction.epoch is not None else None
+        self.journal.write(
+            f"plan_{instruction.outcome}",
+            epoch=instruction.epoch,
+            plan=str(plan) if plan else None,
+            reason=instruction.reason,
+        )
+        self._proposals.pop(instruction.proposal)(instruction)
+
+    def _epoch_started(self, instruction: ev.EpochStarted) -> None:
+        self.plans[instruction.epoch] = instruction.plan
+        self.journal.write("plan_preparing", epoch=instruction.epoch, plan=str(instruction.plan))
+
+    def _epoch_ended(self, instruction: ev.EpochEnded) -> None:
+        """Slots need no room any more where only the ended plan's cuts were."""
+        ended = self._crossing(self.plans.pop(instruction.epoch))
+        still = {name for plan in self.plans.values() for name in self._crossing(plan)}
+        self.arena.punch(self.arena.layout.regions[name] for name in ended if name not in still)
+        self.telemetry.forget(instruction.epoch)
+
+    def _crossing(self, plan: Plan) -> set[str]:
+        cuts = {stage.last for stage in plan.stages[:-1]}
+        return self._index.only_crossing_at(cuts)
+
+    def replan(self, reason: str) -> None:
+        """Propose a plan of the daemon's own over the places that are available."""
+        plan = self._make_plan(self.lifecycle.places.available)
+        self.journal.write("replan", reason=reason, plan=str(plan))
+        self.propose(plan, self._replan_settled)
+
+    def _replan_settled(self, settled: ev.Settled) -> None:
+        self.fault = None if settled.outcome == "live" else settled.reason
+
+    def _given_up(self, instruction: ev.GivenUp) -> None:
+        self.journal.write("place_given_up", place=instruction.place, reason=instruction.reason)
+
+    # --- counting ---------------------------------------------------------------------------------------------
+
+    def _answered(self, answer: Answer, latency_s: float) -> None:
+        outcome = "OK" if answer.code is None else answer.code.value
+        self.outcomes[outcome] += 1
+        self.metrics.frames.labels(outcome).inc()
+        if answer.code is None:
+            self.metrics.latency.observe(latency_s)
+            for name, seconds in (("latency", latency_s), ("queue", answer.queue_s), ("compute", answer.compute_s)):
+                self.totals_s[name] += seconds
+
+    def update_gauges(self) -> None:
+        """Bring the metrics page up to what is true now (counters and histograms are kept as things happen)."""
+        m, lifecycle = self.metrics, self.lifecycle
+        m.in_flight.set(lifecycle.undelivered)
+        newest = lifecycle.epochs.newest
+        if newest is None:
+            return
+        m.epoch.set(newest.number)
+        m.layers.clear()
+        m.queue.clear()
+        queued = Counter((frame.epoch, frame.stage) for frame in lifecycle.frames.values())
+        for i, stage in enumerate(newest.plan.stages):
+            m.layers.labels(i, stage.place).set(stage.layer_count)
+            m.queue.labels(i, stage.place).set(queued[newest.number, i])
+        times = [self.telemetry.window(newest.number, i).median_service_s for i in range(len(newest.plan.stages))]
+        known = [t for t in times if t is not None]
+        if len(known) == len(times):
+            m.throughput.set(1 / max(known))
+            m.bottleneck.set(times.index(max(known)))
+
+    def _count(self) -> None:
+        self.metrics.replayed.inc(self.lifecycle.replayed - self._counted["replayed"])
+        self.metrics.stale.inc(self.lifecycle.stale_replies - self._counted["stale"])
+        self._counted.update(replayed=self.lifecycle.replayed, stale=self.lifecycle.stale_replies)
+
+
+def _descriptor(run: messages.Run) -> ev.Descriptor:
+    return ev.Descriptor(run.incarnation, run.frame, run.attempt, run.stage, run.epoch, run.slot)

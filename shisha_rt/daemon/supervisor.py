@@ -1,0 +1,165 @@
+"""The worker processes: started, watched each by its own pidfd, killed. It never presumes a death.
+
+A process counts as gone only when its pidfd is readable; until then its slots may still be written to. Everything
+here is called from the daemon's main thread: a worker asks the kernel to be killed with the *thread* that started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final
+
+import msgspec
+
+from shisha_rt.daemon.lifecycle_events import WorkerGone
+from shisha_rt.daemon.watch import Patience, Watch
+from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.messages import WorkerConfig
+from shisha_rt.machine.machine import Place
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 0.25
+_LATE_FACTOR: Final = 2.0  # a look counts for at most this many intervals: beyond it the daemon itself was late
+
+
+@dataclass(slots=True)
+class Process:
+    """One incarnation's process. `stderr` ends with the last lines that it wrote there."""
+
+    place: str
+    incarnation: int
+    popen: subprocess.Popen[bytes]
+    pidfd: int
+    stderr: IO[bytes]
+    watch: Watch = field(default_factory=Watch)
+    ready: bool = False
+    kill_reason: str | None = None
+    last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=20))
+
+
+class Supervisor:
+    """Starts and ends workers. `by_fd` maps each descriptor to be polled (pidfd, stderr) to its process."""
+
+    def __init__(
+        self, places: tuple[Place, ...], arena: Arena, endpoint: str, model_folder: Path, engine_folder: Path
+    ) -> None:
+        self._places = {place.name: (index, place) for index, place in enumerate(places)}
+        self._arena = arena
+        self._endpoint = endpoint
+        self._model_folder = model_folder
+        self._engine_folder = engine_folder
+        self._last_look_s = time.monotonic()
+        self.patience = Patience()
+        self.processes: dict[int, Process] = {}
+        self.by_fd: dict[int, Process] = {}
+
+    def start(self, place_name: str, incarnation: int) -> None:
+        index, place = self._places[place_name]
+        self._arena.clear_sign(index, time.monotonic_ns())
+        config = WorkerConfig(
+            place=place.name,
+            place_index=index,
+            place_count=len(self._places),
+            cores=place.cores,
+            threads=place.threads,
+            incarnation=incarnation,
+            endpoint=self._endpoint,
+            model_folder=str(self._model_folder),
+            engine_folder=str(self._engine_folder),
+            arena_fd=self._arena.fd,
+            slot_count=self._arena.slot_count,
+            parent_pid=os.getpid(),
+        )
+        popen = subprocess.Popen(
+            [sys.executable, "-m", "stages.worker", msgspec.json.encode(config).decode()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=(self._arena.fd,),
+        )
+        assert popen.stderr is not None
+        os.set_blocking(popen.stderr.fileno(), False)
+        process = Process(place.name, incarnation, popen, os.pidfd_open(popen.pid), popen.stderr)
+        self.processes[incarnation] = process
+        self.by_fd[process.pidfd] = process
+        self.by_fd[process.stderr.fileno()] = process
+
+    def ready(self, incarnation: int) -> None:
+        """Its worker has connected: from now on silence counts."""
+        if incarnation in self.processes:
+            self.processes[incarnation].ready = True
+
+    def kill(self, incarnation: int, reason: str) -> None:
+        process = self.processes.get(incarnation)
+        if process is None:
+            return
+        if process.kill_reason is None:
+            process.kill_reason = reason
+        log.warning("killing the worker on %s (pid %d): %s", process.place, process.popen.pid, reason)
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(process.pidfd, signal.SIGKILL)
+
+    def readable(self, fd: int) -> WorkerGone | None:
+        """One of `by_fd` is readable: words on stderr, or a death."""
+        process = self.by_fd[fd]
+        self._read_stderr(process)
+        return self._bury(process) if fd == process.pidfd else None
+
+    def _read_stderr(self, process: Process) -> None:
+        data = process.stderr.read()
+        if data == b"":  # closed at the other end; the pidfd will tell the rest
+            self.by_fd.pop(process.stderr.fileno(), None)
+        for line in (data or b"").decode(errors="replace").splitlines():
+            if line.strip():
+                process.last_lines.append(line.strip()[:500])
+                log.warning("worker on %s: %s", process.place, line)
+
+    def _bury(self, process: Process) -> WorkerGone:
+        """Reap a dead process; the board still tells which frame it was computing."""
+        status = process.popen.wait()
+        index, _ = self._places[process.place]
+        running = self._arena.sign(index).frame
+        del self.processes[process.incarnation]
+        self.by_fd = {fd: other for fd, other in self.by_fd.items() if other is not process}
+        os.close(process.pidfd)
+        process.stderr.close()
+        return WorkerGone(process.incarnation, running, process.kill_reason or _cause(status, process.last_lines))
+
+    def look(self, expected_s: Mapping[str, float]) -> list[tuple[int, str]]:
+        """The incarnations that hang now, with why. `expected_s`: a frame's usual time on each place."""
+        now_s = time.monotonic()
+        seen_s = min(now_s - self._last_look_s, _LATE_FACTOR * LOOK_EVERY_S)
+        self._last_look_s = now_s
+        hung = []
+        for process in self.processes.values():
+            if process.ready and process.kill_reason is None:
+                sign = self._arena.sign(self._places[process.place][0])
+                reason = process.watch.look(sign, seen_s, expected_s.get(process.place, 0.0), self.patience)
+                if reason is not None:
+                    hung.append((process.incarnation, reason))
+        return hung
+
+    def end_all(self) -> None:
+        """Kill and reap every worker."""
+        for process in list(self.processes.values()):
+            process.popen.kill()
+        for process in list(self.processes.values()):
+            self._bury(process)
+
+
+def _cause(status: int, last_lines: deque[str]) -> str:
+    if status < 0:
+        return f"killed by signal {-status} ({signal.Signals(-status).name})"
+    said = f": {last_lines[-1]}" if last_lines else ""
+    return f"exit status {status}{said}"

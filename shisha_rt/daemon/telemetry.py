@@ -1,0 +1,60 @@
+"""How long the parts of frames took lately, per epoch and stage: what status, metrics and hang detection go by."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from shisha_rt.fabric.messages import Prepared
+
+_WINDOW_FRAMES: Final = 128
+
+
+@dataclass(slots=True)
+class StageWindow:
+    """The last frames of one stage of one epoch. `frame_bytes`: weights, inputs and outputs that a frame moves."""
+
+    service_s: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW_FRAMES))
+    cpu_s: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW_FRAMES))
+    waited_s: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW_FRAMES))
+    frames: int = 0
+    prepared: Prepared | None = None
+
+    def add(self, service_s: float, cpu_s: float, waited_s: float) -> None:
+        self.frames += 1
+        self.service_s.append(service_s)
+        self.cpu_s.append(cpu_s)
+        self.waited_s.append(waited_s)
+
+    @property
+    def median_service_s(self) -> float | None:
+        return statistics.median(self.service_s) if self.service_s else None
+
+    def summary(self) -> dict[str, float | int | None]:
+        """For `status`: medians over the window, in seconds."""
+        prepared = self.prepared
+        return {
+            "service_s": self.median_service_s,
+            "cpu_s": statistics.median(self.cpu_s) if self.cpu_s else None,
+            "waited_s": statistics.median(self.waited_s) if self.waited_s else None,
+            "frames": self.frames,
+            "frame_bytes": prepared.frame_bytes if prepared else None,
+            "private_bytes": prepared.private_bytes if prepared else None,
+            "build_s": prepared.build_s if prepared else None,
+        }
+
+
+class Telemetry:
+    """Windows by (epoch, stage); an epoch's are dropped when it ends."""
+
+    def __init__(self) -> None:
+        self._windows: dict[tuple[int, int], StageWindow] = {}
+
+    def window(self, epoch: int, stage: int) -> StageWindow:
+        return self._windows.setdefault((epoch, stage), StageWindow())
+
+    def forget(self, epoch: int) -> None:
+        for key in [key for key in self._windows if key[0] == epoch]:
+            del self._windows[key]

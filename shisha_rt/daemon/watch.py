@@ -1,0 +1,45 @@
+"""When a worker counts as hung. Pure: looks at the board are passed in, with the time since the last one.
+
+A hang is silence of `silence_s`, or one frame that takes longer than `max(frame_s, expected_factor x expected)`.
+Time counts only as far as the daemon was there to see it: if the daemon itself was late, so may everything have been
+(a stopped machine, a laptop asleep), and no worker is to blame.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shisha_rt.fabric.arena import Sign
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    silence_s: float = 2.0
+    frame_s: float = 5.0
+    expected_factor: float = 20.0
+
+
+@dataclass(slots=True)
+class Watch:
+    """What has been seen of one incarnation since it was ready."""
+
+    last: Sign | None = None
+    silent_s: float = 0.0
+    busy_s: float = 0.0
+
+    def look(self, sign: Sign, seen_s: float, expected_s: float, patience: Patience) -> str | None:
+        """`seen_s`: time since the last look, less what the daemon was late. Returns why it is hung, or None."""
+        last, self.last = self.last, sign
+        if last is None or sign.heartbeat_ns != last.heartbeat_ns:
+            self.silent_s = 0.0
+        else:
+            self.silent_s += seen_s
+        same_frame = last is not None and sign.frame is not None
+        same_frame = same_frame and last is not None and (sign.frame, sign.started_ns) == (last.frame, last.started_ns)
+        self.busy_s = self.busy_s + seen_s if same_frame else 0.0
+        limit_s = max(patience.frame_s, patience.expected_factor * expected_s)
+        if self.silent_s > patience.silence_s:
+            return f"no sign of life for {self.silent_s:.1f} s"
+        if self.busy_s > limit_s:
+            return f"frame {sign.frame} has been running for {self.busy_s:.1f} s, the limit is {limit_s:.1f} s"
+        return None

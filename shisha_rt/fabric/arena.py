@@ -1,0 +1,131 @@
+"""The one shared memory of a daemon (rule R3): slots for frames, and a board that workers sign.
+
+A memfd has no name, so nothing is left to sweep: it is gone with the last process that holds it. Workers inherit its
+descriptor. A slot holds every tensor of one frame that crosses a cut (see `layout`).
+
+The board has one record for each place: when its worker last showed a sign of life, and which frame it is computing
+since when. It stays readable after the worker's death, which is the point of it. Fields are aligned 64-bit words, each
+written by one process only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from shisha_rt.fabric.layout import Layout, Region, page_aligned
+from shisha_rt.graph.datatypes import NUMPY_OF
+
+_RECORD_WORDS: Final = 8  # one cache line: two workers never write the same one
+_HEARTBEAT, _FRAME, _STARTED = 0, 1, 2
+_PUNCH_HOLE_KEEP_SIZE: Final = 0x01 | 0x02  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """What a worker last wrote on the board; times on CLOCK_MONOTONIC. `frame` is None between frames."""
+
+    heartbeat_ns: int
+    frame: int | None
+    started_ns: int
+
+
+class Arena:
+    """A mapping of the shared memory; the same class serves the daemon (`create`) and its workers (`attach`)."""
+
+    def __init__(self, fd: int, layout: Layout, slot_count: int, place_count: int) -> None:
+        self.fd = fd
+        self.layout = layout
+        self.slot_count = slot_count
+        self._slots_at = page_aligned(place_count * _RECORD_WORDS * 8)
+        self.size_bytes = self._slots_at + slot_count * layout.slot_bytes
+        if os.fstat(fd).st_size == 0:
+            os.ftruncate(fd, self.size_bytes)
+        self._map = mmap.mmap(fd, self.size_bytes)
+        self._bytes = np.frombuffer(self._map, dtype=np.uint8)
+        self._board = self._bytes[: place_count * _RECORD_WORDS * 8].view(np.uint64).reshape(place_count, -1)
+
+    @classmethod
+    def create(cls, layout: Layout, slot_count: int, place_count: int) -> Arena:
+        """A new arena; its descriptor is inheritable, and sealed against growing and shrinking."""
+        fd = os.memfd_create("shisha-rt-arena", os.MFD_ALLOW_SEALING)
+        try:
+            arena = cls(fd, layout, slot_count, place_count)
+            _seal(fd)
+        except OSError:
+            os.close(fd)
+            raise
+        return arena
+
+    @classmethod
+    def attach(cls, fd: int, layout: Layout, slot_count: int, place_count: int) -> Arena:
+        return cls(fd, layout, slot_count, place_count)
+
+    def address(self, slot: int, region: Region) -> int:
+        """Where the tensor of `slot` starts in this process."""
+        return int(self._bytes.ctypes.data) + self._start(slot, region)
+
+    def view(self, slot: int, region: Region) -> npt.NDArray[Any]:
+        """The tensor of `slot` in its own shape and datatype, on the shared memory itself."""
+        raw = self.raw(slot, region)
+        return raw.view(NUMPY_OF[region.tensor.datatype]).reshape(region.tensor.shape)
+
+    def raw(self, slot: int, region: Region) -> npt.NDArray[np.uint8]:
+        start = self._start(slot, region)
+        return self._bytes[start : start + region.tensor.size_bytes]
+
+    def _start(self, slot: int, region: Region) -> int:
+        if not 0 <= slot < self.slot_count:
+            raise IndexError(f"slot {slot} of {self.slot_count}")
+        return self._slots_at + slot * self.layout.slot_bytes + region.offset_bytes
+
+    def punch(self, regions: Iterable[Region]) -> None:
+        """Give back the pages of these tensors in every slot; they read as zeros from then on."""
+        for region in regions:
+            length = page_aligned(region.tensor.size_bytes)
+            for slot in range(self.slot_count):
+                start = self._start(slot, region)
+                done = _libc.fallocate(
+                    self.fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_longlong(start), ctypes.c_longlong(length)
+                )
+                if done != 0 and ctypes.get_errno() != errno.EOPNOTSUPP:
+                    raise OSError(ctypes.get_errno(), "punching a hole into the arena failed")
+
+    # --- the board --------------------------------------------------------------------------------------------
+
+    def clear_sign(self, place: int, now_ns: int) -> None:
+        """Daemon: a new worker is about to start on this place; it has until the usual silence to sign."""
+        self._board[place, :] = (now_ns, 0, 0, 0, 0, 0, 0, 0)
+
+    def sign(self, place: int) -> Sign:
+        heartbeat, frame, started = (int(word) for word in self._board[place, :3])
+        return Sign(heartbeat, frame - 1 if frame else None, started)
+
+    def beat(self, place: int, now_ns: int) -> None:
+        self._board[place, _HEARTBEAT] = now_ns
+
+    def note_start(self, place: int, frame: int, now_ns: int) -> None:
+        self._board[place, _STARTED] = now_ns
+        self._board[place, _FRAME] = frame + 1
+
+    def note_end(self, place: int) -> None:
+        self._board[place, _FRAME] = 0
+
+    def close(self) -> None:
+        """Close the descriptor. The mapping itself goes with the last array that looks into it."""
+        os.close(self.fd)
+
+
+def _seal(fd: int) -> None:
+
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)

@@ -1,0 +1,117 @@
+"""Every message between the daemon and a worker: short, typed, and the only ones there are.
+
+msgpack arrays with a tag; nothing is unpickled. An exception of a worker becomes one line of text before it crosses.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+# --- daemon -> worker -----------------------------------------------------------------------------------------
+
+
+class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Build and warm layers `first` to `last` as this worker's stage of `epoch`, beside what runs now."""
+
+    epoch: int
+    layout: int
+    stage: int
+    first: int
+    last: int
+
+
+class Run(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The fields of a descriptor (see `daemon.lifecycle_events.Descriptor`), and the layout of its slot."""
+
+    incarnation: int
+    frame: int
+    attempt: int
+    stage: int
+    epoch: int
+    slot: int
+    layout: int
+
+
+class Retire(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    epoch: int
+
+
+ToWorker: TypeAlias = Prepare | Run | Retire
+
+# --- worker -> daemon -----------------------------------------------------------------------------------------
+
+
+class Ready(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    incarnation: int
+
+
+class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """`frame_bytes`: weights, inputs and outputs that one frame moves. `private_bytes`: what the build added."""
+
+    epoch: int
+    incarnation: int
+    build_s: float
+    warm_s: float
+    private_bytes: int
+    frame_bytes: int
+
+
+class PrepareFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    epoch: int
+    incarnation: int
+    reason: str
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """`service_s`: from start to end of the part; `cpu_s`: of the engine's threads; `waited_s`: idle before it."""
+
+    run: Run
+    service_s: float
+    cpu_s: float
+    waited_s: float
+
+
+class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    run: Run
+    reason: str
+
+
+FromWorker: TypeAlias = Ready | Prepared | PrepareFailed | Done | Failed
+
+
+class WorkerConfig(msgspec.Struct, frozen=True):
+    """What a worker process is started with (JSON, its only argument)."""
+
+    place: str
+    place_index: int
+    place_count: int
+    cores: tuple[int, ...]
+    threads: int
+    incarnation: int
+    endpoint: str
+    model_folder: str
+    engine_folder: str
+    arena_fd: int
+    slot_count: int
+    parent_pid: int
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_TO_WORKER: Final[msgspec.msgpack.Decoder[ToWorker]] = msgspec.msgpack.Decoder(ToWorker)
+_FROM_WORKER: Final[msgspec.msgpack.Decoder[FromWorker]] = msgspec.msgpack.Decoder(FromWorker)
+
+
+def encode(message: ToWorker | FromWorker) -> bytes:
+    return _ENCODER.encode(message)
+
+
+def decode_to_worker(data: bytes) -> ToWorker:
+    """Raises `msgspec.MsgspecError`."""
+    return _TO_WORKER.decode(data)
+
+
+def decode_from_worker(data: bytes) -> FromWorker:
+    """Raises `msgspec.MsgspecError`."""
+    return _FROM_WORKER.decode(data)

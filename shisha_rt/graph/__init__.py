@@ -1,0 +1,1 @@
+"""ONNX file -> `Graph` -> layers. Pure but for `onnx_reader` and `zoo`."""

@@ -1,0 +1,358 @@
+"""Rewrite an ONNX model into the one form that everything else works on, without changing what it computes.
+
+What depends on no input is computed once, here; BatchNormalization goes into the convolution before it; what does
+nothing at inference goes away. Each operator left is one that must run for every frame, under a name that is its
+own. Graph inputs and outputs keep their names, and operators the file's order.
+
+The trade-off: int8 models keep their QuantizeLinear and DequantizeLinear on constants, although these could be
+folded, because engines recognise integer kernels by them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
+
+MIN_IR_VERSION: Final = 8  # from version 4 on initialisers need not be inputs too; 8 is what opset 15 came with
+_SMALL_BYTES: Final = 1024  # holds every shape, axis or pad list that shape inference wants the value of
+_FOLD_LIMIT_ELEMENTS: Final = 1 << 28  # 1 GiB of FP32; a few bytes of Expand or ConstantOfShape can stand for terabytes
+_RANDOM: Final = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+# Dropout is random in training mode; where it is not, it is removed.
+_NEVER_FOLDED: Final = _RANDOM | {"Dropout", "QuantizeLinear", "DequantizeLinear"}
+
+
+def clean(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The cleaned model, with a shape for every tensor that has a static one. The argument is not changed.
+
+    `model` has its weights inside, fixed input dimensions, no subgraphs, opset 7 or newer, and has passed the ONNX
+    checker.
+    Raises `onnx.shape_inference.InferenceError` where its shapes or types contradict each other.
+    """
+    net = _Net.of(model)
+    _fold_constants(net)
+    _remove_pass_through(net)
+    _fold_batch_normalization(net)
+    _remove_dead(net)
+    _name_operators(net)
+    described = net.described()
+    net.known, net.outputs = list(described.value_info), list(described.output)
+    return net.model(model)
+
+
+def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Only the first step of `clean`: constants and what follows from them alone become initialisers."""
+    net = _Net.of(model)
+    _fold_constants(net)
+    _remove_dead(net)
+    return net.model(model)
+
+
+def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same graph with large initialisers declared as inputs: small enough to check, or to infer shapes on.
+
+    Both of these serialise the model, which fails beyond 2 GiB and is slow well below.
+    """
+    return _Net.of(model).light().model(model)
+
+
+@dataclass
+class _Net:
+    """A graph taken apart for rewriting. `inputs` are those of run time; `known` is what the file said of others."""
+
+    nodes: list[onnx.NodeProto]
+    constants: dict[str, onnx.TensorProto]
+    inputs: list[onnx.ValueInfoProto]
+    outputs: list[onnx.ValueInfoProto]
+    known: list[onnx.ValueInfoProto]
+    opsets: list[onnx.OperatorSetIdProto]
+
+    @classmethod
+    def of(cls, model: onnx.ModelProto) -> _Net:
+        graph = model.graph
+        constants = {tensor.name: tensor for tensor in graph.initializer}
+        nodes = []
+        for node in graph.node:
+            nodes.append(onnx.NodeProto())
+            nodes[-1].CopyFrom(node)
+        inputs = [value for value in graph.input if value.name not in constants]
+        return cls(nodes, constants, inputs, list(graph.output), list(graph.value_info), list(model.opset_import))
+
+    @property
+    def output_names(self) -> set[str]:
+        return {value.name for value in self.outputs}
+
+    def use_counts(self) -> Counter[str]:
+        """How often each tensor is read; being a graph output counts as once more."""
+        counts = Counter(name for node in self.nodes for name in node.input if name)
+        counts.update(self.output_names)
+        return counts
+
+    def remove(self, node: onnx.NodeProto) -> None:
+        self.nodes = [other for other in self.nodes if other is not node]
+
+    def rename_uses(self, old: str, new: str) -> None:
+        for node in self.nodes:
+            for position, name in enumerate(node.input):
+                if name == old:
+                    node.input[position] = new
+
+    def fresh_name(self, wish: str) -> str:
+        """`wish`, or with a number behind it where the graph has such a tensor already."""
+        taken = self.constants.keys() | {name for node in self.nodes for name in (*node.input, *node.output)}
+        return _unique(wish, taken)
+
+    def light(self) -> _Net:
+        """The same graph, sharing its nodes, with large constants declared as inputs."""
+        large = {name: tensor for name, tensor in self.constants.items() if tensor.ByteSize() > _SMALL_BYTES}
+        return replace(
+            self,
+            constants={name: tensor for name, tensor in self.constants.items() if name not in large},
+            inputs=[*self.inputs, *map(_declared, large.values())],
+        )
+
+    def described(self) -> onnx.GraphProto:
+        """The graph after shape inference, without its large constants."""
+        light = self.light().model(onnx.ModelProto())
+        return onnx.shape_inference.infer_shapes(light, check_type=True, strict_mode=True, data_prop=True).graph
+
+    def model(self, like: onnx.ModelProto) -> onnx.ModelProto:
+        """Put together again, with the IR version (at least) and the name of `like`."""
+        inner = {name for node in self.nodes for name in node.output} - self.output_names
+        model = onnx.ModelProto(ir_version=max(like.ir_version, MIN_IR_VERSION), opset_import=self.opsets)
+        model.graph.name = like.graph.name or "graph"
+        model.graph.node.extend(self.nodes)
+        model.graph.input.extend(self.inputs)
+        model.graph.output.extend(self.outputs)
+        model.graph.value_info.extend(value for value in self.known if value.name in inner)
+        model.graph.initializer.extend(self.constants.values())
+        return model
+
+
+def _declared(tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+
+
+def _unique(wish: str, taken: Iterable[str]) -> str:
+    taken = set(taken)
+    name, number = wish, 1
+    while name in taken:
+        name, number = f"{wish}_{number}", number + 1
+    return name
+
+
+# Constants
+
+
+def _fold_constants(net: _Net) -> None:
+    """Until nothing changes: a shape that is folded can make the shapes behind it static."""
+    while True:
+        shapes = _static_shapes(net)
+        before = len(net.nodes)
+        net.nodes = [node for node in net.nodes if not _fold(node, net, shapes)]
+        if len(net.nodes) == before or not any(node.op_type in ("Shape", "Size") for node in net.nodes):
+            return
+
+
+def _static_shapes(net: _Net) -> dict[str, Shape]:
+    graph = net.described()
+    shapes: dict[str, Shape] = {}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        dims = value.type.tensor_type.shape.dim
+        if value.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims):
+            shapes[value.name] = tuple(dim.dim_value for dim in dims)
+    return shapes
+
+
+def _fold(node: onnx.NodeProto, net: _Net, shapes: Mapping[str, Shape]) -> bool:
+    """Turn the node's outputs into constants if they are known. What makes a graph output stays an operator."""
+    if node.domain or node.op_type in _NEVER_FOLDED or any(name in net.output_names for name in node.output):
+        return False
+    if node.op_type in ("Shape", "Size") and node.input[0] in shapes:
+        values: Sequence[Array] | None = [_shape_or_size(node, shapes[node.input[0]])]
+    elif all(name in net.constants for name in node.input if name):
+        small = all(math.prod(shapes.get(name, ())) <= _FOLD_LIMIT_ELEMENTS for name in node.output)
+        values = _evaluate(node, net) if small or node.op_type == "Constant" else None
+    else:
+        return False
+    if values is None:
+        return False
+    net.constants |= {
+        name: numpy_helper.from_array(value, name) for name, value in zip(node.output, values, strict=True) if name
+    }
+    return True
+
+
+def _shape_or_size(node: onnx.NodeProto, shape: Shape) -> Array:
+    if node.op_type == "Size":
+        return np.array(math.prod(shape), np.int64)
+    # ONNX clamps `start` and `end` just as a Python slice does.
+    return np.array(shape[_attribute(node, "start", 0) : _attribute(node, "end", len(shape))], np.int64)
+
+
+def _evaluate(node: onnx.NodeProto, net: _Net) -> list[Array] | None:
+    """The node's outputs from its constant inputs, or None where onnx has no working reference for it."""
+    names = [name for name in dict.fromkeys(node.input) if name]
+    graph = helper.make_graph(
+        [node],
+        "one_operator",
+        [_declared(net.constants[name]) for name in names],
+        [helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name],
+    )
+    model = helper.make_model(graph, opset_imports=net.opsets)
+    try:
+        with np.errstate(all="ignore"):
+            found = iter(
+                ReferenceEvaluator(model).run(
+                    None, {name: numpy_helper.to_array(net.constants[name]) for name in names}
+                )
+            )
+    except Exception:  # the evaluator raises whatever its operators do; left alone, the node runs in the engine
+        return None
+    return [np.asarray(next(found)) if name else np.empty(0) for name in node.output]
+
+
+# What does nothing at inference
+
+
+def _remove_pass_through(net: _Net) -> None:
+    """Identity, and Dropout in inference mode: their readers read their input instead."""
+    uses = net.use_counts()
+    inputs = {value.name for value in net.inputs}
+    for node in list(net.nodes):
+        if not _passes_through(node, net, uses):
+            continue
+        source, result = node.input[0], node.output[0]
+        if result not in net.output_names:
+            net.remove(node)
+            net.rename_uses(result, source)
+        elif source not in net.output_names | inputs | net.constants.keys():
+            # The name of a graph output is part of the interface: its producer takes it over.
+            net.remove(node)
+            net.rename_uses(source, result)
+            _rename_output(net, source, result)
+
+
+def _passes_through(node: onnx.NodeProto, net: _Net, uses: Mapping[str, int]) -> bool:
+    if node.domain or any(uses[name] for name in node.output[1:]):
+        return False
+    if node.op_type == "Identity":
+        return True
+    if node.op_type != "Dropout":
+        return False
+    training = node.input[2] if len(node.input) > 2 else ""
+    return not training or (training in net.constants and not numpy_helper.to_array(net.constants[training]).any())
+
+
+def _rename_output(net: _Net, old: str, new: str) -> None:
+    for node in net.nodes:
+        for position, name in enumerate(node.output):
+            if name == old:
+                node.output[position] = new
+
+
+# BatchNormalization
+
+
+def _fold_batch_normalization(net: _Net) -> None:
+    """Into the Conv or ConvTranspose whose output nobody else reads, so that no result of it is lost."""
+    uses = net.use_counts()
+    producers = {name: node for node in net.nodes for name in node.output if name}
+    for norm in list(net.nodes):
+        if norm.op_type != "BatchNormalization" or norm.domain:
+            continue
+        conv = producers.get(norm.input[0])
+        if conv is not None and uses[norm.input[0]] == 1 and _can_take(conv, norm, net):
+            _fold_into(conv, norm, net)
+            net.remove(norm)
+            producers[norm.output[0]] = conv
+
+
+def _can_take(conv: onnx.NodeProto, norm: onnx.NodeProto, net: _Net) -> bool:
+    if conv.op_type not in ("Conv", "ConvTranspose") or conv.domain:
+        return False
+    if _attribute(norm, "training_mode", 0) or not _attribute(norm, "spatial", 1) or any(norm.output[1:]):
+        return False
+    return all(name in net.constants for name in (*conv.input[1:], *norm.input[1:]) if name)
+
+
+def _fold_into(conv: onnx.NodeProto, norm: onnx.NodeProto, net: _Net) -> None:
+    """Make it scale * (W x + b - mean) / sqrt(var + epsilon) + shift, with a new weight and bias.
+
+    The old ones may have other users, so the new ones get names of their own.
+    """
+    weight = numpy_helper.to_array(net.constants[conv.input[1]])
+    scale, shift, mean, var = (
+        numpy_helper.to_array(net.constants[name]).astype(np.float64) for name in norm.input[1:5]
+    )
+    factor = scale / np.sqrt(var + _attribute(norm, "epsilon", 1e-5))
+    has_bias = len(conv.input) > 2 and conv.input[2]
+    bias = numpy_helper.to_array(net.constants[conv.input[2]]).astype(np.float64) if has_bias else 0.0
+    new = {
+        "weight": (weight * _per_filter(conv, weight, factor)).astype(weight.dtype),
+        "bias": ((bias - mean) * factor + shift).astype(weight.dtype),
+    }
+    names = [conv.input[0]]
+    for role, value in new.items():
+        names.append(net.fresh_name(f"{norm.output[0]}/{role}"))
+        net.constants[names[-1]] = numpy_helper.from_array(value, names[-1])
+    del conv.input[:]
+    conv.input.extend(names)
+    conv.output[0] = norm.output[0]
+
+
+def _per_filter(conv: onnx.NodeProto, weight: Array, factor: Array) -> Array:
+    """`factor`, one for each filter, in a shape that multiplies `weight`.
+
+    A Conv's weight is (filters, ...); a ConvTranspose's is (channels, filters / groups, ...), so that the filter
+    of an element follows from its group, too.
+    """
+    ones = (1,) * (weight.ndim - 2)
+    if conv.op_type == "Conv":
+        return factor.reshape(-1, 1, *ones)
+    groups = _attribute(conv, "group", 1)
+    return np.repeat(factor.reshape(groups, -1), weight.shape[0] // groups, axis=0).reshape(*weight.shape[:2], *ones)
+
+
+# Leftovers
+
+
+def _remove_dead(net: _Net) -> None:
+    """Operators, initialisers and inputs on which no graph output depends."""
+    needed = net.output_names
+    alive = []
+    for node in reversed(net.nodes):
+        if needed.intersection(node.output):
+            alive.append(node)
+            needed.update(node.input)
+    net.nodes = alive[::-1]
+    net.constants = {name: tensor for name, tensor in net.constants.items() if name in needed}
+    net.inputs = [value for value in net.inputs if value.name in needed]
+
+
+def _name_operators(net: _Net) -> None:
+    """Keep the file's names where they are there and unique; the first of several keeps it."""
+    taken = {node.name for node in net.nodes}
+    seen = {""}
+    for index, node in enumerate(net.nodes):
+        if node.name in seen:
+            node.name = _unique(f"{node.op_type}_{index}", taken)
+        taken.add(node.name)
+        seen.add(node.name)
+
+
+def _attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
+    return next((helper.get_attribute_value(found) for found in node.attribute if found.name == name), default)

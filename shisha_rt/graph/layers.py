@@ -1,0 +1,152 @@
+"""Layers: what a pipeline moves. One heavy operator, and the light ones that follow it in the file's order.
+
+Layers are runs of the file's topological order, so every set of neighbouring layers is a legal stage and every
+position between two layers a legal cut. What crosses a cut is every tensor made before it and still needed after
+it, skip connections included: that, not the heavy operator's own output, is what a stage has to hand on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from shisha_rt.graph.graph import Graph, Operator, Tensor
+
+_CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose", "FusedConv"})
+_PRODUCTS: Final = frozenset({"Gemm", "MatMul", "FusedGemm", "FusedMatMul"})
+HEAVY: Final = _CONVOLUTIONS | _PRODUCTS
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Operators `first_operator` to `last_operator` (inclusive) of a graph, named after the heavy one.
+
+    `weight` is Shisha's Eq. 1 and `macs` its variant on the output's size, divided by the groups; `in_bytes` and
+    `out_bytes` count all tensors live at the cut before and after the layer; `weight_bytes` each constant once.
+    """
+
+    index: int
+    name: str
+    op: str
+    weight: int
+    macs: int
+    weight_bytes: int
+    in_bytes: int
+    out_bytes: int
+    first_operator: int
+    last_operator: int
+
+
+def group_layers(graph: Graph) -> tuple[Layer, ...]:
+    """The layers of a graph, in pipeline order; together they hold each operator exactly once.
+
+    Light operators before the first heavy one join layer 0; with none heavy there is one layer of weight 0.
+    """
+    heavies = [i for i, operator in enumerate(graph.operators) if operator.op_type in HEAVY]
+    starts = [0, *heavies[1:]]
+    ends = [*(start - 1 for start in starts[1:]), len(graph.operators) - 1]
+    spans = _life_spans(graph)
+    bytes_before = [_total_bytes(graph.inputs), *(_total_bytes(_live(spans, end)) for end in ends[:-1])]
+    bytes_after = [*bytes_before[1:], _total_bytes(graph.outputs)]
+    layers = []
+    for index, (first, last) in enumerate(zip(starts, ends, strict=True)):
+        named_after = graph.operators[heavies[index] if heavies else first]
+        weight, macs = _weight_and_macs(graph, named_after) if heavies else (0, 0)
+        layers.append(
+            Layer(
+                index=index,
+                name=named_after.name,
+                op=named_after.op_type,
+                weight=weight,
+                macs=macs,
+                weight_bytes=_weight_bytes(graph, first, last),
+                in_bytes=bytes_before[index],
+                out_bytes=bytes_after[index],
+                first_operator=first,
+                last_operator=last,
+            )
+        )
+    return tuple(layers)
+
+
+def live_tensors(graph: Graph, layers: Sequence[Layer], cut: int) -> tuple[Tensor, ...]:
+    """What crosses the cut between layers `cut` and `cut + 1`: graph inputs first, then in the order they are made."""
+    if not 0 <= cut < len(layers) - 1:
+        raise IndexError(f"cut {cut} of {len(layers)} layers: expected 0 to {len(layers) - 2}")
+    return _live(_life_spans(graph), layers[cut].last_operator)
+
+
+def layer_of_operator(layers: Iterable[Layer]) -> tuple[int, ...]:
+    """The layer of each operator, by the operator's index."""
+    return tuple(layer.index for layer in layers for _ in range(layer.first_operator, layer.last_operator + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class _LifeSpan:
+    """Made by operator `made` (-1: a graph input), last read by operator `read` (a graph output: past the end)."""
+
+    tensor: Tensor
+    made: int
+    read: int
+
+
+def _life_spans(graph: Graph) -> tuple[_LifeSpan, ...]:
+    outputs = {tensor.name for tensor in graph.outputs}
+
+    def span(name: str, made: int) -> _LifeSpan:
+        last_read = len(graph.operators) if name in outputs else graph.consumers.get(name, (made,))[-1]
+        return _LifeSpan(graph.tensors[name], made, last_read)
+
+    return (
+        *(span(tensor.name, -1) for tensor in graph.inputs),
+        *(span(name, made) for name, made in graph.producer.items()),
+    )
+
+
+def _live(spans: Iterable[_LifeSpan], last_operator: int) -> tuple[Tensor, ...]:
+    return tuple(span.tensor for span in spans if span.made <= last_operator < span.read)
+
+
+def _total_bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.size_bytes for tensor in tensors)
+
+
+def _weight_bytes(graph: Graph, first: int, last: int) -> int:
+    used = {name for operator in graph.operators[first : last + 1] for name in operator.inputs}
+    return _total_bytes(graph.constants[name] for name in used if name in graph.constants)
+
+
+def _weight_and_macs(graph: Graph, operator: Operator) -> tuple[int, int]:
+    if operator.op_type in _CONVOLUTIONS:
+        return _convolution(graph, operator)
+    macs = _product(graph, operator)
+    return macs, macs
+
+
+def _convolution(graph: Graph, operator: Operator) -> tuple[int, int]:
+    """Shisha Eq. 1, `H*W*C * R*S*K`, for any number of spatial dimensions; a batch of images multiplies it.
+
+    Eq. 1 takes the input's size and leaves groups out of account; `macs` takes the output's and divides by them.
+    """
+    batch, in_channels, *in_sizes = _shape(graph, operator.inputs[0])
+    out_sizes = _shape(graph, operator.outputs[0])[2:]
+    kernel = _shape(graph, operator.inputs[1])
+    groups = operator.attributes.get("group", 1)
+    assert isinstance(groups, int), "ONNX defines `group` as an integer"
+    # Conv has (K, C/group, R, S), ConvTranspose (C, K/group, R, S).
+    filters = kernel[1] * groups if operator.op_type == "ConvTranspose" else kernel[0]
+    per_position = batch * in_channels * filters * math.prod(kernel[2:])
+    return math.prod(in_sizes) * per_position, math.prod(out_sizes) * per_position // groups
+
+
+def _product(graph: Graph, operator: Operator) -> int:
+    """Rows x inner x columns x leading dimensions: every element of the output is one inner product."""
+    left = _shape(graph, operator.inputs[0])
+    inner = left[-2] if operator.attributes.get("transA", 0) and len(left) > 1 else left[-1]
+    return inner * math.prod(_shape(graph, operator.outputs[0]))
+
+
+def _shape(graph: Graph, name: str) -> tuple[int, ...]:
+    return (graph.tensors.get(name) or graph.constants[name]).shape

@@ -1,0 +1,68 @@
+"""Nine true CNN topologies to run without a download: `zoo:resnet50`.
+
+The `onnx` package ships them with constant weights. They get weights that make their answers depend on their input
+on first use, in a process of the data plane (this one never runs a model), and are kept in the user's cache.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import onnx
+
+from shisha_rt.cache import cache_folder, publish
+from shisha_rt.errors import BadInput, Failure
+
+NAMES: Final = (
+    "alexnet",
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "resnet50",
+    "shufflenet",
+    "squeezenet",
+    "vgg19",
+    "zfnet512",
+)
+_PREFIX: Final = "zoo:"
+_WEIGHTS_VERSION: Final = "v1"  # raise it when the weights would come out differently
+
+
+def resolve_model(text: str, on_progress: Callable[[str], None] | None = None) -> Path:
+    """The file that a MODEL argument means: `zoo:NAME`, or a path (which may not exist)."""
+    if text.startswith(_PREFIX):
+        return zoo_path(text.removeprefix(_PREFIX), on_progress)
+    return Path(text)
+
+
+def zoo_path(name: str, on_progress: Callable[[str], None] | None = None) -> Path:
+    """The network's file, built first if need be (seconds; VGG-19 takes the longest and 575 MB).
+
+    Raises BadInput for an unknown name, Failure where it cannot be built.
+    """
+    if name not in NAMES:
+        raise BadInput(f"{_PREFIX}{name}: no such network; expected one of {', '.join(NAMES)}")
+
+    def build(folder: Path) -> None:
+        if on_progress:
+            on_progress(f"building {_PREFIX}{name} (once)")
+        _build(_topology(name), folder / f"{name}.onnx")
+
+    return publish(cache_folder() / "zoo" / _WEIGHTS_VERSION / name, build) / f"{name}.onnx"
+
+
+def _topology(name: str) -> Path:
+    file = f"light_{'bvlc_' if name == 'alexnet' else ''}{name}.onnx"
+    return Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / file
+
+
+def _build(source: Path, target: Path) -> None:
+    command = [sys.executable, "-m", "stages.zoo_weights", str(source), str(target)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        raise Failure(f"{_PREFIX}{target.stem}: could not be built: {said[-1]}")

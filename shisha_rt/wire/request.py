@@ -1,0 +1,257 @@
+"""From the parts of a message to a request that can be trusted, or a `WireError` that says what is wrong. Pure.
+
+Nothing here allocates by what a client claims: a shape is compared with the model's own, never multiplied, and the
+size of every part is checked against that shape before anyone reads it. Whatever comes in, `parse` either returns
+or raises `WireError`, with the request's id as soon as that much could be read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, TypeVar
+
+import msgspec
+
+from shisha_rt.graph.graph import Tensor
+from shisha_rt.wire.codes import Code, WireError
+from shisha_rt.wire.header import Buffer, InferHeader, RequestedOutput, TensorHeader
+from shisha_rt.wire.limits import MAX_NAME_LENGTH, Limits
+from shisha_rt.wire.operations import INFER, OPERATIONS, Arguments, OfModel
+
+_Part = TypeVar("_Part", bytes, bytearray, memoryview, Buffer)
+_Header = TypeVar("_Header")
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a model takes and gives, in the model's own order."""
+
+    model_name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InferRequest:
+    """A frame asked for. `tensors` are the raw inputs in the model's order; `outputs` the names to answer with.
+
+    `stream` None means unordered. `deadline_ms` counts from receipt. `size_bytes` is that of all raw parts.
+    """
+
+    id: str
+    stream: str | None
+    sequence: int | None
+    deadline_ms: float | None
+    tensors: Mapping[str, memoryview]
+    outputs: tuple[str, ...]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpRequest:
+    """Any other request: `arguments` is of the type that `OPERATIONS` names for `op`."""
+
+    op: str
+    id: str
+    arguments: Arguments
+
+
+def split_envelope(parts: Sequence[_Part]) -> tuple[bool, Sequence[_Part]]:
+    """Whether a delimiter comes first, and the parts after it.
+
+    `parts` are those after the connection's identity. A REQ socket puts an empty part before what its user sends,
+    and wants it back in the answer; a DEALER does not. No header is empty, so an empty first part is a delimiter.
+    """
+    if parts and len(parts[0]) == 0:
+        return True, parts[1:]
+    return False, parts
+
+
+def parse(parts: Sequence[Buffer], signature: Signature, limits: Limits) -> InferRequest | OpRequest:
+    """Read one request from its `parts`: header, then raw tensors. Raises `WireError`."""
+    header = _read_header(parts, limits)
+    request_id = _read_id(header)
+    try:
+        op = _read_op(header)
+        if op == INFER:
+            return _read_infer(request_id, header, parts[1:], signature)
+        if len(parts) > 1:
+            _refuse(f"message: {op} has no raw parts; expected the header alone, got {len(parts) - 1} more")
+        return _read_operation(op, request_id, header, signature)
+    except WireError as error:
+        error.request_id = request_id
+        raise
+
+
+def _read_header(parts: Sequence[Buffer], limits: Limits) -> dict[str, Any]:
+    if not parts:
+        _refuse("message: it is empty; expected a JSON header, then raw tensors")
+    if len(parts) > limits.max_parts:
+        _refuse(f"message: {len(parts)} parts; expected at most {limits.max_parts}")
+    if len(parts[0]) > limits.max_header_bytes:
+        _refuse(f"header: {len(parts[0])} bytes; expected at most {limits.max_header_bytes}")
+    size_bytes = sum(map(len, parts))
+    if size_bytes > limits.max_message_bytes:
+        _refuse(f"message: {size_bytes} bytes; expected at most {limits.max_message_bytes}")
+    try:
+        header = msgspec.json.decode(parts[0])
+    except UnicodeDecodeError:
+        _refuse("header: it is not UTF-8; expected a JSON object in UTF-8")
+    except RecursionError:
+        _refuse("header: it is nested too deeply; expected one flat JSON object")
+    except (msgspec.MsgspecError, ValueError):
+        _refuse("header: it is not JSON; expected one JSON object")
+    if not isinstance(header, dict):
+        _refuse("header: it is JSON but no object; expected one JSON object")
+    return header
+
+
+def _read_id(header: Mapping[str, Any]) -> str:
+    request_id = header.get("id")
+    if not isinstance(request_id, str):
+        _refuse("header at id: missing or not a string; expected a string that no other waiting request has")
+    if len(request_id) > MAX_NAME_LENGTH:
+        message = f"header at id: {len(request_id)} characters; expected at most {MAX_NAME_LENGTH}"
+        raise WireError(Code.INVALID_ARGUMENT, message, request_id)
+    return request_id
+
+
+def _read_op(header: Mapping[str, Any]) -> str:
+    op = header.get("op")
+    if not isinstance(op, str):
+        _refuse("header at op: missing or not a string; expected 'infer' or another operation")
+    if op != INFER and op not in OPERATIONS:
+        expected = ", ".join((INFER, *OPERATIONS))
+        raise WireError(Code.UNIMPLEMENTED, f"header at op: {_shown(op)} is unknown; expected one of {expected}")
+    return op
+
+
+def _read_operation(op: str, request_id: str, header: Mapping[str, Any], signature: Signature) -> OpRequest:
+    nested = header.get("parameters")
+    if nested is None:
+        nested = {}
+    if not isinstance(nested, dict):
+        _refuse("header at parameters: expected an object")
+    kind = OPERATIONS[op]
+    given: dict[str, Any] = {}
+    for name in kind.__struct_fields__:
+        if name in header and name in nested:
+            _refuse(f"header at {name}: given twice; expected it at the top level or in parameters")
+        if name in header or name in nested:
+            given[name] = header[name] if name in header else nested[name]
+    arguments = _convert(given, kind)
+    if isinstance(arguments, OfModel) and arguments.model_name is not None:
+        _check_model(arguments.model_name, signature)
+    return OpRequest(op, request_id, arguments)
+
+
+def _read_infer(
+    request_id: str, fields: Mapping[str, Any], raw: Sequence[Buffer], signature: Signature
+) -> InferRequest:
+    header = _convert(fields, InferHeader)
+    _check_model(header.model_name, signature)
+    if len(raw) != len(header.inputs):
+        _refuse(f"message: {len(raw)} raw parts for {len(header.inputs)} inputs; expected one for each, in their order")
+    tensors = _read_tensors(header.inputs, raw, signature)
+    parameters = header.parameters
+    return InferRequest(
+        id=request_id,
+        stream=parameters.stream if parameters else None,
+        sequence=parameters.sequence if parameters else None,
+        deadline_ms=parameters.deadline_ms if parameters else None,
+        tensors=tensors,
+        outputs=_read_outputs(header.outputs or (), signature),
+        size_bytes=sum(map(len, raw)),
+    )
+
+
+def _read_tensors(
+    headers: Sequence[TensorHeader], raw: Sequence[Buffer], signature: Signature
+) -> dict[str, memoryview]:
+    expected = {tensor.name: tensor for tensor in signature.inputs}
+    found: dict[str, memoryview] = {}
+    for i, (header, part) in enumerate(zip(headers, raw, strict=True)):
+        where = f"inputs[{i}]"
+        if header.name not in expected:
+            _refuse(f"{where}: the model has no input {_shown(header.name)}; expected {_names(expected)}")
+        if header.name in found:
+            _refuse(f"{where}: input {_shown(header.name)} is given twice; expected it once")
+        _check_tensor(where, header, part, expected[header.name])
+        found[header.name] = memoryview(part)
+    missing = [name for name in expected if name not in found]
+    if missing:
+        _refuse(f"inputs: input {_shown(missing[0])} is missing; expected {_names(expected)}")
+    return {name: found[name] for name in expected}
+
+
+def _check_tensor(where: str, header: TensorHeader, part: Buffer, tensor: Tensor) -> None:
+    where = f"{where} {_shown(tensor.name)}"
+    if header.datatype != tensor.datatype:
+        _refuse(f"{where}: datatype {_shown(header.datatype)}; expected {tensor.datatype}")
+    if header.shape != tensor.shape:
+        _refuse(f"{where}: shape {_shown(list(header.shape))}; expected {list(tensor.shape)}")
+    size_bytes = tensor.size_bytes
+    if header.parameters.binary_data_size != size_bytes:
+        _refuse(f"{where}: binary_data_size is not that of its shape and datatype; expected {size_bytes}")
+    if len(part) != size_bytes:
+        _refuse(f"{where}: its raw part has {len(part)} bytes; expected {size_bytes}")
+
+
+def _read_outputs(requested: Sequence[RequestedOutput], signature: Signature) -> tuple[str, ...]:
+    names = [tensor.name for tensor in signature.outputs]
+    if not requested:
+        return tuple(names)
+    for i, output in enumerate(requested):
+        if output.name not in names:
+            _refuse(f"outputs[{i}]: the model has no output {_shown(output.name)}; expected {_names(names)}")
+        if output.parameters.get("binary_data", True) is not True:
+            _refuse(f"outputs[{i}]: binary_data is not true; expected true, as answers are always raw parts")
+    chosen = tuple(output.name for output in requested)
+    if len(set(chosen)) != len(chosen):
+        _refuse("outputs: an output is given twice; expected each once")
+    return chosen
+
+
+def _check_model(name: str, signature: Signature) -> None:
+    if name != signature.model_name:
+        message = f"header at model_name: no model {_shown(name)}; expected {_shown(signature.model_name)}"
+        raise WireError(Code.NOT_FOUND, message)
+
+
+def _convert(fields: Mapping[str, Any], kind: type[_Header]) -> _Header:
+    """`fields` as a `kind`."""
+    try:
+        return msgspec.convert(fields, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise WireError(Code.INVALID_ARGUMENT, _in_our_words(error)) from None
+
+
+_WHERE: Final = re.compile(r" - at `\$\.?(?P<path>.*)`$")
+
+
+def _in_our_words(error: Exception) -> str:
+    """The library's message, which tells only places, JSON types and bounds, with the place first."""
+    text = str(error)
+    match = _WHERE.search(text)
+    what = text[: match.start()] if match else text
+    where = f"header at {match['path']}" if match and match["path"] else "header"
+    return f"{where}: {what[:1].lower()}{what[1:]}".replace("`", "").replace(" | null", "")
+
+
+def _refuse(message: str) -> NoReturn:
+    raise WireError(Code.INVALID_ARGUMENT, message)
+
+
+_SHOWN_CHARACTERS: Final = 80
+
+
+def _shown(value: object) -> str:
+    """`value` as a client sent it, made safe for one line of a log: printable ASCII and not long."""
+    text = ascii(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def _names(names: Sequence[str] | Mapping[str, object]) -> str:
+    return _shown(list(names))

@@ -1,0 +1,1 @@
+"""Data plane: one worker process for each place."""

@@ -1,0 +1,126 @@
+"""Runs the stage of each epoch that this worker has loaded; new ones are built beside them while frames flow.
+
+Building happens in one thread of its own, at nice 5: it gives up the core to frames, but not so far that it starves
+(at nice 19 it would take many times as long). A segment is swapped in, and an old one destroyed, between two frames
+by the thread that runs them, so no frame ever sees a half-built one.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import psutil
+
+from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.messages import Prepare, Prepared, PrepareFailed
+from stages.engines.ort_segment import OptimisedModel, Segment
+
+_BUILDER_NICE: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What the builder hands over: the answer for the daemon and, if it went well, the segment."""
+
+    answer: Prepared | PrepareFailed
+    segment: Segment | None
+
+
+class Executor:
+    """Segments by (epoch, stage). `wake` is called from the builder's thread when something is built."""
+
+    def __init__(
+        self, model: OptimisedModel, arena: Arena, threads: int, incarnation: int, wake: Callable[[], None]
+    ) -> None:
+        self._model = model
+        self._arena = arena
+        self._threads = threads
+        self._incarnation = incarnation
+        self._wake = wake
+        self._segments: dict[tuple[int, int], Segment] = {}
+        self._wanted: set[int] = set()
+        self._orders: queue.SimpleQueue[Prepare] = queue.SimpleQueue()
+        self._built: queue.SimpleQueue[tuple[Prepare, Built]] = queue.SimpleQueue()
+        self._builder = threading.Thread(target=self._build_all, name="builder", daemon=True)
+        self._builder.start()
+
+    def prepare(self, order: Prepare) -> None:
+        self._wanted.add(order.epoch)
+        self._orders.put(order)
+
+    def retire(self, epoch: int) -> None:
+        self._wanted.discard(epoch)
+        for key in [key for key in self._segments if key[0] == epoch]:
+            del self._segments[key]
+
+    def take_built(self) -> list[Prepared | PrepareFailed]:
+        """Swap in what has been built since; the answers are for the daemon. Dropped epochs are left out."""
+        answers: list[Prepared | PrepareFailed] = []
+        while not self._built.empty():
+            order, built = self._built.get()
+            if order.epoch not in self._wanted:
+                continue
+            if built.segment is not None:
+                self._segments[order.epoch, order.stage] = built.segment
+            answers.append(built.answer)
+        return answers
+
+    def run(self, epoch: int, stage: int, slot: int) -> float:
+        """Run the stage on `slot`; returns the CPU seconds of the engine's threads."""
+        segment = self._segments[epoch, stage]
+        start_s = self._engine_cpu_s()
+        segment.run(self._arena, slot)
+        return self._engine_cpu_s() - start_s
+
+    def _engine_cpu_s(self) -> float:
+        """One thread runs inside the caller's; more are the engine's own, and the builder is not one of them."""
+        if self._threads == 1:
+            return time.thread_time()
+        assert self._builder.ident is not None
+        builder_s = time.clock_gettime(time.pthread_getcpuclockid(self._builder.ident))
+        return time.process_time() - builder_s
+
+    def _build_all(self) -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BUILDER_NICE)
+        while True:
+            order = self._orders.get()
+            self._built.put((order, self._build(order)))
+            self._wake()
+
+    def _build(self, order: Prepare) -> Built:
+        try:
+            before_bytes = _private_bytes()
+            start_s = time.monotonic()
+            segment = self._model.segment(order.first, order.last, self._threads)
+            built_s = time.monotonic()
+            segment.warm()
+            warm_s = time.monotonic()
+        except Exception as error:
+            # Whatever the engine says is the user's to read: it becomes the proposal's reason, in one line.
+            return Built(PrepareFailed(order.epoch, self._incarnation, one_line(error)), None)
+        answer = Prepared(
+            epoch=order.epoch,
+            incarnation=self._incarnation,
+            build_s=built_s - start_s,
+            warm_s=warm_s - built_s,
+            private_bytes=_private_bytes() - before_bytes,
+            frame_bytes=segment.frame_bytes,
+        )
+        return Built(answer, segment)
+
+
+def one_line(error: BaseException) -> str:
+    """An exception as a single line: its type and the first line of what it says."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
+
+
+def _private_bytes() -> int:
+    """Memory that only this process has; pages of the weight file that are merely mapped do not count."""
+    return int(psutil.Process().memory_full_info().uss)

@@ -1,0 +1,88 @@
+"""Run a command in this process, and see all that its user would see."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from shisha_rt.cli.app import main
+
+
+@dataclass(frozen=True)
+class Ran:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def object(self) -> Any:
+        """Standard output as the one JSON object that it has to be."""
+        return json.loads(self.out)
+
+    @property
+    def complaint(self) -> str:
+        """The one line of bad input."""
+        assert (self.status, self.out) == (2, "")
+        assert self.err.endswith("\n")
+        assert self.err.count("\n") == 1
+        return self.err.rstrip("\n")
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def command(*argv: object) -> Ran:
+        status = main([str(word) for word in argv])
+        captured = capsys.readouterr()
+        return Ran(status, captured.out, captured.err)
+
+    return command
+
+
+@pytest.fixture
+def costs_file(tmp_path: Path) -> Path:
+    """Four layers, cut 0 illegal; places slow, fast, slow."""
+    path = tmp_path / "COSTS.json"
+    path.write_text(
+        json.dumps(
+            {
+                "layers": [{"name": name, "weight": weight} for name, weight in zip("abcd", (1, 5, 2, 2), strict=True)],
+                "places": [{"name": "p", "rank": 2}, {"name": "q", "rank": 1}, {"name": "r", "rank": 2}],
+                "time_s": [[1, 0.5, 3]] * 4,
+                "transfer_s": [None, 0.5, 0.25],
+            }
+        )
+    )
+    return path
+
+
+@pytest.fixture
+def tiny_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Conv, Relu, Conv, Relu, Conv over a batch of unknown size `N`; the cache is a folder of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    weights = np.ones((4, 4, 3, 3), np.float32)
+    nodes = []
+    for i in range(3):
+        source = "x" if i == 0 else f"r{i - 1}"
+        nodes.append(helper.make_node("Conv", [source, f"w{i}"], [f"c{i}"], name=f"conv{i}", pads=[1, 1, 1, 1]))
+        nodes.append(helper.make_node("Relu", [f"c{i}"], [f"r{i}"], name=f"relu{i}"))
+    graph = helper.make_graph(
+        nodes,
+        "tiny",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4, 8, 8])],
+        [helper.make_tensor_value_info("r2", TensorProto.FLOAT, ["N", 4, 8, 8])],
+        [numpy_helper.from_array(weights * (i + 1), f"w{i}") for i in range(3)],
+    )
+    path = tmp_path / "tiny.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path

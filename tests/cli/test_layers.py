@@ -1,0 +1,73 @@
+"""`layers` on a real, tiny model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shisha_rt.cli.layers import short
+from tests.cli.conftest import Run
+
+
+def test_json(run: Run, tiny_model: Path) -> None:
+    ran = run("layers", tiny_model, "--json")
+    assert ran.status == 0
+    assert ran.object["model"] == "tiny"
+    layers = ran.object["layers"]
+    assert [layer["index"] for layer in layers] == [0, 1, 2]
+    assert layers[1] == {
+        "index": 1,
+        "name": "conv1",
+        "op": "Conv",
+        "weight": 8 * 8 * 4 * 3 * 3 * 4,
+        "macs": 8 * 8 * 4 * 3 * 3 * 4,
+        "weight_bytes": 4 * 4 * 3 * 3 * 4,
+        "in_bytes": 4 * 8 * 8 * 4,
+        "out_bytes": 4 * 8 * 8 * 4,
+    }
+
+
+def test_dim_sets_the_batch(run: Run, tiny_model: Path) -> None:
+    layers = run("layers", tiny_model, "--dim", "N=2", "--json").object["layers"]
+    assert layers[0]["out_bytes"] == 2 * 4 * 8 * 8 * 4
+
+
+def test_table(run: Run, tiny_model: Path) -> None:
+    ran = run("layers", tiny_model)
+    assert ran.status == 0
+    for text in ("tiny: 3 layers", "conv0", "33.3% ███", "9.22 k", "576 B", "total", "27.6 k", "1.73 kB"):
+        assert text in ran.out
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (0, "0"),
+        (999, "999"),
+        (1000, "1 k"),
+        (1234, "1.23 k"),
+        (99_949, "99.9 k"),
+        (99_999, "100 k"),
+        (999_499, "999 k"),
+        (999_500, "1 M"),
+        (86_704_128, "86.7 M"),
+        (5 * 10**16, "50000 T"),
+    ],
+)
+def test_short(count: int, expected: str) -> None:
+    assert short(count) == expected
+
+
+@pytest.mark.parametrize("dim", ["N", "N=", "=1", "N=0", "N=-1", "N=1.5", "N=²"])
+def test_bad_dim(run: Run, tiny_model: Path, dim: str) -> None:
+    assert run("layers", tiny_model, "--dim", dim).complaint.startswith(f"shisha-rt: --dim {dim}: expected NAME=SIZE")
+
+
+def test_dim_set_twice(run: Run, tiny_model: Path) -> None:
+    assert "N is set twice" in run("layers", tiny_model, "--dim", "N=1", "--dim", "N=2").complaint
+
+
+@pytest.mark.parametrize("model", ["no.onnx", "zoo:nope"])
+def test_no_such_model(run: Run, model: str) -> None:
+    assert model in run("layers", model, "--json").complaint

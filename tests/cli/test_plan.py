@@ -1,0 +1,163 @@
+"""`plan` from costs and from a model: the object that it promises, the picture, and each refusal."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Run
+
+
+def test_the_object_from_costs(run: Run, costs_file: Path) -> None:
+    ran = run("plan", "--costs", costs_file, "--strategy", "seed", "--json")
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.object == {
+        "stages": [
+            {"first": 0, "last": 1, "places": ["q"], "service_s": 1.0},
+            {"first": 2, "last": 2, "places": ["p"], "service_s": 1.5},
+            {"first": 3, "last": 3, "places": ["r"], "service_s": 3.25},
+        ],
+        "unused": [],
+        "bottleneck_s": 3.25,
+        "throughput_fps": 1 / 3.25,
+        "latency_s": 5.75,
+        "latency_proven": False,
+        "trials": 1,
+        "trial_time_s": 3.25,
+        "space_size": "21",  # one stage: 3; two: 2 cuts x 6; three: 1 x 6
+        "log10_space_size": pytest.approx(math.log10(21)),
+        "explored_fraction": 1 / 3,
+        "lower_bound_s": None,
+        "outcome": "feasible",
+    }
+
+
+def test_stages_and_assignment(run: Run, costs_file: Path) -> None:
+    found = run("plan", "--costs", costs_file, "--stages", 2, "--assign", "layers", "--json").object
+    assert [(s["first"], s["last"], s["places"]) for s in found["stages"]] == [(0, 1, ["p"]), (2, 3, ["q"])]
+    assert found["unused"] == ["r"]
+
+
+def test_random_assignment_repeats_with_its_seed(run: Run, costs_file: Path) -> None:
+    def drawn(seed: int) -> str:
+        return run("plan", "--costs", costs_file, "--assign", "random", "--seed", seed, "--json").out
+
+    assert drawn(3) == drawn(3)
+    assert len({drawn(seed) for seed in range(20)}) > 1
+
+
+def rewritten(path: Path, **changes: Any) -> Path:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    return path
+
+
+def test_infeasible_prints_its_object_and_fails(run: Run, costs_file: Path) -> None:
+    costs = rewritten(costs_file, time_s=[[1, None, 1]] * 4)
+    ran = run("plan", "--costs", costs, "--json")
+    assert ran.status == 1
+    assert ran.object["outcome"] == "infeasible"
+    assert ran.object["stages"][0]["service_s"] is None
+    assert ran.object["bottleneck_s"] is ran.object["throughput_fps"] is ran.object["latency_s"] is None
+    assert ran.err == "shisha-rt: infeasible: q cannot run layer 0 (a)\n"
+
+
+def test_a_stage_beyond_its_place_s_memory_is_infeasible(run: Run, costs_file: Path) -> None:
+    costs = rewritten(
+        costs_file,
+        layers=[{"name": name, "weight": 1, "weight_bytes": 10} for name in "abcd"],
+        places=[{"name": "only", "rank": 1, "memory_bytes": 39}],
+        time_s=[[1]] * 4,
+    )
+    ran = run("plan", "--costs", costs, "--json")
+    assert (ran.status, ran.object["outcome"], ran.object["bottleneck_s"]) == (1, "infeasible", 4.0)
+
+
+def test_costs_of_zero_have_no_throughput(run: Run, costs_file: Path) -> None:
+    costs = rewritten(costs_file, time_s=[[0, 0, 0]] * 4, transfer_s=[0, 0, 0])
+    found = run("plan", "--costs", costs, "--json").object
+    assert (found["bottleneck_s"], found["throughput_fps"]) == (0.0, None)
+
+
+def test_a_space_beyond_what_python_prints(run: Run, costs_file: Path) -> None:
+    count = 1600
+    costs = rewritten(
+        costs_file,
+        layers=[{"name": str(i), "weight": 1} for i in range(count)],
+        places=[{"name": f"p{i}", "rank": 1} for i in range(count)],
+        time_s=[[1] * count] * count,
+        transfer_s=[0] * (count - 1),
+    )
+    found = run("plan", "--costs", costs, "--json").object
+    assert len(found["space_size"]) > 4300
+    assert found["log10_space_size"] == pytest.approx(len(found["space_size"]), abs=1)
+
+
+def test_the_picture(run: Run, costs_file: Path) -> None:
+    ran = run("plan", "--costs", costs_file, "--stages", 2)
+    assert ran.status == 0
+    for text in ("┌ q ─", "layers 0-1, 1000 ms", "60.0% ███", "┌ p ─", "40.0% ██", "unused: r"):
+        assert text in ran.out
+    assert len({len(line) for line in ran.out.splitlines() if line[0] in "┌│└"}) == 1
+
+
+class TestModel:
+    def test_times_are_unknown(self, run: Run, tiny_model: Path) -> None:
+        ran = run("plan", tiny_model, "--machine", "shared-2", "--json")
+        assert ran.status == 0
+        found = ran.object
+        assert [place for stage in found["stages"] for place in stage["places"]] == ["fast0", "slow0"]
+        assert [stage["service_s"] for stage in found["stages"]] == [None, None]
+        for key in ("bottleneck_s", "throughput_fps", "latency_s", "lower_bound_s"):
+            assert found[key] is None
+        assert (found["trials"], found["trial_time_s"], found["explored_fraction"]) == (0, 0.0, 0.0)
+        assert found["outcome"] == "feasible"
+
+    def test_a_machine_on_paper(self, run: Run, tiny_model: Path, tmp_path: Path) -> None:
+        machine = tmp_path / "paper.toml"
+        machine.write_text(
+            '[[place]]\nname = "a"\ncore_count = 8\n[[place]]\nname = "b"\ncore_count = 8\nspeed = 0.3\n'
+        )
+        assert len(run("plan", tiny_model, "--machine", machine, "--json").object["stages"]) == 2
+
+    def test_the_picture_without_times(self, run: Run, tiny_model: Path) -> None:
+        ran = run("plan", tiny_model, "--machine", "shared-2")
+        assert "layers 0-1 " in ran.out
+        assert " ms" not in ran.out
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--strategy", "exact"), "--strategy exact: not built yet, expected seed"),
+        (("--time-limit", 5), "--time-limit: not built yet"),
+        (("--balance", "nfep"), "--balance: not built yet"),
+        (("--alpha", 10), "--alpha: not built yet"),
+        (("--replicate",), "--replicate: not built yet"),
+        (("--stages", 0), "0 stages: expected at least 1"),
+        (("--stages", 4), "4 stages: expected at most 3, the number of places"),
+        (("--machine", "this-machine"), "--machine: not with --costs"),
+        (("--dim", "N=1"), "--dim: not with --costs"),
+        (("model.onnx",), "plan: expected exactly one of MODEL and --costs"),
+    ],
+)
+def test_refused_with_costs(run: Run, costs_file: Path, options: tuple[object, ...], expected: str) -> None:
+    assert run("plan", "--costs", costs_file, *options).complaint.startswith(f"shisha-rt: {expected}")
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        ((), "plan: expected exactly one of MODEL and --costs COSTS.json"),
+        (("m.onnx",), "plan MODEL: --machine is missing"),
+        (("m.onnx", "--machine", "nope"), 'machine "nope": no such shipped name'),
+        (("no.onnx", "--machine", "this-machine"), "no.onnx"),
+        (("zoo:nope", "--machine", "this-machine"), "zoo:nope"),
+        (("--costs", "no.json"), "no.json: cannot be read (No such file or directory), expected costs as JSON"),
+    ],
+)
+def test_refused(run: Run, argv: tuple[str, ...], expected: str) -> None:
+    assert run("plan", *argv).complaint.startswith(f"shisha-rt: {expected}")

@@ -1,0 +1,1 @@
+"""Costs: files, and what follows from them."""

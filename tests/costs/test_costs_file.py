@@ -1,0 +1,156 @@
+"""COSTS.json: what is read, what follows from it, and the one line for each mistake."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shisha_rt.costs.costs_file import Costs, parse_costs, stage_bytes, stage_service_s, why_infeasible
+from shisha_rt.errors import BadInput
+
+
+def good() -> dict[str, Any]:
+    return {
+        "layers": [
+            {"name": "a", "weight": 9, "weight_bytes": 100, "live_bytes": 7},
+            {"name": "b", "weight": 4.5, "weight_bytes": 10, "live_bytes": 20},
+            {"name": "c", "weight": 0},
+        ],
+        "places": [{"name": "fast", "rank": 1, "memory_bytes": 120}, {"name": "slow", "rank": 2}],
+        "time_s": [[1, 3], [0.5, 2], [0.25, None]],
+        "transfer_s": [0.125, None],
+    }
+
+
+def parse(value: object) -> Costs:
+    return parse_costs(json.dumps(value).encode(), "C.json")
+
+
+def fault(text: bytes) -> str:
+    with pytest.raises(BadInput) as caught:
+        parse_costs(text, "C.json")
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith("C.json: ")
+    return message.removeprefix("C.json: ")
+
+
+class TestReading:
+    def test_every_key(self) -> None:
+        costs = parse(good())
+        assert [layer.name for layer in costs.layers] == ["a", "b", "c"]
+        assert (costs.layers[0].weight, costs.layers[0].weight_bytes, costs.layers[0].live_bytes) == (9, 100, 7)
+        assert [(p.name, p.rank, p.memory_bytes) for p in costs.places] == [("fast", 1, 120), ("slow", 2, None)]
+        np.testing.assert_array_equal(costs.time_s, [[1, 3], [0.5, 2], [0.25, np.nan]])
+        np.testing.assert_array_equal(costs.transfer_s, [0.125, np.nan])
+        assert costs.legal_cuts == {0}
+        assert costs.place_index("slow") == 1
+
+    def test_without_transfers_every_cut_is_legal_and_free(self) -> None:
+        value = good()
+        del value["transfer_s"]
+        costs = parse(value)
+        assert costs.legal_cuts == {0, 1}
+        assert costs.transfer_s.tolist() == [0.0, 0.0]
+
+    def test_one_layer_has_no_cuts(self) -> None:
+        costs = parse({"layers": [{"name": "a", "weight": 1}], "places": [{"name": "p", "rank": 1}], "time_s": [[1]]})
+        assert costs.legal_cuts == frozenset()
+        assert stage_service_s(costs, 0, 0, 0) == 1.0
+
+    def test_the_arrays_are_read_only(self) -> None:
+        costs = parse(good())
+        with pytest.raises(ValueError, match="read-only"):
+            costs.time_s[0, 0] = 0.0
+
+
+class TestStages:
+    def test_service_time_includes_the_entry_transfer(self) -> None:
+        costs = parse(good())
+        assert stage_service_s(costs, 0, 1, 0) == 1.5
+        assert stage_service_s(costs, 1, 1, 1) == 2.125
+        assert stage_service_s(costs, 1, 2, 0) == 0.875
+
+    def test_nan_where_the_place_cannot_run_a_layer_or_the_cut_is_not_legal(self) -> None:
+        costs = parse(good())
+        assert math.isnan(stage_service_s(costs, 1, 2, 1))
+        assert math.isnan(stage_service_s(costs, 2, 2, 0))
+
+    def test_bytes_are_all_weights_and_the_most_that_is_live(self) -> None:
+        assert stage_bytes(parse(good()), 0, 2) == 130
+        assert stage_bytes(parse(good()), 0, 0) == 107
+
+    def test_why_a_place_cannot_run_a_stage(self) -> None:
+        costs = parse(good())
+        assert why_infeasible(costs, 0, 0, 0) is None
+        assert why_infeasible(costs, 0, 1, 0) == "layers 0-1 need 130 bytes, and fast has 120"
+        assert why_infeasible(costs, 1, 2, 1) == "slow cannot run layer 2 (c)"
+
+
+def changed(path: list[str | int], value: object) -> bytes:
+    """The good file with one value set (or removed: ...)."""
+    whole = good()
+    at: Any = whole
+    for step in path[:-1]:
+        at = at[step]
+    if value is ...:
+        del at[path[-1]]
+    else:
+        at[path[-1]] = value
+    return json.dumps(whole).encode()
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        (["layers"], [], "layers = []: expected a list of length >= 1"),
+        (["layers"], ..., "layers is missing"),
+        (["layers"], 3, "layers = 3: expected a list, got a whole number"),
+        (["layers", 1, "name"], ..., "layers[1].name is missing"),
+        (["layers", 1, "weight"], ..., "layers[1].weight is missing"),
+        (["layers", 1, "weight"], -1, "layers[1].weight = -1: expected a number >= 0"),
+        (["layers", 1, "weight"], "9", 'layers[1].weight = "9": expected a number, got text'),
+        (["layers", 1, "weight_bytes"], 1.5, "layers[1].weight_bytes = 1.5: expected a whole number"),
+        (["layers", 1, "live_bytes"], -1, "layers[1].live_bytes = -1: expected a whole number >= 0"),
+        (["layers", 1, "bytes"], 1, "layers[1].bytes = 1: unknown key, expected one of name, weight,"),
+        (["places"], [], "places = []: expected a list of length >= 1"),
+        (["places", 0, "rank"], ..., "places[0].rank is missing"),
+        (["places", 0, "rank"], 0, "places[0].rank = 0: expected a whole number >= 1"),
+        (["places", 0, "name"], "", 'places[0].name = "": expected text of length >= 1'),
+        (["places", 1, "name"], "fast", 'places[1].name = "fast": used twice'),
+        (["places", 0, "memory_bytes"], -1, "places[0].memory_bytes = -1: expected a whole number >= 0"),
+        (["time_s"], ..., "time_s is missing"),
+        (["time_s"], [[1, 2]], "time_s has 1 entries, expected 3: one for each layer"),
+        (["time_s", 1], [1], "time_s[1] has 1 entries, expected 2: one for each place"),
+        (["time_s", 1, 0], -0.1, "time_s[1][0] = -0.1: expected a number >= 0"),
+        (["time_s", 1, 0], "1", 'time_s[1][0] = "1": expected a number or null, got text'),
+        (["time_s", 1, 0], True, "time_s[1][0] = true: expected a number or null"),
+        (["transfer_s"], [0.1], "transfer_s has 1 entries, expected 2: one fewer than layers"),
+        (["transfer_s", 0], -1, "transfer_s[0] = -1: expected a number >= 0"),
+        (["transfers_s"], [], "transfers_s = []: unknown key, expected one of layers, places, time_s, transfer_s"),
+        (["time_s", 0, 0], float("nan"), "not JSON: "),
+        (["time_s", 0, 0], float("inf"), "not JSON: "),
+    ],
+)
+def test_one_line_says_what_to_mend(path: list[str | int], value: object, expected: str) -> None:
+    assert fault(changed(path, value)).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"", "not JSON: "),
+        (b"{", "not JSON: "),
+        (b"\xff", "not JSON: "),
+        (b"[]", "expected a table, got a list"),
+        (b"[" * 100_000, "nested too deeply"),
+        (changed(["time_s", 0, 0], 1).replace(b"[[1,", b"[[1e999,"), "not JSON: Number out of range"),
+        (changed(["layers", 0, "weight"], 10**400), "layers[0].weight = 1000"),
+    ],
+)
+def test_what_is_not_even_an_object(text: bytes, expected: str) -> None:
+    assert fault(text).startswith(expected)

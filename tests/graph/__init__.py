@@ -1,0 +1,1 @@
+"""Graph tests: tiny networks with hand-computed answers, and the zoo."""

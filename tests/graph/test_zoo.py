@@ -1,0 +1,83 @@
+"""Zoo networks answer differently to different inputs, and the same wherever they are built."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from shisha_rt.errors import BadInput, Failure
+from shisha_rt.graph import zoo
+from shisha_rt.graph.zoo import NAMES, resolve_model, zoo_path
+from stages.zoo_weights import LOGITS_STD
+from tests.graph.networks import Array, run, weight
+
+
+def logits(path: Path, frame: Array) -> Array:
+    """What feeds the final Softmax."""
+    model = onnx.load(path)
+    softmax = model.graph.node.pop()
+    assert softmax.op_type == "Softmax"
+    model.graph.output[0].name = softmax.input[0]
+    (value,) = run(model, {model.graph.input[0].name: frame})
+    return value
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
+def test_answers_depend_on_the_input(name: str) -> None:
+    noise = [logits(zoo_path(name), weight(1, 3, 224, 224, seed=seed)) for seed in (1, 2)]
+    uniform = [
+        logits(zoo_path(name), np.random.default_rng(seed).random((1, 3, 224, 224), np.float32)) for seed in (1, 2)
+    ]
+    for one, other in (noise, uniform):
+        tolerance = 1e-5 + 1e-4 * np.maximum(np.abs(one), np.abs(other))
+        assert np.median(np.abs(one - other) / tolerance) > 100
+        assert len(np.unique(one)) > one.size // 2
+        assert LOGITS_STD / 2 < one.std() < LOGITS_STD * 3
+
+
+def test_the_same_name_gives_the_same_weights(tmp_path: Path) -> None:
+    again = tmp_path / "squeezenet.onnx"
+    zoo._build(zoo._topology("squeezenet"), again)
+    assert again.read_bytes() == zoo_path("squeezenet").read_bytes()
+
+
+def test_another_name_gives_other_weights(tmp_path: Path) -> None:
+    other = tmp_path / "other.onnx"
+    zoo._build(zoo._topology("squeezenet"), other)
+    assert other.read_bytes() != zoo_path("squeezenet").read_bytes()
+
+
+def test_progress_is_told_only_when_something_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(zoo, "_build", lambda source, target: target.write_bytes(source.read_bytes()))
+    said: list[str] = []
+    for _ in range(2):
+        path = zoo_path("alexnet", said.append)
+    assert path == tmp_path / "shisha-rt" / "zoo" / "v1" / "alexnet" / "alexnet.onnx"
+    assert said == ["building zoo:alexnet (once)"]
+
+
+def test_all_topologies_are_there() -> None:
+    assert [name for name in NAMES if not zoo._topology(name).is_file()] == []
+
+
+def test_model_argument_is_a_path_or_a_name() -> None:
+    assert resolve_model("some/model.onnx") == Path("some/model.onnx")
+    assert resolve_model("zoo:squeezenet") == zoo_path("squeezenet")
+    with pytest.raises(BadInput, match=r"zoo:lenet: no such network; expected one of alexnet, .*zfnet512"):
+        resolve_model("zoo:lenet")
+
+
+def test_failure_says_what_the_child_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(zoo, "_topology", lambda name: tmp_path / "missing.onnx")
+    with pytest.raises(Failure, match=r"zoo:vgg19: could not be built: .*missing\.onnx"):
+        zoo_path("vgg19")
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(Failure, match="exit status 1"):
+        zoo_path("vgg19")
+    assert not (tmp_path / "shisha-rt" / "zoo" / "v1" / "vgg19").exists()

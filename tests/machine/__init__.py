@@ -1,0 +1,1 @@
+"""Reading machine files, and finding out about this machine."""

@@ -1,0 +1,238 @@
+"""Machine files: what is read, and the one line that each kind of mistake gets."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shisha_rt.errors import BadInput
+from shisha_rt.machine.config import check_runnable, load_machine, parse_machine, shipped_configs
+from shisha_rt.machine.machine import Machine, Memory, Place
+
+
+def parse(content: str) -> Machine:
+    return parse_machine(content, name="m", source="m.toml")
+
+
+def fault(content: str) -> str:
+    with pytest.raises(BadInput) as caught:
+        parse(content)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith("m.toml: ")
+    return message.removeprefix("m.toml: ")
+
+
+def place(extra: str, *, name: str = "a", cores: str = "cores = [0]") -> str:
+    return f'[[place]]\nname = "{name}"\n{cores}\n{extra}\n'
+
+
+def test_the_least_file_gets_every_default() -> None:
+    machine = parse('[[place]]\nname = "a"\ncores = [3, 1]\n')
+    assert machine == Machine(
+        name="m",
+        source="m.toml",
+        memories=(Memory("ram"),),
+        places=(Place("a", cores=(3, 1), core_count=2, threads=2, speed=1.0, rank=1, memory="ram"),),
+    )
+
+
+def test_every_key_is_read() -> None:
+    machine = parse(
+        """
+        timing = "modelled"
+        time_scale = 4
+        [[memory]]
+        name = "hbm"
+        bandwidth_bytes_per_s = 4e9
+        [[memory]]
+        name = "ddr"
+        [[place]]
+        name = "fast0"
+        core_count = 8
+        threads = 4
+        speed = 0.5
+        rank = 2
+        memory = "ddr"
+        memory_bytes = 1000
+        shared = true
+        """
+    )
+    assert machine.timing == "modelled"
+    assert machine.time_scale == 4.0
+    assert machine.memories == (Memory("hbm", 4e9), Memory("ddr"))
+    assert machine.places == (Place("fast0", (), 8, 4, 0.5, 2, "ddr", memory_bytes=1000, shared=True),)
+    assert machine.on_paper
+
+
+def test_the_only_memory_is_the_default_one() -> None:
+    assert parse('[[memory]]\nname = "hbm"\n' + place("")).places[0].memory == "hbm"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("", "no [[place]]: expected at least one"),
+        ("place = []", "no [[place]]: expected at least one"),
+        ("place = 3", "place = 3: expected a list, got a whole number"),
+        ("colour = 1\n", "colour = 1: unknown key, expected one of timing, time_scale, memory, place"),
+        (place("colour = 'red'"), 'place[0].colour = "red": unknown key, expected one of name, cores'),
+        (
+            "[[memory]]\nname = 'x'\nlatency = 1\n",
+            "memory[0].latency = 1: unknown key, expected one of name, bandwidth",
+        ),
+        ("[[place]]\ncores = [0]\n", "place[0].name is missing"),
+        (place("", name="a b"), 'place[0].name = "a b": expected text'),
+        (place("", name=""), 'place[0].name = "": expected text'),
+        ("[[place]]\nname = 3\ncores = [0]\n", "place[0].name = 3: expected text, got a whole number"),
+        (place("speed = 'fast'"), 'place[0].speed = "fast": expected a number, got text'),
+        (place("speed = 0"), "place[0].speed = 0: expected a number > 0"),
+        (place("speed = -0.5"), "place[0].speed = -0.5: expected a number > 0"),
+        (place("speed = 1.5"), "place[0].speed = 1.5: expected a number <= 1"),
+        (place("speed = nan"), "place[0].speed = NaN: expected a number > 0"),
+        (place("rank = 0"), "place[0].rank = 0: expected a whole number >= 1"),
+        (place("rank = 1.5"), "place[0].rank = 1.5: expected a whole number, got a number"),
+        (place("rank = true"), "place[0].rank = true: expected a whole number, got true or false"),
+        (place("threads = 0"), "place[0].threads = 0: expected a whole number >= 1"),
+        (place("threads = 2"), "place[0] (a): threads = 2: expected at most its number of cores, 1"),
+        (place("threads = 9", cores="core_count = 8"), "place[0] (a): threads = 9: expected at most its number of"),
+        (place("memory_bytes = -1"), "place[0].memory_bytes = -1: expected a whole number >= 1"),
+        (place("memory = 'hbm'"), 'place[0] (a): memory = "hbm": unknown memory, expected one of ram'),
+        (place("shared = 1"), "place[0].shared = 1: expected true or false, got a whole number"),
+        (place("devices = ['npu']"), 'place[0] (a): devices = ["npu"]: devices are not built yet'),
+        (place("", cores=""), "place[0] (a): neither of cores and core_count"),
+        (place("core_count = 1"), "place[0] (a): both of cores and core_count"),
+        (place("", cores="core_count = 0"), "place[0].core_count = 0: expected a whole number >= 1"),
+        (place("", cores="cores = []"), "place[0].cores = []: expected a list of length >= 1"),
+        (place("", cores="cores = [-1]"), "place[0].cores[0] = -1: expected a whole number >= 0"),
+        (place("", cores="cores = [2, 0, 2]"), "place[0] (a): cores = [2, 0, 2]: core 2 is listed 2 times"),
+        (place("") + place("", cores="cores = [1]"), 'place[1].name = "a": used twice'),
+        ("[[memory]]\nname='x'\n[[memory]]\nname='x'\n" + place("memory='x'"), 'memory[1].name = "x": used twice'),
+        (
+            "[[memory]]\nname='x'\n[[memory]]\nname='y'\n" + place(""),
+            "place[0] (a): memory is missing: expected one of",
+        ),
+        (
+            "[[memory]]\nname = 'x'\nbandwidth_bytes_per_s = 0\n",
+            "memory[0].bandwidth_bytes_per_s = 0: expected a number > 0",
+        ),
+        (
+            "[[memory]]\nname = 'x'\nbandwidth_bytes_per_s = inf\n",
+            "memory[0].bandwidth_bytes_per_s = Infinity: expected a finite number",
+        ),
+        (f"time_scale = 1{'0' * 400}\n", "time_scale = 1000000"),
+        ("time_scale = 0.5\n", "time_scale = 0.5: expected a number >= 1"),
+        ("timing = 'guessed'\n", 'timing = "guessed": expected "measured" or "modelled"'),
+        ("timing = 2024-01-01\n", 'timing = "2024-01-01": expected text'),
+        ("[[place]\n", "not TOML: Expected ']]' at the end of an array declaration (at line 1, column 8)"),
+        ("\n\nname = \n", "not TOML: Invalid value (at line 3, column 8)"),
+        ("a = " + "[" * 5000, "nested too deeply"),
+    ],
+)
+def test_one_line_says_what_to_mend(content: str, expected: str) -> None:
+    assert fault(content).startswith(expected)
+
+
+class TestSharedCores:
+    def test_an_unthrottled_place_shares_no_core(self) -> None:
+        message = fault(place("") + place("speed = 0.2", name="b"))
+        assert message.startswith("core 0 is used by a, b, but a has speed = 1 (unthrottled)")
+
+    def test_not_even_with_a_place_that_would_not_mind(self) -> None:
+        assert "but a has speed = 1" in fault(place("") + place("shared = true", name="b"))
+
+    def test_two_unthrottled_places_on_one_core(self) -> None:
+        assert "core 1 is used by a, b" in fault(
+            place("", cores="cores = [0, 1]") + place("", name="b", cores="cores = [1, 2]")
+        )
+
+    def test_places_that_say_shared_may_share(self) -> None:
+        assert len(parse(place("shared = true") + place("shared = true", name="b")).places) == 2
+
+    @pytest.mark.parametrize(("speeds", "total"), [((0.9,), "0.9"), ((0.6, 0.3), "0.9"), ((0.3, 0.3, 0.3), "0.9")])
+    def test_pinned_speeds_leave_room_on_each_core(self, speeds: tuple[float, ...], total: str) -> None:
+        message = fault("".join(place(f"speed = {speed}", name=f"p{i}") for i, speed in enumerate(speeds)))
+        assert message.startswith("core 0: the speeds of p0")
+        assert f"add up to {total}, expected at most 0.85" in message
+
+    def test_the_limit_itself_is_allowed_in_spite_of_rounding(self) -> None:
+        assert 0.65 + 0.2 > 0.85
+        assert len(parse(place("speed = 0.65") + place("speed = 0.2", name="b")).places) == 2
+
+    def test_shared_places_are_not_counted(self) -> None:
+        parse(place("speed = 0.8") + place("speed = 0.8\nshared = true", name="b"))
+
+
+class TestFinding:
+    def test_a_path(self, tmp_path: Path) -> None:
+        file = tmp_path / "board.toml"
+        file.write_text(place(""))
+        machine = load_machine(str(file))
+        assert (machine.name, machine.source) == ("board", str(file))
+
+    def test_a_file_without_suffix_in_this_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "board").write_text(place(""))
+        monkeypatch.chdir(tmp_path)
+        assert load_machine("board").name == "board"
+
+    def test_this_machine(self) -> None:
+        check_runnable(load_machine("this-machine"))
+
+    @pytest.mark.parametrize("name", sorted(shipped_configs("machines")))
+    def test_every_shipped_file_loads(self, name: str) -> None:
+        machine = load_machine(name)
+        assert machine.name == name
+        assert machine.source.endswith(f"configs/machines/{name}.toml")
+
+    def test_the_shared_machines_run_on_two_cores(self) -> None:
+        for name, count in (("shared-2", 2), ("shared-4", 4)):
+            machine = load_machine(name)
+            assert len(machine.places) == count
+            check_runnable(machine, available={0, 1})
+
+    def test_an_unknown_name_lists_those_that_exist(self) -> None:
+        with pytest.raises(BadInput, match=r"one of this-machine, .*shared-2, shared-4"):
+            load_machine("nope")
+
+    def test_a_missing_file(self, tmp_path: Path) -> None:
+        with pytest.raises(BadInput, match=r"no\.toml: cannot be read \(No such file"):
+            load_machine(str(tmp_path / "no.toml"))
+
+    def test_a_folder(self, tmp_path: Path) -> None:
+        with pytest.raises(BadInput, match="cannot be read"):
+            load_machine(str(tmp_path))
+
+    def test_not_text(self, tmp_path: Path) -> None:
+        file = tmp_path / "m.toml"
+        file.write_bytes(b"\xff\xfe")
+        with pytest.raises(BadInput, match="not UTF-8"):
+            load_machine(str(file))
+
+
+class TestRunnable:
+    @pytest.mark.parametrize(
+        ("content", "expected"),
+        [
+            (place("", cores="cores = [7]"), "place a: core 7 may not be used here, expected among 0, 1"),
+            (place("", cores="core_count = 2"), "place a: only core_count is given, expected cores"),
+            (place("speed = 0.5"), "place a: speed = 0.5: emulation is not built yet"),
+            (
+                "[[memory]]\nname='x'\nbandwidth_bytes_per_s=1e9\n" + place(""),
+                "memory x: bandwidth_bytes_per_s = 1e+09: ",
+            ),
+            ("time_scale = 2\n" + place(""), "time_scale = 2: emulation is not built yet"),
+            ("timing = 'modelled'\n" + place(""), 'timing = "modelled": emulation is not built yet'),
+        ],
+    )
+    def test_refused(self, content: str, expected: str) -> None:
+        with pytest.raises(BadInput) as caught:
+            check_runnable(parse(content), available={0, 1})
+        assert str(caught.value).startswith(f"m.toml: {expected}")
+
+    def test_the_affinity_mask_decides(self) -> None:
+        core = min(os.sched_getaffinity(0))
+        check_runnable(parse(place("", cores=f"cores = [{core}]")))
+        with pytest.raises(BadInput, match="core 100000 may not be used here"):
+            check_runnable(parse(place("", cores="cores = [100000]")))

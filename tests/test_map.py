@@ -1,0 +1,275 @@
+"""The rules of the map: who may import what, read from the sources themselves.
+
+1. Pure modules, and all that they pull in from this project, touch nothing outside their arguments.
+2. `shisha_rt` never imports `stages`; `stages` imports from `shisha_rt` only the fabric, pure modules and the reader.
+3. Only `stages/engines` imports an inference engine.
+4. No module is a bag of odds and ends, and none has grown so long that it is two.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parent.parent
+PACKAGES: Final = ("shisha_rt", "stages")
+
+PURE: Final = (
+    "shisha_rt.errors",
+    "shisha_rt.checked",
+    "shisha_rt.machine.machine",
+    "shisha_rt.plan*",
+    "shisha_rt.pipeline*",
+    "shisha_rt.placement*",
+    "shisha_rt.split*",
+    "shisha_rt.graph*",
+    "shisha_rt.costs*",
+    "shisha_rt.daemon.lifecycle*",
+)
+# The ONNX reader is two files: the model, and the weights beside it.
+NOT_PURE: Final = (
+    "shisha_rt.graph.onnx_reader",
+    "shisha_rt.graph.external_data",
+    "shisha_rt.graph.zoo",
+    "shisha_rt.costs.store*",
+)
+FOR_STAGES: Final = ("shisha_rt", "shisha_rt.fabric*", "shisha_rt.graph.onnx_reader")
+ENGINES: Final = frozenset({"onnxruntime", "openvino"})
+
+# fmt: off
+WORLD: Final = frozenset({
+    "asyncio", "ctypes", "datetime", "fcntl", "io", "logging", "mmap", "multiprocessing", "os", "pathlib",
+    "psutil", "secrets", "select", "selectors", "shutil", "signal", "socket", "sqlite3", "subprocess",
+    "tempfile", "threading", "time", "uuid", "zmq",
+})
+# fmt: on
+WORLD_CALLS: Final = frozenset({"open", "input", "print"})
+NUMPY_GENERATORS: Final = frozenset({"Generator", "BitGenerator", "SeedSequence", "PCG64"})
+RUBBISH_NAMES: Final = frozenset({"util", "utils", "helper", "helpers", "common", "misc"})
+MAX_LINES: Final = 400
+
+Sources = Mapping[str, str]
+"""Module name (a package by its own name) -> source text."""
+
+
+def project() -> Sources:
+    return {module_name(path): path.read_text() for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def matches(module: str, patterns: tuple[str, ...]) -> bool:
+    """`a.b*` is the package a.b and all in it, or modules whose names begin so."""
+    return any(fnmatch(module, pattern) for pattern in patterns)
+
+
+def is_pure(module: str) -> bool:
+    return matches(module, PURE) and not matches(module, NOT_PURE)
+
+
+def imports(source: str) -> Iterator[str]:
+    """Dotted names, each as deep as the source says: `from a import b` is a.b, and b may be no module.
+
+    Imports under TYPE_CHECKING are left out: they never run.
+    """
+    pending: deque[ast.AST] = deque([ast.parse(source)])
+    while pending:
+        node = pending.popleft()
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            pending.extend(node.orelse)
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide where a module stands"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        pending.extend(ast.iter_child_nodes(node))
+
+
+def run_by_import(name: str, sources: Sources) -> Iterator[str]:
+    """The project's modules that importing a dotted name runs: each package on the way, and the module."""
+    parts = name.split(".")
+    prefixes = (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+    return (prefix for prefix in prefixes if prefix in sources)
+
+
+def reached(module: str, sources: Sources) -> set[str]:
+    """The project's modules that run when `module` is imported, itself included."""
+    found: set[str] = set()
+    pending = list(run_by_import(module, sources))
+    while pending:
+        current = pending.pop()
+        if current not in found:
+            found.add(current)
+            pending.extend(inner for name in imports(sources[current]) for inner in run_by_import(name, sources))
+    return found
+
+
+def world_uses(source: str) -> Iterator[str]:
+    """What a source takes from the world: modules, global randomness, files, the terminal."""
+    for name in imports(source):
+        if name.split(".")[0] in WORLD:
+            yield f"imports {name}"
+    for name in used_names(source):
+        if name in WORLD_CALLS or (name.startswith("random.") and name != "random.Random"):
+            yield f"uses {name}"
+        if name.startswith("numpy.random.") and name.split(".")[2] not in NUMPY_GENERATORS:
+            yield f"uses {name}"
+
+
+def used_names(source: str) -> Iterator[str]:
+    """Every name and attribute chain, imported names spelled out: `np.random.rand` is numpy.random.rand."""
+    tree = ast.parse(source)
+    origin: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            origin.update({alias.asname: alias.name for alias in node.names if alias.asname})
+        elif isinstance(node, ast.ImportFrom):
+            origin.update({alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names})
+    yield from origin.values()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute):
+            head, *rest = ast.unparse(node).split(".")
+            yield ".".join([origin.get(head, head), *rest])
+
+
+def impurities(sources: Sources) -> list[str]:
+    """Rule 1."""
+    found = []
+    for module in sorted(filter(is_pure, sources)):
+        for inner in sorted(reached(module, sources)):
+            through = "" if inner == module else f" (through {inner})"
+            found += [f"{module} is pure but {use}{through}" for use in world_uses(sources[inner])]
+    return found
+
+
+def crossings(sources: Sources) -> list[str]:
+    """Rule 2."""
+    found = []
+    for module, source in sorted(sources.items()):
+        for name in imports(source):
+            sides = module.split(".")[0], name.split(".")[0]
+            if sides == ("shisha_rt", "stages"):
+                found.append(f"{module} imports {name}")
+            if sides == ("stages", "shisha_rt"):
+                *_, target = name, *run_by_import(name, sources)
+                if not (is_pure(target) or matches(target, FOR_STAGES)):
+                    found.append(f"{module} imports {name}")
+    return found
+
+
+def engine_imports(sources: Sources) -> list[str]:
+    """Rule 3."""
+    return [
+        f"{module} imports {name}"
+        for module, source in sorted(sources.items())
+        if not matches(module, ("stages.engines*",))
+        for name in imports(source)
+        if name.split(".")[0] in ENGINES
+    ]
+
+
+def misshapen(sources: Sources) -> list[str]:
+    """Rule 4."""
+    rubbish = [f"{module} is named after nothing" for module in sources if module.split(".")[-1] in RUBBISH_NAMES]
+    lengths = {module: len(source.splitlines()) for module, source in sources.items()}
+    return rubbish + [f"{module} has {length} lines" for module, length in lengths.items() if length > MAX_LINES]
+
+
+@pytest.mark.parametrize("rule", [impurities, crossings, engine_imports, misshapen])
+def test_the_project_keeps_the_rule(rule: Callable[[Sources], list[str]]) -> None:
+    assert rule(project()) == []
+
+
+def test_the_project_is_seen_at_all() -> None:
+    sources = project()
+    assert {"shisha_rt", "shisha_rt.plan.plan", "stages.engines"} <= set(sources)
+    assert sum(map(is_pure, sources)) > 5
+
+
+class TestTheCheckerItself:
+    """A checker that finds nothing is only worth as much as the faults it was shown."""
+
+    @pytest.mark.parametrize(
+        ("source", "use"),
+        [
+            ("import time", "imports time"),
+            ("import os.path as p", "imports os.path"),
+            ("from pathlib import Path", "imports pathlib.Path"),
+            ("def f():\n    import socket", "imports socket"),
+            ("import random\nrandom.shuffle([])", "uses random.shuffle"),
+            ("import random as r\nr.seed(1)", "uses random.seed"),
+            ("from random import choice", "uses random.choice"),
+            ("import numpy as np\nnp.random.rand(3)", "uses numpy.random.rand"),
+            ("from numpy import random\nrandom.default_rng()", "uses numpy.random.default_rng"),
+            ("from numpy.random import seed", "uses numpy.random.seed"),
+            ("def f():\n    return open('x')", "uses open"),
+            ("print(1)", "uses print"),
+            ("from typing import TYPE_CHECKING\nif not TYPE_CHECKING:\n    import time", "imports time"),
+        ],
+    )
+    def test_a_pure_module_that_touches_the_world(self, source: str, use: str) -> None:
+        assert f"shisha_rt.plan.x is pure but {use}" in impurities({"shisha_rt.plan.x": source})
+
+    @pytest.mark.parametrize(
+        "source",
+        [
+            "import random\ndef f(rng: random.Random): return rng.random()",
+            "from random import Random",
+            "import numpy as np\ndef f(rng: np.random.Generator): return rng.random()",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pathlib import Path",
+            "class A:\n    def open(self): return self.open()",
+        ],
+    )
+    def test_what_a_pure_module_may_do(self, source: str) -> None:
+        assert impurities({"shisha_rt.plan.x": source}) == []
+
+    def test_purity_by_proxy(self) -> None:
+        sources = {
+            "shisha_rt": "",
+            "shisha_rt.wire": "import zmq",
+            "shisha_rt.wire.codes": "",
+            "shisha_rt.daemon.lifecycle_x": "from shisha_rt.wire.codes import Code",
+        }
+        assert impurities(sources) == ["shisha_rt.daemon.lifecycle_x is pure but imports zmq (through shisha_rt.wire)"]
+
+    def test_the_reader_the_zoo_and_the_store_may_read(self) -> None:
+        names = ("shisha_rt.graph.onnx_reader", "shisha_rt.graph.zoo", "shisha_rt.costs.store")
+        assert impurities(dict.fromkeys(names, "import os")) == []
+
+    def test_crossings(self) -> None:
+        sources = {
+            "shisha_rt.daemon": "",
+            "shisha_rt.daemon.gateway": "def f():\n    import stages.worker",
+            "shisha_rt.plan": "",
+            "shisha_rt.plan.plan": "",
+            "shisha_rt.fabric": "",
+            "shisha_rt.fabric.arena": "",
+            "stages.worker": "from shisha_rt.daemon import gateway\nfrom shisha_rt.fabric.arena import Arena\n"
+            "from shisha_rt.plan.plan import Plan\nfrom shisha_rt import cache, errors",
+        }
+        assert crossings(sources) == [
+            "shisha_rt.daemon.gateway imports stages.worker",
+            "stages.worker imports shisha_rt.daemon.gateway",
+            "stages.worker imports shisha_rt.cache",
+        ]
+
+    def test_engines(self) -> None:
+        sources = {
+            "stages.engines.ort": "import onnxruntime",
+            "stages.worker": "from onnxruntime import InferenceSession",
+        }
+        assert engine_imports(sources) == ["stages.worker imports onnxruntime.InferenceSession"]
+
+    def test_shape(self) -> None:
+        sources = {"shisha_rt.plan.utils": "", "stages.worker": "\n" * 401, "stages.loop": "\n" * 400}
+        assert misshapen(sources) == ["shisha_rt.plan.utils is named after nothing", "stages.worker has 401 lines"]

@@ -1,0 +1,1 @@
+"""Tests of what strangers send and receive."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self, cast, overload
 
@@ -65,8 +65,8 @@ __all__ = [
 class Client:
     """The blocking client of one daemon.
 
-    `timeout_s` is how long a call waits unless it is told otherwise. Making a client connects to nothing yet; the
-    first call waits for the daemon to be there. `context` is a pyzmq context to use in place of the shared one.
+    `timeout_s` is how long a call waits unless it is told otherwise. Making a client waits for nothing; the first
+    call waits for the daemon to be there. `context` is a pyzmq context to use in place of the shared one.
     """
 
     def __init__(
@@ -96,16 +96,23 @@ class Client:
         timeout_s: float | None = None,
         stream: str | None = None,
         sequence: int | None = None,
+        outputs: Sequence[str] = (),
         request_id: str | None = None,
     ) -> Answer:
         """Run one frame. Arrays must have exactly the model's dtypes and shapes; they are never converted.
 
         The daemon gives up after `deadline_s` (`DeadlineExceeded`), this client after `timeout_s` (`Timeout`).
+        `outputs` names those that are wanted; all, if none. `request_id` is what `cancel` takes.
         """
         patience = self._patience(timeout_s)
         self._introduce(patience)
         outgoing = self._link.conversation.infer(
-            inputs, stream=stream, sequence=sequence, deadline_s=deadline_s, request_id=request_id
+            inputs,
+            stream=stream,
+            sequence=sequence,
+            deadline_s=deadline_s,
+            outputs=outputs,
+            request_id=request_id,
         )
         # No copy: the caller's arrays stay as they are while this call holds the caller.
         self._send(outgoing, patience, copy=False)

@@ -8,7 +8,7 @@ lost connection has cost the request or not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import Literal, Self, TypeAlias, cast, overload
@@ -62,16 +62,23 @@ class AsyncClient:
         timeout_s: float | None = None,
         stream: str | None = None,
         sequence: int | None = None,
+        outputs: Sequence[str] = (),
         request_id: str | None = None,
     ) -> Answer:
         """Run one frame. Arrays must have exactly the model's dtypes and shapes; they are never converted.
 
         The daemon gives up after `deadline_s` (`DeadlineExceeded`), this client after `timeout_s` (`Timeout`).
+        `outputs` names those that are wanted; all, if none. `request_id` is what `cancel` takes.
         """
         patience = self._patience(timeout_s)
         await self._introduce(patience)
         outgoing = self._link.conversation.infer(
-            inputs, stream=stream, sequence=sequence, deadline_s=deadline_s, request_id=request_id
+            inputs,
+            stream=stream,
+            sequence=sequence,
+            deadline_s=deadline_s,
+            outputs=outputs,
+            request_id=request_id,
         )
         await self._send(outgoing, patience, copy=False)
         return cast("Answer", await self._result(outgoing.id, patience))
@@ -126,10 +133,16 @@ class AsyncClient:
     async def _introduce(self, patience: Patience) -> None:
         """Learn who the daemon is and what its model takes, once for each connection."""
         self._collect()
-        async with self._introducing:
+        try:
+            await asyncio.wait_for(self._introducing.acquire(), patience.left_s)
+        except TimeoutError:
+            raise self._link.refused(patience) from None
+        try:
             while self._link.conversation.signature is None:
                 await self._ask("server_metadata", {}, patience)
                 await self._ask("model_metadata", {}, patience)
+        finally:
+            self._introducing.release()
 
     async def _ask(self, op: str, arguments: Mapping[str, object], patience: Patience) -> Fields:
         outgoing = self._link.conversation.ask(op, arguments)

@@ -134,8 +134,10 @@ class Lifecycle:
         self.streams.pop(stream.key, None)
         self.streams[stream.key] = stream
         if len(self.streams) > _IDLE_STREAMS_KEPT:
-            idle = next((s for s in self.streams.values() if not s.order and not s.waiting), stream)
-            del self.streams[idle.key]
+            others = (one for one in self.streams.values() if one is not stream)
+            idle = next((one for one in others if not one.order and not one.waiting), None)
+            if idle is not None:
+                del self.streams[idle.key]
 
     def _admit(self) -> None:
         """Fill free slots, one frame of each stream in turn."""
@@ -380,6 +382,7 @@ class Lifecycle:
         self.stranded.clear()
 
     def _step(self, frame: Frame, action: str) -> None:
+        """Every change of a frame's phase; one that stops being READY leaves its queue."""
         if frame.phase is FramePhase.READY and frame.epoch is not None:
             self.ready[self.epochs.live[frame.epoch].plan.stages[frame.stage].place].discard(frame.number)
         frame.phase = step(FRAME, f"frame {frame.number}", frame.phase, action, self.story)

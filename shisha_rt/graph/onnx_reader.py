@@ -120,7 +120,7 @@ def _is_text(message: Any) -> bool:
     if isinstance(message, onnx.TensorProto):
         return _is_name(message.name)  # ListFields would copy its values, which may be most of the file
     for field, value in message.ListFields():
-        parts = value if field.is_repeated else [value]
+        parts = [value] if isinstance(value, str | bytes) or hasattr(value, "ListFields") else value
         if field.type == field.TYPE_MESSAGE and not all(map(_is_text, parts)):
             return False
         if field.type == field.TYPE_STRING and not all(_is_name(part, field.name in _PROSE) for part in parts):

@@ -146,6 +146,7 @@ class Conversation:
         stream: str | None = None,
         sequence: int | None = None,
         deadline_s: float | None = None,
+        outputs: Sequence[str] = (),
         request_id: str | None = None,
     ) -> Outgoing:
         """A frame. `signature` must be known. Raises `InvalidArgument` for inputs that the model does not take."""
@@ -158,7 +159,7 @@ class Conversation:
         arrays = arrays_of(inputs, self.signature)
         parameters = InferParameters(stream, sequence, None if deadline_s is None else deadline_s * 1e3)
         request_id = self._new_id() if request_id is None else request_id
-        header = encode_infer(request_id, self.signature.model_name, self.signature.inputs, parameters)
+        header = encode_infer(request_id, self.signature.model_name, self.signature.inputs, parameters, outputs)
         return Outgoing(request_id, INFER, [header, *map(_raw, arrays)])
 
     def probe(self) -> Outgoing | None:

@@ -3,8 +3,6 @@
 All are `ShishaError`, so one `except` catches whatever the daemon or the way to it did, and nothing else.
 """
 
-
-
 from __future__ import annotations
 
 from typing import ClassVar, Final
@@ -70,7 +68,7 @@ class Internal(ShishaError):
 
 
 class Timeout(ShishaError, TimeoutError):
-    """The client stopped waiting. The daemon was there, and was asked to cancel the request."""
+    """The client stopped waiting. The daemon was there; if it had a frame, it was asked to cancel it."""
 
     code = Code.DEADLINE_EXCEEDED
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Final, TypeAlias
+import uuid
+from typing import Any, Final, TypeAlias
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -20,7 +21,8 @@ from zmq.utils.monitor import parse_monitor_message
 from shisha_rt.wire.conversation import Conversation, Outgoing, Settled
 from shisha_rt.wire.exceptions import FailedPrecondition, InvalidArgument, ShishaError, Timeout, Unavailable
 
-Context: TypeAlias = zmq.Context[zmq.Socket[bytes]]
+Context: TypeAlias = zmq.Context[Any]
+"""A pyzmq context of either kind, blocking or asyncio."""
 
 ENDPOINT: Final = "tcp://127.0.0.1:5555"
 TIMEOUT_S: Final = 30.0
@@ -51,13 +53,15 @@ class Link:
         self.endpoint = endpoint
         self.conversation = Conversation()
         self.connected = False
-        self.socket: zmq.Socket[bytes] = (context or zmq.Context.instance()).socket(zmq.DEALER)
+        blocking = zmq.Context.instance() if context is None else zmq.Context(shadow=context)
+        self.socket: zmq.Socket[bytes] = blocking.socket(zmq.DEALER)
         self.socket.linger = 0
         self.socket.set(zmq.IMMEDIATE, 1)
         self.socket.set(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
         self.socket.set(zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS)
         self.socket.set(zmq.RECONNECT_IVL, _RECONNECT_MS)
-        self.watch: zmq.Socket[bytes] = self.socket.get_monitor_socket(_WATCHED)
+        # pyzmq's own name for the watch is made of a descriptor, which may be in use again before the name is free.
+        self.watch: zmq.Socket[bytes] = self.socket.get_monitor_socket(_WATCHED, f"inproc://watch-{uuid.uuid4().hex}")
         self.watch.linger = 0
         try:
             self.socket.connect(endpoint)

@@ -254,7 +254,9 @@ class World:
             return
         message = self.workers.messages.pop(self.rng.randrange(len(self.workers.messages)))
         if isinstance(message, ev.WorkerGone):
-            self._note_death(message)
+            self.workers.processes[message.incarnation].parts.clear()
+            if message.running is not None:
+                self.requests[message.running].deaths += 1
         elif isinstance(message, ev.PartDone | ev.PartFailed):
             self.old_replies.append(message)
             self.requests[message.descriptor.frame].failed |= isinstance(message, ev.PartFailed)
@@ -264,11 +266,6 @@ class World:
         """A reply that was delivered already, perhaps to an incarnation that is long gone."""
         if self.old_replies:
             self.feed(self.rng.choice(self.old_replies))
-
-    def _note_death(self, gone: ev.WorkerGone) -> None:
-        self.workers.processes[gone.incarnation].parts.clear()
-        if gone.running is not None:
-            self.requests[gone.running].deaths += 1
 
     def _fill(self, fill: ev.Fill) -> None:
         assert self.requests[fill.frame].outcome == "accepted", f"frame {fill.frame} is filled after its end"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 import zmq
+import zmq.asyncio
 
 from shisha_rt.client import (
     Array,
@@ -25,6 +29,7 @@ from shisha_rt.client import (
 from shisha_rt.plan.plan import Plan
 from shisha_rt.wire.codes import Code
 from shisha_rt.wire.header import encode_infer
+from shisha_rt.wire.link import Context
 from shisha_rt.wire.operations import Cancel, Events, PlanSet
 from tests.wire.gateway import SIGNATURE, Frame, Gateway, Gone, Script
 
@@ -115,6 +120,13 @@ def test_a_deadline_must_be_a_time(deadline_s: float) -> None:
         pytest.raises(InvalidArgument, match="deadline_s"),
     ):
         client.infer(frame_of(1), deadline_s=deadline_s)
+
+
+def test_outputs_may_be_chosen_by_name() -> None:
+    with Gateway() as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        assert list(client.infer(frame_of(1), outputs=["y"]).outputs) == ["y"]
+        with pytest.raises(InvalidArgument, match="no output 'z'"):
+            client.infer(frame_of(1), outputs=["z"])
 
 
 def test_arrays_that_are_not_contiguous_are_sent_right() -> None:
@@ -321,10 +333,26 @@ def test_a_closed_client_says_so() -> None:
         client.live()
 
 
-def test_a_context_of_the_callers_own() -> None:
-    with zmq.Context[zmq.Socket[bytes]]() as context, Gateway() as gateway:  # noqa: SIM117
-        with Client(gateway.endpoint, timeout_s=LONG_S, context=context) as client:
-            assert client.live()
+@pytest.mark.parametrize("kind", [zmq.Context, zmq.asyncio.Context])
+def test_a_context_of_the_callers_own(kind: type[Context]) -> None:
+    with (
+        kind() as context,
+        Gateway() as gateway,
+        Client(gateway.endpoint, timeout_s=LONG_S, context=context) as client,
+    ):
+        assert client.live()
+
+
+def test_the_documented_example_runs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "wire.md").read_text(encoding="utf-8")
+    program = page.split("```python\n")[1].split("```")[0]
+    with Gateway() as gateway:
+        program = program.replace("tcp://127.0.0.1:5555", gateway.endpoint)
+        ran = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=LONG_S, check=True
+        )
+    assert "'epoch': 1" in ran.stdout
+    assert ran.stdout.endswith("[12]\n")
 
 
 def test_a_plain_req_socket_gets_its_delimiter_back() -> None:

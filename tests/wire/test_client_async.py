@@ -78,6 +78,19 @@ def test_nobody_there_is_unavailable() -> None:
     run(main())
 
 
+def test_each_call_waits_only_its_own_time_for_a_daemon() -> None:
+    async def main() -> None:
+        async with AsyncClient("tcp://127.0.0.1:1") as client:
+            patient = asyncio.create_task(client.infer(frame_of(1)))
+            await asyncio.sleep(0)  # let it be the one that asks for the metadata
+            with pytest.raises(Unavailable):
+                await client.infer(frame_of(1), timeout_s=SHORT_S)
+            patient.cancel()
+            await asyncio.wait({patient})
+
+    run(main())
+
+
 def test_a_daemon_that_comes_later_is_waited_for() -> None:
     async def main() -> None:
         with Gateway() as gateway:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shisha_rt.graph.graph import Tensor
@@ -178,6 +178,7 @@ def test_model_metadata_that_cannot_be_used_is_an_internal_error() -> None:
     assert isinstance(outcome_of(answer(conversation, request_id, unknown), request_id), Internal)
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=3))
 def test_noise_settles_nothing(parts: list[bytes]) -> None:
     conversation = introduced()

@@ -1,0 +1,1 @@
+"""What daemon and workers share."""

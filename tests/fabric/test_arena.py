@@ -1,0 +1,128 @@
+"""The shared memory, between real processes: one writes, another reads, pages come and go."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shisha_rt.fabric.arena import Arena, Sign
+from shisha_rt.fabric.layout import Layout, layout_of
+from shisha_rt.fabric.model_index import Crossing, ModelIndex, TensorSpec
+
+_PAGE = 4096
+INDEX = ModelIndex(
+    engine="test",
+    layer_count=3,
+    legal_cuts=(0, 1),
+    node_layers=(0, 1, 2),
+    inputs=(TensorSpec("x", (1, 3, 5), "FP32"),),
+    outputs=(TensorSpec("y", (7,), "INT64"),),
+    crossing=(
+        Crossing(TensorSpec("a", (2000,), "FP32"), made=0, last_read=1),
+        Crossing(TensorSpec("skip", (10,), "FP16"), made=0, last_read=2),
+        Crossing(TensorSpec("y", (7,), "INT64"), made=1, last_read=2),
+    ),
+)
+LAYOUT = layout_of(INDEX)
+
+
+@pytest.fixture
+def arena() -> Iterator[Arena]:
+    arena = Arena.create(LAYOUT, slot_count=3, place_count=2)
+    yield arena
+    arena.close()
+
+
+def test_every_tensor_has_room_of_its_own() -> None:
+    regions = sorted(LAYOUT.regions.values(), key=lambda region: region.offset_bytes)
+    assert [region.tensor.name for region in regions] == ["x", "y", "a", "skip"]
+    for before, after in zip(regions, regions[1:], strict=False):
+        assert before.end_bytes <= after.offset_bytes
+    assert all(region.offset_bytes % _PAGE == 0 for region in regions)
+    assert LAYOUT.slot_bytes % _PAGE == 0
+
+
+def test_slots_do_not_overlap(arena: Arena) -> None:
+    for slot in range(3):
+        for name in LAYOUT.regions:
+            arena.raw(slot, LAYOUT.regions[name])[:] = slot + 1
+    for slot in range(3):
+        assert all((arena.raw(slot, region) == slot + 1).all() for region in LAYOUT.regions.values())
+
+
+def test_a_view_has_the_tensors_shape_and_datatype(arena: Arena) -> None:
+    view = arena.view(1, LAYOUT.regions["skip"])
+    assert (view.shape, view.dtype) == ((10,), np.float16)
+    view[...] = 2.5
+    assert arena.view(1, LAYOUT.regions["skip"])[9] == 2.5
+    assert arena.address(1, LAYOUT.regions["skip"]) == view.ctypes.data
+
+
+@pytest.mark.parametrize("slot", [-1, 3])
+def test_a_slot_that_does_not_exist_is_refused(arena: Arena, slot: int) -> None:
+    with pytest.raises(IndexError, match=f"slot {slot}"):
+        arena.raw(slot, LAYOUT.regions["x"])
+
+
+def test_another_process_sees_what_is_written(arena: Arena) -> None:
+    arena.view(2, LAYOUT.regions["x"])[...] = 7
+    program = (
+        "import sys; from tests.fabric.test_arena import LAYOUT; from shisha_rt.fabric.arena import Arena\n"
+        "arena = Arena.attach(int(sys.argv[1]), LAYOUT, 3, 2)\n"
+        "arena.view(2, LAYOUT.regions['y'])[...] = arena.view(2, LAYOUT.regions['x']).sum()\n"
+        "arena.beat(1, 123); arena.note_start(1, 0, 456)\n"
+    )
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", program, str(arena.fd)], pass_fds=(arena.fd,), cwd=root, check=True)
+    assert (arena.view(2, LAYOUT.regions["y"]) == 7 * 15).all()
+    assert arena.sign(1) == Sign(heartbeat_ns=123, frame=0, started_ns=456)
+    assert arena.sign(0) == Sign(0, None, 0)
+
+
+def test_the_board_tells_frame_0_from_no_frame(arena: Arena) -> None:
+    arena.note_start(0, 0, 1)
+    assert arena.sign(0).frame == 0
+    arena.note_end(0)
+    assert arena.sign(0).frame is None
+    arena.clear_sign(0, 99)
+    assert arena.sign(0) == Sign(99, None, 0)
+
+
+def test_memory_is_there_only_where_it_was_written_and_until_it_is_punched(arena: Arena) -> None:
+    empty = _resident_bytes(arena)
+    for slot in range(3):
+        arena.view(slot, LAYOUT.regions["a"])[...] = 1
+        arena.view(slot, LAYOUT.regions["skip"])[...] = 1
+    assert _resident_bytes(arena) - empty == 3 * (2 + 1) * _PAGE
+    arena.punch([LAYOUT.regions["a"]])
+    assert _resident_bytes(arena) - empty == 3 * _PAGE
+    assert not arena.view(0, LAYOUT.regions["a"]).any()
+    assert (arena.view(0, LAYOUT.regions["skip"]) == 1).all()
+
+
+def test_nobody_can_change_its_size(arena: Arena) -> None:
+    for size in (0, 2 * arena.size_bytes):
+        with pytest.raises(OSError, match=os.strerror(errno.EPERM)):
+            os.ftruncate(arena.fd, size)
+
+
+@pytest.mark.parametrize(
+    ("cuts", "names"), [([0], {"a", "skip"}), ([1], {"skip"}), ([0, 1], {"a", "skip"}), ([], set())]
+)
+def test_only_what_crosses_a_cut_and_is_no_end_of_the_model(cuts: list[int], names: set[str]) -> None:
+    assert INDEX.only_crossing_at(cuts) == names
+
+
+def _resident_bytes(arena: Arena) -> int:
+    return os.fstat(arena.fd).st_blocks * 512
+
+
+def test_a_layout_is_the_same_for_everyone() -> None:
+    assert layout_of(INDEX) == LAYOUT == Layout(0, LAYOUT.slot_bytes, LAYOUT.regions)

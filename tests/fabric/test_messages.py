@@ -1,0 +1,37 @@
+"""Every message survives the crossing; anything else is refused."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from shisha_rt.fabric import messages as m
+
+RUN = m.Run(3, 2**40, 1, 2, 5, 0, 0)
+
+
+@pytest.mark.parametrize("message", [m.Prepare(5, 0, 1, 2, 3), RUN, m.Retire(5)])
+def test_to_worker(message: m.ToWorker) -> None:
+    assert m.decode_to_worker(m.encode(message)) == message
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        m.Ready(3),
+        m.Prepared(5, 3, 0.004, 0.02, 4096, 10**9),
+        m.PrepareFailed(5, 3, "no room"),
+        m.Done(RUN, 0.001, 0.0009, 0.0),
+        m.Failed(RUN, "RuntimeError: overflow"),
+    ],
+)
+def test_from_worker(message: m.FromWorker) -> None:
+    assert m.decode_from_worker(m.encode(message)) == message
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x80", msgspec.msgpack.encode(["Ready", "three"]), b"\x93"])
+def test_garbage_is_refused(data: bytes) -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        m.decode_from_worker(data)
+    with pytest.raises(msgspec.MsgspecError):
+        m.decode_to_worker(data)

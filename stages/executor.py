@@ -2,7 +2,8 @@
 
 Building happens in one thread of its own, at nice 5: it gives up the core to frames, but not so far that it starves
 (at nice 19 it would take many times as long). A segment is swapped in, and an old one destroyed, between two frames
-by the thread that runs them, so no frame ever sees a half-built one.
+by the thread that runs them, so no frame ever sees a half-built one. A stage that keeps its layers in the new plan
+keeps its segment too.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import os
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
-
-import psutil
 
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.messages import Prepare, Prepared, PrepareFailed
@@ -44,6 +45,7 @@ class Executor:
         self._incarnation = incarnation
         self._wake = wake
         self._segments: dict[tuple[int, int], Segment] = {}
+        self._by_layers: weakref.WeakValueDictionary[tuple[int, int], Segment] = weakref.WeakValueDictionary()
         self._wanted: set[int] = set()
         self._orders: queue.SimpleQueue[Prepare] = queue.SimpleQueue()
         self._built: queue.SimpleQueue[tuple[Prepare, Built]] = queue.SimpleQueue()
@@ -51,8 +53,14 @@ class Executor:
         self._builder.start()
 
     def prepare(self, order: Prepare) -> None:
+        """Have it built, or take the segment of the same layers that is there already."""
         self._wanted.add(order.epoch)
-        self._orders.put(order)
+        segment = self._by_layers.get((order.first, order.last))
+        if segment is None:
+            self._orders.put(order)
+        else:
+            self._built.put((order, self._ready(order, segment, build_s=0.0, warm_s=0.0, private_bytes=0)))
+            self._wake()
 
     def retire(self, epoch: int) -> None:
         self._wanted.discard(epoch)
@@ -68,6 +76,7 @@ class Executor:
                 continue
             if built.segment is not None:
                 self._segments[order.epoch, order.stage] = built.segment
+                self._by_layers[order.first, order.last] = built.segment
             answers.append(built.answer)
         return answers
 
@@ -87,7 +96,8 @@ class Executor:
         return time.process_time() - builder_s
 
     def _build_all(self) -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BUILDER_NICE)
+        if self._threads == 1:  # else the engine's threads, which are started here, would keep it for good
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BUILDER_NICE)
         while True:
             order = self._orders.get()
             self._built.put((order, self._build(order)))
@@ -104,12 +114,16 @@ class Executor:
         except Exception as error:
             # Whatever the engine says is the user's to read: it becomes the proposal's reason, in one line.
             return Built(PrepareFailed(order.epoch, self._incarnation, one_line(error)), None)
+        private_bytes = _private_bytes() - before_bytes
+        return self._ready(order, segment, built_s - start_s, warm_s - built_s, private_bytes)
+
+    def _ready(self, order: Prepare, segment: Segment, build_s: float, warm_s: float, private_bytes: int) -> Built:
         answer = Prepared(
             epoch=order.epoch,
             incarnation=self._incarnation,
-            build_s=built_s - start_s,
-            warm_s=warm_s - built_s,
-            private_bytes=_private_bytes() - before_bytes,
+            build_s=build_s,
+            warm_s=warm_s,
+            private_bytes=private_bytes,
             frame_bytes=segment.frame_bytes,
         )
         return Built(answer, segment)
@@ -122,5 +136,7 @@ def one_line(error: BaseException) -> str:
 
 
 def _private_bytes() -> int:
-    """Memory that only this process has; pages of the weight file that are merely mapped do not count."""
-    return int(psutil.Process().memory_full_info().uss)
+    """Anonymous memory of this process: what it has copied or allocated, not what it maps with others."""
+    status = Path("/proc/self/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("RssAnon:"))
+    return int(line.split()[1]) * 1024

@@ -121,7 +121,7 @@ class Lifecycle:
         if self.draining:
             return Code.UNAVAILABLE, "the daemon is draining and admits no more frames"
         expected = None if stream.last_sequence is None else stream.last_sequence + 1
-        if event.sequence is not None and expected is not None and event.sequence != expected:
+        if stream.ordered and event.sequence is not None and expected is not None and event.sequence != expected:
             return Code.INVALID_ARGUMENT, f"sequence is {event.sequence}, expected {expected} in this stream"
         if self.undelivered >= self.policy.max_in_flight:
             return Code.RESOURCE_EXHAUSTED, f"{self.undelivered} frames are in flight, the most that are admitted"

@@ -1,0 +1,170 @@
+"""Stages on their own: the product's own workers, driven without daemon, lifecycle or queue between stages.
+
+What a worker does for a frame here is exactly what it does in a pipeline; only who sends the descriptors differs. A
+burst is sent whole before it is waited for, so the driver takes next to no time of the cores that are measured.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import zmq
+
+from shisha_rt.daemon.compile import Compiled
+from shisha_rt.daemon.link import Link
+from shisha_rt.daemon.runtime_folder import RuntimeFolder
+from shisha_rt.daemon.supervisor import Supervisor
+from shisha_rt.fabric import messages
+from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.layout import layout_of
+from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.machine.machine import Machine
+
+_START_S: Final = 60.0
+_FRAME_S: Final = 10.0
+_SLEEP_SHARE: Final = 0.8  # of a burst's expected time: then its answers are read as they come
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Layers `first` to `last`, built on a worker. `prepared`: its build time and memory."""
+
+    worker: int
+    epoch: int
+    first: int
+    last: int
+    prepared: messages.Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """`frame_s`: wall time per frame at saturation. `service_s`: median time inside the worker's part alone."""
+
+    frame_s: float
+    service_s: float
+
+
+class StageRig:
+    """One worker for each place. Open it with `stage_rig`, from the main thread."""
+
+    def __init__(self, arena: Arena, link: Link, supervisor: Supervisor, machine: Machine) -> None:
+        self._arena = arena
+        self._link = link
+        self._incarnations = range(len(machine.places))
+        self._numbers = itertools.count(1)
+        self._frames = itertools.count()
+        self._poller = zmq.Poller()
+        self._poller.register(link.socket, zmq.POLLIN)
+        for place in machine.places:
+            supervisor.start(place.name, len(self._incarnations) - len(machine.places) + machine.places.index(place))
+        for _ in machine.places:
+            self._expect(messages.Ready, _START_S)
+
+    def fill(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Put a frame's inputs, by name, into every slot."""
+        for slot in range(self._arena.slot_count):
+            for name, array in inputs.items():
+                self._arena.view(slot, self._arena.layout.regions[name])[...] = array
+
+    def load(self, worker: int, first: int, last: int) -> Loaded:
+        """Build and warm a stage, and run it once on every slot: a stage after it finds real tensors there."""
+        epoch = next(self._numbers)
+        self._link.send(worker, messages.Prepare(epoch, 0, 0, first, last))
+        loaded = Loaded(worker, epoch, first, last, self._expect(messages.Prepared, _START_S))
+        for slot in range(self._arena.slot_count):
+            self._send(loaded, slot)
+        for _ in range(self._arena.slot_count):
+            self._expect(messages.Done, _FRAME_S)
+        return loaded
+
+    def unload(self, loaded: Loaded) -> None:
+        self._link.send(loaded.worker, messages.Retire(loaded.epoch))
+
+    def saturate(self, stages: Sequence[Loaded], expected_s: Sequence[float], seconds: float) -> list[Rate]:
+        """Run all of `stages` (on different workers) at once for about `seconds`, none waiting for another.
+
+        `expected_s` is each one's time per frame, so that all end at about the same moment. Stages start on
+        different slots, as they would be in a pipeline: what one writes, another reads some frames later.
+        """
+        counts = [max(2, round(seconds / expected)) for expected in expected_s]
+        slots = self._arena.slot_count
+        offsets = [i * slots // len(stages) for i in range(len(stages))]
+        for turn in range(max(counts)):
+            for stage, count, offset in zip(stages, counts, offsets, strict=True):
+                if turn < count:
+                    self._send(stage, (turn + offset) % slots)
+        return self._measure(stages, counts, seconds)
+
+    def _measure(self, stages: Sequence[Loaded], counts: Sequence[int], seconds: float) -> list[Rate]:
+        starts = [0.0] * len(stages)
+        ends = [0.0] * len(stages)
+        service_s: list[list[float]] = [[] for _ in stages]
+        index_of = {stage.worker: index for index, stage in enumerate(stages)}
+        rested = False
+        for _ in range(sum(counts)):
+            done = self._expect(messages.Done, _FRAME_S)
+            index = index_of[done.run.incarnation]
+            ends[index] = time.monotonic()
+            starts[index] = starts[index] or ends[index]
+            service_s[index].append(done.service_s)
+            if not rested and all(starts):
+                rested = True
+                time.sleep(_SLEEP_SHARE * seconds)
+        return [
+            Rate((end - start) / (count - 1), statistics.median(times))
+            for start, end, count, times in zip(starts, ends, counts, service_s, strict=True)
+        ]
+
+    def alone(self, stage: Loaded, seconds: float) -> Rate:
+        """One stage with no other load on the machine, for about `seconds`; the estimate for it comes first."""
+        estimate = self.saturate([stage], [seconds], seconds=0.0)[0].service_s
+        return self.saturate([stage], [estimate], seconds)[0]
+
+    def _send(self, stage: Loaded, slot: int) -> None:
+        run = messages.Run(stage.worker, next(self._frames), 0, 0, stage.epoch, slot, 0)
+        self._link.send(stage.worker, run)
+
+    def _expect[M: messages.FromWorker](self, kind: type[M], timeout_s: float) -> M:
+        """The next message, which must be of this kind."""
+        if not self._poller.poll(timeout_s * 1e3):
+            raise TimeoutError(f"no {kind.__name__} from any worker within {timeout_s:g} s")
+        message = self._link.receive()
+        if not isinstance(message, kind):
+            raise RuntimeError(f"expected {kind.__name__} from a worker, got {message}")
+        return message
+
+
+@contextmanager
+def stage_rig(compiled: Compiled, machine: Machine, slot_count: int) -> Iterator[StageRig]:
+    """Start the workers of `machine` on an arena like a daemon's; end them afterwards."""
+    with ExitStack() as closing:
+        closed: Callable[[Callable[[], None]], object] = closing.callback
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        closed(context.term)
+        folder = RuntimeFolder()
+        closed(folder.close)
+        link = Link(context, folder.path)
+        closed(link.close)
+        arena = Arena.create(layout_of(compiled.index), slot_count, len(machine.places))
+        closed(arena.close)
+        supervisor = Supervisor(machine.places, arena, link.endpoint, compiled.model_folder, compiled.engine_folder)
+        closed(supervisor.end_all)
+        rig = StageRig(arena, link, supervisor, machine)
+        rig.fill(random_inputs(compiled, seed=0))
+        yield rig
+
+
+def random_inputs(compiled: Compiled, seed: int) -> dict[str, np.ndarray[Any, Any]]:
+    """One frame with normally distributed values."""
+    generator = np.random.default_rng(seed)
+    return {
+        tensor.name: generator.standard_normal(tensor.shape).astype(NUMPY_OF[tensor.datatype])
+        for tensor in compiled.model.graph.inputs
+    }

@@ -1,0 +1,1 @@
+"""Real daemons with real workers and sockets: what they promise, under load, under fire and at their end."""

@@ -1,0 +1,221 @@
+"""A daemon as its user starts it: a process of its own, and a check that nothing of it is left afterwards."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+import psutil
+
+from shisha_rt.client import Client
+
+PATIENCE_S: Final = 60.0
+"""How long anything may take on a slow, busy machine before it counts as never happening."""
+_MARK: Final = "SHISHA_RT_TEST_DAEMON"
+_COMMAND: Final = (sys.executable, "-c", "import sys; from shisha_rt.cli.app import main; sys.exit(main())")
+_RECORD_BYTES: Final = 64
+
+
+def until(true: Callable[[], object], what: str, every_s: float = 0.01) -> None:
+    """Wait for an outside fact that nobody announces, with a bound that no healthy run comes near."""
+    end_s = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < end_s, f"not within {PATIENCE_S:g} s: {what}"
+        time.sleep(every_s)
+
+
+class DaemonProcess:
+    """`shisha-rt serve` with `arguments`, and a runtime folder under `folder`. Ready when the constructor returns.
+
+    Leaving the context stops the daemon, if it still runs, and asserts that it went well and left nothing.
+    """
+
+    def __init__(self, folder: Path, *arguments: object, endpoint: str = "tcp://127.0.0.1:0") -> None:
+        self.folder = folder
+        self.runtime = folder / "runtime"
+        self.runtime.mkdir(mode=0o700, exist_ok=True)
+        self._mark = uuid.uuid4().hex
+        self._stderr_path = folder / f"stderr-{self._mark}"
+        with self._stderr_path.open("wb") as stderr:
+            self.popen = subprocess.Popen(
+                serve_command(*arguments, endpoint=endpoint),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env={**os.environ, "XDG_RUNTIME_DIR": str(self.runtime), _MARK: self._mark},
+                start_new_session=True,
+            )
+        try:
+            ready = json.loads(self._first_line())
+            assert ready.keys() == {"ready", "endpoint", "metrics"}
+            assert ready["ready"] is True
+        except BaseException:
+            self._end_everything()
+            raise
+        self.endpoint: str = ready["endpoint"]
+        self.metrics: str = ready["metrics"]
+        self.control = Client(self.endpoint, timeout_s=PATIENCE_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and self.popen.poll() is None:
+                assert self.terminate() == 0, self.stderr()
+                self.assert_nothing_left()
+        finally:
+            self._end_everything()
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    def stderr(self) -> str:
+        return self._stderr_path.read_text(errors="replace")
+
+    # --- what runs --------------------------------------------------------------------------------------------
+
+    def worker_pids(self) -> dict[str, int | None]:
+        """Place -> pid of its worker, or None while it has none."""
+        return {place["name"]: place["pid"] for place in self.control.status()["places"]}
+
+    def wait_for_workers(self) -> dict[str, int]:
+        """The pids once every place that is available has a connected worker."""
+        found: dict[str, int] = {}
+
+        def all_up() -> bool:
+            places = [place for place in self.control.status()["places"] if place["available"]]
+            found.clear()
+            found.update((place["name"], place["pid"]) for place in places if place["state"] == "up")
+            return len(found) == len(places)
+
+        until(all_up, "a worker on every place")
+        return found
+
+    def board(self, place_count: int) -> Board:
+        return Board(self.pid, place_count)
+
+    def processes(self) -> list[psutil.Process]:
+        """Every living process that descends from this daemon, whoever its parent is by now."""
+        return [process for process in psutil.process_iter() if _environment(process).get(_MARK) == self._mark]
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    def terminate(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal to the daemon and wait for its end; returns the exit status."""
+        self.assert_no_named_memory()
+        self.popen.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        self.control.close()
+        return self.popen.wait(PATIENCE_S)
+
+    def assert_no_named_memory(self) -> None:
+        """Shared memory without a name cannot be left behind: nobody maps anything that has one."""
+        for process in self.processes():
+            maps = _read(Path(f"/proc/{process.pid}/maps"))
+            assert "/dev/shm/" not in maps
+            assert "SYSV" not in maps
+
+    def assert_no_process(self) -> None:
+        until(lambda: not self.processes(), "the end of every process of the daemon")
+
+    def assert_nothing_left(self) -> None:
+        self.assert_no_process()
+        assert leftovers(self.runtime) == []
+
+    def _first_line(self) -> bytes:
+        assert self.popen.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.popen.stdout, selectors.EVENT_READ)
+            assert selector.select(PATIENCE_S), f"the daemon says nothing; on stderr: {self.stderr()}"
+        line = self.popen.stdout.readline()
+        assert line, f"the daemon ended; on stderr: {self.stderr()}"
+        return line
+
+    def _end_everything(self) -> None:
+        if hasattr(self, "control"):
+            self.control.close()
+        if self.popen.poll() is None:
+            self.popen.kill()
+            self.popen.wait()
+        for process in self.processes():
+            process.kill()
+        assert self.popen.stdout is not None
+        self.popen.stdout.close()
+
+
+class Board:
+    """The board of a daemon's arena, read through /proc: what each worker is computing right now."""
+
+    def __init__(self, daemon_pid: int, place_count: int) -> None:
+        descriptors = Path(f"/proc/{daemon_pid}/fd")
+        path = next(fd for fd in descriptors.iterdir() if "shisha-rt-arena" in str(fd.readlink()))
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._map = mmap.mmap(fd, place_count * _RECORD_BYTES, prot=mmap.PROT_READ)
+        finally:
+            os.close(fd)
+        self._records = np.frombuffer(self._map, np.uint64).reshape(place_count, -1)
+
+    def running(self, place: int) -> int | None:
+        """The frame that the worker on the place with this index is computing."""
+        return int(self._records[place, 1]) - 1 if self._records[place, 1] else None
+
+    def wait_until_running(self, place: int) -> int:
+        end_s = time.monotonic() + PATIENCE_S
+        while (frame := self.running(place)) is None:
+            assert time.monotonic() < end_s, f"no frame runs on place {place}"
+        return frame
+
+
+def serve_command(*arguments: object, endpoint: str = "tcp://127.0.0.1:0") -> list[str]:
+    return [*_COMMAND, "serve", *map(str, arguments), "--endpoint", endpoint, "--metrics", "127.0.0.1:0"]
+
+
+def leftovers(runtime: Path) -> list[str]:
+    """Files under a runtime folder. The empty folder that daemons share may stay."""
+    return sorted(str(path.relative_to(runtime)) for path in runtime.rglob("*") if path.name != "shisha-rt")
+
+
+def machine_file(folder: Path, places: Sequence[str]) -> Path:
+    """Places that take turns on the cores that this process may use."""
+    cores = sorted(os.sched_getaffinity(0))
+    path = folder / f"shared-{len(places)}.toml"
+    path.write_text(
+        "".join(
+            f'[[place]]\nname = "{name}"\ncores = [{cores[i % len(cores)]}]\nshared = true\n'
+            for i, name in enumerate(places)
+        )
+    )
+    return path
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except (psutil.Error, OSError):
+        return {}  # gone, a zombie, or somebody else's
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,77 @@
+"""A network whose answer is its input, bit for bit: so an answer tells whose it is.
+
+It is a real CNN all the same: blocked convolutions, a skip connection over two layers, a branch that is concatenated
+again. All values are whole numbers below 2**24, so that every sum is exact whatever its order.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+Array = npt.NDArray[np.float32]
+
+NAME: Final = "identity"
+LAYERS: Final = 9
+CHANNELS: Final = 16
+SHAPE: Final = (1, CHANNELS, 4, 4)
+_PRIME, _RANGE = 4099, 2**22
+
+
+def frame_of(number: int, shape: tuple[int, ...] = SHAPE) -> Array:
+    """The frame called `number` (below 2**22): every element differs, and no two frames share an element's value."""
+    values = (number + _PRIME * np.arange(np.prod(shape))) % _RANGE
+    return values.astype(np.float32).reshape(shape)
+
+
+def write_identity_model(folder: Path, *, channels: int = CHANNELS, size: int = 4, name: str = NAME) -> Path:
+    """`name`.onnx: x -> y of shape (1, channels, size, size), nine layers. More channels and size make it slower."""
+    weights: dict[str, npt.NDArray[Any]] = {}
+    nodes: list[onnx.NodeProto] = []
+    permutation = np.random.default_rng(7).permutation(channels)
+    swap = np.eye(channels, dtype=np.float32)[permutation]
+    unit = np.eye(channels, dtype=np.float32)
+
+    def conv(source: str, target: str, matrix: Array, kernel: int = 1) -> None:
+        """A convolution that multiplies each pixel's channels by `matrix`."""
+        values = np.zeros((*matrix.shape, kernel, kernel), np.float32)
+        values[:, :, kernel // 2, kernel // 2] = matrix
+        weights[f"{target}_w"] = values
+        pads = [kernel // 2] * 4
+        nodes.append(helper.make_node("Conv", [source, f"{target}_w"], [target], name=target, pads=pads))
+
+    def light(op_type: str, sources: list[str], target: str, **attributes: Any) -> None:
+        nodes.append(helper.make_node(op_type, sources, [target], name=target, **attributes))
+
+    conv("x", "c0", unit, kernel=3)
+    light("Relu", ["c0"], "r0")
+    conv("r0", "c1", swap)
+    light("Relu", ["c1"], "r1")
+    conv("r1", "c2", swap.T.copy(), kernel=3)
+    light("Add", ["c2", "r0"], "sum")  # the skip connection: twice the input from here ...
+    conv("sum", "c3", unit / 2)  # ... to here
+    light("Relu", ["c3"], "r3")
+    conv("r3", "left", swap, kernel=3)
+    conv("r3", "right", swap.T.copy())
+    light("Concat", ["left", "right"], "both", axis=1)
+    conv("both", "c6", np.hstack([swap.T / 2, swap / 2]))
+    light("MaxPool", ["c6"], "pooled", kernel_shape=[1, 1])
+    conv("pooled", "c7", swap, kernel=3)
+    light("Relu", ["c7"], "r7")
+    conv("r7", "y", swap.T.copy())
+    shape = (1, channels, size, size)
+    graph = helper.make_graph(
+        nodes,
+        name,
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(value, key) for key, value in weights.items()],
+    )
+    path = folder / f"{name}.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path

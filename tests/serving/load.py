@@ -1,0 +1,196 @@
+"""A client that keeps a daemon busy and believes nothing: every answer is checked for what R1 promises.
+
+It speaks the wire itself, so that what it sees is what came over it: in which order, and how often.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+import zmq
+
+from shisha_rt.graph.graph import Tensor
+from shisha_rt.wire.header import (
+    InferParameters,
+    decode_head,
+    decode_infer_answer,
+    encode_infer,
+    encode_operation,
+)
+from tests.serving.daemon_process import PATIENCE_S
+from tests.serving.identity_model import NAME, SHAPE, frame_of
+
+_LAST: Final = "last"
+
+
+@dataclass
+class _Stream:
+    name: str
+    sequence: itertools.count[int] = field(default_factory=itertools.count)
+    expected: deque[str] = field(default_factory=deque)
+
+
+class Load(threading.Thread):
+    """One connection with several ordered streams, `depth` frames of each in flight, until `stop`.
+
+    `faults` are broken promises. `codes` counts error answers; what of them is allowed is for the test to say.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        index: int = 0,
+        *,
+        streams: int = 3,
+        depth: int = 3,
+        model_name: str = NAME,
+        shape: tuple[int, ...] = SHAPE,
+    ) -> None:
+        super().__init__(name=f"load-{index}", daemon=True)
+        self.sent = 0
+        self.answered = 0
+        self.results = 0
+        self.codes: Counter[str] = Counter()
+        self.messages: list[str] = []
+        self.epochs: set[int] = set()
+        self.frames: list[int] = []
+        self.outcomes: dict[str, str] = {}  # id -> OK or a code, in the order of sending ("" until answered)
+        self.faults: list[str] = []
+        self.longest_gap_s = 0.0
+        self._endpoint = endpoint
+        self._index = index
+        self._depth = depth
+        self._shape = shape
+        self._tensor = Tensor("x", shape, "FP32")
+        self._model_name = model_name
+        self._streams = [_Stream(f"stream{i}") for i in range(streams)]
+        self._waiting: dict[str, tuple[_Stream, int, int]] = {}
+        self._ending = threading.Event()
+        self._abandoned = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.finish(wait=kind is None)
+
+    def finish(self, *, wait: bool = True) -> None:
+        """Send nothing more, `wait` for what is in flight (or give it up), and end the thread."""
+        self._ending.set()
+        if not wait:
+            self._abandoned.set()
+        self.join(PATIENCE_S)
+        assert not self.is_alive()
+
+    def wait_for_answers(self, count: int) -> None:
+        """Until `count` more frames have been answered than by now."""
+        self.wait_until_answered(self.answered + count)
+
+    def wait_until_answered(self, total: int) -> None:
+        end_s = time.monotonic() + PATIENCE_S
+        while self.answered < total:
+            assert not self.faults, self.faults[:3]
+            assert self.is_alive(), "the load has ended"
+            assert time.monotonic() < end_s, f"{self.answered} of {self.sent} answered after {PATIENCE_S:g} s"
+            time.sleep(0.002)
+
+    # --- the thread -------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+        socket.linger = 0
+        socket.connect(self._endpoint)
+        try:
+            self._keep_busy(socket)
+            if not self._abandoned.is_set():
+                self._read_to_the_end(socket)
+        except Exception as error:
+            self.faults.append(f"{type(error).__name__}: {error}")
+        finally:
+            socket.close()
+
+    def _keep_busy(self, socket: zmq.Socket[bytes]) -> None:
+        progress_s = time.monotonic()
+        while not self._abandoned.is_set() and (self._waiting or not self._ending.is_set()):
+            if not self._ending.is_set():
+                for stream in self._streams:
+                    while len(stream.expected) < self._depth:
+                        self._send(socket, stream)
+            if socket.poll(50):
+                self._receive(socket.recv_multipart())
+                now_s = time.monotonic()
+                self.longest_gap_s = max(self.longest_gap_s, now_s - progress_s)
+                progress_s = now_s
+            elif time.monotonic() - progress_s > PATIENCE_S:
+                self.faults.append(f"{len(self._waiting)} frames unanswered for {PATIENCE_S:g} s")
+                return
+
+    def _read_to_the_end(self, socket: zmq.Socket[bytes]) -> None:
+        """Whatever the daemon has sent to us, it has sent before the answer to this."""
+        socket.send(encode_operation("server_live", _LAST))
+        while socket.poll(PATIENCE_S * 1e3):
+            parts = socket.recv_multipart()
+            if decode_head(parts[0]).id == _LAST:
+                return
+            self._receive(parts)
+        self.faults.append("no answer to the last request")
+
+    def _send(self, socket: zmq.Socket[bytes], stream: _Stream) -> None:
+        number = 2 * self.sent + self._index % 2
+        request_id = str(self.sent)
+        sequence = next(stream.sequence)
+        header = encode_infer(request_id, self._model_name, [self._tensor], InferParameters(stream.name, sequence))
+        self._waiting[request_id] = stream, sequence, number
+        self.outcomes[request_id] = ""
+        stream.expected.append(request_id)
+        self.sent += 1
+        socket.send_multipart([header, frame_of(number, self._shape).tobytes()])
+
+    def _receive(self, parts: list[bytes]) -> None:
+        head = decode_head(parts[0])
+        if head.id not in self._waiting:
+            self.faults.append(f"an answer to nothing that waits: {parts[0]!r}")
+            return
+        stream, sequence, number = self._waiting.pop(head.id)
+        if stream.expected[0] != head.id:
+            self.faults.append(f"{stream.name}: {head.id} was answered before {stream.expected[0]}")
+        stream.expected.remove(head.id)
+        if head.error is not None:
+            self.outcomes[head.id] = head.error.code
+            self.codes[head.error.code] += 1
+            self.messages.append(head.error.message)
+        else:
+            self.outcomes[head.id] = "OK"
+            self._check_result(head.id, parts, sequence, number)
+        self.answered += 1
+
+    def _check_result(self, request_id: str, parts: list[bytes], sequence: int, number: int) -> None:
+        parameters = decode_infer_answer(parts[0]).parameters
+        self.results += 1
+        self.epochs.add(parameters.epoch)
+        self.frames.append(parameters.frame)
+        if parameters.sequence != sequence:
+            self.faults.append(f"{request_id}: sequence {parameters.sequence}, expected {sequence}")
+        if parts[1] != frame_of(number, self._shape).tobytes():
+            first = np.frombuffer(parts[1], np.float32)[0]
+            self.faults.append(f"{request_id}: a wrong answer, it starts with {first}, expected {number}")
+
+
+def assert_kept(*loads: Load) -> None:
+    """R1, over all connections: nothing lost, doubled, mixed or out of order; every answer a result."""
+    for load in loads:
+        assert load.faults == []
+        assert (load.codes, load.messages) == (Counter(), [])
+        assert load.results == load.answered == load.sent
+    frames = [frame for load in loads for frame in load.frames]
+    assert len(set(frames)) == len(frames)

@@ -1,0 +1,127 @@
+"""A thousand changes of plan under the load of two clients: nothing is lost, doubled, mixed or out of order."""
+
+from __future__ import annotations
+
+import json
+import random
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import zmq
+from prometheus_client.parser import text_string_to_metric_families
+
+from shisha_rt.wire.header import encode_operation
+from tests.serving.daemon_process import PATIENCE_S, DaemonProcess
+from tests.serving.identity_model import LAYERS
+from tests.serving.load import Load, assert_kept
+
+CHANGES: Final = 1000
+PLACES: Final = ("fast0", "fast1", "slow0", "slow1")
+SEED: Final = 20220712
+BURST: Final = 12  # more than may wait at once
+
+Stages = list[dict[str, Any]]
+
+
+def random_stages(rng: random.Random) -> Stages:
+    """One to four stages of at least one layer, each on a place of its own."""
+    places = rng.sample(PLACES, rng.randint(1, len(PLACES)))
+    cuts = sorted(rng.sample(range(LAYERS - 1), len(places) - 1))
+    bounds = zip([0, *(cut + 1 for cut in cuts)], [*cuts, LAYERS - 1], places, strict=True)
+    return [{"first": first, "last": last, "places": [place]} for first, last, place in bounds]
+
+
+def spoiled(rng: random.Random, stages: Stages) -> Stages:
+    """The same with a mistake in it."""
+    match rng.randrange(4):
+        case 0:
+            stages[-1]["places"] = ["nowhere"]
+        case 1:
+            stages[-1]["last"] += 1
+        case 2:
+            stages[0]["first"] = 1
+        case _:
+            half = {"first": 0, "last": 0, "places": stages[0]["places"]}
+            stages = [half, {"first": 1, "last": LAYERS - 1, "places": stages[0]["places"]}]
+    return stages
+
+
+def proposals(rng: random.Random) -> Iterator[Stages]:
+    for _ in range(CHANGES):
+        stages = random_stages(rng)
+        yield spoiled(rng, stages) if rng.random() < 0.05 else stages
+
+
+class Proposer:
+    """Fires plans over a connection of its own: mostly two under way, now and then a burst of more than may wait."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.answers: dict[str, dict[str, Any]] = {}
+        self._sent = 0
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+        self._socket.linger = 0
+        self._socket.connect(endpoint)
+
+    def fire(self, plans: Iterator[Stages], rng: random.Random) -> None:
+        for stages in plans:
+            self._socket.send(encode_operation("plan_set", str(self._sent), {"stages": stages}))
+            self._sent += 1
+            bursting = self._sent % 100 > 100 - BURST
+            while self._sent - len(self.answers) >= 2 and not bursting:
+                self._collect()
+        while len(self.answers) < self._sent:
+            self._collect()
+
+    def _collect(self) -> None:
+        assert self._socket.poll(PATIENCE_S * 1e3), "a proposal was never settled"
+        answer = json.loads(self._socket.recv())
+        assert "error" not in answer
+        assert answer["id"] not in self.answers
+        self.answers[answer["id"]] = answer
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def test_a_thousand_changes_under_the_load_of_two_clients(identity: Path, four_places: Path, tmp_path: Path) -> None:
+    rng = random.Random(SEED)
+    with DaemonProcess(tmp_path, identity, "--machine", four_places) as daemon:
+        first = daemon.control.plan()["epoch"]
+        with Load(daemon.endpoint, 0) as one, Load(daemon.endpoint, 1) as two:
+            proposer = Proposer(daemon.endpoint)
+            try:
+                proposer.fire(proposals(rng), rng)
+            finally:
+                proposer.close()
+            one.wait_for_answers(1)
+            two.wait_for_answers(1)
+        assert_kept(one, two)
+        answers = list(proposer.answers.values())
+        ends = Counter(answer["outcome"] for answer in answers)
+        assert len(answers) == CHANGES
+        assert ends["live"] + ends["refused"] + ends["dropped"] == CHANGES
+        assert ends["live"] > CHANGES / 2
+        assert ends["refused"] > CHANGES / 50
+        live = [answer["epoch"] for answer in answers if answer["outcome"] == "live"]
+        assert len(set(live)) == len(live), "an epoch's number was used twice"
+        assert one.epochs | two.epochs <= {first, *live}
+        assert len(one.epochs | two.epochs) > ends["live"] / 4, "frames hardly flowed between the changes"
+        assert all(answer["reason"] for answer in answers if answer["outcome"] != "live")
+        counted = _counted(daemon.metrics)
+        assert counted == {"live": ends["live"] + 1, "refused": ends["refused"], "dropped": ends["dropped"]}
+        assert daemon.control.plan()["epoch"] == max(live)
+        assert daemon.control.status()["frames"]["replayed"] == 0
+
+
+def _counted(page: str) -> dict[str, float]:
+    with urllib.request.urlopen(page, timeout=PATIENCE_S) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    counted = {"live": 0.0, "refused": 0.0, "dropped": 0.0}
+    for family in families:
+        for sample in family.samples:
+            if sample.name == "shisha_plan_proposals_total":
+                counted[sample.labels["outcome"]] = sample.value
+    return counted

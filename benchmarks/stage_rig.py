@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import zmq
@@ -26,6 +26,8 @@ from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.machine.machine import Machine
+
+_Message = TypeVar("_Message", bound=messages.FromWorker)
 
 _START_S: Final = 60.0
 _FRAME_S: Final = 10.0
@@ -57,13 +59,12 @@ class StageRig:
     def __init__(self, arena: Arena, link: Link, supervisor: Supervisor, machine: Machine) -> None:
         self._arena = arena
         self._link = link
-        self._incarnations = range(len(machine.places))
-        self._numbers = itertools.count(1)
+        self._epochs = itertools.count(1)
         self._frames = itertools.count()
         self._poller = zmq.Poller()
         self._poller.register(link.socket, zmq.POLLIN)
-        for place in machine.places:
-            supervisor.start(place.name, len(self._incarnations) - len(machine.places) + machine.places.index(place))
+        for worker, place in enumerate(machine.places):
+            supervisor.start(place.name, incarnation=worker)
         for _ in machine.places:
             self._expect(messages.Ready, _START_S)
 
@@ -75,7 +76,7 @@ class StageRig:
 
     def load(self, worker: int, first: int, last: int) -> Loaded:
         """Build and warm a stage, and run it once on every slot: a stage after it finds real tensors there."""
-        epoch = next(self._numbers)
+        epoch = next(self._epochs)
         self._link.send(worker, messages.Prepare(epoch, 0, 0, first, last))
         loaded = Loaded(worker, epoch, first, last, self._expect(messages.Prepared, _START_S))
         for slot in range(self._arena.slot_count):
@@ -131,7 +132,7 @@ class StageRig:
         run = messages.Run(stage.worker, next(self._frames), 0, 0, stage.epoch, slot, 0)
         self._link.send(stage.worker, run)
 
-    def _expect[M: messages.FromWorker](self, kind: type[M], timeout_s: float) -> M:
+    def _expect(self, kind: type[_Message], timeout_s: float) -> _Message:
         """The next message, which must be of this kind."""
         if not self._poller.poll(timeout_s * 1e3):
             raise TimeoutError(f"no {kind.__name__} from any worker within {timeout_s:g} s")

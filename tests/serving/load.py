@@ -17,6 +17,7 @@ import numpy as np
 import zmq
 
 from shisha_rt.graph.graph import Tensor
+from shisha_rt.wire.codes import Code
 from shisha_rt.wire.header import (
     InferParameters,
     decode_head,
@@ -38,7 +39,7 @@ class _Stream:
 
 
 class Load(threading.Thread):
-    """One connection with several ordered streams, `depth` frames of each in flight, until `stop`.
+    """One connection with several ordered streams, `depth` frames of each in flight, until `finish` or a refusal.
 
     `faults` are broken promises. `codes` counts error answers; what of them is allowed is for the test to say.
     """
@@ -162,7 +163,10 @@ class Load(threading.Thread):
             self.faults.append(f"an answer to nothing that waits: {parts[0]!r}")
             return
         stream, sequence, number = self._waiting.pop(head.id)
-        if stream.expected[0] != head.id:
+        refused = head.error is not None and head.error.code == Code.UNAVAILABLE.value
+        if refused:  # at once, out of order; and there is no point in going on
+            self._ending.set()
+        elif stream.expected[0] != head.id:
             self.faults.append(f"{stream.name}: {head.id} was answered before {stream.expected[0]}")
         stream.expected.remove(head.id)
         if head.error is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -90,6 +91,7 @@ def test_a_thousand_changes_under_the_load_of_two_clients(identity: Path, four_p
     rng = random.Random(SEED)
     with DaemonProcess(tmp_path, identity, "--machine", four_places) as daemon:
         first = daemon.control.plan()["epoch"]
+        start_s = time.monotonic()
         with Load(daemon.endpoint, 0) as one, Load(daemon.endpoint, 1) as two:
             proposer = Proposer(daemon.endpoint)
             try:
@@ -98,6 +100,7 @@ def test_a_thousand_changes_under_the_load_of_two_clients(identity: Path, four_p
                 proposer.close()
             one.wait_for_answers(1)
             two.wait_for_answers(1)
+            seconds = time.monotonic() - start_s
         assert_kept(one, two)
         answers = list(proposer.answers.values())
         ends = Counter(answer["outcome"] for answer in answers)
@@ -114,6 +117,8 @@ def test_a_thousand_changes_under_the_load_of_two_clients(identity: Path, four_p
         assert counted == {"live": ends["live"] + 1, "refused": ends["refused"], "dropped": ends["dropped"]}
         assert daemon.control.plan()["epoch"] == max(live)
         assert daemon.control.status()["frames"]["replayed"] == 0
+        gap_s = max(one.longest_gap_s, two.longest_gap_s)
+        print(f"{dict(ends)} in {seconds:.1f} s, {one.results + two.results} frames, longest gap {gap_s:.3f} s")
 
 
 def _counted(page: str) -> dict[str, float]:

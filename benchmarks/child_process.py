@@ -1,0 +1,69 @@
+"""Processes that a benchmark is made of, and the lines of JSON by which they are told what to do and say what came."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+_PATIENCE_S: Final = 20.0
+
+Fields = dict[str, Any]
+
+
+class ChildProcess:
+    """`python -m MODULE JSON`, which then answers each line that it is sent with one line."""
+
+    def __init__(self, module: str, settings: Fields) -> None:
+        self._popen = subprocess.Popen(
+            [sys.executable, "-m", module, json.dumps(settings)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
+        self.pid = self._popen.pid
+
+    def tell(self, **command: object) -> None:
+        assert self._popen.stdin is not None
+        self._popen.stdin.write(json.dumps(command).encode() + b"\n")
+
+    def hear(self) -> Fields:
+        """The next line; raises `RuntimeError` if the process ends instead (its own words are on stderr)."""
+        assert self._popen.stdout is not None
+        line = self._popen.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self._popen.args!r} ended with status {self._popen.wait()}")
+        fields: Fields = json.loads(line)
+        return fields
+
+    def ask(self, **command: object) -> Fields:
+        self.tell(**command)
+        return self.hear()
+
+    def end(self) -> None:
+        """Ask it to stop by closing its input; kill it if it does not."""
+        assert self._popen.stdin is not None
+        assert self._popen.stdout is not None
+        self._popen.stdin.close()
+        try:
+            self._popen.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            self._popen.wait()
+        self._popen.stdout.close()
+
+
+@contextlib.contextmanager
+def child_process(module: str, **settings: object) -> Iterator[tuple[ChildProcess, Fields]]:
+    """The process, and the line that it says once it is up."""
+    child = ChildProcess(module, settings)
+    try:
+        yield child, child.hear()
+    finally:
+        child.end()
+
+
+def say(**fields: object) -> None:
+    """In the child: one line of answer."""
+    os.write(1, json.dumps(fields).encode() + b"\n")

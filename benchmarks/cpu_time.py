@@ -1,0 +1,33 @@
+"""The CPU time of another process, by thread: `/proc/PID/task/TID/schedstat` counts nanoseconds, not ticks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTime:
+    """`main_s`: the main thread. `rest_s`: all others, ZeroMQ's I/O thread before all."""
+
+    main_s: float
+    rest_s: float
+
+    @property
+    def total_s(self) -> float:
+        return self.main_s + self.rest_s
+
+    def since(self, earlier: CpuTime) -> CpuTime:
+        return CpuTime(self.main_s - earlier.main_s, self.rest_s - earlier.rest_s)
+
+
+def cpu_time(pid: int) -> CpuTime:
+    """What the threads of `pid` that are there now have used so far."""
+    main_s = rest_s = 0.0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        seconds = int((task / "schedstat").read_text().split()[0]) / 1e9
+        if task.name == str(pid):
+            main_s += seconds
+        else:
+            rest_s += seconds
+    return CpuTime(main_s, rest_s)

@@ -1,0 +1,69 @@
+"""The figures of the results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+_GROUP_WIDTH: Final = 0.8
+
+
+def transport_figure(ratios: Mapping[str, Mapping[str, float]], prototypes: Mapping[str, float]) -> Figure:
+    """`ratios`: model -> side -> time per frame over the slowest stage alone. `prototypes`: model -> the same."""
+    figure, axes = _new(width=9)
+    sides = list(next(iter(ratios.values())))
+    width = _GROUP_WIDTH / len(sides)
+    for i, side in enumerate(sides):
+        at = [model + (i - (len(sides) - 1) / 2) * width for model in range(len(ratios))]
+        bars = axes.bar(at, [of_side[side] for of_side in ratios.values()], width, label=side)
+        axes.bar_label(bars, fmt="%.2f", fontsize=7, rotation=90, padding=3)
+    for model, name in enumerate(ratios):
+        if name in prototypes:
+            span = (model - _GROUP_WIDTH / 2, model + _GROUP_WIDTH / 2)
+            label = "prototype, generated" if model == 0 else None
+            axes.hlines(prototypes[name], *span, color="black", linestyle=":", label=label)
+    axes.axhline(1, color="0.5", linewidth=0.8)
+    axes.set_xticks(range(len(ratios)), list(ratios))
+    axes.set_ylim(0.8, 1.12 * max(max(of_side.values()) for of_side in ratios.values()))
+    axes.set_ylabel("time per frame / slowest stage alone")
+    axes.set_title("Two-stage pipeline over its own slowest stage")
+    axes.legend(ncols=3, fontsize=8)
+    return figure
+
+
+def gaps_figure(runs: Mapping[str, tuple[Sequence[float], Sequence[tuple[float, float, str]]]]) -> Figure:
+    """`runs`: model -> (times of answers in s, changes as (asked, live, what)). One panel for each model."""
+    figure, panels = _new(width=10, rows=len(runs))
+    for axes, (model, (answered_s, changes)) in zip(panels, runs.items(), strict=True):
+        origin = answered_s[0]
+        gaps_ms = [1e3 * (after - before) for before, after in zip(answered_s, answered_s[1:], strict=False)]
+        axes.plot([at - origin for at in answered_s[1:]], gaps_ms, ".", markersize=2, color="tab:blue")
+        kinds = list(dict.fromkeys(what for _, _, what in changes))
+        seen: set[str] = set()
+        for asked_s, live_s, what in changes:
+            color = f"C{1 + kinds.index(what)}"
+            label = None if what in seen else what
+            seen.add(what)
+            axes.axvspan(asked_s - origin, live_s - origin, color=color, alpha=0.5, label=label)
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel("gap before an answer, ms")
+        axes.set_title(model)
+        axes.legend(title="changes: asked for until live", fontsize=8, title_fontsize=8, loc="upper right")
+    panels[-1].set_xlabel("time, s")
+    return figure
+
+
+def _new(width: float, rows: int | None = None) -> tuple[Figure, Any]:
+    """A figure with room at its foot; its axes, or a list of them where `rows` is given."""
+    figure = Figure(figsize=(width, 4.5 * (rows or 1)), layout="constrained")
+    figure.get_layout_engine().set(rect=(0, 0.03, 1, 0.97))
+    grid = figure.subplots(rows or 1, 1, squeeze=False)
+    panels: list[Axes] = [row[0] for row in grid]
+    return figure, panels if rows else panels[0]

@@ -1,0 +1,76 @@
+"""Daemon files: what they may say, and the one line that says what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shisha_rt.daemon.settings import Settings, check_built, read_settings
+from shisha_rt.errors import BadInput
+
+
+def _file(folder: Path, text: str) -> Path:
+    path = folder / "daemon.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_full_file(tmp_path: Path) -> None:
+    text = """
+    model = "net.onnx"
+    machine = "board.toml"
+    endpoint = "ipc:///tmp/x"
+    metrics = "127.0.0.1:0"
+    dims = { N = 8 }
+    strategy = "seed"
+    precision = "exact"
+    """
+    settings = read_settings(_file(tmp_path, text))
+    assert settings == Settings(
+        str(tmp_path / "net.onnx"), str(tmp_path / "board.toml"), "ipc:///tmp/x", "127.0.0.1:0", {"N": 8}
+    )
+    assert settings.metrics_port == 0
+
+
+def test_shipped_and_zoo_names_stay_names(tmp_path: Path) -> None:
+    settings = read_settings(_file(tmp_path, 'model = "zoo:squeezenet"\nmachine = "demo"'))
+    assert (settings.model, settings.machine) == ("zoo:squeezenet", "demo")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("model = ", "expected TOML"),
+        ("", "model is missing"),
+        ("model = 3", "model = 3: expected text"),
+        ('model = "a"\nmodle = 1', "modle = 1: unknown key"),
+        ('model = "a"\ndims = { N = 0 }', "dims.N = 0: expected"),
+        ('model = "a"\ndims = { N = "x" }', "whole number"),
+    ],
+)
+def test_bad_files(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(BadInput, match=r"daemon\.toml") as caught:
+        read_settings(_file(tmp_path, text))
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_and_one_that_is_no_text(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="No such file"):
+        read_settings(tmp_path / "none.toml")
+    (tmp_path / "daemon.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(BadInput, match="not UTF-8"):
+        read_settings(tmp_path / "daemon.toml")
+
+
+@pytest.mark.parametrize("metrics", ["0.0.0.0:9464", "9464x", "127.0.0.1:70000", "127.0.0.1:", "example.org:1"])
+def test_the_metrics_page_is_for_this_machine_only(metrics: str) -> None:
+    with pytest.raises(BadInput, match=r"expected 127\.0\.0\.1:PORT"):
+        _ = Settings("m", metrics=metrics).metrics_port
+
+
+@pytest.mark.parametrize("settings", [Settings("m", strategy="guided"), Settings("m", precision="any")])
+def test_what_is_not_built_yet_is_said(settings: Settings) -> None:
+    with pytest.raises(BadInput, match="not built yet"):
+        check_built(settings, "m")

@@ -1,0 +1,54 @@
+"""When a worker counts as hung, in a time that the test makes."""
+
+from __future__ import annotations
+
+from shisha_rt.daemon.watch import Patience, Watch
+from shisha_rt.fabric.arena import Sign
+
+PATIENCE = Patience(silence_s=2.0, frame_s=5.0, expected_factor=20.0)
+LOOK_S = 0.25
+
+
+def _looks(watch: Watch, signs: list[Sign], expected_s: float = 0.0, seen_s: float = LOOK_S) -> list[str | None]:
+    return [watch.look(sign, seen_s, expected_s, PATIENCE) for sign in signs]
+
+
+def test_a_worker_that_signs_is_never_hung() -> None:
+    assert not any(_looks(Watch(), [Sign(beat, None, 0) for beat in range(1000)]))
+
+
+def test_silence_counts_from_the_last_sign_seen() -> None:
+    reasons = _looks(Watch(), [Sign(7, None, 0)] * 10)
+    assert reasons[:9] == [None] * 9
+    assert reasons[9] is not None
+    assert "no sign of life for 2.2 s" in reasons[9]
+
+
+def test_one_sign_of_life_starts_the_silence_anew() -> None:
+    watch = Watch()
+    assert not any(_looks(watch, [Sign(1, None, 0)] * 9))
+    assert not any(_looks(watch, [Sign(2, None, 0)] * 9))
+
+
+def test_a_daemon_that_was_late_blames_nobody() -> None:
+    """However long it was away, one look counts for what its caller says was seen, no more."""
+    watch = Watch()
+    assert not any(_looks(watch, [Sign(1, None, 0), Sign(1, None, 0)], seen_s=0.5))
+
+
+def test_a_frame_may_take_five_seconds_or_twenty_times_its_usual_time() -> None:
+    def busy_looks(expected_s: float) -> int:
+        signs = [Sign(beat, frame=3, started_ns=9) for beat in range(2000)]
+        reasons = _looks(Watch(), signs, expected_s)
+        return next(i for i, reason in enumerate(reasons) if reason is not None)
+
+    assert busy_looks(expected_s=0.01) * LOOK_S == 5.25
+    assert busy_looks(expected_s=1.0) * LOOK_S == 20.25
+
+
+def test_another_frame_or_the_same_frame_again_starts_its_time_anew() -> None:
+    watch = Watch()
+    signs = [Sign(beat, frame=3, started_ns=9) for beat in range(15)]
+    signs += [Sign(100 + beat, frame=3, started_ns=10) for beat in range(15)]
+    signs += [Sign(200 + beat, frame=4, started_ns=11) for beat in range(15)]
+    assert not any(_looks(watch, signs))

@@ -1,0 +1,255 @@
+"""Workers are killed and stopped at every bad moment: each accepted frame is answered once, right and in order.
+
+A death is only forgiven a frame once, and a place five times in 30 seconds; so between two deaths the frames that
+were in flight are waited for, and `place_set up` wipes a place's slate clean where a test needs more.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from shisha_rt.client import Client, Internal
+from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, machine_file, until
+from tests.serving.identity_model import LAYERS, frame_of, write_identity_model
+from tests.serving.load import Load, assert_kept
+
+PLACES: Final = ("p0", "p1", "p2")
+PLAN: Final = [
+    {"first": 0, "last": 2, "places": ["p0"]},
+    {"first": 3, "last": 5, "places": ["p1"]},
+    {"first": 6, "last": LAYERS - 1, "places": ["p2"]},
+]
+OTHER_PLAN: Final = [
+    {"first": 0, "last": 3, "places": ["p2"]},
+    {"first": 4, "last": 5, "places": ["p0"]},
+    {"first": 6, "last": LAYERS - 1, "places": ["p1"]},
+]
+RANDOM_ROUNDS: Final = 40
+SEED: Final = 20231
+
+
+@pytest.fixture
+def daemon(identity: Path, tmp_path: Path) -> Iterator[DaemonProcess]:
+    with DaemonProcess(tmp_path, identity, "--machine", machine_file(tmp_path, PLACES)) as running:
+        running.wait_for_workers()
+        assert running.control.set_plan(PLAN)["outcome"] == "live"
+        yield running
+
+
+@pytest.fixture
+def loads(daemon: DaemonProcess) -> Iterator[list[Load]]:
+    with Load(daemon.endpoint, 0) as one, Load(daemon.endpoint, 1) as two:
+        yield [one, two]
+    assert_kept(one, two)
+
+
+def everything_sent_is_answered(loads: list[Load]) -> None:
+    for load, sent in [(load, load.sent) for load in loads]:
+        load.wait_until_answered(sent)
+
+
+def bury(daemon: DaemonProcess, *pids: int) -> None:
+    """Kill workers, and wait until the daemon knows."""
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not set(daemon.worker_pids().values()) & set(pids), "the deaths")
+
+
+def forgive(daemon: DaemonProcess, place: str) -> None:
+    daemon.control.call("place_set", place=place, up=True)
+
+
+def deaths(daemon: DaemonProcess) -> Counter[str]:
+    events = daemon.control.events(limit=10_000)["events"]
+    return Counter(event["place"] for event in events if event["kind"] == "worker_gone")
+
+
+def test_kill_each_worker_at_work(daemon: DaemonProcess, loads: list[Load]) -> None:
+    board = daemon.board(len(PLACES))
+    for place, name in enumerate(PLACES):
+        for _ in range(2):
+            pid = daemon.wait_for_workers()[name]
+            board.wait_until_running(place)
+            bury(daemon, pid)
+            everything_sent_is_answered(loads)
+    assert deaths(daemon) == dict.fromkeys(PLACES, 2)
+    assert daemon.control.status()["frames"]["replayed"] > 0
+
+
+def test_stop_each_worker_at_work(daemon: DaemonProcess, loads: list[Load]) -> None:
+    """A stopped worker is not presumed dead: after two seconds of silence it is killed, and only then replaced."""
+    board = daemon.board(len(PLACES))
+    for place, name in enumerate(PLACES):
+        pid = daemon.wait_for_workers()[name]
+        board.wait_until_running(place)
+        os.kill(pid, signal.SIGSTOP)
+        everything_sent_is_answered(loads)
+        assert daemon.wait_for_workers()[name] != pid
+    gone = [event for event in daemon.control.events(limit=10_000)["events"] if event["kind"] == "worker_gone"]
+    assert [event["place"] for event in gone] == list(PLACES)
+    assert all("no sign of life" in event["reason"] for event in gone)
+
+
+def test_stop_all_workers_at_once(daemon: DaemonProcess, loads: list[Load]) -> None:
+    pids = daemon.wait_for_workers()
+    for pid in pids.values():
+        os.kill(pid, signal.SIGSTOP)
+    everything_sent_is_answered(loads)
+    assert not set(daemon.wait_for_workers().values()) & set(pids.values())
+
+
+def test_kill_workers_at_random_moments(daemon: DaemonProcess, loads: list[Load]) -> None:
+    """In the middle of a write to a slot, too: whatever was half written is computed again before anyone reads it."""
+    rng = random.Random(SEED)
+    kills = 0
+    for _ in range(RANDOM_ROUNDS):
+        names = rng.sample(PLACES, rng.randint(1, len(PLACES)))
+        pids = daemon.wait_for_workers()
+        loads[0].wait_for_answers(rng.randrange(40))
+        bury(daemon, *(pids[name] for name in names))
+        everything_sent_is_answered(loads)
+        for name in names:
+            forgive(daemon, name)
+        kills += len(names)
+    assert deaths(daemon).total() == kills
+    print(f"{kills} kills, {sum(load.answered for load in loads)} frames")
+
+
+def test_kill_each_worker_in_preparation(daemon: DaemonProcess, loads: list[Load]) -> None:
+    """A stopped worker cannot have prepared anything, so its death always drops the plan."""
+    for name in PLACES:
+        before = daemon.control.plan()["epoch"]
+        pid = daemon.wait_for_workers()[name]
+        os.kill(pid, signal.SIGSTOP)
+        proposal = Proposal(daemon.endpoint, OTHER_PLAN)
+        until(lambda: daemon.control.status()["preparing"], "the preparation")
+        bury(daemon, pid)
+        answer = proposal.settled()
+        assert answer["outcome"] == "dropped"
+        assert answer["epoch"] > before
+        assert name in answer["reason"]
+        assert "SIGKILL" in answer["reason"]
+        assert daemon.control.plan()["epoch"] == before
+        everything_sent_is_answered(loads)
+
+
+def test_stop_a_worker_in_preparation(daemon: DaemonProcess, loads: list[Load]) -> None:
+    before = daemon.control.plan()["epoch"]
+    os.kill(daemon.wait_for_workers()["p1"], signal.SIGSTOP)
+    answer = daemon.control.set_plan(OTHER_PLAN)
+    assert (answer["outcome"], daemon.control.plan()["epoch"]) == ("dropped", before)
+    everything_sent_is_answered(loads)
+    assert daemon.control.set_plan(OTHER_PLAN)["outcome"] == "live"
+
+
+def test_kill_workers_while_plans_change(daemon: DaemonProcess, loads: list[Load]) -> None:
+    """Death and preparation race: either may win, and the proposal is settled once in both cases."""
+    rng = random.Random(SEED)
+    outcomes: Counter[str] = Counter()
+    for i in range(RANDOM_ROUNDS):
+        name = rng.choice(PLACES)
+        pid = daemon.wait_for_workers()[name]
+        proposal = Proposal(daemon.endpoint, OTHER_PLAN if i % 2 else PLAN)
+        loads[0].wait_for_answers(rng.randrange(4))
+        bury(daemon, pid)
+        outcomes[proposal.settled()["outcome"]] += 1
+        everything_sent_is_answered(loads)
+        forgive(daemon, name)
+    assert outcomes["live"] + outcomes["dropped"] == RANDOM_ROUNDS
+    print(f"{dict(outcomes)}, {sum(load.answered for load in loads)} frames")
+
+
+def test_a_place_that_keeps_dying_is_given_up(daemon: DaemonProcess, loads: list[Load]) -> None:
+    killed: set[int] = set()
+
+    def given_up() -> bool:
+        status = next(place for place in daemon.control.status()["places"] if place["name"] == "p1")
+        if status["pid"] is not None and status["pid"] not in killed:
+            os.kill(status["pid"], signal.SIGKILL)
+            killed.add(status["pid"])
+        return not status["available"]
+
+    until(given_up, "giving up the place")
+    until(lambda: "p1" not in _places(daemon.control.plan()), "a plan without the place")
+    everything_sent_is_answered(loads)
+    assert len(killed) == 6
+    status = daemon.control.status()
+    place = next(place for place in status["places"] if place["name"] == "p1")
+    assert (place["state"], place["pid"]) == ("out", None)
+    assert "SIGKILL" in place["last_error"]
+    events = daemon.control.events(limit=10_000)["events"]
+    reasons = {event["kind"]: event["reason"] for event in events if event["kind"] in ("place_given_up", "replan")}
+    assert "6 deaths" in reasons["place_given_up"]
+    assert "SIGKILL" in reasons["place_given_up"]
+    assert "p1" in reasons["replan"]
+    refused = daemon.control.set_plan(PLAN)
+    assert (refused["outcome"], "p1" in refused["reason"]) == ("refused", True)
+    forgive(daemon, "p1")
+    assert daemon.control.set_plan(PLAN)["outcome"] == "live"
+    everything_sent_is_answered(loads)
+
+
+def test_the_second_death_is_the_frames_own_error(tmp_path: Path) -> None:
+    """A frame that takes its worker down twice is answered INTERNAL; the frames around it never notice."""
+    shape = (1, 128, 48, 48)
+    model = write_identity_model(tmp_path, channels=128, size=48, name="slow")
+    with DaemonProcess(tmp_path, model, "--machine", machine_file(tmp_path, ["only"])) as daemon:
+        board = daemon.board(1)
+        outcomes: list[BaseException | None] = []
+
+        def poison() -> None:
+            with Client(daemon.endpoint, timeout_s=PATIENCE_S) as client:
+                try:
+                    client.infer(frame_of(1, shape))
+                except Internal as error:
+                    outcomes.append(error)
+
+        sender = threading.Thread(target=poison)
+        sender.start()
+        poisoned = board.wait_until_running(0)
+        with Load(daemon.endpoint, model_name="slow", shape=shape, streams=1, depth=2) as load:
+            until(lambda: load.sent >= 2, "frames behind it")
+            for _ in range(2):
+                pid = daemon.wait_for_workers()["only"]
+                until(lambda: board.running(0) == poisoned, "its turn", every_s=0.001)
+                bury(daemon, pid)
+            sender.join(PATIENCE_S)
+            load.wait_for_answers(2)
+        assert_kept(load)
+        (error,) = outcomes
+        assert isinstance(error, Internal)
+        assert "died 2 times" in error.message
+        assert "SIGKILL" in error.message
+
+
+class Proposal(threading.Thread):
+    """`plan_set` on a connection of its own, which waits while the test goes on."""
+
+    def __init__(self, endpoint: str, stages: list[dict[str, Any]]) -> None:
+        super().__init__(daemon=True)
+        self._endpoint = endpoint
+        self._stages = stages
+        self._answer: dict[str, Any] | None = None
+        self.start()
+
+    def run(self) -> None:
+        with Client(self._endpoint, timeout_s=PATIENCE_S) as client:
+            self._answer = client.set_plan(self._stages)
+
+    def settled(self) -> dict[str, Any]:
+        self.join(PATIENCE_S)
+        assert self._answer is not None, "the proposal was never settled"
+        return self._answer
+
+
+def _places(plan: dict[str, Any]) -> set[str]:
+    return {place for stage in plan["stages"] for place in stage["places"]}

@@ -1,0 +1,175 @@
+"""However a daemon ends: what it admitted is answered if it could be, and nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+import zmq
+
+from shisha_rt.client import Client, Unavailable
+from shisha_rt.graph.graph import Tensor
+from shisha_rt.wire.codes import Code
+from shisha_rt.wire.header import InferParameters, decode_head, encode_infer, encode_operation
+from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, leftovers, serve_command
+from tests.serving.identity_model import NAME, frame_of, write_identity_model
+from tests.serving.load import Load
+
+FRAMES: Final = 100
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_everything_admitted_is_answered(tmp_path: Path, four_places: Path, number: int) -> None:
+    """The daemon has said that it has the frames; then it is told to stop, and answers every one of them."""
+    shape = (1, 64, 32, 32)
+    model = write_identity_model(tmp_path, channels=64, size=32, name="slow")
+    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+    socket.linger = 0
+    with DaemonProcess(tmp_path, model, "--machine", four_places) as daemon, socket:
+        socket.connect(daemon.endpoint)
+        for i in range(FRAMES):
+            header = encode_infer(str(i), "slow", [Tensor("x", shape, "FP32")], InferParameters("only", i))
+            socket.send_multipart([header, frame_of(i, shape).tobytes()])
+        socket.send(encode_operation("server_live", "all admitted"))
+        admitted = False
+        answers: list[list[bytes]] = []
+        while not admitted:
+            parts = _receive(socket)
+            admitted = decode_head(parts[0]).id == "all admitted"
+            answers += [] if admitted else [parts]
+        assert len(answers) < FRAMES, "the model is too fast for this test"
+        assert daemon.terminate(number) == 0, daemon.stderr()
+        answers += [_receive(socket) for _ in range(FRAMES - len(answers))]
+        for i, parts in enumerate(answers):
+            head = decode_head(parts[0])
+            assert (head.id, head.error) == (str(i), None)
+            assert parts[1] == frame_of(i, shape).tobytes()
+        daemon.assert_nothing_left()
+        assert daemon.stderr() == ""
+
+
+def test_sigterm_under_load(identity: Path, four_places: Path, tmp_path: Path) -> None:
+    """The answers of a connection are results, then refusals, then nothing, in the order of sending."""
+    with DaemonProcess(tmp_path, identity, "--machine", four_places) as daemon:
+        with Load(daemon.endpoint, 0) as one, Load(daemon.endpoint, 1) as two:
+            one.wait_for_answers(100)
+            two.wait_for_answers(100)
+            assert daemon.terminate() == 0, daemon.stderr()
+            one.finish(wait=False)
+            two.finish(wait=False)
+        daemon.assert_nothing_left()
+        for load in (one, two):
+            assert load.faults == []
+            assert set(load.codes) <= {Code.UNAVAILABLE.value}
+            ranks = [("OK", "UNAVAILABLE", "").index(outcome) for outcome in load.outcomes.values()]
+            assert ranks == sorted(ranks)
+
+
+def test_a_draining_daemon_says_so(tmp_path: Path, two_places: Path) -> None:
+    """While it answers what it has, it refuses frames and plans, and is live but not ready."""
+    shape = (1, 64, 32, 32)
+    model = write_identity_model(tmp_path, channels=64, size=32, name="slow")
+    with DaemonProcess(tmp_path, model, "--machine", two_places) as daemon:
+        worker = daemon.wait_for_workers()["fast0"]
+        with Client(daemon.endpoint, timeout_s=PATIENCE_S) as client:
+            client.metadata()
+            # With a worker stopped the frame cannot end before we have looked.
+            os.kill(worker, signal.SIGSTOP)
+            with Load(daemon.endpoint, model_name="slow", shape=shape, streams=1, depth=1) as load:
+                while not client.status()["frames"]["in_flight"]:
+                    pass
+                daemon.popen.send_signal(signal.SIGTERM)
+                while client.status()["state"] != "draining":
+                    pass
+                assert client.live()
+                assert not client.ready()
+                with pytest.raises(Unavailable):
+                    client.infer(frame_of(0, shape))
+                with pytest.raises(Unavailable):
+                    client.set_plan([{"first": 0, "last": 8, "places": ["fast0"]}])
+                os.kill(worker, signal.SIGCONT)
+                assert daemon.wait() == 0, daemon.stderr()
+                load.finish(wait=False)
+        assert load.outcomes["0"] == "OK"
+        daemon.assert_nothing_left()
+
+
+def test_ctrl_c_reaches_the_whole_group(identity: Path, two_places: Path, tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path, identity, "--machine", two_places) as daemon:
+        with Load(daemon.endpoint) as load:
+            load.wait_for_answers(50)
+            os.killpg(daemon.pid, signal.SIGINT)
+            assert daemon.wait() == 0, daemon.stderr()
+            load.finish(wait=False)
+        assert load.faults == []
+        assert set(load.codes) <= {Code.UNAVAILABLE.value}
+        daemon.assert_nothing_left()
+        assert daemon.stderr() == ""
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ipc"])
+def test_a_killed_daemon_takes_its_workers_along(
+    identity: Path, two_places: Path, tmp_path: Path, transport: str
+) -> None:
+    endpoint = "tcp://127.0.0.1:0" if transport == "tcp" else f"ipc://{tmp_path}/public"
+    first = DaemonProcess(tmp_path, identity, "--machine", two_places, endpoint=endpoint)
+    with first, Load(first.endpoint) as load:
+        load.wait_for_answers(50)
+        first.assert_no_named_memory()
+        first.popen.kill()
+        first.wait()
+        load.finish(wait=False)
+        assert load.faults == []
+        first.assert_no_process()
+        left = leftovers(first.runtime)
+        assert left, "a killed daemon cannot have removed its folder"
+        with DaemonProcess(tmp_path, identity, "--machine", two_places, endpoint=endpoint) as second:
+            assert not set(left) & set(leftovers(second.runtime))
+            assert (second.control.infer(frame_of(3)).output == frame_of(3)).all()
+        assert sorted(tmp_path.glob("public*")) == []
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ipc"])
+def test_a_second_daemon_on_the_same_endpoint(identity: Path, two_places: Path, tmp_path: Path, transport: str) -> None:
+    endpoint = "tcp://127.0.0.1:0" if transport == "tcp" else f"ipc://{tmp_path}/public"
+    with DaemonProcess(tmp_path, identity, "--machine", two_places, endpoint=endpoint) as daemon:
+        with Load(daemon.endpoint) as load:
+            load.wait_for_answers(20)
+            _assert_refused(identity, two_places, daemon.endpoint, daemon.runtime)
+            load.wait_for_answers(20)
+        assert load.faults == []
+        assert load.results == load.sent
+        with Client(daemon.endpoint, timeout_s=PATIENCE_S) as late:
+            assert late.metadata()["model"]["name"] == NAME
+            assert (late.infer(frame_of(9)).output == frame_of(9)).all()
+
+
+def test_a_second_daemon_on_the_same_metrics_port(identity: Path, two_places: Path, tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path, identity, "--machine", two_places) as daemon:
+        address = daemon.metrics.removeprefix("http://").removesuffix("/metrics")
+        _assert_refused(identity, two_places, "tcp://127.0.0.1:0", daemon.runtime, "--metrics", address)
+        assert daemon.control.live()
+
+
+def _assert_refused(model: Path, machine: Path, endpoint: str, runtime: Path, *more: str) -> None:
+    ran = subprocess.run(
+        [*serve_command(model, "--machine", machine, endpoint=endpoint), *more],
+        env={**os.environ, "XDG_RUNTIME_DIR": str(runtime)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("shisha-rt: ")
+    assert ran.stderr.count("\n") == 1
+    assert "expected" in ran.stderr
+
+
+def _receive(socket: zmq.Socket[bytes]) -> list[bytes]:
+    assert socket.poll(PATIENCE_S * 1e3), "no answer"
+    return socket.recv_multipart()

@@ -78,8 +78,9 @@ def _kinds(types: str) -> str:
 
 
 def _steps(path: str) -> list[str | int]:
-    """`.place[0].name` as ['place', 0, 'name']."""
-    return [int(index) if index else name for name, index in re.findall(r"\.([^.\[]+)|\[(\d+)\]", path)]
+    """`.place[0].name` as ['place', 0, 'name']; msgspec does not say which key of a mapping it means (`[...]`)."""
+    known, _, _ = path.partition("[...]")
+    return [int(index) if index else name for name, index in re.findall(r"\.([^.\[]+)|\[(\d+)\]", known)]
 
 
 def _spelled(steps: list[str | int]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -14,10 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from shisha_rt.cli.options import Dims, Json, parse_dims, progress, read_bytes
+from shisha_rt.cli.picture import Box, draw, span
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.pipeline.seed import Assign, Ranked, seed
 from shisha_rt.pipeline.space import explored_fraction, plan_count
-from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import problems
 
 if TYPE_CHECKING:
@@ -37,8 +39,6 @@ Strategy = Literal[
     "pipe_search",
 ]
 Balance = Literal["nlfep", "nfep"]
-
-_BOX_WIDTH = 40
 
 
 def plan(
@@ -91,7 +91,7 @@ def plan(
         rng=random.Random(seed_),
     )
     found = _assess(problem, chosen)
-    print(json.dumps(found.as_object()) if as_json else found.picture())
+    print(json.dumps(found.as_object()) if as_json else found.picture(shutil.get_terminal_size().columns))
     if found.faults:
         raise Failure(f"infeasible: {found.faults[0]}")
 
@@ -146,30 +146,21 @@ class _Answer:
     def unused(self) -> list[str]:
         return [place.name for place in self.problem.places if place.name not in self.plan.places]
 
-    def picture(self) -> str:
-        """One box for each stage, in the order in which a frame passes them."""
+    def picture(self, width: int) -> str:
+        """One box for each stage with its share of the weight; the slowest is marked where times are known."""
         whole = sum(self.problem.weights)
-        lines: list[str] = []
+        known = [service_s for service_s in self.services_s if service_s is not None]
+        slowest_s = max(known) if len(known) == len(self.services_s) else None
+        boxes = []
         for stage, service_s in zip(self.plan.stages, self.services_s, strict=True):
-            lines += [*(["  │"] if lines else []), *self._box(stage, service_s, whole)]
-        if self.unused:
-            lines.append(f"unused: {', '.join(self.unused)}")
-        return "\n".join(lines)
-
-    def _box(self, stage: Stage, service_s: float | None, whole: float) -> list[str]:
-        weight = sum(self.problem.weights[stage.first : stage.last + 1])
-        share = weight / whole if whole else 0.0
-        inner = _BOX_WIDTH - 4
-        name = stage.place if len(stage.place) <= inner - 2 else stage.place[: inner - 3] + "…"
-        span = f"layers {stage.first}-{stage.last}" if stage.layer_count > 1 else f"layer {stage.first}"
-        time = "" if service_s is None else f", {service_s * 1e3:.4g} ms"
-        bar = "█" * round(share * (inner - 7))
-        return [
-            f"┌ {name} {'─' * (_BOX_WIDTH - 4 - len(name))}┐",
-            f"│ {span + time:<{inner}} │",
-            f"│ {f'{share:5.1%} {bar}':<{inner}} │",
-            f"└{'─' * (_BOX_WIDTH - 2)}┘",
-        ]
+            weight = sum(self.problem.weights[stage.first : stage.last + 1])
+            share = weight / whole if whole else 0.0
+            time = "" if service_s is None else f", {service_s * 1e3:.4g} ms"
+            text = span(stage.first, stage.last) + time
+            is_slowest = service_s is not None and service_s == slowest_s
+            boxes.append(Box(stage.place, text, f"{share:5.1%}", share, is_slowest))
+        unused = f"\nunused: {', '.join(self.unused)}" if self.unused else ""
+        return draw(boxes, width) + unused
 
 
 def _refuse_unbuilt(

@@ -38,6 +38,7 @@ class Peers:
 
     def __init__(self, limit_bytes: int) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.sockets: list[zmq.Socket[bytes]] = []
         self.router = self.context.socket(zmq.ROUTER)
         self.router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self.router.setsockopt(zmq.SNDHWM, 1)
@@ -50,6 +51,7 @@ class Peers:
 
     def peer(self, name: bytes) -> zmq.Socket[bytes]:
         socket = self.context.socket(zmq.DEALER)
+        self.sockets.append(socket)
         socket.setsockopt(zmq.IDENTITY, name)
         socket.setsockopt(zmq.RCVHWM, 1)
         socket.setsockopt(zmq.RCVTIMEO, 5000)
@@ -63,7 +65,9 @@ class Peers:
 def peers() -> Iterator[Peers]:
     peers = Peers(limit_bytes=1000)
     yield peers
-    peers.context.destroy(linger=0)
+    for socket in (*peers.sockets, peers.router):
+        socket.close(linger=0)
+    peers.context.term()
 
 
 def test_a_slow_client_keeps_its_answers_in_order_and_holds_up_nobody(peers: Peers) -> None:

@@ -45,7 +45,7 @@ def test_shipped_and_zoo_names_stay_names(tmp_path: Path) -> None:
         ("", "model is missing"),
         ("model = 3", "model = 3: expected text"),
         ('model = "a"\nmodle = 1', "modle = 1: unknown key"),
-        ('model = "a"\ndims = { N = 0 }', "dims.N = 0: expected"),
+        ('model = "a"\ndims = { N = 0 }', 'dims = {"N": 0}: expected'),
         ('model = "a"\ndims = { N = "x" }', "whole number"),
     ],
 )

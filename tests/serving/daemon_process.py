@@ -23,6 +23,7 @@ from shisha_rt.client import Client
 
 PATIENCE_S: Final = 60.0
 """How long anything may take on a slow, busy machine before it counts as never happening."""
+PATIENCE_MS: Final = 60_000
 _MARK: Final = "SHISHA_RT_TEST_DAEMON"
 _COMMAND: Final = (sys.executable, "-c", "import sys; from shisha_rt.cli.app import main; sys.exit(main())")
 _RECORD_BYTES: Final = 64

@@ -36,6 +36,7 @@ def write_identity_model(folder: Path, *, channels: int = CHANNELS, size: int = 
     permutation = np.random.default_rng(7).permutation(channels)
     swap = np.eye(channels, dtype=np.float32)[permutation]
     unit = np.eye(channels, dtype=np.float32)
+    half = np.float32(0.5)
 
     def conv(source: str, target: str, matrix: Array, kernel: int = 1) -> None:
         """A convolution that multiplies each pixel's channels by `matrix`."""
@@ -54,12 +55,12 @@ def write_identity_model(folder: Path, *, channels: int = CHANNELS, size: int = 
     light("Relu", ["c1"], "r1")
     conv("r1", "c2", swap.T.copy(), kernel=3)
     light("Add", ["c2", "r0"], "sum")  # the skip connection: twice the input from here ...
-    conv("sum", "c3", unit / 2)  # ... to here
+    conv("sum", "c3", unit * half)  # ... to here
     light("Relu", ["c3"], "r3")
     conv("r3", "left", swap, kernel=3)
     conv("r3", "right", swap.T.copy())
     light("Concat", ["left", "right"], "both", axis=1)
-    conv("both", "c6", np.hstack([swap.T / 2, swap / 2]))
+    conv("both", "c6", np.hstack([swap.T, swap]) * half)
     light("MaxPool", ["c6"], "pooled", kernel_shape=[1, 1])
     conv("pooled", "c7", swap, kernel=3)
     light("Relu", ["c7"], "r7")

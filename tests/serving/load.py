@@ -25,7 +25,7 @@ from shisha_rt.wire.header import (
     encode_infer,
     encode_operation,
 )
-from tests.serving.daemon_process import PATIENCE_S
+from tests.serving.daemon_process import PATIENCE_MS, PATIENCE_S
 from tests.serving.identity_model import NAME, SHAPE, frame_of
 
 _LAST: Final = "last"
@@ -139,7 +139,7 @@ class Load(threading.Thread):
     def _read_to_the_end(self, socket: zmq.Socket[bytes]) -> None:
         """Whatever the daemon has sent to us, it has sent before the answer to this."""
         socket.send(encode_operation("server_live", _LAST))
-        while socket.poll(PATIENCE_S * 1e3):
+        while socket.poll(PATIENCE_MS):
             parts = socket.recv_multipart()
             if decode_head(parts[0]).id == _LAST:
                 return

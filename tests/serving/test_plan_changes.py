@@ -15,7 +15,7 @@ import zmq
 from prometheus_client.parser import text_string_to_metric_families
 
 from shisha_rt.wire.header import encode_operation
-from tests.serving.daemon_process import PATIENCE_S, DaemonProcess
+from tests.serving.daemon_process import PATIENCE_MS, PATIENCE_S, DaemonProcess
 from tests.serving.identity_model import LAYERS
 from tests.serving.load import Load, assert_kept
 
@@ -37,17 +37,15 @@ def random_stages(rng: random.Random) -> Stages:
 
 def spoiled(rng: random.Random, stages: Stages) -> Stages:
     """The same with a mistake in it."""
-    match rng.randrange(4):
-        case 0:
-            stages[-1]["places"] = ["nowhere"]
-        case 1:
-            stages[-1]["last"] += 1
-        case 2:
-            stages[0]["first"] = 1
-        case _:
-            half = {"first": 0, "last": 0, "places": stages[0]["places"]}
-            stages = [half, {"first": 1, "last": LAYERS - 1, "places": stages[0]["places"]}]
-    return stages
+    place = stages[0]["places"]
+    return rng.choice(
+        [
+            [{**stages[0], "places": ["nowhere"]}, *stages[1:]],
+            [*stages[:-1], {**stages[-1], "last": LAYERS}],
+            [{**stages[0], "first": 1}, *stages[1:]],
+            [{"first": 0, "last": 0, "places": place}, {"first": 1, "last": LAYERS - 1, "places": place}],
+        ]
+    )
 
 
 def proposals(rng: random.Random) -> Iterator[Stages]:
@@ -77,7 +75,7 @@ class Proposer:
             self._collect()
 
     def _collect(self) -> None:
-        assert self._socket.poll(PATIENCE_S * 1e3), "a proposal was never settled"
+        assert self._socket.poll(PATIENCE_MS), "a proposal was never settled"
         answer = json.loads(self._socket.recv())
         assert "error" not in answer
         assert answer["id"] not in self.answers

@@ -15,7 +15,7 @@ from shisha_rt.client import Client, Unavailable
 from shisha_rt.graph.graph import Tensor
 from shisha_rt.wire.codes import Code
 from shisha_rt.wire.header import InferParameters, decode_head, encode_infer, encode_operation
-from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, leftovers, serve_command
+from tests.serving.daemon_process import PATIENCE_MS, PATIENCE_S, DaemonProcess, leftovers, serve_command
 from tests.serving.identity_model import NAME, frame_of, write_identity_model
 from tests.serving.load import Load
 
@@ -171,5 +171,5 @@ def _assert_refused(model: Path, machine: Path, endpoint: str, runtime: Path, *m
 
 
 def _receive(socket: zmq.Socket[bytes]) -> list[bytes]:
-    assert socket.poll(PATIENCE_S * 1e3), "no answer"
+    assert socket.poll(PATIENCE_MS), "no answer"
     return socket.recv_multipart()

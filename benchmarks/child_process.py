@@ -20,7 +20,10 @@ class ChildProcess:
 
     def __init__(self, module: str, settings: Fields) -> None:
         self._popen = subprocess.Popen(
-            [sys.executable, "-m", module, json.dumps(settings)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+            [sys.executable, "-m", module, json.dumps(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
         )
         self.pid = self._popen.pid
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import matplotlib
@@ -11,6 +12,7 @@ matplotlib.use("Agg")
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 _GROUP_WIDTH: Final = 0.8
 
@@ -31,7 +33,7 @@ def transport_figure(ratios: Mapping[str, Mapping[str, float]], prototypes: Mapp
             axes.hlines(prototypes[name], *span, color="black", linestyle=":", label=label)
     axes.axhline(1, color="0.5", linewidth=0.8)
     axes.set_xticks(range(len(ratios)), list(ratios))
-    axes.set_ylim(0.8, 1.12 * max(max(of_side.values()) for of_side in ratios.values()))
+    axes.set_ylim(0, 1.25 * max(max(of_side.values()) for of_side in ratios.values()))
     axes.set_ylabel("time per frame / slowest stage alone")
     axes.set_title("Two-stage pipeline over its own slowest stage")
     axes.legend(ncols=3, fontsize=8)
@@ -43,7 +45,7 @@ def gaps_figure(runs: Mapping[str, tuple[Sequence[float], Sequence[tuple[float, 
     figure, panels = _new(width=10, rows=len(runs))
     for axes, (model, (answered_s, changes)) in zip(panels, runs.items(), strict=True):
         origin = answered_s[0]
-        gaps_ms = [1e3 * (after - before) for before, after in zip(answered_s, answered_s[1:], strict=False)]
+        gaps_ms = [1e3 * (after - before) for before, after in pairwise(answered_s)]
         axes.plot([at - origin for at in answered_s[1:]], gaps_ms, ".", markersize=2, color="tab:blue")
         kinds = list(dict.fromkeys(what for _, _, what in changes))
         seen: set[str] = set()
@@ -60,10 +62,26 @@ def gaps_figure(runs: Mapping[str, tuple[Sequence[float], Sequence[tuple[float, 
     return figure
 
 
+def errors_figure(panels: Mapping[str, tuple[float, Mapping[str, float]]]) -> Figure:
+    """`panels`: title -> the aim, and what was measured -> its error, both in percent."""
+    figure, all_axes = _new(width=9, rows=len(panels))
+    for axes, (title, (aim, errors)) in zip(all_axes, panels.items(), strict=True):
+        bars = axes.bar(list(errors), list(errors.values()))
+        axes.bar_label(bars, fmt="%+.2f", fontsize=7, padding=2)
+        axes.axhspan(-aim, aim, color="tab:green", alpha=0.15, label=f"aim: within {aim:g}%")
+        axes.axhline(0, color="0.5", linewidth=0.8)
+        axes.margins(y=0.15)
+        axes.tick_params(axis="x", labelsize=7, rotation=30)
+        axes.set_ylabel("error, %")
+        axes.set_title(title)
+        axes.legend(fontsize=8)
+    return figure
+
+
 def _new(width: float, rows: int | None = None) -> tuple[Figure, Any]:
     """A figure with room at its foot; its axes, or a list of them where `rows` is given."""
-    figure = Figure(figsize=(width, 4.5 * (rows or 1)), layout="constrained")
-    figure.get_layout_engine().set(rect=(0, 0.03, 1, 0.97))
+    layout = ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97))
+    figure = Figure(figsize=(width, 4.5 * (rows or 1)), layout=layout)
     grid = figure.subplots(rows or 1, 1, squeeze=False)
     panels: list[Axes] = [row[0] for row in grid]
     return figure, panels if rows else panels[0]

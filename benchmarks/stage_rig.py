@@ -23,6 +23,7 @@ from shisha_rt.daemon.runtime_folder import RuntimeFolder
 from shisha_rt.daemon.supervisor import Supervisor
 from shisha_rt.fabric import messages
 from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.budgets import Budgets
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.machine.machine import Machine
@@ -47,10 +48,26 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """`frame_s`: wall time per frame at saturation. `service_s`: median time inside the worker's part alone."""
+    """`frame_s`: wall time per frame at saturation. `service_s`: median time inside the worker's part alone.
+
+    `cpu_s`: mean CPU time of the engine, over the frames that `frame_s` counts.
+    """
 
     frame_s: float
     service_s: float
+    cpu_s: float
+
+
+def _rate(parts: Sequence[messages.Done]) -> Rate:
+    """From the end of the first part to the end of the last, as their worker saw it: each part tells what passed
+    since the one before it, so that they add up to wall time however late they are read here.
+    """
+    counted = parts[1:]
+    return Rate(
+        statistics.fmean(done.waited_s + done.service_s for done in counted),
+        statistics.median(done.service_s for done in parts),
+        statistics.fmean(done.cpu_s for done in counted),
+    )
 
 
 class StageRig:
@@ -104,24 +121,15 @@ class StageRig:
         return self._measure(stages, counts, seconds)
 
     def _measure(self, stages: Sequence[Loaded], counts: Sequence[int], seconds: float) -> list[Rate]:
-        starts = [0.0] * len(stages)
-        ends = [0.0] * len(stages)
-        service_s: list[list[float]] = [[] for _ in stages]
-        index_of = {stage.worker: index for index, stage in enumerate(stages)}
+        parts: dict[int, list[messages.Done]] = {stage.worker: [] for stage in stages}
         rested = False
         for _ in range(sum(counts)):
             done = self._expect(messages.Done, _FRAME_S)
-            index = index_of[done.run.incarnation]
-            ends[index] = time.monotonic()
-            starts[index] = starts[index] or ends[index]
-            service_s[index].append(done.service_s)
-            if not rested and all(starts):
+            parts[done.run.incarnation].append(done)
+            if not rested and all(parts.values()):
                 rested = True
                 time.sleep(_SLEEP_SHARE * seconds)
-        return [
-            Rate((end - start) / (count - 1), statistics.median(times))
-            for start, end, count, times in zip(starts, ends, counts, service_s, strict=True)
-        ]
+        return [_rate(parts[stage.worker]) for stage in stages]
 
     def alone(self, stage: Loaded, seconds: float) -> Rate:
         """One stage with no other load on the machine, for about `seconds`; the estimate for it comes first."""
@@ -134,7 +142,7 @@ class StageRig:
 
     def _expect(self, kind: type[_Message], timeout_s: float) -> _Message:
         """The next message, which must be of this kind."""
-        if not self._poller.poll(timeout_s * 1e3):
+        if not self._poller.poll(round(timeout_s * 1e3)):
             raise TimeoutError(f"no {kind.__name__} from any worker within {timeout_s:g} s")
         message = self._link.receive()
         if not isinstance(message, kind):
@@ -155,7 +163,9 @@ def stage_rig(compiled: Compiled, machine: Machine, slot_count: int) -> Iterator
         closed(link.close)
         arena = Arena.create(layout_of(compiled.index), slot_count, len(machine.places))
         closed(arena.close)
-        supervisor = Supervisor(machine.places, arena, link.endpoint, compiled.model_folder, compiled.engine_folder)
+        budgets = Budgets([m.name for m in machine.memories if m.bandwidth_bytes_per_s is not None])
+        closed(budgets.close)
+        supervisor = Supervisor(machine, arena, budgets, link.endpoint, compiled.model_folder, compiled.engine_folder)
         closed(supervisor.end_all)
         rig = StageRig(arena, link, supervisor, machine)
         rig.fill(random_inputs(compiled, seed=0))

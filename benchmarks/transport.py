@@ -20,30 +20,24 @@ from __future__ import annotations
 import contextlib
 import statistics
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from benchmarks.balance import TwoStages, best_two_stages
-from benchmarks.child_process import ChildProcess, child_process
-from benchmarks.cpu_time import cpu_time
 from benchmarks.facts import facts
 from benchmarks.figures import transport_figure
 from benchmarks.report import Row, save_csv, save_figure, show
+from benchmarks.served import IN_FLIGHT, Reading, Served, served, two_places
 from benchmarks.stage_rig import Loaded, StageRig, stage_rig
-from shisha_rt.client import Client
 from shisha_rt.daemon.compile import compile_model
-from shisha_rt.errors import BadInput
 from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.machine import Machine
-from shisha_rt.machine.config import load_machine
 from shisha_rt.plan.plan import Plan
 
 MODELS: Final = "squeezenet,resnet50,shufflenet,densenet121"
-IN_FLIGHT: Final = 8
 
 PROTOTYPE: Final[Mapping[str, tuple[float, float]]] = {
     "squeezenet": (1.67, 1.67),  # its slowest stage took 1.62 to 1.72
@@ -54,57 +48,7 @@ PROTOTYPE: Final[Mapping[str, tuple[float, float]]] = {
 """The prototype on another machine, in ms per frame: its pipeline with generated frames, its slowest stage alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One side in one round. CPU is per frame; None where the side has no such process."""
-
-    frame_s: float
-    loop_cpu_s: float | None = None
-    other_cpu_s: float | None = None
-    client_cpu_s: float | None = None
-
-
 Round = Mapping[str, Reading]
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """A daemon and a client on it."""
-
-    daemon: ChildProcess
-    client: ChildProcess
-    endpoint: str
-    slots: int
-
-    def stream(self, seconds: float) -> Reading:
-        before = cpu_time(self.daemon.pid)
-        burst = self.client.ask(seconds=seconds)
-        used = cpu_time(self.daemon.pid).since(before)
-        frames = burst["total_frames"]
-        return Reading(burst["frame_s"], used.main_s / frames, used.rest_s / frames, burst["cpu_s"])
-
-    def generate(self, seconds: float, *, copied: bool) -> Reading:
-        burst = self.daemon.ask(seconds=seconds, copied=copied)
-        return Reading(burst["frame_s"], burst["loop_cpu_s"], burst["cpu_s"] - burst["loop_cpu_s"])
-
-    def take(self, plan: Plan) -> None:
-        with Client(self.endpoint) as client:
-            settled = client.set_plan(plan)
-        if settled["outcome"] != "live":
-            raise RuntimeError(f"{plan} is {settled['outcome']}: {settled['reason']}")
-
-
-@contextlib.contextmanager
-def served(model: str, machine: str, endpoint: str, in_flight: int) -> Iterator[Served]:
-    """Start a daemon, and a client that waits to be told what to send."""
-    with contextlib.ExitStack() as closing:
-        daemon, up = closing.enter_context(
-            child_process("benchmarks.daemon_process", model=model, machine=machine, endpoint=endpoint)
-        )
-        client, _ = closing.enter_context(
-            child_process("benchmarks.client_process", endpoint=up["endpoint"], in_flight=in_flight)
-        )
-        yield Served(daemon, client, up["endpoint"], up["slots"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +204,10 @@ def transport(
     in_flight: Annotated[int, typer.Option(min=1, help="Frames that the client keeps in flight.")] = IN_FLIGHT,
 ) -> None:
     """The pipeline over its own slowest stage, then through gateway and client."""
-    places = load_machine(machine)
-    if len(places.places) < 2:
-        raise BadInput(f"{machine}: {len(places.places)} place; expected at least 2, each with a core of its own")
-    about = facts() | {"repeat": f"python -m benchmarks transport --models {models} --seconds {seconds:g} --rounds {rounds}"}
+    places = two_places(machine)
+    about = facts() | {
+        "repeat": f"python -m benchmarks transport --models {models} --seconds {seconds:g} --rounds {rounds}"
+    }
     results = []
     for model in models.split(","):
         print(f"transport: {model} ...", flush=True)

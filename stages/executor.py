@@ -20,9 +20,11 @@ from typing import Final
 
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.messages import Prepare, Prepared, PrepareFailed
+from stages.emulate.place import Demand, EmulatedPlace
 from stages.engines.ort_segment import OptimisedModel, Segment
 
 _BUILDER_NICE: Final = 5
+_TIMED_RUNS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +39,22 @@ class Executor:
     """Segments by (epoch, stage). `wake` is called from the builder's thread when something is built."""
 
     def __init__(
-        self, model: OptimisedModel, arena: Arena, threads: int, incarnation: int, wake: Callable[[], None]
+        self,
+        model: OptimisedModel,
+        arena: Arena,
+        place: EmulatedPlace,
+        threads: int,
+        incarnation: int,
+        wake: Callable[[], None],
     ) -> None:
         self._model = model
         self._arena = arena
+        self._place = place
         self._threads = threads
         self._incarnation = incarnation
         self._wake = wake
         self._segments: dict[tuple[int, int], Segment] = {}
+        self._demands: dict[tuple[int, int], Demand] = {}
         self._by_layers: weakref.WeakValueDictionary[tuple[int, int], Segment] = weakref.WeakValueDictionary()
         self._wanted: set[int] = set()
         self._orders: queue.SimpleQueue[Prepare] = queue.SimpleQueue()
@@ -65,7 +75,7 @@ class Executor:
     def retire(self, epoch: int) -> None:
         self._wanted.discard(epoch)
         for key in [key for key in self._segments if key[0] == epoch]:
-            del self._segments[key]
+            del self._segments[key], self._demands[key]
 
     def take_built(self) -> list[Prepared | PrepareFailed]:
         """Swap in what has been built since; the answers are for the daemon. Dropped epochs are left out."""
@@ -76,9 +86,14 @@ class Executor:
                 continue
             if built.segment is not None:
                 self._segments[order.epoch, order.stage] = built.segment
+                self._demands[order.epoch, order.stage] = _demand(order, built.segment)
                 self._by_layers[order.first, order.last] = built.segment
             answers.append(built.answer)
         return answers
+
+    def demand(self, epoch: int, stage: int) -> Demand:
+        """What a frame of this stage asks of its place."""
+        return self._demands[epoch, stage]
 
     def run(self, epoch: int, stage: int, slot: int) -> float:
         """Run the stage on `slot`; returns the CPU seconds of the engine's threads."""
@@ -111,11 +126,31 @@ class Executor:
             built_s = time.monotonic()
             segment.warm()
             warm_s = time.monotonic()
+            too_short = self._why_too_short(order, segment)
         except Exception as error:
             # Whatever the engine says is the user's to read: it becomes the proposal's reason, in one line.
             return Built(PrepareFailed(order.epoch, self._incarnation, one_line(error)), None)
+        if too_short is not None:
+            return Built(PrepareFailed(order.epoch, self._incarnation, too_short, bad_machine=True), None)
         private_bytes = _private_bytes() - before_bytes
         return self._ready(order, segment, built_s - start_s, warm_s - built_s, private_bytes)
+
+    def _why_too_short(self, order: Prepare, segment: Segment) -> str | None:
+        """Whether this host keeps the place's target; the real computation is timed only where there is a doubt."""
+        demand = _demand(order, segment)
+        if not self._place.needs_check(demand):
+            return None
+        wall_s, cpu_s = zip(*(self._timed(segment) for _ in range(_TIMED_RUNS)), strict=True)
+        # With one thread, CPU time leaves out what frames on this core took meanwhile.
+        real_s = min(cpu_s) if self._threads == 1 else min(wall_s)
+        return self._place.why_too_short(demand, real_s, min(cpu_s))
+
+    def _timed(self, segment: Segment) -> tuple[float, float]:
+        """Wall and CPU seconds of one run, the latter of all threads; called by the builder."""
+        cpu_clock = time.thread_time if self._threads == 1 else time.process_time
+        start_s, start_cpu_s = time.monotonic(), cpu_clock()
+        segment.warm()
+        return time.monotonic() - start_s, cpu_clock() - start_cpu_s
 
     def _ready(self, order: Prepare, segment: Segment, build_s: float, warm_s: float, private_bytes: int) -> Built:
         answer = Prepared(
@@ -127,6 +162,10 @@ class Executor:
             frame_bytes=segment.frame_bytes,
         )
         return Built(answer, segment)
+
+
+def _demand(order: Prepare, segment: Segment) -> Demand:
+    return Demand(segment.frame_bytes, order.modelled_cpu_s)
 
 
 def one_line(error: BaseException) -> str:

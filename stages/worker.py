@@ -1,6 +1,7 @@
 """The worker process of one place: `python -m stages.worker CONFIG` (see `fabric.messages.WorkerConfig`).
 
 One loop: read messages, run parts in their order, and between two frames swap in what the builder has finished.
+A part on an emulated place ends when it is due, not when it is computed; the loop goes on reading until then.
 A second thread signs the board; if it falls silent, or a frame takes far too long, the daemon kills the process.
 The worker dies with its daemon, whatever way that goes.
 """
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -24,11 +26,13 @@ from shisha_rt.fabric import messages, model_index
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.fabric.messages import WorkerConfig
+from stages.emulate.place import EmulatedPlace
 from stages.engines.ort_segment import OptimisedModel
 from stages.executor import Executor, one_line
 
 _HEARTBEAT_S: Final = 0.1
 _PR_SET_PDEATHSIG: Final = 1
+_PR_SET_TIMERSLACK: Final = 29
 
 
 def main(arguments: list[str]) -> int:
@@ -36,14 +40,31 @@ def main(arguments: list[str]) -> int:
     _die_with_parent(config.parent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; only the daemon acts on it
     os.sched_setaffinity(0, config.cores)
+    _wake_on_time()
     Worker(config).run()
     return 0
+
+
+def _wake_on_time() -> None:
+    """Have the kernel add no slack of its own (50 us) to the main thread's sleeps; it refuses nothing here."""
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
 def _die_with_parent(parent_pid: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:  # it died before we could ask
         os._exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part that is computed; `due_s`: when it ends."""
+
+    run: messages.Run
+    start_s: float
+    due_s: float
+    cpu_s: float
+    dropped_s: float
 
 
 class Worker:
@@ -56,10 +77,18 @@ class Worker:
         self._arena = Arena.attach(config.arena_fd, layout_of(index), config.slot_count, config.place_count)
         threading.Thread(target=self._sign, name="heartbeat", daemon=True).start()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
-        self._executor = Executor(
-            OptimisedModel(folder, index), self._arena, config.threads, config.incarnation, self._wake
+        self._place = EmulatedPlace(
+            config.place,
+            config.threads,
+            lambda: self._arena.speed(config.place_index),
+            time_scale=config.time_scale,
+            bandwidth_bytes_per_s=config.bandwidth_bytes_per_s,
+            budget_fd=config.budget_fd,
         )
-        self._pending: deque[messages.Run] = deque()
+        model = OptimisedModel(folder, index)
+        self._executor = Executor(model, self._arena, self._place, config.threads, config.incarnation, self._wake)
+        self._pending: deque[tuple[messages.Run, float]] = deque()  # with the time since when its input is there
+        self._part: _Part | None = None
         self._idle_since_s = time.monotonic()
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         self._socket.setsockopt(zmq.IDENTITY, str(config.incarnation).encode())
@@ -74,15 +103,22 @@ class Worker:
         poller.register(self._socket, zmq.POLLIN)
         poller.register(self._wake_fd, zmq.POLLIN)
         while True:
-            ready = dict(poller.poll(0 if self._pending else None))
+            ready = dict(poller.poll(self._patience_ms()))
             if self._wake_fd in ready:
                 os.eventfd_read(self._wake_fd)
                 for answer in self._executor.take_built():
                     self._send(answer)
             if self._socket in ready:
                 self._receive()
-            if self._pending:
-                self._run(self._pending.popleft())
+            if self._part is not None:
+                self._end_if_due(self._part)
+            elif self._pending:
+                self._run(*self._pending.popleft())
+
+    def _patience_ms(self) -> int | None:
+        if self._part is not None:
+            return max(0, int((self._part.due_s - time.monotonic()) * 1e3))
+        return 0 if self._pending else None
 
     def _receive(self) -> None:
         while True:
@@ -92,24 +128,47 @@ class Worker:
                 return
             match messages.decode_to_worker(data):
                 case messages.Run() as run:
-                    self._pending.append(run)
+                    self._pending.append((run, run.ready_ns / 1e9 if run.ready_ns else time.monotonic()))
                 case messages.Prepare() as order:
                     self._executor.prepare(order)
                 case messages.Retire(epoch=epoch):
                     self._executor.retire(epoch)
 
-    def _run(self, run: messages.Run) -> None:
-        start_s = time.monotonic()
+    def _run(self, run: messages.Run, ready_s: float) -> None:
+        now_s = time.monotonic()
         self._arena.note_start(self._config.place_index, run.frame, time.monotonic_ns())
         try:
+            demand = self._executor.demand(run.epoch, run.stage)
+            started = self._place.start(demand, ready_s, now_s)
             cpu_s = self._executor.run(run.epoch, run.stage, run.slot)
         except Exception as error:
             self._send(messages.Failed(run, one_line(error)))
-        else:
-            end_s = time.monotonic()
-            self._send(messages.Done(run, end_s - start_s, cpu_s, start_s - self._idle_since_s))
+            self._end(time.monotonic())
+            return
+        due_s = self._place.finish(started, cpu_s, time.monotonic())
+        start_s, dropped_s = now_s, 0.0
+        if started.paced:
+            start_s, dropped_s = max(ready_s, self._idle_since_s), self._place.take_dropped_s()
+            self._arena.note_pacing(self._config.place_index, round(due_s * 1e9))
+        self._part = _Part(run, start_s, due_s, cpu_s, dropped_s)
+        self._end_if_due(self._part)
+
+    def _end_if_due(self, part: _Part) -> None:
+        """Report the part. The last millisecond before it is due, which `poll` cannot tell, is slept through."""
+        left_s = part.due_s - time.monotonic()
+        if left_s >= 1e-3:
+            return
+        if left_s > 0:
+            time.sleep(left_s)
+        end_s = time.monotonic()
+        waited_s = part.start_s - self._idle_since_s
+        self._send(messages.Done(part.run, end_s - part.start_s, part.cpu_s, waited_s, part.dropped_s))
+        self._part = None
+        self._end(end_s)
+
+    def _end(self, end_s: float) -> None:
         self._arena.note_end(self._config.place_index)
-        self._idle_since_s = time.monotonic()
+        self._idle_since_s = end_s
 
     def _send(self, message: messages.FromWorker) -> None:
         self._socket.send(messages.encode(message))

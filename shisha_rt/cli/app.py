@@ -15,16 +15,20 @@ from typing import Annotated
 import typer
 
 from shisha_rt import __version__
+from shisha_rt.cli.costs import costs
+from shisha_rt.cli.demo import demo
 from shisha_rt.cli.layers import layers
 from shisha_rt.cli.plan import plan
 from shisha_rt.cli.serve import serve
+from shisha_rt.cli.status import status
+from shisha_rt.cli.submit import submit
 from shisha_rt.errors import BadInput, Failure
 
 _NAME = "shisha-rt"
 _EXIT_FAILURE, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(name=_NAME, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-for command in (layers, plan, serve):
+for command in (layers, costs, plan, serve, submit, status, demo):
     app.command()(command)
 
 

@@ -15,6 +15,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on sta
 Dims = Annotated[
     list[str] | None, typer.Option("--dim", metavar="NAME=8", help="Set an unknown dimension of the model; repeatable.")
 ]
+Endpoint = Annotated[
+    str | None, typer.Option(metavar="URL", help="Where the daemon listens. Default: tcp://127.0.0.1:5555.")
+]
 
 
 def parse_dims(texts: Iterable[str] | None) -> dict[str, int]:

@@ -10,15 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from shisha_rt.cli.options import Dims, Json, parse_dims, progress, read_bytes
 from shisha_rt.cli.picture import Box, draw, span
 from shisha_rt.errors import BadInput, Failure
+from shisha_rt.pipeline.loop import Result, Trial, run
 from shisha_rt.pipeline.seed import Assign, Ranked, seed
 from shisha_rt.pipeline.space import explored_fraction, plan_count
+from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC, Balance, shisha
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import problems
 
@@ -38,7 +40,8 @@ Strategy = Literal[
     "exhaustive",
     "pipe_search",
 ]
-Balance = Literal["nlfep", "nfep"]
+_BUILT: Final[tuple[Strategy, ...]] = ("seed", "shisha")
+_SHOWN_MOVES: Final = 10
 
 
 def plan(
@@ -55,11 +58,18 @@ def plan(
     stages: Annotated[
         int | None, typer.Option(metavar="N", help="Stages. Default: as many as places or layers, the fewer.")
     ] = None,
-    assign: Annotated[Assign, typer.Option(help="What decides which stage gets the fastest place.")] = "weight",
+    assign: Annotated[
+        Assign, typer.Option(help="What decides which stage gets the fastest place.")
+    ] = DEFAULT_HEURISTIC.assign,
     seed_: Annotated[int, typer.Option("--seed", metavar="N", help="Start of the random generator.")] = 0,
     time_limit: Annotated[float | None, typer.Option(metavar="S", help="Seconds to search for.")] = None,
-    balance: Annotated[Balance | None, typer.Option(help="Where Shisha moves a layer to.")] = None,
-    alpha: Annotated[int | None, typer.Option(metavar="N", help="Moves without gain before Shisha stops.")] = None,
+    balance: Annotated[
+        Balance | None,
+        typer.Option(help=f"Where Shisha moves a layer to. Default: {DEFAULT_HEURISTIC.balance}."),
+    ] = None,
+    alpha: Annotated[
+        int | None, typer.Option(metavar="N", help=f"Moves without gain before Shisha stops. Default: {DEFAULT_ALPHA}.")
+    ] = None,
     replicate: Annotated[bool, typer.Option("--replicate", help="Allow a stage on several places.")] = False,
     dim: Dims = None,
     as_json: Json = False,
@@ -73,12 +83,14 @@ def plan(
       shisha-rt plan zoo:squeezenet --machine this-machine
       shisha-rt plan zoo:resnet50 --machine my-board.toml --stages 3 --json
       shisha-rt plan --costs COSTS.json --assign layers --json
+      shisha-rt plan --costs COSTS.json --strategy shisha --alpha 20
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    _refuse_unbuilt(strategy, time_limit, balance, alpha, replicate)
+    _refuse_unbuilt(strategy, time_limit, replicate)
+    _refuse_foreign(strategy, balance, alpha)
     if (model is None) == (costs is None):
         raise BadInput("plan: expected exactly one of MODEL and --costs COSTS.json")
     if model is not None:
-        problem = _problem_of_model(model, machine, parse_dims(dim))
+        problem = _problem_of_model(model, machine, parse_dims(dim), strategy)
     else:
         assert costs is not None  # one of the two is given
         problem = _problem_of_costs(costs, machine, dim)
@@ -90,8 +102,9 @@ def plan(
         legal_cuts=problem.legal_cuts,
         rng=random.Random(seed_),
     )
-    found = _assess(problem, chosen)
-    print(json.dumps(found.as_object()) if as_json else found.picture(shutil.get_terminal_size().columns))
+    tuned = _tuned(problem, chosen, balance, alpha) if strategy == "shisha" else None
+    found = _assess(problem, chosen, tuned)
+    print(json.dumps(found.as_object()) if as_json else found.in_words(shutil.get_terminal_size().columns))
     if found.faults:
         raise Failure(f"infeasible: {found.faults[0]}")
 
@@ -108,20 +121,25 @@ class _Problem:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """A plan and what is known of it. `services_s` has an entry for each stage, None where not known."""
+    """A plan and what is known of it. `services_s` has an entry for each stage, None where not known.
+
+    `stage_count` is the seed's, as tuning may have emptied a stage; `tuned` is None where nothing was tuned.
+    """
 
     problem: _Problem
     plan: Plan
+    stage_count: int
     services_s: Sequence[float | None]
     faults: Sequence[str]
+    trials: int
+    trial_time_s: float
+    tuned: Result | None
 
     def as_object(self) -> dict[str, object]:
         """The answer of `--json`: all keys, always."""
         known = [service_s for service_s in self.services_s if service_s is not None]
         bottleneck_s = max(known) if len(known) == len(self.services_s) else None
-        trials = 0 if self.problem.costs is None else 1
-        stage_count, layer_count = len(self.plan.stages), len(self.problem.weights)
-        space_size = plan_count(len(self.problem.legal_cuts), len(self.problem.places), stage_count)
+        space_size = plan_count(len(self.problem.legal_cuts), len(self.problem.places), self.stage_count)
         return {
             "stages": [
                 {"first": stage.first, "last": stage.last, "places": list(stage.places), "service_s": service_s}
@@ -132,12 +150,12 @@ class _Answer:
             "throughput_fps": 1 / bottleneck_s if bottleneck_s else None,
             "latency_s": None if bottleneck_s is None else math.fsum(known),
             "latency_proven": False,
-            "trials": trials,
-            "trial_time_s": trials * (bottleneck_s or 0.0),
+            "trials": self.trials,
+            "trial_time_s": self.trial_time_s,
             # Decimal: Python refuses to print an int of more than 4,300 digits, which many places can reach.
             "space_size": str(Decimal(space_size)),
             "log10_space_size": math.log10(space_size),
-            "explored_fraction": explored_fraction(trials, layer_count, stage_count),
+            "explored_fraction": explored_fraction(self.trials, len(self.problem.weights), self.stage_count),
             "lower_bound_s": None,
             "outcome": "infeasible" if self.faults else "feasible",
         }
@@ -145,6 +163,12 @@ class _Answer:
     @property
     def unused(self) -> list[str]:
         return [place.name for place in self.problem.places if place.name not in self.plan.places]
+
+    def in_words(self, width: int) -> str:
+        """The picture, and where there was tuning, how it went and what it brought."""
+        if self.tuned is None:
+            return self.picture(width)
+        return "\n".join([*_walk(self.tuned), self.picture(width), *_gain(self.tuned)])
 
     def picture(self, width: int) -> str:
         """One box for each stage with its share of the weight; the slowest is marked where times are known."""
@@ -163,23 +187,49 @@ class _Answer:
         return draw(boxes, width) + unused
 
 
-def _refuse_unbuilt(
-    strategy: Strategy, time_limit: float | None, balance: Balance | None, alpha: int | None, replicate: bool
-) -> None:
-    if strategy != "seed":
-        raise BadInput(f"--strategy {strategy}: not built yet, expected seed")
-    given = {
-        "--time-limit": time_limit is not None,
-        "--balance": balance is not None,
-        "--alpha": alpha is not None,
-        "--replicate": replicate,
-    }
-    for option, is_given in given.items():
+def _walk(tuned: Result) -> list[str]:
+    """The seed, and the last moves with what became of each."""
+    first, *moves = tuned.trials
+    shown = moves[-_SHOWN_MOVES:]
+    left_out = len(moves) - len(shown)
+    return [
+        f"seed  {first.plan}: {_fps(first)}",
+        *([f"      ({left_out} earlier moves)"] if left_out else []),
+        *(f"{move.number:4}  {move.reason}: {_fps(move)}{', best so far' * move.is_best}" for move in shown),
+    ]
+
+
+def _gain(tuned: Result) -> list[str]:
+    before, after = tuned.trials[0].measurement, tuned.measurement
+    gain = f", {before.bottleneck_s / after.bottleneck_s:.3g} times" if before.can_run and after.bottleneck_s else ""
+    return [
+        f"kept: {tuned.reason}",
+        f"throughput: {before.throughput_fps:.4g} fps before, {after.throughput_fps:.4g} fps after{gain}",
+    ]
+
+
+def _fps(trial: Trial) -> str:
+    return f"{trial.measurement.throughput_fps:.4g} fps" if trial.measurement.can_run else "cannot run"
+
+
+def _refuse_unbuilt(strategy: Strategy, time_limit: float | None, replicate: bool) -> None:
+    if strategy not in _BUILT:
+        raise BadInput(f"--strategy {strategy}: not built yet, expected {' or '.join(_BUILT)}")
+    for option, is_given in (("--time-limit", time_limit is not None), ("--replicate", replicate)):
         if is_given:
             raise BadInput(f"{option}: not built yet, expected no such option")
 
 
-def _problem_of_model(model: str, machine: str | None, dims: dict[str, int]) -> _Problem:
+def _refuse_foreign(strategy: Strategy, balance: Balance | None, alpha: int | None) -> None:
+    for option, value in (("--balance", balance), ("--alpha", alpha)):
+        if value is not None and strategy != "shisha":
+            raise BadInput(f"{option}: not with --strategy {strategy}, expected --strategy shisha")
+    if alpha is not None and alpha < 1:
+        raise BadInput(f"--alpha {alpha}: expected at least 1")
+
+
+def _problem_of_model(model: str, machine: str | None, dims: dict[str, int], strategy: Strategy) -> _Problem:
+    """The problem without costs, which is all that the seed needs."""
     from shisha_rt.daemon.compile import compile_model
     from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config import load_machine
@@ -187,6 +237,8 @@ def _problem_of_model(model: str, machine: str | None, dims: dict[str, int]) -> 
     if machine is None:
         raise BadInput("plan MODEL: --machine is missing, expected a machine file or a name such as this-machine")
     places = load_machine(machine).places
+    if strategy != "seed":  # this is where the profile store's costs will come in
+        raise BadInput(f"--strategy {strategy} of a MODEL: needs measured costs, not built yet; expected --costs")
     compiled = compile_model(resolve_model(model, progress), dims, progress)
     return _Problem([layer.weight for layer in compiled.layers], places, frozenset(compiled.legal_cuts))
 
@@ -201,14 +253,31 @@ def _problem_of_costs(path: Path, machine: str | None, dim: Sequence[str] | None
     return _Problem([layer.weight for layer in costs.layers], costs.places, costs.legal_cuts, costs)
 
 
-def _assess(problem: _Problem, chosen: Plan) -> _Answer:
+def _tuned(problem: _Problem, start: Plan, balance: Balance | None, alpha: int | None) -> Result:
+    """Shisha's walk over the costs."""
+    from shisha_rt.costs.evaluator import CostsEvaluator
+
+    assert problem.costs is not None  # a MODEL has none, and has been refused
+    tuner = shisha(
+        start,
+        problem.places,
+        alpha=alpha or DEFAULT_ALPHA,
+        balance=balance or DEFAULT_HEURISTIC.balance,
+        legal_cuts=problem.legal_cuts,
+    )
+    return run(tuner, CostsEvaluator(problem.costs))
+
+
+def _assess(problem: _Problem, start: Plan, tuned: Result | None) -> _Answer:
     """What the plan takes, as far as costs are known, and what speaks against it."""
+    chosen = start if tuned is None else tuned.solution
     names = [place.name for place in problem.places]
     wrong = problems(chosen, layer_count=len(problem.weights), places=names, legal_cuts=problem.legal_cuts)
     assert not wrong, wrong  # a planner's bug, never the user's
     if problem.costs is None:
-        return _Answer(problem, chosen, [None] * len(chosen.stages), ())
+        return _Answer(problem, chosen, len(start.stages), [None] * len(chosen.stages), (), 0, 0.0, None)
     from shisha_rt.costs.costs_file import stage_service_s, why_infeasible
+    from shisha_rt.costs.evaluator import CostsEvaluator
 
     services_s: list[float | None] = []
     faults: list[str] = []
@@ -218,4 +287,8 @@ def _assess(problem: _Problem, chosen: Plan) -> _Answer:
         services_s.append(None if math.isnan(service_s) else service_s)
         fault = why_infeasible(problem.costs, stage.first, stage.last, place)
         faults += [] if fault is None else [fault]
-    return _Answer(problem, chosen, services_s, faults)
+    if tuned is None:
+        trials, trial_time_s = 1, CostsEvaluator(problem.costs).measure(chosen).cost_s
+    else:
+        trials, trial_time_s = len(tuned.trials), tuned.trial_time_s
+    return _Answer(problem, chosen, len(start.stages), services_s, faults, trials, trial_time_s, tuned)

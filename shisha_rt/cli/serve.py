@@ -25,7 +25,9 @@ def serve(
     metrics: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Where Prometheus scrapes; port 0: any free one.")
     ] = None,
-    strategy: Annotated[str | None, typer.Option(help="How the first plan is made: seed.")] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="How the live pipeline is tuned: shisha (default), or seed: not at all.")
+    ] = None,
     dim: Dims = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every event to standard error.")] = False,
 ) -> None:
@@ -62,8 +64,8 @@ def serve(
     port = settings.metrics_port
     places = load_machine(settings.machine)
     check_runnable(places)
-    compiled = compile_model(resolve_model(settings.model), settings.dims, progress)
-    daemon = Daemon(compiled, places, settings.endpoint, port)
+    compiled = compile_model(resolve_model(settings.model, progress), settings.dims, progress)
+    daemon = Daemon(compiled, places, settings.endpoint, port, strategy=settings.strategy)
 
     def announce() -> None:
         line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}

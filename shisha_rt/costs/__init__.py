@@ -1,1 +1,1 @@
-"""What a layer costs on a place: read from a file, or (later) modelled and measured."""
+"""What a layer costs on a place: read from a file, or measured (signatures, the store, the fit) and modelled."""

@@ -7,7 +7,7 @@ misspelt key would otherwise plan with costs that its writer did not mean.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -158,3 +158,17 @@ def _floats(entries: list[Any]) -> Floats:
     array = np.array(entries, dtype=np.float64)
     array.flags.writeable = False
     return array
+
+
+def costs_object(costs: Costs) -> dict[str, Any]:
+    """The costs as the JSON object that `parse_costs` reads."""
+    return {
+        "layers": [asdict(layer) for layer in costs.layers],
+        "places": [asdict(place) for place in costs.places],
+        "time_s": [_or_null(row) for row in costs.time_s],
+        "transfer_s": _or_null(costs.transfer_s),
+    }
+
+
+def _or_null(seconds: Floats) -> list[float | None]:
+    return [None if math.isnan(value) else value for value in seconds.tolist()]

@@ -9,6 +9,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from shisha_rt import __version__
@@ -16,7 +17,9 @@ from shisha_rt.daemon.compile import Compiled
 from shisha_rt.daemon.gateway import Reply
 from shisha_rt.daemon.lifecycle_events import Drain, PlaceDown, PlaceUp, Settled
 from shisha_rt.daemon.shell import Shell
+from shisha_rt.daemon.tuning import State, Tuning
 from shisha_rt.graph.graph import Tensor
+from shisha_rt.machine.config import core_faults
 from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import problems
@@ -29,14 +32,17 @@ from shisha_rt.wire.request import OpRequest
 class Control:
     """Answers operations. `instance` names this run of the daemon: a client that sees it change has lost its frames."""
 
-    def __init__(self, shell: Shell, compiled: Compiled, machine: Machine, limits: Limits) -> None:
+    def __init__(self, shell: Shell, compiled: Compiled, machine: Machine, limits: Limits, tuning: Tuning) -> None:
         self.instance = uuid.uuid4().hex
         self.automatic = True  # the live plan is the daemon's own choice, so the daemon may replace it
         self._shell = shell
         self._compiled = compiled
-        self._machine = machine
+        self.machine = machine  # as it is now: its speeds can be changed
         self._limits = limits
+        self._tuning = tuning
         self._started_s = time.monotonic()
+        for place in machine.places:
+            self._show_speed(place.name)
         self._answers: dict[str, Callable[[Any], Mapping[str, object]]] = {
             "server_live": lambda _: {"live": True},
             "server_ready": lambda _: {"ready": self.ready},
@@ -48,6 +54,8 @@ class Control:
             "events": lambda a: shell.journal.since(a.since, a.limit),
             "plan_get": self._plan_get,
             "place_set": self._place_set,
+            "tuner_get": lambda _: {"tuner": tuning.describe()},
+            "tuner_set": self._tuner_set,
         }
 
     @property
@@ -63,10 +71,8 @@ class Control:
                     reply.fields({"cancelled": self._shell.admission.cancel(client, target)})
                 case ops.PlanSet() as arguments:
                     self._plan_set(arguments.plan, reply)
-                case arguments if request.op in self._answers:
+                case arguments:
                     reply.fields(self._answers[request.op](arguments))
-                case _:
-                    raise WireError(Code.UNIMPLEMENTED, f"{request.op} is not built yet; there is no tuner to ask")
         except WireError as error:
             reply.error(error.code, error.message)
 
@@ -128,9 +134,19 @@ class Control:
                 "legal_cuts": len(self._compiled.legal_cuts),
                 "engine": self._compiled.index.engine,
             },
-            "machine": {"name": self._machine.name, "emulated": False},
+            "machine": {
+                "name": self.machine.name,
+                "emulated": self.machine.emulated,
+                "timing": self.machine.timing,
+                "time_scale": self.machine.time_scale,
+                "memories": [
+                    {"name": memory.name, "bandwidth_bytes_per_s": memory.bandwidth_bytes_per_s}
+                    for memory in self.machine.memories
+                ],
+            },
             "plan": {"epoch": newest.number if newest else None, "stages": stages},
             "preparing": preparing.number if preparing else None,
+            "tuner": self._tuning.describe(),
             "throughput_fps": 1 / bottleneck_s if bottleneck_s else None,
             "bottleneck_s": bottleneck_s,
             "places": self._places(),
@@ -156,11 +172,12 @@ class Control:
                 "cores": place.cores,
                 "threads": place.threads,
                 "speed": place.speed,
-                "emulated": place.speed != 1,
+                "memory": place.memory,
+                "emulated": self.machine.is_emulated(place),
                 "restarts": known[place.name].restarts,
                 "last_error": known[place.name].last_error or None,
             }
-            for place in self._machine.places
+            for place in self.machine.places
         ]
 
     # --- plans and places -------------------------------------------------------------------------------------
@@ -197,7 +214,7 @@ class Control:
         faults = problems(
             plan,
             layer_count=len(self._compiled.layers),
-            places={place.name for place in self._machine.places},
+            places={place.name for place in self.machine.places},
             legal_cuts=self._compiled.legal_cuts,
         )
         if faults:
@@ -209,6 +226,7 @@ class Control:
             self.automatic = self.automatic and end.outcome != "live"
             reply.fields({"epoch": end.epoch, "outcome": end.outcome, "reason": end.reason})
 
+        self._tuning.pause("a client sets the plan", keep_best=False)
         self._shell.propose(plan, settled)
 
     def _place_set(self, arguments: ops.PlaceSet) -> Mapping[str, object]:
@@ -218,7 +236,7 @@ class Control:
             known = ", ".join(places.by_name)
             raise WireError(Code.NOT_FOUND, f"place: the machine has no {name!r}; expected one of {known}")
         if arguments.speed is not None:
-            raise WireError(Code.UNIMPLEMENTED, "speed: changing it is not built yet; expected up or down")
+            return self._set_speed(name, arguments.speed)
         if arguments.down and places.available == (name,):
             raise WireError(Code.FAILED_PRECONDITION, f"place: {name!r} is the last one left; bring another up first")
         was_available = places.by_name[name].available
@@ -227,6 +245,49 @@ class Control:
         if arguments.up and not was_available and self.automatic:
             self._shell.replan(f"place {name} is up again")
         return {"place": name, "state": "down" if arguments.down else "up"}
+
+    def _set_speed(self, name: str, speed: float) -> Mapping[str, object]:
+        """The worker goes by the new speed from its next frame on, and so does its successor."""
+        if speed > 1:
+            raise WireError(Code.INVALID_ARGUMENT, f"speed: {speed:g} is faster than this host; expected at most 1")
+        changed = self.machine.with_speed(name, speed)
+        fault = next(core_faults(changed.places), None)
+        if fault is not None:
+            raise WireError(Code.FAILED_PRECONDITION, f"speed: {fault}")
+        shell = self._shell
+        shell.journal.write("place_speed", place=name, speed=speed, before=self.machine.place(name).speed)
+        shell.arena.set_speed(self.machine.places.index(self.machine.place(name)), speed)
+        for epoch in shell.lifecycle.epochs.live.values():
+            if name in epoch.plan.places:
+                shell.telemetry.window(epoch.number, epoch.plan.places.index(name)).restart()
+        shell.metrics.speed.remove(*self._speed_labels(name))
+        self.machine = changed
+        self._show_speed(name)
+        self._tuning.machine_changed(f"the speed of {name} is {speed:g} now")
+        return {"place": name, "speed": speed}
+
+    def _show_speed(self, name: str) -> None:
+        self._shell.metrics.speed.labels(*self._speed_labels(name)).set(self.machine.place(name).speed)
+
+    def _speed_labels(self, name: str) -> tuple[str, str]:
+        return name, str(self.machine.is_emulated(self.machine.place(name))).lower()
+
+    # --- the tuner --------------------------------------------------------------------------------------------
+
+    def _tuner_set(self, arguments: ops.TunerSet) -> Mapping[str, object]:
+        tuning = self._tuning
+        if tuning.state is State.OFF:
+            raise WireError(Code.FAILED_PRECONDITION, "the daemon was started without a tuner (strategy seed)")
+        if arguments.strategy not in (None, "shisha"):
+            raise WireError(Code.UNIMPLEMENTED, f"strategy: {arguments.strategy!r} is not built yet; expected 'shisha'")
+        if arguments.alpha is not None:
+            tuning.options = replace(tuning.options, alpha=arguments.alpha)
+        if arguments.pause:
+            tuning.pause("a client has paused it", keep_best=True)
+        elif arguments.restart or (arguments.resume and tuning.state is State.PAUSED):
+            self.automatic = True
+            tuning.begin("a client has asked for it")
+        return {"tuner": tuning.describe()}
 
     def drain(self) -> None:
         if not self._shell.lifecycle.draining:

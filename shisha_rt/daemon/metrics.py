@@ -10,9 +10,10 @@ import threading
 from typing import Final
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, Histogram, PlatformCollector, ProcessCollector
 from prometheus_client import start_http_server as serve_http
 
+from shisha_rt.daemon.tuning import State
 from shisha_rt.errors import BadInput
 
 _BUCKETS_S: Final = (
@@ -69,6 +70,31 @@ class Metrics:
             "Speed of a place relative to this host.",
             ["place", "emulated"],
             registry=registry,
+        )
+        self.bandwidth = Gauge(
+            "shisha_memory_bandwidth_bytes_per_second",
+            "Emulated bandwidth of a memory; only memories that have a limit.",
+            ["memory"],
+            registry=registry,
+        )
+        self.reserved = Counter(
+            "shisha_memory_reserved_bytes",
+            "Bytes moved through a memory that has a limit.",
+            ["memory"],
+            registry=registry,
+        )
+        self.debt_dropped = Counter(
+            "shisha_pacing_dropped_seconds",
+            "Lateness that an emulated place gave up making up for: figures of that time are too slow.",
+            ["place"],
+            registry=registry,
+        )
+        self.trials = Counter(
+            "shisha_tuner_trials", "Plans measured by the tuner, by verdict.", ["outcome"], registry=registry
+        )
+        self.moves = Counter("shisha_tuner_moves", "Layers moved off the slowest stage to be tried.", registry=registry)
+        self.tuner = Enum(
+            "shisha_tuner_state", "What the tuner is doing.", states=[state.value for state in State], registry=registry
         )
         self._server: WSGIServer | None = None
         self._thread: threading.Thread | None = None

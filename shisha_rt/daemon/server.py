@@ -19,6 +19,8 @@ from typing import Final
 
 import zmq
 
+from shisha_rt.cache import cache_folder
+from shisha_rt.daemon.best_plans import BestPlans
 from shisha_rt.daemon.compile import Compiled
 from shisha_rt.daemon.control import Control
 from shisha_rt.daemon.gateway import Gateway
@@ -31,12 +33,17 @@ from shisha_rt.daemon.metrics import Metrics
 from shisha_rt.daemon.runtime_folder import RuntimeFolder
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.daemon.supervisor import LOOK_EVERY_S, Supervisor
-from shisha_rt.errors import Failure
+from shisha_rt.daemon.tuner_link import TunerLink
+from shisha_rt.daemon.tuning import Options, State, Tuning
+from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.budgets import Budgets
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.machine.machine import Machine
 from shisha_rt.pipeline.seed import seed
+from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC
 from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.verify import problems
 from shisha_rt.wire.limits import Limits
 from shisha_rt.wire.request import Signature
 
@@ -48,7 +55,11 @@ _DRAIN_S: Final = 30.0
 
 
 class Daemon:
-    """One model on one machine. `run` serves until `stop` is called (SIGTERM and SIGINT call it)."""
+    """One model on one machine. `run` serves until `stop` is called (SIGTERM and SIGINT call it).
+
+    `modelled_s(place, first, last)`: stored CPU seconds of these layers, by which a machine with modelled timing is
+    paced. Raises `BadInput` if it is needed and not given.
+    """
 
     def __init__(
         self,
@@ -59,11 +70,19 @@ class Daemon:
         *,
         policy: Policy | None = None,
         slot_count: int | None = None,
+        modelled_s: Callable[[str, int, int], float] | None = None,
+        strategy: str = "seed",
     ) -> None:
+        if machine.timing == "modelled" and modelled_s is None:
+            raise BadInput(
+                f'{machine.source}: timing = "modelled": measured costs are needed and there are none yet, '
+                'expected "measured"'
+            )
         policy = policy or Policy()
         limits = Limits(max_message_bytes=_largest_message(compiled), max_in_flight=policy.max_in_flight)
         self._compiled = compiled
         self._machine = machine
+        self._reserved_bytes: dict[str, int] = {}
         self._stopping = False
         self._stop_at_s = float("inf")
         self._closing = contextlib.ExitStack()
@@ -91,8 +110,17 @@ class Daemon:
             lifecycle = Lifecycle(names, slot_count or 2 * len(names) + 2, policy)
             arena = Arena.create(layout_of(compiled.index), lifecycle.slot_count, len(names))
             self._closing.callback(arena.close)
-            supervisor = Supervisor(machine.places, arena, link.endpoint, compiled.model_folder, compiled.engine_folder)
+            limited = [memory.name for memory in machine.memories if memory.bandwidth_bytes_per_s is not None]
+            self._budgets = Budgets(limited)
+            self._closing.callback(self._budgets.close)
+            supervisor = Supervisor(
+                machine, arena, self._budgets, link.endpoint, compiled.model_folder, compiled.engine_folder
+            )
             self._closing.callback(supervisor.end_all)
+            self._tuner: TunerLink | None = None
+            if strategy != "seed":
+                self._tuner = TunerLink(self._context, folder.path)
+                self._closing.callback(self._tuner.close)
         except BaseException:
             self._closing.close()
             raise
@@ -104,11 +132,67 @@ class Daemon:
             supervisor=supervisor,
             journal=Journal(),
             metrics=self.metrics,
-            make_plan=self._seed,
+            make_plan=self._own_choice,
+            time_scale=machine.time_scale,
+            modelled_s=modelled_s if modelled_s and machine.timing == "modelled" else lambda *_: 0.0,
         )
-        self.control = Control(self.shell, compiled, machine, limits)
-        for place in machine.places:
-            self.metrics.speed.labels(place.name, str(place.speed != 1).lower()).set(place.speed)
+        self._best_plans = BestPlans(cache_folder() / "plans.sqlite", compiled.engine_folder.parent.name, machine)
+        self.tuning = self._make_tuning(lifecycle.slot_count + 2)
+        self.control = Control(self.shell, compiled, machine, limits, self.tuning)
+        for memory in machine.memories:
+            if memory.bandwidth_bytes_per_s is not None:
+                self.metrics.bandwidth.labels(memory.name).set(memory.bandwidth_bytes_per_s)
+
+    def _make_tuning(self, warm_up: int) -> Tuning:
+        tuner = self._tuner
+        tuning = Tuning(
+            places=self._machine.places,
+            legal_cuts=self._compiled.index.legal_cuts,
+            options=Options(DEFAULT_ALPHA, DEFAULT_HEURISTIC.balance),
+            warm_up=warm_up,
+            best_plans=self._best_plans,
+            journal=self.shell.journal,
+            send=tuner.send if tuner is not None else lambda message: None,
+            propose=self.shell.propose,
+            on_trial=self._trial_done,
+        )
+        self.shell.on_live = tuning.plan_live
+        self.shell.on_part = tuning.frame_done
+        self.shell.on_replanned = self._replanned
+        return tuning
+
+    def _replanned(self) -> None:
+        """A plan of the daemon's own choice is live, at the start or after the loss of a place: tuning begins there.
+
+        A start with the plan that tuning had ended with begins by watching it.
+        """
+        if self._tuner is None or self.tuning.state is State.PAUSED or self.tuning.live is None:
+            return
+        best = self._best_plans.load()
+        if self.tuning.state is State.OFF and best is not None and best[0] == self.tuning.live[1]:
+            self.shell.journal.write("tuning_resumed", plan=str(best[0]), reason="the best plan of an earlier run")
+            self.tuning.watch(best[1])
+        else:
+            self.tuning.begin("a new plan of the daemon's own")
+
+    def _trial_done(self, verdict: str) -> None:
+        self.metrics.trials.labels(verdict).inc()
+        if verdict != "first":
+            self.metrics.moves.inc()
+
+    def _own_choice(self, available: tuple[str, ...]) -> Plan:
+        """The plan that tuning ended with last time, if it still fits; else the seed."""
+        best = self._best_plans.load() if self._tuner is not None else None
+        if best is not None and set(best[0].places) <= set(available):
+            faults = problems(
+                best[0],
+                layer_count=len(self._compiled.layers),
+                places=available,
+                legal_cuts=self._compiled.legal_cuts,
+            )
+            if not faults:
+                return best[0]
+        return self._seed(available)
 
     def _seed(self, available: tuple[str, ...]) -> Plan:
         places = [place for place in self._machine.places if place.name in available]
@@ -137,7 +221,7 @@ class Daemon:
     def _serve(self, signal_fd: int, on_ready: Callable[[], None], turn: Callable[[], None]) -> None:
         shell, sockets = self.shell, (self.gateway.socket, self.shell.link.socket)
         poller = zmq.Poller()
-        for thing in (*sockets, signal_fd):
+        for thing in (*sockets, signal_fd, *([self._tuner.socket, self._tuner.pidfd] if self._tuner else [])):
             poller.register(thing, zmq.POLLIN)
         polled: set[int] = set()
         ready, look_at_s = False, 0.0
@@ -149,7 +233,7 @@ class Daemon:
                 poller.register(fd, zmq.POLLIN)
             polled = set(shell.supervisor.by_fd)
             for source, _ in poller.poll(self._patience_ms(look_at_s)):
-                self._read(source, signal_fd)
+                self._read(source, signal_fd, poller)
             now_s = time.monotonic()
             wake_s = shell.lifecycle.next_wake_s()
             if wake_s is not None and wake_s <= now_s:
@@ -162,7 +246,7 @@ class Daemon:
                 ready = self._check_start(on_ready)
             turn()
 
-    def _read(self, source: object, signal_fd: int) -> None:
+    def _read(self, source: object, signal_fd: int, poller: zmq.Poller) -> None:
         if source is self.gateway.socket:
             self.gateway.receive(self.shell.admission, self.control.answer)
         elif source is self.shell.link.socket:
@@ -171,6 +255,15 @@ class Daemon:
                 if message is None:
                     break
                 self.shell.worker_said(message)
+        elif self._tuner is not None and source is self._tuner.socket:
+            while (said := self._tuner.receive()) is not None:
+                self.tuning.said(said)
+        elif self._tuner is not None and source == self._tuner.pidfd:
+            poller.unregister(source)
+            reason = self._tuner.restart()
+            poller.register(self._tuner.pidfd, zmq.POLLIN)
+            self.shell.journal.write("tuner_died", reason=reason)
+            self.tuning.machine_changed(f"the tuner's process died ({reason})")
         elif source == signal_fd:
             for _ in os.read(signal_fd, 64):
                 self.stop()
@@ -203,10 +296,20 @@ class Daemon:
         for epoch in shell.lifecycle.epochs.live.values():
             for i, stage in enumerate(epoch.plan.stages):
                 service_s = shell.telemetry.window(epoch.number, i).median_service_s or 0.0
-                expected[stage.place] = max(service_s, expected.get(stage.place, 0.0))
+                expected[stage.place] = max(service_s * self._machine.time_scale, expected.get(stage.place, 0.0))
         for incarnation, reason in shell.supervisor.look(expected):
             shell.supervisor.kill(incarnation, reason)
         shell.update_gauges()
+        self.metrics.tuner.state(self.tuning.state.value)
+        self._count_reserved()
+
+    def _count_reserved(self) -> None:
+        for memory in self._machine.memories:
+            if memory.bandwidth_bytes_per_s is not None:
+                reserved_bytes = self._budgets.reserved_bytes(memory.name)
+                counted = self._reserved_bytes.get(memory.name, 0)
+                self.metrics.reserved.labels(memory.name).inc(reserved_bytes - counted)
+                self._reserved_bytes[memory.name] = reserved_bytes
 
     def _check_start(self, on_ready: Callable[[], None]) -> bool:
         """Ready with the first live plan; a place that cannot be brought up at the start ends the daemon."""
@@ -218,6 +321,8 @@ class Daemon:
             if place.restarts > 3:
                 raise Failure(f"the worker on {place.name} does not start: {place.last_error}")
         if self.shell.fault is not None:
+            if self.shell.bad_machine is not None:
+                raise BadInput(f"{self._machine.source}: {self.shell.bad_machine}")
             raise Failure(f"the first plan cannot be prepared: {self.shell.fault}")
         return False
 

@@ -35,6 +35,8 @@ class Shell:
         journal: Journal,
         metrics: Metrics,
         make_plan: Callable[[tuple[str, ...]], Plan],
+        time_scale: float = 1.0,
+        modelled_s: Callable[[str, int, int], float] = lambda _place, _first, _last: 0.0,
     ) -> None:
         self.lifecycle = lifecycle
         self.arena = arena
@@ -47,8 +49,14 @@ class Shell:
         self.admission.on_answered = self._answered
         self.plans: dict[int, Plan] = {}
         self.fault: str | None = None
+        self.on_live: Callable[[int, Plan], None] = lambda epoch, plan: None
+        self.on_replanned: Callable[[], None] = lambda: None
+        self.on_part: Callable[[int, int, float], None] = lambda epoch, stage, service_s: None
         self._index = index
         self._make_plan = make_plan
+        self._time_scale = time_scale
+        self._modelled_s = modelled_s
+        self.bad_machine: str | None = None
         self._events: deque[ev.Event] = deque()
         self._handling = False
         self._proposals: dict[int, Callable[[ev.Settled], None]] = {}
@@ -115,6 +123,7 @@ class Shell:
                 self._note_prepared(message)
                 self.post(ev.Prepared(epoch, incarnation))
             case messages.PrepareFailed(epoch=epoch, incarnation=incarnation, reason=reason):
+                self.bad_machine = reason if message.bad_machine else None
                 self.post(ev.PrepareFailed(epoch, incarnation, reason))
 
     def _part_done(self, done: messages.Done) -> None:
@@ -122,9 +131,13 @@ class Shell:
         plan = self.plans.get(run.epoch)
         if plan is None:
             return
-        self.telemetry.window(run.epoch, run.stage).add(done.service_s, done.cpu_s, done.waited_s)
-        self.metrics.service.labels(run.stage, plan.stages[run.stage].place).observe(done.service_s)
+        place, scale = plan.stages[run.stage].place, self._time_scale
+        self.telemetry.window(run.epoch, run.stage).add(done.service_s / scale, done.cpu_s, done.waited_s / scale)
+        self.metrics.service.labels(run.stage, place).observe(done.service_s / scale)
+        if done.dropped_s:
+            self.metrics.debt_dropped.labels(place).inc(done.dropped_s)
         self.admission.spent(run.frame, done.service_s)
+        self.on_part(run.epoch, run.stage, done.service_s / scale)
 
     def _note_prepared(self, message: messages.Prepared) -> None:
         plan = self.plans.get(message.epoch)
@@ -136,7 +149,16 @@ class Shell:
 
     def _run(self, instruction: ev.Run) -> None:
         d = instruction.descriptor
-        run = messages.Run(d.incarnation, d.frame, d.attempt, d.stage, d.epoch, d.slot, self.arena.layout.number)
+        run = messages.Run(
+            d.incarnation,
+            d.frame,
+            d.attempt,
+            d.stage,
+            d.epoch,
+            d.slot,
+            self.arena.layout.number,
+            time.monotonic_ns(),
+        )
         self.link.send(d.incarnation, run)
 
     def _start(self, instruction: ev.Start) -> None:
@@ -148,7 +170,12 @@ class Shell:
     def _prepare(self, instruction: ev.Prepare) -> None:
         stage = self.plans[instruction.epoch].stages[instruction.stage]
         order = messages.Prepare(
-            instruction.epoch, self.arena.layout.number, instruction.stage, stage.first, stage.last
+            instruction.epoch,
+            self.arena.layout.number,
+            instruction.stage,
+            stage.first,
+            stage.last,
+            self._modelled_s(stage.place, stage.first, stage.last),
         )
         self.link.send(instruction.incarnation, order)
 
@@ -161,6 +188,8 @@ class Shell:
             plan=str(plan) if plan else None,
             reason=instruction.reason,
         )
+        if instruction.outcome == "live" and instruction.epoch is not None and plan is not None:
+            self.on_live(instruction.epoch, plan)
         self._proposals.pop(instruction.proposal)(instruction)
 
     def _epoch_started(self, instruction: ev.EpochStarted) -> None:
@@ -186,6 +215,8 @@ class Shell:
 
     def _replan_settled(self, settled: ev.Settled) -> None:
         self.fault = None if settled.outcome == "live" else settled.reason
+        if settled.outcome == "live":
+            self.on_replanned()
 
     def _given_up(self, instruction: ev.GivenUp) -> None:
         self.journal.write("place_given_up", place=instruction.place, reason=instruction.reason)

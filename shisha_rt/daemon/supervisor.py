@@ -24,8 +24,9 @@ import msgspec
 from shisha_rt.daemon.lifecycle_events import WorkerGone
 from shisha_rt.daemon.watch import Patience, Watch
 from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.budgets import Budgets
 from shisha_rt.fabric.messages import WorkerConfig
-from shisha_rt.machine.machine import Place
+from shisha_rt.machine.machine import Machine
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +53,20 @@ class Supervisor:
     """Starts and ends workers. `by_fd` maps each descriptor to be polled (pidfd, stderr) to its process."""
 
     def __init__(
-        self, places: tuple[Place, ...], arena: Arena, endpoint: str, model_folder: Path, engine_folder: Path
+        self,
+        machine: Machine,
+        arena: Arena,
+        budgets: Budgets,
+        endpoint: str,
+        model_folder: Path,
+        engine_folder: Path,
     ) -> None:
-        self._places = {place.name: (index, place) for index, place in enumerate(places)}
+        self._machine = machine
+        self._places = {place.name: (index, place) for index, place in enumerate(machine.places)}
+        for index, place in self._places.values():
+            arena.set_speed(index, place.speed)
         self._arena = arena
+        self._budgets = budgets
         self._endpoint = endpoint
         self._model_folder = model_folder
         self._engine_folder = engine_folder
@@ -67,6 +78,7 @@ class Supervisor:
     def start(self, place_name: str, incarnation: int) -> None:
         index, place = self._places[place_name]
         self._arena.clear_sign(index, time.monotonic_ns())
+        budget_fd = self._budgets.fd(place.memory)
         config = WorkerConfig(
             place=place.name,
             place_index=index,
@@ -80,13 +92,16 @@ class Supervisor:
             arena_fd=self._arena.fd,
             slot_count=self._arena.slot_count,
             parent_pid=os.getpid(),
+            time_scale=self._machine.time_scale,
+            bandwidth_bytes_per_s=self._machine.bandwidth_bytes_per_s(place),
+            budget_fd=budget_fd,
         )
         popen = subprocess.Popen(
             [sys.executable, "-m", "stages.worker", msgspec.json.encode(config).decode()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            pass_fds=(self._arena.fd,),
+            pass_fds=(self._arena.fd,) if budget_fd is None else (self._arena.fd, budget_fd),
         )
         assert popen.stderr is not None
         os.set_blocking(popen.stderr.fileno(), False)
@@ -138,14 +153,15 @@ class Supervisor:
 
     def look(self, expected_s: Mapping[str, float]) -> list[tuple[int, str]]:
         """The incarnations that hang now, with why. `expected_s`: a frame's usual time on each place."""
-        now_s = time.monotonic()
+        now_ns = time.monotonic_ns()
+        now_s = now_ns / 1e9
         seen_s = min(now_s - self._last_look_s, _LATE_FACTOR * LOOK_EVERY_S)
         self._last_look_s = now_s
         hung = []
         for process in self.processes.values():
             if process.ready and process.kill_reason is None:
                 sign = self._arena.sign(self._places[process.place][0])
-                reason = process.watch.look(sign, seen_s, expected_s.get(process.place, 0.0), self.patience)
+                reason = process.watch.look(sign, now_ns, seen_s, expected_s.get(process.place, 0.0), self.patience)
                 if reason is not None:
                     hung.append((process.incarnation, reason))
         return hung

@@ -28,6 +28,11 @@ class StageWindow:
         self.cpu_s.append(cpu_s)
         self.waited_s.append(waited_s)
 
+    def restart(self) -> None:
+        """The place is another one from now on: what it did before says nothing of it."""
+        for values in (self.service_s, self.cpu_s, self.waited_s):
+            values.clear()
+
     @property
     def median_service_s(self) -> float | None:
         return statistics.median(self.service_s) if self.service_s else None

@@ -2,7 +2,8 @@
 
 A hang is silence of `silence_s`, or one frame that takes longer than `max(frame_s, expected_factor x expected)`.
 Time counts only as far as the daemon was there to see it: if the daemon itself was late, so may everything have been
-(a stopped machine, a laptop asleep), and no worker is to blame.
+(a stopped machine, a laptop asleep), and no worker is to blame. Nor does time count in which an emulated place waits,
+as it has said it would: a place may be made slower than any limit.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Watch:
     silent_s: float = 0.0
     busy_s: float = 0.0
 
-    def look(self, sign: Sign, seen_s: float, expected_s: float, patience: Patience) -> str | None:
+    def look(self, sign: Sign, now_ns: int, seen_s: float, expected_s: float, patience: Patience) -> str | None:
         """`seen_s`: time since the last look, less what the daemon was late. Returns why it is hung, or None."""
         last, self.last = self.last, sign
         if last is None or sign.heartbeat_ns != last.heartbeat_ns:
@@ -36,7 +37,10 @@ class Watch:
             self.silent_s += seen_s
         same_frame = last is not None and sign.frame is not None
         same_frame = same_frame and last is not None and (sign.frame, sign.started_ns) == (last.frame, last.started_ns)
-        self.busy_s = self.busy_s + seen_s if same_frame else 0.0
+        if not same_frame:
+            self.busy_s = 0.0
+        elif now_ns >= sign.paced_until_ns:
+            self.busy_s += seen_s
         limit_s = max(patience.frame_s, patience.expected_factor * expected_s)
         if self.silent_s > patience.silence_s:
             return f"no sign of life for {self.silent_s:.1f} s"

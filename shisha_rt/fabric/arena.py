@@ -3,9 +3,10 @@
 A memfd has no name, so nothing is left to sweep: it is gone with the last process that holds it. Workers inherit its
 descriptor. A slot holds every tensor of one frame that crosses a cut (see `layout`).
 
-The board has one record for each place: when its worker last showed a sign of life, and which frame it is computing
-since when. It stays readable after the worker's death, which is the point of it. Fields are aligned 64-bit words, each
-written by one process only.
+The board has one record for each place: when its worker last showed a sign of life, which frame it is computing since
+when, until when it waits because its place is emulated; and, for the worker to read, the speed that the place has now.
+It stays readable after the worker's death, which is the point of it. Fields are aligned 64-bit words, each written by
+one process only: the speed by the daemon, the others by the worker.
 """
 
 from __future__ import annotations
@@ -26,18 +27,22 @@ from shisha_rt.fabric.layout import Layout, Region, page_aligned
 from shisha_rt.graph.datatypes import NUMPY_OF
 
 _RECORD_WORDS: Final = 8  # one cache line: two workers never write the same one
-_HEARTBEAT, _FRAME, _STARTED = 0, 1, 2
+_HEARTBEAT, _FRAME, _STARTED, _PACED_UNTIL, _SPEED = range(5)
 _PUNCH_HOLE_KEEP_SIZE: Final = 0x01 | 0x02  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """What a worker last wrote on the board; times on CLOCK_MONOTONIC. `frame` is None between frames."""
+    """What a worker last wrote on the board; times on CLOCK_MONOTONIC. `frame` is None between frames.
+
+    `paced_until_ns`: the frame is computed, and its worker waits until then (see `stages.emulate`); else 0.
+    """
 
     heartbeat_ns: int
     frame: int | None
     started_ns: int
+    paced_until_ns: int = 0
 
 
 class Arena:
@@ -54,6 +59,7 @@ class Arena:
         self._map = mmap.mmap(fd, self.size_bytes)
         self._bytes = np.frombuffer(self._map, dtype=np.uint8)
         self._board = self._bytes[: place_count * _RECORD_WORDS * 8].view(np.uint64).reshape(place_count, -1)
+        self._speeds = self._board.view(np.float64)[:, _SPEED]
 
     @classmethod
     def create(cls, layout: Layout, slot_count: int, place_count: int) -> Arena:
@@ -104,12 +110,22 @@ class Arena:
     # --- the board --------------------------------------------------------------------------------------------
 
     def clear_sign(self, place: int, now_ns: int) -> None:
-        """Daemon: a new worker is about to start on this place; it has until the usual silence to sign."""
-        self._board[place, :] = (now_ns, 0, 0, 0, 0, 0, 0, 0)
+        """Daemon: a new worker is about to start on this place; it has until the usual silence to sign.
+
+        The place's speed stays: it belongs to the place and not to a worker.
+        """
+        self._board[place, :_SPEED] = (now_ns, 0, 0, 0)
 
     def sign(self, place: int) -> Sign:
-        heartbeat, frame, started = (int(word) for word in self._board[place, :3])
-        return Sign(heartbeat, frame - 1 if frame else None, started)
+        heartbeat, frame, started, paced_until = (int(word) for word in self._board[place, :_SPEED])
+        return Sign(heartbeat, frame - 1 if frame else None, started, paced_until)
+
+    def set_speed(self, place: int, speed: float) -> None:
+        """Daemon: the worker on this place goes by it from its next frame on."""
+        self._speeds[place] = speed
+
+    def speed(self, place: int) -> float:
+        return float(self._speeds[place])
 
     def beat(self, place: int, now_ns: int) -> None:
         self._board[place, _HEARTBEAT] = now_ns
@@ -118,8 +134,12 @@ class Arena:
         self._board[place, _STARTED] = now_ns
         self._board[place, _FRAME] = frame + 1
 
+    def note_pacing(self, place: int, until_ns: int) -> None:
+        self._board[place, _PACED_UNTIL] = until_ns
+
     def note_end(self, place: int) -> None:
         self._board[place, _FRAME] = 0
+        self._board[place, _PACED_UNTIL] = 0
 
     def close(self) -> None:
         """Close the descriptor. The mapping itself goes with the last array that looks into it."""

@@ -13,17 +13,24 @@ import msgspec
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Build and warm layers `first` to `last` as this worker's stage of `epoch`, beside what runs now."""
+    """Build and warm layers `first` to `last` as this worker's stage of `epoch`, beside what runs now.
+
+    `modelled_cpu_s`: CPU seconds by which an emulated place paces each frame; 0: by what the run really took.
+    """
 
     epoch: int
     layout: int
     stage: int
     first: int
     last: int
+    modelled_cpu_s: float = 0.0
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The fields of a descriptor (see `daemon.lifecycle_events.Descriptor`), and the layout of its slot."""
+    """The fields of a descriptor (see `daemon.lifecycle_events.Descriptor`), and the layout of its slot.
+
+    `ready_ns`: since when the input has been there for this worker, on CLOCK_MONOTONIC; 0: since it got the message.
+    """
 
     incarnation: int
     frame: int
@@ -32,6 +39,7 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag=True):
     epoch: int
     slot: int
     layout: int
+    ready_ns: int = 0
 
 
 class Retire(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -59,18 +67,26 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class PrepareFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """`bad_machine`: the machine file promises what this host cannot keep; the reason says what to mend."""
+
     epoch: int
     incarnation: int
     reason: str
+    bad_machine: bool = False
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """`service_s`: from start to end of the part; `cpu_s`: of the engine's threads; `waited_s`: idle before it."""
+    """`service_s`: from start to end of the part; `cpu_s`: of the engine's threads; `waited_s`: idle before it.
+
+    All as they passed here. On an emulated place a part starts when its input is there and the last part is done, and
+    ends when it is due. `dropped_s`: lateness that the place has given up making up for.
+    """
 
     run: Run
     service_s: float
     cpu_s: float
     waited_s: float
+    dropped_s: float = 0.0
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -82,7 +98,10 @@ FromWorker: TypeAlias = Ready | Prepared | PrepareFailed | Done | Failed
 
 
 class WorkerConfig(msgspec.Struct, frozen=True):
-    """What a worker process is started with (JSON, its only argument)."""
+    """What a worker process is started with (JSON, its only argument).
+
+    The last three are of its place's machine and memory (see `fabric.budgets`); the place's speed is on the board.
+    """
 
     place: str
     place_index: int
@@ -96,6 +115,9 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     arena_fd: int
     slot_count: int
     parent_pid: int
+    time_scale: float = 1.0
+    bandwidth_bytes_per_s: float | None = None
+    budget_fd: int | None = None
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()

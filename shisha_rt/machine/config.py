@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -86,6 +86,9 @@ def parse_machine(content: str, *, name: str, source: str) -> Machine:
         raise BadInput(f"{source}: {fault}")
     memories = tuple(Memory(m.name, m.bandwidth_bytes_per_s) for m in file.memory) or (Memory("ram"),)
     places = tuple(_place(place, memories[0].name) for place in file.place)
+    fault = next(core_faults(places), None)
+    if fault is not None:
+        raise BadInput(f"{source}: {fault}")
     return Machine(name, source, memories, places, file.timing, file.time_scale)
 
 
@@ -143,7 +146,6 @@ def _faults(file: _File) -> Iterator[str]:
     memories = [memory.name for memory in file.memory] or ["ram"]
     for i, place in enumerate(file.place):
         yield from (f"place[{i}] ({place.name}): {fault}" for fault in _place_faults(place, memories))
-    yield from _core_faults(file.place)
 
 
 def _duplicates(kind: str, names: list[str]) -> Iterator[str]:
@@ -170,11 +172,11 @@ def _place_faults(place: _Place, memories: list[str]) -> Iterator[str]:
         yield f"threads = {place.threads}: expected at most its number of cores, {core_count}"
 
 
-def _core_faults(places: list[_Place]) -> Iterator[str]:
+def core_faults(places: Sequence[Place]) -> Iterator[str]:
     """A core promised twice would make every figure taken on it wrong (see MAX_PINNED_SPEED_PER_CORE)."""
-    on_core: dict[int, list[_Place]] = {}
+    on_core: dict[int, list[Place]] = {}
     for place in places:
-        for core in place.cores or ():
+        for core in place.cores:
             on_core.setdefault(core, []).append(place)
     for core, sharers in sorted(on_core.items()):
         unthrottled = [place.name for place in sharers if place.speed == 1 and not place.shared]
@@ -193,19 +195,9 @@ def _core_faults(places: list[_Place]) -> Iterator[str]:
 
 def _why_not_here(machine: Machine, available: Collection[int]) -> Iterator[str]:
     usable = ", ".join(map(str, sorted(available)))
-    if machine.timing != "measured":
-        yield f"timing = {shown(machine.timing)}: emulation is not built yet, expected {shown('measured')}"
-    if machine.time_scale != 1:
-        yield f"time_scale = {machine.time_scale:g}: emulation is not built yet, expected 1"
-    for memory in machine.memories:
-        if memory.bandwidth_bytes_per_s is not None:
-            limit = f"bandwidth_bytes_per_s = {memory.bandwidth_bytes_per_s:g}"
-            yield f"memory {memory.name}: {limit}: emulation is not built yet, expected no such key"
     for place in machine.places:
         if not place.cores:
             yield f"place {place.name}: only core_count is given, expected cores: nothing can run on paper"
-        if place.speed != 1:
-            yield f"place {place.name}: speed = {place.speed:g}: emulation is not built yet, expected 1"
         for core in place.cores:
             if core not in available:
                 yield f"place {place.name}: core {core} may not be used here, expected among {usable}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,39 @@ class Machine:
     timing: str = "measured"
     time_scale: float = 1.0
 
+    def place(self, name: str) -> Place:
+        return next(place for place in self.places if place.name == name)
+
+    def bandwidth_bytes_per_s(self, place: Place) -> float | None:
+        """Of the place's memory; None where it is as fast as it really is."""
+        return next(memory.bandwidth_bytes_per_s for memory in self.memories if memory.name == place.memory)
+
+    def is_emulated(self, place: Place) -> bool:
+        """Whether frames take longer on the place than this host needs for them."""
+        slowed = place.speed != 1 or self.time_scale != 1 or self.timing != "measured"
+        return slowed or self.bandwidth_bytes_per_s(place) is not None
+
+    @property
+    def emulated(self) -> bool:
+        return any(map(self.is_emulated, self.places))
+
+    def with_speed(self, name: str, speed: float) -> Machine:
+        """The same machine with one place slower or faster."""
+        changed = (replace(place, speed=speed) if place.name == name else place for place in self.places)
+        return replace(self, places=tuple(changed))
+
     @property
     def on_paper(self) -> bool:
         """True where some place has no real cores, so that nothing can run there."""
         return any(not place.cores for place in self.places)
+
+
+def target_s(
+    cpu_s: float, size_bytes: int, *, threads: int, speed: float, bandwidth_bytes_per_s: float | None
+) -> float:
+    """How long a segment takes on a place of this speed and bandwidth, as nobody else uses its memory.
+
+    `cpu_s`: CPU seconds of all its threads on this host at full speed. `size_bytes`: weights, inputs and outputs.
+    """
+    compute_s = cpu_s / threads / speed
+    return compute_s if bandwidth_bytes_per_s is None else max(compute_s, size_bytes / bandwidth_bytes_per_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from shisha_rt.cli.app import main
+from tests.serving.daemon_process import DaemonProcess, machine_file
+from tests.serving.identity_model import write_identity_model
 
 
 @dataclass(frozen=True)
@@ -86,3 +88,12 @@ def tiny_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "tiny.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
+
+
+@pytest.fixture(scope="package")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """One for all: `identity` (x -> y) on places fast0 and slow0. Tests only send it frames and questions."""
+    folder = tmp_path_factory.mktemp("daemon")
+    machine = machine_file(folder, ["fast0", "slow0"])
+    with DaemonProcess(folder, write_identity_model(folder), "--machine", machine) as process:
+        yield process

@@ -103,6 +103,118 @@ def test_the_picture(run: Run, costs_file: Path) -> None:
         assert text in ran.out
 
 
+class TestShisha:
+    @pytest.fixture
+    def costs(self, tmp_path: Path) -> Path:
+        """Six layers of 1 s on `f`, 2 s on `g`, 3 s on `s`; but layer 5, the heaviest by weight, is a quick one."""
+        path = tmp_path / "six.json"
+        path.write_text(
+            json.dumps(
+                {
+                    "layers": [
+                        {"name": name, "weight": weight}
+                        for name, weight in zip("abcdef", (1, 1, 1, 1, 1, 9), strict=True)
+                    ],
+                    "places": [{"name": "s", "rank": 2}, {"name": "f", "rank": 1}, {"name": "g", "rank": 1}],
+                    "time_s": [[3, 1, 2]] * 5 + [[0.25] * 3],
+                }
+            )
+        )
+        return path
+
+    def test_the_object(self, run: Run, costs: Path) -> None:
+        # Seed: s 0-1 (6 s), g 2-4 (6 s), f 5-5 (0.25 s). s is first: f is the lightest fast place and two stages away,
+        # so layer 1 goes to g and layer 4 to f (3, 6, 1.25); then g gives layer 3 (3, 4, 2.25) and layer 2 (3, 2,
+        # 3.25) to f, which gives it back to g, a plan already measured.
+        ran = run("plan", "--costs", costs, "--strategy", "shisha", "--json")
+        assert (ran.status, ran.err) == (0, "")
+        assert ran.object == {
+            "stages": [
+                {"first": 0, "last": 0, "places": ["s"], "service_s": 3.0},
+                {"first": 1, "last": 1, "places": ["g"], "service_s": 2.0},
+                {"first": 2, "last": 5, "places": ["f"], "service_s": 3.25},
+            ],
+            "unused": [],
+            "bottleneck_s": 3.25,
+            "throughput_fps": 1 / 3.25,
+            "latency_s": 8.25,
+            "latency_proven": False,
+            "trials": 4,
+            "trial_time_s": 6 + 6 + 4 + 3.25,
+            "space_size": "93",  # one stage: 3; two: 5 cuts x 6; three: 10 x 6
+            "log10_space_size": pytest.approx(math.log10(93)),
+            "explored_fraction": 4 / 10,
+            "lower_bound_s": None,
+            "outcome": "feasible",
+        }
+
+    def test_alpha_ends_it_sooner(self, run: Run, costs: Path) -> None:
+        ran = run("plan", "--costs", costs, "--strategy", "shisha", "--alpha", 1, "--json")
+        assert (ran.object["trials"], ran.object["bottleneck_s"]) == (2, 6.0)
+
+    def test_balance_chooses_the_target(self, run: Run, costs: Path) -> None:
+        ran = run("plan", "--costs", costs, "--strategy", "shisha", "--balance", "nfep")
+        assert "layer 1 from stage 0 (s) to stage 1 (g): " in ran.out
+        ran = run("plan", "--costs", costs, "--strategy", "shisha", "--balance", "nlfep")
+        assert "layer 1 from stage 0 (s) towards stage 2 (f): " in ran.out
+
+    def test_the_seed_is_assigned_as_asked(self, run: Run, costs: Path) -> None:
+        ran = run("plan", "--costs", costs, "--strategy", "shisha", "--assign", "layers", "--stages", 2)
+        assert ran.out.startswith("seed  g: 0-4 | f: 5-5: 0.1 fps\n")
+
+    def test_a_stage_that_tuning_emptied_still_counts_in_the_space(self, run: Run, costs: Path) -> None:
+        rewritten(costs, time_s=[[9, 1, 1]] * 6)
+        found = run("plan", "--costs", costs, "--strategy", "shisha", "--json").object
+        assert ([stage["places"] for stage in found["stages"]], found["unused"]) == ([["g"], ["f"]], ["s"])
+        assert (found["space_size"], found["explored_fraction"]) == ("93", found["trials"] / 10)
+
+    def test_in_words(self, run: Run, costs: Path) -> None:
+        lines = run("plan", "--costs", costs, "--strategy", "shisha").out.splitlines()
+        assert lines[:4] == [
+            "seed  s: 0-1 | g: 2-4 | f: 5-5: 0.1667 fps",
+            "   1  layer 1 from stage 0 (s) towards stage 2 (f): 0.1667 fps",
+            "   2  layer 3 from stage 1 (g) to stage 2 (f): 0.25 fps, best so far",
+            "   3  layer 2 from stage 1 (g) to stage 2 (f): 0.3077 fps, best so far",
+        ]
+        assert lines[-2:] == [
+            "kept: best of 4 plans; the walk is back at a plan that it has measured",
+            "throughput: 0.1667 fps before, 0.3077 fps after, 1.85 times",
+        ]
+
+    def test_only_the_last_moves_are_shown(self, run: Run, costs: Path) -> None:
+        count = 30
+        rewritten(
+            costs,
+            layers=[{"name": str(i), "weight": 40 if i == 0 else 1} for i in range(count)],
+            places=[{"name": "f", "rank": 1}, {"name": "s", "rank": 2}],
+            time_s=[[1, 3]] * count,
+        )
+        lines = run("plan", "--costs", costs, "--strategy", "shisha").out.splitlines()
+        assert lines[1:3] == [
+            "      (12 earlier moves)",
+            "  13  layer 13 from stage 1 (s) to stage 0 (f): 0.02083 fps, best so far",
+        ]
+
+    def test_infeasible_from_end_to_end(self, run: Run, costs: Path) -> None:
+        rewritten(costs, time_s=[[None] * 3] * 6)
+        ran = run("plan", "--costs", costs, "--strategy", "shisha", "--json")
+        assert (ran.status, ran.object["outcome"], ran.object["trial_time_s"]) == (1, "infeasible", 0.0)
+        assert ran.err == "shisha-rt: infeasible: s cannot run layer 0 (a)\n"
+        ran = run("plan", "--costs", costs, "--strategy", "shisha")
+        assert ran.out.startswith("seed  s: 0-1 | g: 2-4 | f: 5-5: cannot run\n")
+
+    def test_a_place_that_cannot_run_a_layer_is_tuned_around(self, run: Run, costs: Path) -> None:
+        rewritten(costs, time_s=[[None, 1, 2]] * 5 + [[0.25] * 3])
+        ran = run("plan", "--costs", costs, "--strategy", "shisha")
+        assert ran.status == 0
+        assert ran.out.splitlines()[-1] == "throughput: 0 fps before, 0.25 fps after"
+
+    def test_costs_of_zero(self, run: Run, costs: Path) -> None:
+        rewritten(costs, time_s=[[0, 0, 0]] * 6)
+        ran = run("plan", "--costs", costs, "--strategy", "shisha")
+        assert ran.out.splitlines()[-1] == "throughput: inf fps before, inf fps after"
+
+
 class TestModel:
     def test_times_are_unknown(self, run: Run, tiny_model: Path) -> None:
         ran = run("plan", tiny_model, "--machine", "shared-2", "--json")
@@ -131,10 +243,12 @@ class TestModel:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (("--strategy", "exact"), "--strategy exact: not built yet, expected seed"),
+        (("--strategy", "exact"), "--strategy exact: not built yet, expected seed or shisha"),
         (("--time-limit", 5), "--time-limit: not built yet"),
-        (("--balance", "nfep"), "--balance: not built yet"),
-        (("--alpha", 10), "--alpha: not built yet"),
+        (("--balance", "nfep"), "--balance: not with --strategy seed, expected --strategy shisha"),
+        (("--alpha", 10), "--alpha: not with --strategy seed, expected --strategy shisha"),
+        (("--strategy", "shisha", "--alpha", 0), "--alpha 0: expected at least 1"),
+        (("--strategy", "shisha", "--alpha", -1), "--alpha -1: expected at least 1"),
         (("--replicate",), "--replicate: not built yet"),
         (("--stages", 0), "0 stages: expected at least 1"),
         (("--stages", 4), "4 stages: expected at most 3, the number of places"),
@@ -154,6 +268,10 @@ def test_refused_with_costs(run: Run, costs_file: Path, options: tuple[object, .
         (("m.onnx",), "plan MODEL: --machine is missing"),
         (("m.onnx", "--machine", "nope"), 'machine "nope": no such shipped name'),
         (("no.onnx", "--machine", "this-machine"), "no.onnx"),
+        (
+            ("no.onnx", "--machine", "this-machine", "--strategy", "shisha"),
+            "--strategy shisha of a MODEL: needs measured costs, not built yet; expected --costs",
+        ),
         (("zoo:nope", "--machine", "this-machine"), "zoo:nope"),
         (("--costs", "no.json"), "no.json: cannot be read (No such file or directory), expected costs as JSON"),
     ],

@@ -10,7 +10,7 @@ LOOK_S = 0.25
 
 
 def _looks(watch: Watch, signs: list[Sign], expected_s: float = 0.0, seen_s: float = LOOK_S) -> list[str | None]:
-    return [watch.look(sign, seen_s, expected_s, PATIENCE) for sign in signs]
+    return [watch.look(sign, round(i * seen_s * 1e9), seen_s, expected_s, PATIENCE) for i, sign in enumerate(signs)]
 
 
 def test_a_worker_that_signs_is_never_hung() -> None:
@@ -52,3 +52,19 @@ def test_another_frame_or_the_same_frame_again_starts_its_time_anew() -> None:
     signs += [Sign(100 + beat, frame=3, started_ns=10) for beat in range(15)]
     signs += [Sign(200 + beat, frame=4, started_ns=11) for beat in range(15)]
     assert not any(_looks(watch, signs))
+
+
+def test_an_emulated_place_may_wait_as_long_as_it_said_and_no_longer() -> None:
+    until_s = 3600.0
+    signs = [Sign(beat, frame=3, started_ns=9, paced_until_ns=round(until_s * 1e9)) for beat in range(20_000)]
+    reasons = _looks(Watch(), signs)
+    hung = next(i for i, reason in enumerate(reasons) if reason is not None)
+    assert hung * LOOK_S == until_s + PATIENCE.frame_s
+
+
+def test_what_it_took_before_it_waited_is_not_forgotten() -> None:
+    computing = [Sign(beat, frame=3, started_ns=9) for beat in range(17)]
+    waiting = [Sign(17 + beat, frame=3, started_ns=9, paced_until_ns=round(60e9)) for beat in range(300)]
+    reasons = _looks(Watch(), computing + waiting)
+    hung = next(i for i, reason in enumerate(reasons) if reason is not None)
+    assert hung * LOOK_S == 60 + PATIENCE.frame_s - 16 * LOOK_S

@@ -108,6 +108,12 @@ class DaemonProcess:
         until(all_up, "a worker on every place")
         return found
 
+    def kill_worker(self, *pids: int) -> None:
+        """Kill workers, and wait until the daemon knows."""
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: not set(self.worker_pids().values()) & set(pids), "the deaths")
+
     def board(self, place_count: int) -> Board:
         return Board(self.pid, place_count)
 

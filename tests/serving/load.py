@@ -113,7 +113,7 @@ class Load(threading.Thread):
         socket.connect(self._endpoint)
         try:
             self._keep_busy(socket)
-            if not self._abandoned.is_set():
+            if not self._abandoned.is_set() and not self.codes[Code.UNAVAILABLE.value]:
                 self._read_to_the_end(socket)
         except Exception as error:
             self.faults.append(f"{type(error).__name__}: {error}")

@@ -33,7 +33,7 @@ OTHER_PLAN: Final = [
     {"first": 4, "last": 5, "places": ["p0"]},
     {"first": 6, "last": LAYERS - 1, "places": ["p1"]},
 ]
-RANDOM_ROUNDS: Final = 40
+RANDOM_ROUNDS: Final = 25
 SEED: Final = 20231
 
 
@@ -57,13 +57,6 @@ def everything_sent_is_answered(loads: list[Load]) -> None:
         load.wait_until_answered(sent)
 
 
-def bury(daemon: DaemonProcess, *pids: int) -> None:
-    """Kill workers, and wait until the daemon knows."""
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    until(lambda: not set(daemon.worker_pids().values()) & set(pids), "the deaths")
-
-
 def forgive(daemon: DaemonProcess, place: str) -> None:
     daemon.control.call("place_set", place=place, up=True)
 
@@ -79,7 +72,7 @@ def test_kill_each_worker_at_work(daemon: DaemonProcess, loads: list[Load]) -> N
         for _ in range(2):
             pid = daemon.wait_for_workers()[name]
             board.wait_until_running(place)
-            bury(daemon, pid)
+            daemon.kill_worker(pid)
             everything_sent_is_answered(loads)
     assert deaths(daemon) == dict.fromkeys(PLACES, 2)
     assert daemon.control.status()["frames"]["replayed"] > 0
@@ -115,7 +108,7 @@ def test_kill_workers_at_random_moments(daemon: DaemonProcess, loads: list[Load]
         names = rng.sample(PLACES, rng.randint(1, len(PLACES)))
         pids = daemon.wait_for_workers()
         loads[0].wait_for_answers(rng.randrange(40))
-        bury(daemon, *(pids[name] for name in names))
+        daemon.kill_worker(*(pids[name] for name in names))
         everything_sent_is_answered(loads)
         for name in names:
             forgive(daemon, name)
@@ -132,7 +125,7 @@ def test_kill_each_worker_in_preparation(daemon: DaemonProcess, loads: list[Load
         os.kill(pid, signal.SIGSTOP)
         proposal = Proposal(daemon.endpoint, OTHER_PLAN)
         until(lambda: daemon.control.status()["preparing"], "the preparation")
-        bury(daemon, pid)
+        daemon.kill_worker(pid)
         answer = proposal.settled()
         assert answer["outcome"] == "dropped"
         assert answer["epoch"] > before
@@ -160,7 +153,7 @@ def test_kill_workers_while_plans_change(daemon: DaemonProcess, loads: list[Load
         pid = daemon.wait_for_workers()[name]
         proposal = Proposal(daemon.endpoint, OTHER_PLAN if i % 2 else PLAN)
         loads[0].wait_for_answers(rng.randrange(4))
-        bury(daemon, pid)
+        daemon.kill_worker(pid)
         outcomes[proposal.settled()["outcome"]] += 1
         everything_sent_is_answered(loads)
         forgive(daemon, name)
@@ -221,7 +214,7 @@ def test_the_second_death_is_the_frames_own_error(tmp_path: Path) -> None:
             for _ in range(2):
                 pid = daemon.wait_for_workers()["only"]
                 until(lambda: board.running(0) == poisoned, "its turn", every_s=0.001)
-                bury(daemon, pid)
+                daemon.kill_worker(pid)
             sender.join(PATIENCE_S)
             load.wait_for_answers(2)
         assert_kept(load)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import random
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import zmq
-from prometheus_client.parser import text_string_to_metric_families
 
 from shisha_rt.wire.header import encode_operation
-from tests.serving.daemon_process import PATIENCE_MS, PATIENCE_S, DaemonProcess
+from tests.serving.daemon_process import PATIENCE_MS, DaemonProcess
 from tests.serving.identity_model import LAYERS
 from tests.serving.load import Load, assert_kept
+from tests.serving.page import scrape, values
 
 CHANGES: Final = 1000
 PLACES: Final = ("fast0", "fast1", "slow0", "slow1")
@@ -31,8 +30,11 @@ def random_stages(rng: random.Random) -> Stages:
     """One to four stages of at least one layer, each on a place of its own."""
     places = rng.sample(PLACES, rng.randint(1, len(PLACES)))
     cuts = sorted(rng.sample(range(LAYERS - 1), len(places) - 1))
-    bounds = zip([0, *(cut + 1 for cut in cuts)], [*cuts, LAYERS - 1], places, strict=True)
-    return [{"first": first, "last": last, "places": [place]} for first, last, place in bounds]
+    firsts, lasts = [0, *(cut + 1 for cut in cuts)], [*cuts, LAYERS - 1]
+    return [
+        {"first": first, "last": last, "places": [place]}
+        for first, last, place in zip(firsts, lasts, places, strict=True)
+    ]
 
 
 def spoiled(rng: random.Random, stages: Stages) -> Stages:
@@ -61,7 +63,7 @@ class Proposer:
         self.answers: dict[str, dict[str, Any]] = {}
         self._sent = 0
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
-        self._socket.linger = 0
+        self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.connect(endpoint)
 
     def fire(self, plans: Iterator[Stages], rng: random.Random) -> None:
@@ -111,20 +113,9 @@ def test_a_thousand_changes_under_the_load_of_two_clients(identity: Path, four_p
         assert one.epochs | two.epochs <= {first, *live}
         assert len(one.epochs | two.epochs) > ends["live"] / 4, "frames hardly flowed between the changes"
         assert all(answer["reason"] for answer in answers if answer["outcome"] != "live")
-        counted = _counted(daemon.metrics)
-        assert counted == {"live": ends["live"] + 1, "refused": ends["refused"], "dropped": ends["dropped"]}
+        counted = Counter(values(scrape(daemon.metrics), "shisha_plan_proposals_total", "outcome"))
+        assert counted == ends + Counter(live=1)
         assert daemon.control.plan()["epoch"] == max(live)
         assert daemon.control.status()["frames"]["replayed"] == 0
         gap_s = max(one.longest_gap_s, two.longest_gap_s)
         print(f"{dict(ends)} in {seconds:.1f} s, {one.results + two.results} frames, longest gap {gap_s:.3f} s")
-
-
-def _counted(page: str) -> dict[str, float]:
-    with urllib.request.urlopen(page, timeout=PATIENCE_S) as answer:
-        families = text_string_to_metric_families(answer.read().decode())
-    counted = {"live": 0.0, "refused": 0.0, "dropped": 0.0}
-    for family in families:
-        for sample in family.samples:
-            if sample.name == "shisha_plan_proposals_total":
-                counted[sample.labels["outcome"]] = sample.value
-    return counted

@@ -1,0 +1,35 @@
+"""`python -m benchmarks`: all of the short benchmarks, or one by its name."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from benchmarks.answers import MACHINE, answers
+from benchmarks.live_change import MODELS as CHANGED
+from benchmarks.live_change import live_change
+from benchmarks.served import IN_FLIGHT
+from benchmarks.transport import MODELS, transport
+from shisha_rt.errors import BadInput
+from shisha_rt.graph.zoo import NAMES
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+for command in (transport, live_change, answers):
+    app.command(name=command.__name__)(command)
+
+
+@app.callback(invoke_without_command=True)
+def _all(context: typer.Context) -> None:
+    """The short benchmarks: a few minutes in all. Tables here; CSV and figures in benchmarks/results."""
+    if context.invoked_subcommand is None:
+        answers(",".join(NAMES), MACHINE, frames=3)
+        transport(MODELS, "this-machine", seconds=0.8, rounds=5, in_flight=IN_FLIGHT)
+        live_change(CHANGED, "this-machine", pairs=6, pause=0.7, in_flight=IN_FLIGHT)
+
+
+if __name__ == "__main__":
+    try:
+        app()
+    except BadInput as error:
+        sys.exit(f"benchmarks: {error}")

@@ -1,0 +1,126 @@
+"""`shisha-rt costs`: what each layer takes on each place, measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from shisha_rt.cli.layers import share_bar, short
+from shisha_rt.cli.options import Dims, Json, parse_dims, progress
+
+if TYPE_CHECKING:
+    from shisha_rt.costs.costs_file import Costs
+    from shisha_rt.costs.layer_costs import RawCosts
+    from shisha_rt.machine.machine import Machine
+
+_OPERATIONS_PER_MAC: Final = 2
+
+
+def costs(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A path to an ONNX file, or zoo:NAME.")],
+    machine: Annotated[
+        str, typer.Option(metavar="FILE", help="A machine file or a shipped name, such as demo.")
+    ] = "this-machine",
+    dim: Dims = None,
+    as_json: Json = False,
+) -> None:
+    """List what each layer of MODEL takes on each place of a machine.
+
+    What is not known yet is measured on this host first: some seconds, once for each kind of core and number
+    of threads. A place's speed, its memory's bandwidth and the time scale are then applied. With --json the
+    result is a COSTS.json, which plan --costs reads.
+
+    \b
+    Examples:
+      shisha-rt costs zoo:squeezenet
+      shisha-rt costs zoo:resnet50 --machine demo --json > COSTS.json
+    """  # noqa: D301 (\b keeps the examples on lines of their own)
+    from shisha_rt.costs.costs_file import costs_object
+    from shisha_rt.costs.layer_costs import LayerCosts
+    from shisha_rt.daemon.compile import compile_model
+    from shisha_rt.daemon.profile import profile_model
+    from shisha_rt.graph.zoo import resolve_model
+    from shisha_rt.machine.config import load_machine
+
+    dims = parse_dims(dim)
+    places = load_machine(machine)
+    compiled = compile_model(resolve_model(model, progress), dims, progress)
+    raw = profile_model(compiled, places, progress)
+    found = LayerCosts(raw, places).costs()
+    if as_json:
+        print(json.dumps(costs_object(found)))
+    else:
+        _print_table(compiled.model.name, raw, found, places)
+
+
+def _print_table(model: str, raw: RawCosts, found: Costs, machine: Machine) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    from shisha_rt.costs.layer_costs import moved_bytes
+
+    columns = _columns(found)
+    fastest = min(columns, key=lambda places: found.places[places[0]].rank)[0]
+    shown_s = found.time_s[:, fastest]
+    table = Table(
+        title=f"{model} on {machine.name}: {len(raw.layers)} layers",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_footer=True,
+    )
+    table.add_column("#", justify="right")
+    table.add_column("name", "total", overflow="ellipsis", no_wrap=True, min_width=5)
+    for places in columns:
+        header = "\n".join(_label(machine, place) for place in places)
+        total_s = float(found.time_s[:, places[0]].sum())
+        table.add_column(f"{header}\nms", f"{total_s * 1e3:.4g}", justify="right", no_wrap=True)
+    table.add_column("share", no_wrap=True)
+    table.add_column("moved", justify="right", no_wrap=True)
+    table.add_column("op/B", justify="right", no_wrap=True)
+    for layer in raw.layers:
+        size_bytes = moved_bytes(raw.graph, raw.layers, layer.index, layer.index)
+        table.add_row(
+            str(layer.index),
+            layer.name,
+            *(f"{found.time_s[layer.index, places[0]] * 1e3:.4g}" for places in columns),
+            share_bar(float(shown_s[layer.index]), float(shown_s.sum()), float(shown_s.max())),
+            short(size_bytes, "B"),
+            f"{_OPERATIONS_PER_MAC * layer.macs / size_bytes:.3g}" if size_bytes else "",
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    for line in _notes(raw, machine):
+        console.print(line)
+
+
+def _columns(found: Costs) -> list[list[int]]:
+    """Places (by index) whose layers all take the same there, together."""
+    columns: list[list[int]] = []
+    for place in range(len(found.places)):
+        same = next((c for c in columns if (found.time_s[:, c[0]] == found.time_s[:, place]).all()), None)
+        if same is None:
+            columns.append([place])
+        else:
+            same.append(place)
+    return columns
+
+
+def _label(machine: Machine, place: int) -> str:
+    """The place's name; a star where it is slower than the host that was measured."""
+    its = machine.places[place]
+    return f"{its.name}*" if machine.is_emulated(its) else its.name
+
+
+def _notes(raw: RawCosts, machine: Machine) -> Sequence[str]:
+    joined = [f"{first}-{last}" for first, last in raw.groups if first < last]
+    notes = []
+    if machine.emulated:
+        notes.append("* emulated: measured on this host at full speed, then slowed as the machine file says")
+    if joined:
+        notes.append(f"measured together and divided by weight, as the engine cannot part them: {', '.join(joined)}")
+    return notes

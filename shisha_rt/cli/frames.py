@@ -1,0 +1,104 @@
+"""Frames to send: random ones that fit the model, or those of .npy and .npz files. Never converted, only checked."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shisha_rt.errors import BadInput
+from shisha_rt.graph.datatypes import NAME_OF, NUMPY_OF
+from shisha_rt.graph.graph import Tensor
+
+Array: TypeAlias = NDArray[Any]
+Frame: TypeAlias = Mapping[str, Array]
+
+_EXPECTED: Final = "a .npy file of one array, or an .npz file of named ones, without pickled objects"
+_NPY_MAGIC: Final = b"\x93NUMPY"
+_SMALL: Final = 10  # random integers stay below it: they may be indexes
+
+
+def model_inputs(metadata: Mapping[str, Any]) -> tuple[Tensor, ...]:
+    """The inputs of `model_metadata`."""
+    return tuple(Tensor(t["name"], tuple(t["shape"]), t["datatype"]) for t in metadata["inputs"])
+
+
+def random_frames(inputs: Sequence[Tensor], count: int, seed: int) -> list[Frame]:
+    """Floats are normal with unit variance, integers from 0 to 9, booleans either."""
+    rng = np.random.default_rng(seed)
+    return [{tensor.name: _random(tensor, rng) for tensor in inputs} for _ in range(count)]
+
+
+def _random(tensor: Tensor, rng: np.random.Generator) -> Array:
+    dtype = NUMPY_OF[tensor.datatype]
+    if dtype.kind == "f":
+        return rng.standard_normal(tensor.shape).astype(dtype)
+    return rng.integers(0, 2 if dtype.kind == "b" else _SMALL, tensor.shape).astype(dtype)
+
+
+def read_arrays(path: Path) -> Array | dict[str, Array]:
+    """The array of a .npy file, or those of an .npz file by name. Raises BadInput."""
+    try:
+        with path.open("rb") as file:
+            is_single = file.read(len(_NPY_MAGIC)) == _NPY_MAGIC
+            file.seek(0)
+            # allow_pickle=False: nothing that a file holds is ever run.
+            if is_single:
+                single: Array = np.load(path, mmap_mode="r", allow_pickle=False)  # may be larger than memory
+                return single
+            with np.load(file, allow_pickle=False) as archive:
+                return {name: archive[name] for name in archive.files}
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror or error}), expected {_EXPECTED}") from None
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error):
+        raise BadInput(f"{path}: no arrays that can be read, expected {_EXPECTED}") from None
+
+
+def frames_of(path: Path, content: Array | Mapping[str, Array], inputs: Sequence[Tensor]) -> list[Frame]:
+    """The frames of one file's content. Raises BadInput where it does not fit the model.
+
+    For each input of shape S an array of shape S is one frame and one of shape (n, *S) is n; where S starts with a
+    batch of 1, (n, *S[1:]) is n frames as well.
+    """
+    arrays = _by_name(path, content, inputs)
+    split = {tensor.name: _split(path, tensor, arrays[tensor.name]) for tensor in inputs}
+    counts = {name: len(array) for name, array in split.items()}
+    if len(set(counts.values())) > 1:
+        found = ", ".join(f"{name}: {count}" for name, count in counts.items())
+        raise BadInput(f"{path}: different numbers of frames ({found}), expected as many for each input")
+    if not next(iter(counts.values()), 0):
+        raise BadInput(f"{path}: no frames, expected at least one")
+    return [{name: array[i] for name, array in split.items()} for i in range(next(iter(counts.values())))]
+
+
+def _by_name(path: Path, content: Array | Mapping[str, Array], inputs: Sequence[Tensor]) -> Mapping[str, Array]:
+    names = [tensor.name for tensor in inputs]
+    if isinstance(content, np.ndarray):
+        if len(names) != 1:
+            raise BadInput(f"{path}: one array without a name, expected an .npz file with arrays {', '.join(names)}")
+        return {names[0]: content}
+    if set(content) != set(names):
+        found = ", ".join(sorted(content)) or "none"
+        raise BadInput(f"{path}: arrays {found}, expected exactly the model's inputs: {', '.join(names)}")
+    return content
+
+
+def _split(path: Path, tensor: Tensor, array: Array) -> Array:
+    """`array` as (n, *shape)."""
+    shape = tuple(tensor.shape)
+    if array.dtype != NUMPY_OF[tensor.datatype]:
+        found = NAME_OF.get(array.dtype, str(array.dtype))
+        wanted = f"{tensor.datatype} (numpy {NUMPY_OF[tensor.datatype].name})"
+        raise BadInput(f"{path}: {tensor.name}: datatype {found}, expected {wanted}")
+    if array.shape == shape:
+        return array[None]
+    if array.shape[1:] == shape:
+        return array
+    if shape[:1] == (1,) and array.ndim == len(shape) and array.shape[1:] == shape[1:]:
+        return array[:, None]
+    raise BadInput(f"{path}: {tensor.name}: shape {list(array.shape)}, expected {list(shape)}, or n of them")

@@ -1,0 +1,24 @@
+"""Talking to a daemon from a command: how long it waits for one, and how what goes wrong is said."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Final
+
+from shisha_rt.client import InvalidArgument, ShishaError
+from shisha_rt.errors import BadInput, Failure
+
+REACH_S: Final = 5.0
+"""A daemon on this machine that runs answers at once."""
+
+
+@contextlib.contextmanager
+def plainly() -> Iterator[None]:
+    """Errors of the client become the command's own: one line, which says what to do."""
+    try:
+        yield
+    except InvalidArgument as error:  # the client's, of an endpoint that cannot be one
+        raise BadInput(error.message) from None
+    except ShishaError as error:
+        raise Failure(error.message) from None

@@ -1,0 +1,143 @@
+"""`shisha-rt status`: the pipeline that serves now, as a picture, and how its places and frames fare."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shisha_rt.cli.options import Endpoint, Json
+from shisha_rt.cli.picture import Box, draw, span
+
+
+def status(endpoint: Endpoint = None, as_json: Json = False) -> None:
+    r"""Show what a running daemon does.
+
+    Each stage is a box on its place, with the median time that it takes for a frame; a frame passes them from left to
+    right. The slowest stage sets the throughput.
+
+    \b
+    Examples:
+      shisha-rt status
+      shisha-rt status --endpoint ipc:///run/user/1000/shisha.sock
+      shisha-rt status --json | jq .throughput_fps
+    """
+    from shisha_rt.cli.reach import REACH_S, plainly
+    from shisha_rt.client import Client
+    from shisha_rt.wire.link import ENDPOINT
+
+    with plainly(), Client(endpoint or ENDPOINT, timeout_s=REACH_S) as client:
+        found = client.status()
+    if as_json:
+        print(json.dumps(found))
+    else:
+        _show(found)
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    # Pictures are drawn to fit, and text is better broken by the terminal than cut: only the table knows columns.
+    console.print(_headline(found), soft_wrap=True, markup=False, style="bold")
+    console.print(_origin(found), soft_wrap=True, markup=False, style="dim")
+    console.print()
+    boxes = stage_boxes(found["plan"]["stages"])
+    console.print(draw(boxes, console.width) or "no plan is live yet", soft_wrap=True, markup=False)
+    console.print()
+    console.print(_places(found["places"]))
+    console.print()
+    console.print(_frames(found["frames"]), soft_wrap=True, markup=False)
+    if found["fault"]:
+        console.print(f"fault: {found['fault']}", soft_wrap=True, markup=False, style="red")
+
+
+def stage_boxes(stages: Sequence[Mapping[str, Any]]) -> list[Box]:
+    """Stages as `status` has them. A bar is full for the slowest; nothing is slowest before all have been timed."""
+    known = [stage["service_s"] for stage in stages if stage["service_s"] is not None]
+    slowest_s = max(known, default=0.0)
+    is_known = len(known) == len(stages)
+    boxes = []
+    for stage in stages:
+        service_s = stage["service_s"]
+        label = "no frames yet" if service_s is None else milliseconds(service_s)
+        share = service_s / slowest_s if service_s and slowest_s else 0.0
+        is_slowest = is_known and service_s == slowest_s
+        boxes.append(Box("+".join(stage["places"]), span(stage["first"], stage["last"]), label, share, is_slowest))
+    return boxes
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:#.3g} ms" if seconds < 0.9995 else f"{seconds * 1e3:.0f} ms"
+
+
+def _headline(found: Mapping[str, Any]) -> str:
+    model, epoch, fps = found["model"], found["plan"]["epoch"], found["throughput_fps"]
+    parts = [model["name"], found["state"]]
+    if epoch is not None:
+        parts.append(f"epoch {epoch}")
+    if found["preparing"] is not None:
+        parts.append(f"preparing epoch {found['preparing']}")
+    if fps:
+        parts.append(f"up to {fps:.4g} frames/s (1 / slowest stage)")
+    return " · ".join(parts)
+
+
+def _origin(found: Mapping[str, Any]) -> str:
+    model, machine = found["model"], found["machine"]
+    emulated = " (emulated)" if machine["emulated"] else ""
+    parts = [
+        f"{model['layers']} layers, {model['legal_cuts']} cuts",
+        model["engine"],
+        f"machine {machine['name']}{emulated}",
+        f"pid {found['pid']}",
+        f"up {_duration(found['uptime_s'])}",
+    ]
+    return " · ".join(parts)
+
+
+def _places(places: Sequence[Mapping[str, Any]]) -> Any:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    with_errors = any(place["last_error"] for place in places)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    table.add_column("place", no_wrap=True, overflow="ellipsis", min_width=5)
+    table.add_column("state", no_wrap=True)
+    table.add_column("cores", overflow="fold")
+    table.add_column("pid", justify="right", no_wrap=True)
+    table.add_column("restarts", justify="right", no_wrap=True)
+    if with_errors:
+        table.add_column("last error", overflow="fold")
+    for place in places:
+        speed = f", emulated at {place['speed']:g}" if place["emulated"] else ""
+        is_well = place["state"] == "up" and place["available"]
+        state = place["state"] if place["available"] else f"{place['state']}, not in planning"
+        row: list[str | Text] = [
+            Text(place["name"]),
+            Text(state + speed, style="green" if is_well else "yellow"),
+            ",".join(map(str, place["cores"])),
+            str(place["pid"] or "-"),
+            str(place["restarts"]),
+        ]
+        table.add_row(*row, *([Text(place["last_error"] or "")] if with_errors else []))
+    return table
+
+
+def _frames(frames: Mapping[str, Any]) -> str:
+    answered = ", ".join(f"{count} {outcome}" for outcome, count in frames["answered"].items()) or "none"
+    slots = f"{frames['slots'] - frames['slots_free']} of {frames['slots']} slots taken"
+    line = f"frames answered: {answered} · in flight: {frames['in_flight']} ({slots})"
+    return line + (f" · parts run again: {frames['replayed']}" if frames["replayed"] else "")
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"

@@ -1,0 +1,313 @@
+"""`shisha-rt submit`: send frames to a daemon, and say how fast and how well they came back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import math
+import os
+import sys
+import time
+import zipfile
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from shisha_rt.cli.options import Endpoint, Json
+from shisha_rt.errors import BadInput, Failure
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from shisha_rt.cli.frames import Array, Frame
+    from shisha_rt.client import Answer, ShishaError
+
+_FRAMES: Final = 100
+_RANDOM_FRAMES: Final = 8  # made beforehand and sent in turn: making them takes longer than running them
+_SHOW_AFTER_S: Final = 2.0
+_QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+
+
+def submit(
+    endpoint: Endpoint = None,
+    frames: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="How many. Default: 100, or each frame of the inputs once."),
+    ] = None,
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option("--input", metavar="FILE", help="A .npy or .npz file; repeatable. Default: random."),
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(metavar="FPS", help="Send so many per second. Default: as fast as they go.")
+    ] = None,
+    in_flight: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many with the daemon at once.")] = 8,
+    stream: Annotated[str | None, typer.Option(metavar="NAME", help="The stream's name, for logs.")] = None,
+    deadline_ms: Annotated[
+        float | None, typer.Option(metavar="D", min=0, help="The daemon gives a frame up after D milliseconds.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE.npz", help="Save the outputs, stacked by frame.")] = None,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Start of the random generator.")] = 0,
+    as_json: Json = False,
+) -> None:
+    r"""Send frames to a running daemon as one ordered stream.
+
+    Ends with the throughput, percentiles of the latency as this client saw it, and how the frames ended; Ctrl-C ends
+    it early. With --rate a frame's latency counts from the moment it was due.
+
+    A .npy file serves a model of one input; an .npz file holds one array for each input, by name. Where an array has
+    one axis more than the input, each entry along the first is a frame. Several files are sent in turn.
+
+    \b
+    Examples:
+      shisha-rt submit --frames 1000
+      shisha-rt submit --input images.npy --output answers.npz
+      shisha-rt submit --rate 200 --deadline-ms 50 --json
+    """
+    from shisha_rt.cli.frames import read_arrays
+
+    if rate is not None and not (rate > 0 and math.isfinite(rate)):
+        raise BadInput(f"--rate {rate:g}: expected a number above 0")
+    _check_output(output)
+    contents = [(path, read_arrays(path)) for path in inputs or ()]
+    load = _Load(frames, rate, in_flight, stream, deadline_ms, seed, contents)
+    tally = Tally(keep_outputs=output is not None)
+    interrupted = False
+    try:
+        asyncio.run(_run(endpoint, load, tally))
+    except KeyboardInterrupt:
+        interrupted = True
+    if interrupted and tally.model is None:
+        raise KeyboardInterrupt
+    if output is not None and tally.outputs:
+        save(output, {name: _stacked(arrays) for name, arrays in tally.outputs.items()})
+    print(json.dumps(tally.as_object()) if as_json else tally.in_words(output))
+    if interrupted:
+        raise KeyboardInterrupt
+    if tally.first_error is not None:
+        index, error = tally.first_error
+        many = f"{tally.failed} of {tally.sent} frames failed; the first was frame {index}: "
+        raise Failure(f"{many if tally.sent > 1 else ''}{error.code}: {error.message}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What was asked for; `contents` is what the files hold, not checked against the model yet."""
+
+    frames: int | None
+    rate: float | None
+    in_flight: int
+    stream: str | None
+    deadline_ms: float | None
+    seed: int
+    contents: Sequence[tuple[Path, Array | dict[str, Array]]]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the frames so far. Times of one monotonic clock; latencies of frames with a result only."""
+
+    keep_outputs: bool = False
+    model: str | None = None
+    sent: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    epochs: Counter[int] = field(default_factory=Counter)
+    latencies_s: list[float] = field(default_factory=list)
+    failed_frames: list[int] = field(default_factory=list)
+    first_error: tuple[int, ShishaError] | None = None
+    outputs: dict[str, list[Array]] = field(default_factory=dict)
+    started_s: float = 0.0
+    ended_s: float = 0.0
+
+    @property
+    def completed(self) -> int:
+        return len(self.latencies_s)
+
+    @property
+    def failed(self) -> int:
+        return len(self.failed_frames)
+
+    @property
+    def elapsed_s(self) -> float:
+        return max(0.0, self.ended_s - self.started_s)
+
+    @property
+    def throughput_fps(self) -> float | None:
+        return self.completed / self.elapsed_s if self.elapsed_s else None
+
+    def quantiles_s(self) -> dict[str, float | None]:
+        import numpy as np
+
+        if not self.latencies_s:
+            return dict.fromkeys(_QUANTILES)
+        found = np.quantile(self.latencies_s, list(_QUANTILES.values())).tolist()
+        return dict(zip(_QUANTILES, found, strict=True))
+
+    def add_answer(self, answer: Answer, latency_s: float) -> None:
+        self.outcomes["OK"] += 1
+        self.epochs[answer.epoch] += 1
+        self.latencies_s.append(latency_s)
+        if self.keep_outputs:
+            for name, array in answer.outputs.items():
+                self.outputs.setdefault(name, []).append(array)
+
+    def add_error(self, index: int, error: ShishaError) -> None:
+        self.outcomes[error.code.value] += 1
+        self.failed_frames.append(index)
+        self.first_error = self.first_error or (index, error)
+
+    def as_object(self) -> dict[str, object]:
+        """The answer of `--json`: all keys, always."""
+        error = None
+        if self.first_error is not None:
+            index, why = self.first_error
+            error = {"frame": index, "code": why.code.value, "message": why.message}
+        return {
+            "model": self.model,
+            "sent": self.sent,
+            "completed": self.completed,
+            "failed": self.failed,
+            "outcomes": dict(self.outcomes),
+            "elapsed_s": self.elapsed_s,
+            "throughput_fps": self.throughput_fps,
+            "latency_s": self.quantiles_s(),
+            "epochs": {str(epoch): count for epoch, count in sorted(self.epochs.items())},
+            "first_error": error,
+            "failed_frames": self.failed_frames,
+        }
+
+    def in_words(self, output: Path | None) -> str:
+        unanswered = self.sent - self.completed - self.failed
+        rows = [
+            ("outcomes", ", ".join(f"{count} {outcome}" for outcome, count in self.outcomes.most_common()) or "none")
+        ]
+        if unanswered:
+            rows.append(("given up", f"{unanswered} in flight at the end"))
+        if self.latencies_s:
+            shown = (f"{name} {1e3 * (value or 0.0):.4g}" for name, value in self.quantiles_s().items())
+            rows.insert(0, ("latency ms", "   ".join(shown)))
+            rows.append(("epochs", ", ".join(f"{epoch} ({count})" for epoch, count in sorted(self.epochs.items()))))
+        if output is not None and self.outputs:
+            stacks = (f"{name} {[len(arrays), *arrays[0].shape]}" for name, arrays in self.outputs.items())
+            rows.append(("saved", f"{output}: {', '.join(stacks)}"))
+        fps = f": {self.throughput_fps:.4g} frames/s" if self.throughput_fps else ""
+        title = f"{self.completed} of {self.sent} frames of {self.model} completed in {self.elapsed_s:.3g} s{fps}"
+        return "\n".join([title, *(f"{name:<11} {text}" for name, text in rows)])
+
+
+async def _run(endpoint: str | None, load: _Load, tally: Tally) -> None:
+    from shisha_rt.cli.frames import frames_of, model_inputs, random_frames
+    from shisha_rt.cli.reach import REACH_S, plainly
+    from shisha_rt.client import AsyncClient
+    from shisha_rt.wire.link import ENDPOINT
+
+    with plainly():
+        async with AsyncClient(endpoint or ENDPOINT) as client:
+            metadata = await client.call("model_metadata", timeout_s=REACH_S)
+            tensors = model_inputs(metadata)
+            frames = [frame for path, content in load.contents for frame in frames_of(path, content, tensors)]
+            count = load.frames or len(frames) or _FRAMES
+            frames = frames or random_frames(tensors, min(count, _RANDOM_FRAMES), load.seed)
+            tally.model = str(metadata["name"])
+            with _bar(count) as show:
+                await _send(client, frames, count, load, tally, show)
+
+
+async def _send(
+    client: Any, frames: Sequence[Frame], count: int, load: _Load, tally: Tally, show: Callable[[int], None]
+) -> None:
+    from shisha_rt.client import Answer, Unavailable
+
+    began_s: list[float] = []  # when each frame was sent, or was due
+
+    async def due() -> AsyncIterator[Frame]:
+        for index, frame in zip(range(count), itertools.cycle(frames)):
+            now_s = time.monotonic()
+            if load.rate is not None:
+                due_s = tally.started_s + index / load.rate
+                await asyncio.sleep(due_s - now_s)
+                now_s = due_s
+            began_s.append(now_s)
+            tally.sent += 1
+            yield frame
+
+    deadline_s = None if load.deadline_ms is None else load.deadline_ms / 1e3
+    tally.started_s = tally.ended_s = time.monotonic()
+    async with client.stream(load.stream, in_flight=load.in_flight, deadline_s=deadline_s) as stream:
+        index = 0
+        async for outcome in stream.run(due(), errors="return"):
+            tally.ended_s = time.monotonic()
+            if isinstance(outcome, Answer):
+                tally.add_answer(outcome, tally.ended_s - began_s[index])
+            else:
+                tally.add_error(index, outcome)
+                if isinstance(outcome, Unavailable):
+                    # What was in flight shared its fate; what was not sent is not.
+                    for other in range(index + 1, tally.sent):
+                        tally.add_error(other, outcome)
+                    return
+            index += 1
+            show(index)
+
+
+@contextlib.contextmanager
+def _bar(total: int) -> Any:
+    """A progress bar for those who watch, once it takes long enough to be of use."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    bar: Progress = Progress(
+        *Progress.get_default_columns()[:2],
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        refresh_per_second=4,
+    )
+    task = bar.add_task("frames", total=total)
+    show_at_s = time.monotonic() + _SHOW_AFTER_S
+
+    def show(done: int) -> None:
+        bar.update(task, completed=done)
+        if not bar.live.is_started and time.monotonic() >= show_at_s:
+            bar.start()
+
+    try:
+        yield show
+    finally:
+        bar.stop()
+
+
+def _check_output(output: Path | None) -> None:
+    """Before any frame is sent, not after the last."""
+    if output is None:
+        return
+    if output.suffix != ".npz":
+        raise BadInput(f"--output {output}: expected a name that ends in .npz")
+    if output.is_dir() or not os.access(output if output.exists() else output.parent, os.W_OK):
+        raise BadInput(f"--output {output}: cannot be written, expected a file in a folder to write to")
+
+
+def _stacked(arrays: Sequence[Array]) -> Array:
+    import numpy as np
+
+    return np.stack(arrays)
+
+
+def save(path: Path, arrays: dict[str, Array]) -> None:
+    """An .npz file. By hand: `numpy.savez` takes names as keywords, and an output may be called `file`."""
+    import numpy as np
+
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)

@@ -1,0 +1,146 @@
+"""From raw profiles and a machine to what each layer costs on each place.
+
+The emulation's target is per stage: max(CPU / threads / speed, bytes / bandwidth), times the machine's time scale.
+`LayerCosts.modelled_s` is exactly that. COSTS.json knows only sums over layers. Where no bandwidth is limited the two
+are the same. Where one is, no times of single layers can add up to it: a tensor between two layers moves only if there
+is a cut, and the larger term for the stage is not the sum of the larger terms. Taking both layer by layer would give a
+bound, but one 40% too high for SqueezeNet on `demo`. So layers get times whose sums agree with the target for runs as
+long as stages are, by the fit that raw times have been through (`costs.fit`). All this takes the memory's whole
+bandwidth for one place: what sharing it costs depends on the plan.
+
+Entering a stage costs nothing (`transfer_s` 0): tensors are handed on in shared memory, where the stage before has
+written them, and that writing is part of its time. At cuts that the engine does not allow it is nan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shisha_rt.costs.costs_file import CostLayer, CostPlace, Costs
+from shisha_rt.costs.fit import Floats, Span, fit_groups, tilings_of
+from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.layers import Layer
+from shisha_rt.machine.machine import Machine, target_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RawTimes:
+    """(groups,) seconds on unthrottled cores: CPU time of all `threads`, and time by the clock.
+
+    Fitted to the times of longer runs (`costs.fit`); `correction` says by how much that changed their sum of CPU time.
+    """
+
+    threads: int
+    cpu_s: Floats
+    wall_s: Floats
+    correction: float
+
+    @property
+    def unpaced_s(self) -> Floats:
+        """What the cores themselves take. One thread's CPU time leaves out what other processes take from the core."""
+        return self.cpu_s if self.threads == 1 else self.wall_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RawCosts:
+    """A model's measured costs, before any speed or bandwidth is applied.
+
+    `groups` are the spans of layers that can be cut out. `times` is by place: places of one class have the same.
+    """
+
+    graph: Graph
+    layers: tuple[Layer, ...]
+    groups: tuple[Span, ...]
+    times: Mapping[str, RawTimes]
+
+
+class LayerCosts:
+    """Costs of one model on one machine. Places are given by name, layers as first and last, inclusive."""
+
+    def __init__(self, raw: RawCosts, machine: Machine) -> None:
+        self._raw = raw
+        self._machine = machine
+        self._group_of = [number for number, (first, last) in enumerate(raw.groups) for _ in range(first, last + 1)]
+        self._share = [share for group in raw.groups for share in _shares(raw.layers, group)]
+
+    def costs(self) -> Costs:
+        """The additive form (see above), as COSTS.json has it."""
+        layers = self._raw.layers
+        inner = {cut for first, last in self._raw.groups for cut in range(first, last)}
+        time_s = np.array([self._layer_times_s(place.name) for place in self._machine.places]).T
+        transfer_s = np.array([math.nan if cut in inner else 0.0 for cut in range(len(layers) - 1)])
+        for array in (time_s, transfer_s):
+            array.flags.writeable = False
+        return Costs(
+            layers=tuple(
+                CostLayer(layer.name, layer.weight, layer.weight_bytes, max(layer.in_bytes, layer.out_bytes))
+                for layer in layers
+            ),
+            places=tuple(CostPlace(place.name, place.rank, place.memory_bytes) for place in self._machine.places),
+            time_s=time_s,
+            transfer_s=transfer_s,
+        )
+
+    def segment_cpu_s(self, first: int, last: int, place: str) -> float:
+        """CPU seconds of all threads for one frame at full speed: what `timing = "modelled"` paces by."""
+        return self._sum(self._raw.times[place].cpu_s, first, last)
+
+    def modelled_s(self, first: int, last: int, place: str) -> float:
+        """What a stage takes for one frame if no other place uses its memory.
+
+        Its bytes are the cleaned graph's; the engine's own are up to 1% more where it pads channels.
+        """
+        return self._span_s(first, last, moved_bytes(self._raw.graph, self._raw.layers, first, last), place)
+
+    def _layer_times_s(self, place: str) -> list[float]:
+        """The shape is what inner layers of a stage take, whose tensors stay inside; the level is the target's."""
+        groups, layers = self._raw.groups, self._raw.layers
+        spans_s = {
+            (first, last): self._span_s(first, last, sum(x.weight_bytes for x in layers[first : last + 1]), place)
+            for first, last in groups
+        }
+        spans_s |= {window: self.modelled_s(*window, place) for tiling in tilings_of(groups) for window in tiling}
+        groups_s = fit_groups(groups, spans_s)
+        return [float(groups_s[group]) * share for group, share in zip(self._group_of, self._share, strict=True)]
+
+    def _span_s(self, first: int, last: int, size_bytes: int, place_name: str) -> float:
+        """Pacing only ever slows down: a place is as slow as its target or as the real computation."""
+        machine, place = self._machine, self._machine.place(place_name)
+        paced_s = target_s(
+            self.segment_cpu_s(first, last, place_name),
+            size_bytes,
+            threads=place.threads,
+            speed=place.speed,
+            bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s(place),
+        )
+        unpaced_s = self._sum(self._raw.times[place_name].unpaced_s, first, last)
+        return max(unpaced_s, machine.time_scale * paced_s)
+
+    def _sum(self, groups_s: Floats, first: int, last: int) -> float:
+        return math.fsum(float(groups_s[self._group_of[i]]) * self._share[i] for i in range(first, last + 1))
+
+
+def moved_bytes(graph: Graph, layers: Sequence[Layer], first: int, last: int) -> int:
+    """Weights, inputs and outputs of layers `first` to `last` (inclusive) as one stage, each tensor once."""
+    start, end = layers[first].first_operator, layers[last].last_operator
+    operators = graph.operators[start : end + 1]
+    read = {name for operator in operators for name in operator.inputs if name}
+    made = {name for operator in operators for name in operator.outputs if name}
+    ends = {tensor.name for tensor in graph.outputs}
+    handed_on = {name for name in made if name in ends or graph.consumers.get(name, (start,))[-1] > end}
+    constants = sum(graph.constants[name].size_bytes for name in read if name in graph.constants)
+    return constants + sum(
+        graph.tensors[name].size_bytes for name in (read - made | handed_on) if name in graph.tensors
+    )
+
+
+def _shares(layers: Sequence[Layer], group: Span) -> list[float]:
+    """How a group's time is divided among its layers, whom no cut can part: by Eq. 1, else equally (ours)."""
+    first, last = group
+    weights = [layer.weight for layer in layers[first : last + 1]]
+    whole = sum(weights)
+    return [weight / whole if whole else 1 / len(weights) for weight in weights]

@@ -1,0 +1,62 @@
+"""The signature of a run of layers: equal for equal work, whatever its tensors are called and whichever model it is in.
+
+It covers operators, their attributes, how they are connected, and the shapes and datatypes of everything they read
+and write. Two things it cannot see in the cleaned graph, and how it deals with them:
+
+- What an engine really runs depends on the context: a Conv next to others in the blocked format has no reordering
+  around it, one alone has. So what is measured is a segment of the engine's optimised graph, and the number of nodes
+  that the engine runs for the layers is part of the signature.
+- `Operator.attributes` holds integers and lists of them only. What else shapes a cost (`auto_pad`) shows in the
+  shapes; a string that picks an algorithm for equal shapes (`mode` of Resize) does not, and shares an entry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from shisha_rt.graph.graph import Graph, Operator, Tensor
+from shisha_rt.graph.layers import Layer
+
+_VERSION: Final = 1  # raise it when a signature comes to mean something else
+
+
+def signature(graph: Graph, layers: Sequence[Layer], first: int, last: int, engine_nodes: int) -> str:
+    """Of layers `first` to `last` (inclusive) as one unit; `engine_nodes`: how many nodes the engine runs for them.
+
+    64 hexadecimal digits, the same in every process.
+    """
+    start, end = layers[first].first_operator, layers[last].last_operator
+    numbers: dict[str, int] = {}
+    operators = [_described(operator, numbers) for operator in graph.operators[start : end + 1]]
+    parts = [
+        _VERSION,
+        engine_nodes,
+        operators,
+        [_kind(graph, name) for name in numbers],
+        [numbers[name] for name in _read_later(graph, start, end)],
+    ]
+    return hashlib.sha256(json.dumps(parts, separators=(",", ":")).encode()).hexdigest()
+
+
+def _described(operator: Operator, numbers: dict[str, int]) -> list[object]:
+    """Tensors and constants by numbers, given in the order in which they are first met; an absent input is -1."""
+    names = (operator.inputs, operator.outputs)
+    ends = [[numbers.setdefault(name, len(numbers)) if name else -1 for name in side] for side in names]
+    return [operator.domain, operator.op_type, sorted(operator.attributes.items()), *ends]
+
+
+def _kind(graph: Graph, name: str) -> list[object]:
+    found: Tensor = graph.tensors.get(name) or graph.constants[name]
+    return [name in graph.constants, found.datatype, found.shape]
+
+
+def _read_later(graph: Graph, start: int, end: int) -> Iterator[str]:
+    """What operators `start` to `end` make and something after them needs: these tensors cannot stay inside."""
+    outputs = {tensor.name for tensor in graph.outputs}
+    for operator in graph.operators[start : end + 1]:
+        for name in operator.outputs:
+            if name in outputs or (name and graph.consumers.get(name, (start,))[-1] > end):
+                yield name

@@ -1,0 +1,70 @@
+"""The best plan known for a model on a machine, kept on disk: a restart begins where tuning had ended.
+
+SQLite in the user's cache. A plan is a suggestion, never trusted: it passes `verify` like any other, and the tuner
+watches whether its stages still take the time that they took.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from shisha_rt.daemon.tuner_messages import Stages, stages_of
+from shisha_rt.machine.machine import Machine
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+
+_VERSION: Final = 1
+_PATIENCE_S: Final = 5.0
+
+
+class _Record(msgspec.Struct, frozen=True):
+    stages: Stages
+    service_s: tuple[float, ...]
+    band: float
+    frames: int
+    cost_s: float
+
+
+class BestPlans:
+    """The plans of one (model, machine); `model_key` covers what the engine made of the model, too."""
+
+    def __init__(self, path: Path, model_key: str, machine: Machine) -> None:
+        self._path = path
+        self._key = f"{model_key}-{_fingerprint(machine)}"
+
+    def load(self) -> tuple[Plan, Measurement] | None:
+        """The best plan and its last measurement; None if there is none, or none that can be read."""
+        try:
+            with self._open() as database:
+                row = database.execute("SELECT record FROM best WHERE key = ?", (self._key,)).fetchone()
+            record = None if row is None else msgspec.json.decode(row[0], type=_Record)
+        except (sqlite3.Error, msgspec.MsgspecError):
+            return None  # a cache that is broken is a cache that is empty
+        if record is None:
+            return None
+        return Plan.of(record.stages), Measurement(record.service_s, record.band, record.frames, record.cost_s)
+
+    def save(self, plan: Plan, m: Measurement) -> None:
+        record = _Record(stages_of(plan), m.service_s, m.band, m.frames, m.cost_s)
+        with contextlib.suppress(sqlite3.Error), self._open() as database:
+            database.execute("INSERT OR REPLACE INTO best VALUES (?, ?)", (self._key, msgspec.json.encode(record)))
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.closing(sqlite3.connect(self._path, timeout=_PATIENCE_S)) as database, database:
+            database.execute("CREATE TABLE IF NOT EXISTS best (key TEXT PRIMARY KEY, record BLOB NOT NULL)")
+            yield database
+
+
+def _fingerprint(machine: Machine) -> str:
+    """Two machine files that say the same are the same machine, whatever they are called."""
+    said = msgspec.json.encode((_VERSION, machine.memories, machine.places, machine.timing, machine.time_scale))
+    return hashlib.sha256(said).hexdigest()[:16]

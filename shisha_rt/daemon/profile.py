@@ -1,0 +1,224 @@
+"""Measured layer costs for a machine's places: from the profile store, and what is missing measured first.
+
+Places of one *class* share their profiles: the same engine, number of threads and kind of core. A class is measured
+once, by a process of its own (the control plane never runs a model) on the cores of one of its places. Calibrations
+take turns, even those of different daemons, as they would disturb each other; whoever waited finds the entries there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+import msgspec
+
+from shisha_rt.cache import cache_folder
+from shisha_rt.costs.costs_file import Costs
+from shisha_rt.costs.fit import Span, fit_groups, groups_of, spans_to_measure
+from shisha_rt.costs.layer_costs import LayerCosts, RawCosts, RawTimes
+from shisha_rt.costs.profiles import Profile, Setting
+from shisha_rt.costs.signature import signature
+from shisha_rt.costs.store import FILE_NAME, ProfileStore
+from shisha_rt.daemon.compile import Compiled
+from shisha_rt.errors import BadInput, Failure
+from shisha_rt.fabric import calibration
+from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, SpanTime
+from shisha_rt.machine.detect import core_ranks, usable_cores
+from shisha_rt.machine.machine import Machine, Place
+
+Tell = Callable[[str], None]
+
+_BUDGET_S: Final = 8.0
+_MIN_ROUNDS: Final = 5
+_MAX_ROUNDS: Final = 60
+_CPUS: Final = Path("/sys/devices/system/cpu")
+_CPUINFO: Final = Path("/proc/cpuinfo")
+_IDENTITY: Final = (
+    *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
+    *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """Places that share profiles, and the cores to measure them on."""
+
+    setting: Setting
+    cores: tuple[int, ...]
+
+
+def costs_of(compiled: Compiled, machine: Machine, on_progress: Tell | None = None) -> Costs:
+    """A machine's COSTS.json for a model, measured if need be. Raises as `profile_model` does."""
+    return LayerCosts(profile_model(compiled, machine, on_progress), machine).costs()
+
+
+def profile_model(compiled: Compiled, machine: Machine, on_progress: Tell | None = None) -> RawCosts:
+    """The raw costs of a model on a machine's places; takes seconds where something has to be measured.
+
+    A place of another host, or on paper, is measured on cores of this one. Raises BadInput where this host has too
+    few for its threads, and Failure where a calibration fails or the store cannot be used.
+    """
+    tell = on_progress or (lambda _: None)
+    spans = _signed_spans(compiled)
+    groups = groups_of(len(compiled.layers), compiled.legal_cuts)
+    classes = {place.name: _class_of(place, machine, compiled) for place in machine.places}
+    with ProfileStore(cache_folder() / FILE_NAME) as store:
+        found = {
+            setting: _profiles(compiled, store, _Class(setting, cores), spans, tell)
+            for setting, cores in _first_cores(classes.values()).items()
+        }
+    times = {setting: _fitted(groups, setting, profiles) for setting, profiles in found.items()}
+    return RawCosts(
+        graph=compiled.model.graph,
+        layers=compiled.layers,
+        groups=groups,
+        times={place: times[its.setting] for place, its in classes.items()},
+    )
+
+
+def _first_cores(classes: Iterable[_Class]) -> dict[Setting, tuple[int, ...]]:
+    found: dict[Setting, tuple[int, ...]] = {}
+    for its in classes:
+        found.setdefault(its.setting, its.cores)
+    return found
+
+
+def _signed_spans(compiled: Compiled) -> dict[Span, str]:
+    groups = groups_of(len(compiled.layers), compiled.legal_cuts)
+    graph, layers, node_layers = compiled.model.graph, compiled.layers, compiled.index.node_layers
+    return {
+        (first, last): signature(graph, layers, first, last, sum(first <= layer <= last for layer in node_layers))
+        for first, last in spans_to_measure(groups)
+    }
+
+
+def _fitted(groups: Sequence[Span], setting: Setting, profiles: dict[Span, Profile]) -> RawTimes:
+    cpu_s = fit_groups(groups, {span: profile.cpu_s for span, profile in profiles.items()})
+    wall_s = fit_groups(groups, {span: profile.wall_s for span, profile in profiles.items()})
+    alone_s = sum(profiles[group].cpu_s for group in groups)
+    return RawTimes(setting.threads, cpu_s, wall_s, float(cpu_s.sum()) / alone_s)
+
+
+# The store, and measuring for it
+
+
+def _profiles(
+    compiled: Compiled, store: ProfileStore, its: _Class, spans: dict[Span, str], tell: Tell
+) -> dict[Span, Profile]:
+    """A profile for each span; measures those whose signature the store does not know."""
+    found = store.find(its.setting, spans.values())
+    if not found.keys() >= set(spans.values()):
+        with _turn():
+            found = store.find(its.setting, spans.values())
+            unknown = {signed: span for span, signed in reversed(spans.items()) if signed not in found}
+            if unknown:
+                measured = _calibrate(compiled, its, list(unknown.values()), tell)
+                profiles = map(_profile_of, measured.times)
+                store.add(its.setting, dict(zip(unknown, profiles, strict=True)))
+                found = store.find(its.setting, spans.values())
+    return {span: found[signed] for span, signed in spans.items()}
+
+
+def _profile_of(time: SpanTime) -> Profile:
+    # A clock's tick may be coarser than the smallest layer, and nothing takes no time.
+    least_s = 1e-9
+    return Profile(max(time.cpu_s, least_s), max(time.wall_s, least_s), time.spread_s, time.runs, time.moved_bytes)
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    """One calibration at a time on this host; the kernel releases the lock of a process that dies."""
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".calibration.lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _calibrate(compiled: Compiled, its: _Class, spans: Sequence[Span], tell: Tell) -> Calibrated:
+    job = CalibrationJob(
+        engine_folder=str(compiled.engine_folder),
+        cores=its.cores,
+        threads=its.setting.threads,
+        spans=tuple(spans),
+        budget_s=_BUDGET_S,
+        min_rounds=_MIN_ROUNDS,
+        max_rounds=_MAX_ROUNDS,
+    )
+    where = f"core{'s' if len(its.cores) > 1 else ''} {', '.join(map(str, its.cores))}"
+    what = f"measuring the layers of {compiled.model.name} on {where} (once; kept for the next start)"
+    tell(what)
+    command = [sys.executable, "-m", "stages.calibrate", msgspec.json.encode(job).decode()]
+    # Standard error goes to a file: as a pipe that nobody reads yet it could fill up, and both would wait for ever.
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said) as child,
+    ):
+        assert child.stdout is not None  # a pipe was asked for
+        try:
+            calibrated = _listen(child.stdout, lambda ratio: tell(f"{what}: {ratio:.0%}"))
+        except BaseException:
+            child.kill()
+            raise
+        if child.wait() != 0 or calibrated is None:
+            said.seek(0)
+            cause = said.read().decode(errors="replace").strip().splitlines() or [f"exit status {child.returncode}"]
+            raise Failure(f"the layers of {compiled.model.name} could not be measured: {cause[-1]}")
+    return calibrated
+
+
+def _listen(lines: IO[bytes], tell_ratio: Callable[[float], None]) -> Calibrated | None:
+    """What the child answers in the end; progress is passed on in steps of a quarter."""
+    told = 0
+    for line in lines:
+        message = calibration.decode(line)
+        if isinstance(message, Calibrated):
+            return message
+        if int(message.done_ratio * 4) > told:
+            told = int(message.done_ratio * 4)
+            tell_ratio(told / 4)
+    return None
+
+
+# What a class is
+
+
+def _class_of(place: Place, machine: Machine, compiled: Compiled) -> _Class:
+    ranks = core_ranks(_all_cores())
+    usable = usable_cores()
+    cores = tuple(core for core in place.cores if core in usable)
+    if len(cores) < max(1, place.threads):
+        cores = tuple(sorted(usable, key=lambda core: (ranks.get(core, 1), core)))[: place.threads]
+    if len(cores) < place.threads:
+        raise BadInput(
+            f"{machine.source}: place {place.name}: threads = {place.threads}: cannot be measured here, "
+            f"expected at most the {len(usable)} usable cores of this host"
+        )
+    kinds = sorted({ranks.get(core, 1) for core in cores}) if len(set(ranks.values())) > 1 else []
+    name, _, version = compiled.index.engine.partition(" ")
+    return _Class(
+        Setting(name, version, place.threads, "+".join(f"class {kind}" for kind in kinds), processor()), cores
+    )
+
+
+def _all_cores() -> list[int]:
+    """All of the host's: a core's class must not depend on which of the others this process may use."""
+    return sorted(int(path.name.removeprefix("cpu")) for path in _CPUS.glob("cpu[0-9]*")) or list(usable_cores())
+
+
+def processor() -> str:
+    """The processor's name, and a digest of all that tells its kind, instruction sets included."""
+    lines = _CPUINFO.read_text().splitlines() if _CPUINFO.exists() else []
+    fields = {tuple(part.strip() for part in line.split(":", 1)) for line in lines if ":" in line}
+    identity = sorted(field for field in fields if field[0] in _IDENTITY)
+    name = next((value for key, value in identity if key == "model name"), platform.processor() or platform.machine())
+    return f"{name} {hashlib.sha256(repr(identity).encode()).hexdigest()[:12]}"

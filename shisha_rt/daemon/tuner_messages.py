@@ -1,0 +1,88 @@
+"""Every message between the daemon and its tuner's process. A run is one search; a new one replaces the last."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+
+Stages: TypeAlias = tuple[tuple[int, int, str], ...]
+"""(first layer, last layer, place) of each stage."""
+
+
+class Begin(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Search from `start`. `places`: (name, rank) of the machine's; `order`: of the walk's positions."""
+
+    run: int
+    start: Stages
+    places: tuple[tuple[str, int], ...]
+    order: tuple[str, ...]
+    legal_cuts: tuple[int, ...]
+    alpha: int
+    balance: str
+
+
+class Measured(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What the last plan tried did; infinite times if it could not be made live."""
+
+    run: int
+    service_s: tuple[float, ...]
+    band: float
+    frames: int
+    cost_s: float
+
+    @property
+    def measurement(self) -> Measurement:
+        return Measurement(self.service_s, self.band, self.frames, self.cost_s)
+
+
+class Break(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Give the run up."""
+
+    run: int
+
+
+ToTuner: TypeAlias = Begin | Measured | Break
+
+
+class Try(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    run: int
+    stages: Stages
+    reason: str
+
+
+class Finished(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The plan to keep, and its measurement."""
+
+    run: int
+    stages: Stages
+    reason: str
+    outcome: str
+
+
+FromTuner: TypeAlias = Try | Finished
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_TO_TUNER: Final[msgspec.msgpack.Decoder[ToTuner]] = msgspec.msgpack.Decoder(ToTuner)
+_FROM_TUNER: Final[msgspec.msgpack.Decoder[FromTuner]] = msgspec.msgpack.Decoder(FromTuner)
+
+
+def encode(message: ToTuner | FromTuner) -> bytes:
+    return _ENCODER.encode(message)
+
+
+def decode_to_tuner(data: bytes) -> ToTuner:
+    """Raises `msgspec.MsgspecError`."""
+    return _TO_TUNER.decode(data)
+
+
+def decode_from_tuner(data: bytes) -> FromTuner:
+    """Raises `msgspec.MsgspecError`."""
+    return _FROM_TUNER.decode(data)
+
+
+def stages_of(plan: Plan) -> Stages:
+    return tuple((stage.first, stage.last, stage.place) for stage in plan.stages)

@@ -1,0 +1,333 @@
+"""Online tuning as the daemon sees it: trials made live, measured from frames that clients sent, and judged.
+
+The search itself runs in a process of its own and proposes (R4); this makes each proposal an epoch like any other,
+measures it in a window of its frames, and answers. No frames: it waits. When the search has ended the best plan
+measured is made live (R5), kept on disk, and watched: when a stage's time leaves its band for several windows the
+machine is no longer what was measured, and the search begins again from the live plan.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, Protocol
+
+from shisha_rt.daemon import tuner_messages as tm
+from shisha_rt.daemon.best_plans import BestPlans
+from shisha_rt.daemon.journal import Journal
+from shisha_rt.daemon.lifecycle_events import Settled
+from shisha_rt.daemon.window import Window
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+
+LEAVING_FACTOR: Final = 2.0
+LEAVING_FLOOR: Final = 0.05
+WINDOWS_TO_LEAVE: Final = 3
+"""A stage has left its band when it was outside it, by these measures, for this many windows on end."""
+
+_QUIET_S: Final = 2.0
+
+
+class State(Enum):
+    """What the tuner is doing; the names are those of `shisha_tuner_state`."""
+
+    OFF = "off"
+    PAUSED = "paused"
+    TUNING = "tuning"
+    SETTLING = "settling"
+    WATCHING = "watching"
+
+
+class Ranked(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def rank(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Algorithm 2's alpha, and how it chooses who takes a layer."""
+
+    alpha: int
+    balance: str
+
+
+@dataclass(slots=True)
+class Run:
+    """One search. `trials` counts plans measured; `best` is the best of them so far."""
+
+    number: int
+    trials: int = 0
+    trying: tm.Try | None = None
+    best: tuple[Plan, Measurement] | None = None
+    began_s: float = field(default_factory=time.monotonic)
+
+
+class Tuning:
+    """Drives the tuner's process and watches what is live. Called from the daemon's loop only."""
+
+    def __init__(
+        self,
+        *,
+        places: Sequence[Ranked],
+        legal_cuts: Sequence[int],
+        options: Options,
+        warm_up: int,
+        best_plans: BestPlans,
+        journal: Journal,
+        send: Callable[[tm.ToTuner], None],
+        propose: Callable[[Plan, Callable[[Settled], None]], None],
+        on_trial: Callable[[str], None],
+    ) -> None:
+        self.state = State.OFF
+        self.options = options
+        self.run = Run(0)
+        self.trials = 0
+        self.moves = 0
+        self.live: tuple[int, Plan] | None = None
+        self.measured: Measurement | None = None
+        self._places = places
+        self._legal_cuts = tuple(legal_cuts)
+        self._warm_up = warm_up
+        self._best_plans = best_plans
+        self._journal = journal
+        self._send = send
+        self._propose = propose
+        self._on_trial = on_trial
+        self._order: tuple[str, ...] = ()
+        self._window: Window | None = None
+        self._last_frame_s = time.monotonic()
+        self._windows_outside = 0
+
+    # --- what the daemon tells it -----------------------------------------------------------------------------
+
+    def plan_live(self, epoch: int, plan: Plan) -> None:
+        """Any plan, whoever proposed it, has gone live."""
+        self.live = (epoch, plan)
+        self._window = None
+
+    def begin(self, why: str) -> None:
+        """Search from the live plan; whatever search was going on is over."""
+        if self.live is None:
+            return
+        _, plan = self.live
+        if set(self._order) != set(plan.places):
+            self._order = plan.places
+        self.run = Run(self.run.number + 1)
+        self.state = State.TUNING
+        self._window = None
+        self._journal.write("tuning_began", run=self.run.number, reason=why, plan=str(plan), alpha=self.options.alpha)
+        self._send(
+            tm.Begin(
+                run=self.run.number,
+                start=tm.stages_of(plan),
+                places=tuple((place.name, place.rank) for place in self._places),
+                order=self._order,
+                legal_cuts=self._legal_cuts,
+                alpha=self.options.alpha,
+                balance=self.options.balance,
+            )
+        )
+
+    def watch(self, baseline: Measurement | None = None) -> None:
+        """The live plan is to stay; `baseline` is what its stages took when it was chosen (None: measure it now)."""
+        self.state = State.WATCHING
+        self.measured = baseline
+        self._windows_outside = 0
+        self._measure()
+
+    def pause(self, why: str, *, keep_best: bool) -> None:
+        """Stop searching and watching. With `keep_best`, the best plan of the search goes live (R5)."""
+        if self.state in (State.OFF, State.PAUSED):
+            return
+        best = self.run.best
+        searching = self.state in (State.TUNING, State.SETTLING)
+        self.state = State.PAUSED
+        self._window = None
+        self._journal.write("tuning_paused", run=self.run.number, reason=why)
+        self._send(tm.Break(self.run.number))
+        if searching and keep_best and best is not None and self.live is not None and best[0] != self.live[1]:
+            self._propose(best[0], lambda settled: None)
+
+    def machine_changed(self, why: str) -> None:
+        """What was measured holds no longer."""
+        if self.state in (State.TUNING, State.SETTLING, State.WATCHING):
+            self.begin(why)
+
+    def frame_done(self, epoch: int, stage: int, service_s: float) -> None:
+        """A part of a frame has been computed: it may complete the window that is being measured."""
+        self._last_frame_s = time.monotonic()
+        if self._window is None or self.live is None or epoch != self.live[0]:
+            return
+        found = self._window.add(stage, service_s, self._last_frame_s)
+        if found is None:
+            return
+        if self.state is State.TUNING:
+            self._window = None
+            self._trial_done(found)
+        else:
+            self._look(found)
+
+    @property
+    def waits_for_frames(self) -> bool:
+        return self._window is not None and time.monotonic() - self._last_frame_s > _QUIET_S
+
+    # --- what the search says ---------------------------------------------------------------------------------
+
+    def said(self, message: tm.FromTuner) -> None:
+        if message.run != self.run.number or self.state is not State.TUNING:
+            return  # of a run that is over
+        match message:
+            case tm.Try():
+                self._try(message)
+            case tm.Finished():
+                self._settle(Plan.of(message.stages), message.reason)
+
+    def _try(self, wanted: tm.Try) -> None:
+        assert self.live is not None
+        self.run.trying = wanted
+        plan = Plan.of(wanted.stages)
+        self.moves += self.run.trials > 0
+        if plan == self.live[1]:
+            self._measure()
+            return
+        run = self.run.number
+
+        def settled(end: Settled) -> None:
+            if run != self.run.number or self.state is not State.TUNING:
+                return
+            if end.outcome == "live":
+                self._measure()
+            else:
+                never = Measurement((math.inf,) * len(plan.stages), 0.0, 0, 0.0)
+                self._trial_done(never, f"{end.outcome}: {end.reason}")
+
+        self._propose(plan, settled)
+
+    def _measure(self) -> None:
+        assert self.live is not None
+        self._window = Window(len(self.live[1].stages), self._warm_up)
+
+    def _trial_done(self, found: Measurement, trouble: str = "") -> None:
+        trying = self.run.trying
+        assert trying is not None
+        plan = Plan.of(trying.stages)
+        best = self.run.best
+        if not found.can_run:
+            verdict = "cannot_run"
+        elif best is None:
+            verdict = "first"
+        else:
+            verdict = "better" if found.is_better_than(best[1]) else "not_better"
+        if best is None or verdict == "better":
+            self.run.best = (plan, found)
+        self._journal.write(
+            "trial",
+            run=self.run.number,
+            trial=self.run.trials,
+            epoch=self.live[0] if self.live else None,
+            plan=str(plan),
+            reason=trying.reason,
+            verdict=verdict,
+            trouble=trouble or None,
+            **_as_fields(found),
+        )
+        self.run.trials += 1
+        self.trials += 1
+        self._on_trial(verdict)
+        self._send(tm.Measured(self.run.number, found.service_s, found.band, found.frames, found.cost_s))
+
+    def _settle(self, plan: Plan, reason: str) -> None:
+        """The search has ended: its best plan is to be live."""
+        assert self.live is not None
+        best = self.run.best
+        self._journal.write(
+            "tuning_ended",
+            run=self.run.number,
+            plan=str(plan),
+            reason=reason,
+            trials=self.run.trials,
+            seconds=round(time.monotonic() - self.run.began_s, 3),
+            throughput_fps=best[1].throughput_fps if best else None,
+        )
+        if best is not None and best[1].can_run:
+            self._best_plans.save(*best)
+        if plan == self.live[1]:
+            self.watch()
+            return
+        self.state = State.SETTLING
+        run = self.run.number
+
+        def settled(end: Settled) -> None:
+            if run != self.run.number or self.state is not State.SETTLING:
+                return
+            if end.outcome == "live":
+                self.watch()
+            else:
+                self.begin(f"the best plan could not go live: {end.reason}")
+
+        self._propose(plan, settled)
+
+    # --- watching ---------------------------------------------------------------------------------------------
+
+    def _look(self, found: Measurement) -> None:
+        """Compare a window of the live plan with what it is known to take."""
+        assert self.live is not None
+        self._window = Window(len(self.live[1].stages), warm_up=0)
+        baseline = self.measured
+        if baseline is None or len(baseline.service_s) != len(found.service_s):
+            self.measured = found
+            return
+        stage = leaving_stage(baseline, found)
+        self._windows_outside = self._windows_outside + 1 if stage is not None else 0
+        if stage is not None and self._windows_outside >= WINDOWS_TO_LEAVE:
+            before_s, now_s = baseline.service_s[stage], found.service_s[stage]
+            place = self.live[1].stages[stage].place
+            self._journal.write("drift", stage=stage, place=place, before_s=before_s, service_s=now_s)
+            self.begin(f"stage {stage} ({place}) takes {now_s * 1e3:.3g} ms, not {before_s * 1e3:.3g} ms")
+
+    def describe(self) -> dict[str, Any]:
+        """For `tuner_get` and `status`."""
+        best = self.run.best
+        return {
+            "state": "waiting" if self.waits_for_frames else self.state.value,
+            "strategy": "seed" if self.state is State.OFF else "shisha",
+            "alpha": self.options.alpha,
+            "balance": self.options.balance,
+            "run": self.run.number,
+            "trials": self.run.trials,
+            "trials_total": self.trials,
+            "moves_total": self.moves,
+            "trying": self.run.trying.reason if self.run.trying and self.state is State.TUNING else None,
+            "best_throughput_fps": best[1].throughput_fps if best else None,
+            "best_plan": str(best[0]) if best else None,
+        }
+
+
+def leaving_stage(baseline: Measurement, found: Measurement) -> int | None:
+    """The stage whose time is furthest outside its band, if any is: beyond twice the noise of both, and 5%."""
+    noise_s = math.hypot(baseline.band * baseline.bottleneck_s, found.band * found.bottleneck_s)
+    excess = [
+        abs(now_s - before_s) - max(LEAVING_FACTOR * noise_s, LEAVING_FLOOR * before_s)
+        for before_s, now_s in zip(baseline.service_s, found.service_s, strict=True)
+    ]
+    worst = max(range(len(excess)), key=excess.__getitem__)
+    return worst if excess[worst] > 0 else None
+
+
+def _as_fields(m: Measurement) -> dict[str, object]:
+    """For a journal that strangers read as JSON, which has no infinity."""
+    if not m.can_run:
+        return {"service_s": None, "throughput_fps": None, "band": None, "frames": 0, "measured_in_s": 0.0}
+    return {
+        "service_s": m.service_s,
+        "throughput_fps": m.throughput_fps,
+        "band": m.band,
+        "frames": m.frames,
+        "measured_in_s": m.cost_s,
+    }

@@ -1,0 +1,41 @@
+"""The frames of one epoch from which a plan's measurement is made. Pure: times are passed in.
+
+The first frames are left out: they fault in the pages of tensors that cross new cuts, once for each slot, and find
+cold caches. Then frames are taken until every stage has enough. While the band is still wide more are taken, and beyond
+`KEPT_FRAMES` the oldest left out again, so that a disturbance passes instead of spoiling the trial; up to a limit.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shisha_rt.plan.measurement import Measurement, measure_window
+
+FRAMES: Final = 32
+KEPT_FRAMES: Final = 128
+MAX_FRAMES: Final = 512
+WIDE_BAND: Final = 0.03
+
+
+class Window:
+    """Collects the service times of `stage_count` stages; `warm_up` frames of each are passed over first."""
+
+    def __init__(self, stage_count: int, warm_up: int) -> None:
+        self._warm_up = warm_up
+        self._seen = [0] * stage_count
+        self._service_s: list[list[float]] = [[] for _ in range(stage_count)]
+        self._since_s: float | None = None
+
+    def add(self, stage: int, service_s: float, now_s: float) -> Measurement | None:
+        """One frame has passed `stage`; the measurement, when this frame completes it."""
+        self._seen[stage] += 1
+        if self._seen[stage] <= self._warm_up:
+            return None
+        if self._since_s is None:
+            self._since_s = now_s
+        self._service_s[stage].append(service_s)
+        frames = min(map(len, self._service_s))
+        if frames < FRAMES or (frames % FRAMES and frames < MAX_FRAMES):
+            return None
+        found = measure_window([times[-KEPT_FRAMES:] for times in self._service_s], cost_s=now_s - self._since_s)
+        return found if found.band <= WIDE_BAND or frames >= MAX_FRAMES else None

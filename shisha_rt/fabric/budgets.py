@@ -1,0 +1,52 @@
+"""The bandwidth of emulated memories: one record for each memory that has a limit, shared by the workers on it.
+
+A record is a memfd of its own: no name, so nothing is left to sweep, and a lock on it is a lock on one memory. The
+daemon creates it and reads how much has been used; workers reserve (see `stages.emulate.budget`).
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+_RECORD: Final = struct.Struct("=qq")
+
+
+class Record(NamedTuple):
+    """`free_at_ns`: when, on CLOCK_MONOTONIC, all that is reserved has been moved. `reserved_bytes`: ever."""
+
+    free_at_ns: int
+    reserved_bytes: int
+
+
+def read(fd: int) -> Record:
+    return Record(*_RECORD.unpack(os.pread(fd, _RECORD.size, 0)))
+
+
+def write(fd: int, record: Record) -> None:
+    """In one system call, which a SIGKILL does not interrupt at this size: the old record or the new one."""
+    os.pwrite(fd, _RECORD.pack(*record), 0)
+
+
+class Budgets:
+    """The daemon's descriptors, by the memory's name. Its own are never locked: a lock would be its children's too."""
+
+    def __init__(self, memories: Iterable[str]) -> None:
+        self._fds: dict[str, int] = {}
+        for name in memories:
+            self._fds[name] = os.memfd_create("shisha-rt-memory")
+            write(self._fds[name], Record(0, 0))
+
+    def fd(self, memory: str) -> int | None:
+        """To be inherited by a worker; None for a memory without a limit."""
+        return self._fds.get(memory)
+
+    def reserved_bytes(self, memory: str) -> int:
+        return read(self._fds[memory]).reserved_bytes
+
+    def close(self) -> None:
+        for fd in self._fds.values():
+            os.close(fd)
+        self._fds.clear()

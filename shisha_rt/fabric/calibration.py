@@ -1,0 +1,51 @@
+"""What the daemon asks of a calibration, and what it answers: JSON lines on the child's standard output."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class CalibrationJob(msgspec.Struct, frozen=True):
+    """Measure `spans` (first and last layer, inclusive) of the model in `engine_folder`.
+
+    At least `min_rounds` rounds are run whatever they take, then more until `budget_s` is spent or there are
+    `max_rounds`.
+    """
+
+    engine_folder: str
+    cores: tuple[int, ...]
+    threads: int
+    spans: tuple[tuple[int, int], ...]
+    budget_s: float
+    min_rounds: int
+    max_rounds: int
+
+
+class Progress(msgspec.Struct, frozen=True, tag="progress"):
+    """`done_ratio` of the way, 0 to 1."""
+
+    done_ratio: float
+
+
+class SpanTime(msgspec.Struct, frozen=True):
+    """Medians over `runs` runs, the interquartile range of the CPU time, and the bytes that one run moves."""
+
+    cpu_s: float
+    wall_s: float
+    spread_s: float
+    runs: int
+    moved_bytes: int
+
+
+class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):
+    """The last line: one entry for each span, in the order of the job."""
+
+    times: tuple[SpanTime, ...]
+
+
+def encode(line: Progress | Calibrated) -> bytes:
+    return msgspec.json.encode(line) + b"\n"
+
+
+def decode(line: bytes) -> Progress | Calibrated:
+    return msgspec.json.decode(line, type=Progress | Calibrated)

@@ -1,0 +1,113 @@
+"""The one loop that tunes: ask the tuner for a plan, have it measured, tell the tuner.
+
+Tuners propose, somebody else disposes. A tuner is a record with `init` and `step`; all that it learns is in a state
+that it hands out, so it can be paused, replayed, or moved to another process between any two steps. The evaluator
+may be a file of costs, a simulation, or a daemon that serves meanwhile: neither side knows the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeVar
+
+from shisha_rt.plan.evaluator import Evaluator
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+
+Outcome = Literal["optimal", "feasible", "infeasible", "limit"]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A plan to measure and why; the `final` one is not to be measured, but to stay: the best plan measured."""
+
+    plan: Plan
+    reason: str
+    final: bool = False
+
+
+S = TypeVar("S")
+
+
+class Tuner(Protocol[S]):
+    """Searches for a plan. Frozen: what changes is in the state `S`, a value too."""
+
+    def init(self) -> tuple[S, Proposal]:
+        """The first plan to measure."""
+        ...
+
+    def step(self, state: S, observation: Measurement) -> tuple[S, Proposal]:
+        """What to do next, now that the last proposal's plan has been measured."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One plan measured, `number` counted from 0; `is_best`: better, beyond the noise, than all before it."""
+
+    number: int
+    plan: Plan
+    reason: str
+    measurement: Measurement
+    is_best: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """`solution` is the plan to keep, `measurement` its last one, `reason` why the search ended where it did.
+
+    `outcome` is infeasible where no plan tried could run. A tuner proves nothing, so `lower_bound_s` is None.
+    """
+
+    solution: Plan
+    measurement: Measurement
+    outcome: Outcome
+    reason: str
+    trials: tuple[Trial, ...]
+    lower_bound_s: float | None = None
+
+    @property
+    def trial_time_s(self) -> float:
+        """The (virtual) time of all trials."""
+        return math.fsum(trial.measurement.cost_s for trial in self.trials)
+
+    @property
+    def trials_to_best(self) -> int:
+        """Trials until the last gain, that one included: what Shisha's figures call convergence."""
+        return 1 + max(trial.number for trial in self.trials if trial.is_best)
+
+    @property
+    def time_to_best_s(self) -> float:
+        """The (virtual) time of those."""
+        return math.fsum(trial.measurement.cost_s for trial in self.trials[: self.trials_to_best])
+
+
+def run(tuner: Tuner[S], evaluator: Evaluator, on_trial: Callable[[Trial], None] | None = None) -> Result:
+    """Tune until the tuner makes its final proposal; `on_trial` is told of each trial as it is done.
+
+    Raises what the evaluator raises: that is how a search is broken off from outside.
+    """
+    trials: list[Trial] = []
+    measured: dict[Plan, Measurement] = {}
+    best: Measurement | None = None
+    state, proposal = tuner.init()
+    while not proposal.final:
+        measurement = evaluator.measure(proposal.plan)
+        is_best = best is None or measurement.is_better_than(best)
+        best = measurement if best is None or is_best else best
+        trial = Trial(len(trials), proposal.plan, proposal.reason, measurement, is_best)
+        trials.append(trial)
+        measured[proposal.plan] = measurement
+        if on_trial is not None:
+            on_trial(trial)
+        state, proposal = tuner.step(state, measurement)
+    kept = measured[proposal.plan]
+    return Result(
+        solution=proposal.plan,
+        measurement=kept,
+        outcome="feasible" if kept.can_run else "infeasible",
+        reason=proposal.reason,
+        trials=tuple(trials),
+    )

@@ -1,0 +1,129 @@
+"""What a plan did when it ran, and how far that can be trusted.
+
+Shisha (2022) compares throughputs as if they were exact; on a real machine the faster of two measurements of one
+plan would pass for progress. So a measurement carries a band: two measurements of one plan lie within it at least
+95 times in 100, and better means better beyond it. A wide band costs true but small gains; a narrow one costs moves
+to worse plans, which the paper's rule never takes back. With a band of 0 the comparison is the paper's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median, stdev
+from typing import Final
+
+MIN_FRAMES: Final = 8
+"""Fewer frames of a stage say too little of their own spread."""
+
+BAND_FLOOR: Final = 0.01
+"""Drift slower than a window does not show in the window; nor is a smaller gain worth a change of plan."""
+
+# 1.96 would do for a known error. This one is estimated from the same frames, so its own error is added: Student's
+# t for the batches' 7 degrees of freedom, 2.36.
+_ERRORS_IN_BAND: Final = 2.36
+_BATCHES: Final = 8
+_MIN_FRAMES_IN_BATCH: Final = 4  # fewer, and one stray frame is half of its batch's median
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The service time of each stage, in seconds, in the plan's order; inf where the place cannot run its stage.
+
+    `band` is relative to the bottleneck: two measurements of one plan agree within it. `frames` is how many each
+    stage ran, and `cost_s` the (virtual) time that measuring took: 0 for a plan that could not run.
+    """
+
+    service_s: tuple[float, ...]
+    band: float
+    frames: int
+    cost_s: float
+
+    @property
+    def bottleneck_s(self) -> float:
+        return max(self.service_s)
+
+    @property
+    def throughput_fps(self) -> float:
+        """Shisha, section 6.2: one over the slowest stage's time; 0 for a plan that cannot run, inf for a free one."""
+        return 1 / self.bottleneck_s if self.bottleneck_s else math.inf
+
+    @property
+    def slowest_stage(self) -> int:
+        """Its index in the plan; ties: the leftmost."""
+        return self.service_s.index(self.bottleneck_s)
+
+    @property
+    def can_run(self) -> bool:
+        return math.isfinite(self.bottleneck_s)
+
+    def agrees_with(self, other: Measurement) -> bool:
+        """Whether both could be of one plan: their bottlenecks differ by no more than their bands explain.
+
+        A band is made for the difference of two measurements with equal errors; for unequal ones the errors'
+        squares add up, so the bands' mean square counts.
+        """
+        if not (self.can_run and other.can_run):
+            return self.can_run == other.can_run
+        noise_s = math.hypot(self.band * self.bottleneck_s, other.band * other.bottleneck_s) / math.sqrt(2)
+        return abs(self.bottleneck_s - other.bottleneck_s) <= noise_s
+
+    def is_better_than(self, other: Measurement) -> bool:
+        """Whether the throughput is higher beyond the noise of both (Algorithm 2, line 9; the noise is ours)."""
+        return self.bottleneck_s < other.bottleneck_s and not self.agrees_with(other)
+
+
+def measure_window(windows: Sequence[Sequence[float]], *, cost_s: float, band_floor: float = BAND_FLOOR) -> Measurement:
+    """A measurement from the service times of one epoch's frames after its warm-up.
+
+    `windows` holds for each stage, in the plan's order, the seconds of its frames in the order they ran; `cost_s` is
+    how long that took. A stage's time is its median, which up to half of the frames cannot drag along.
+
+    The bottleneck is the largest of several medians, and another stage may well be it next time. So the band is that
+    of the noisiest stage whose own band reaches the bottleneck.
+
+    Raises ValueError for no stage, or for fewer than `MIN_FRAMES` frames of one.
+    """
+    if not windows or min(map(len, windows)) < MIN_FRAMES:
+        raise ValueError(
+            f"windows of {[len(window) for window in windows]} frames: expected at least {MIN_FRAMES} each"
+        )
+    service_s = tuple(median(window) for window in windows)
+    noise_s = [math.sqrt(2) * _ERRORS_IN_BAND * _median_error(window) for window in windows]
+    bottleneck_s = max(service_s)
+    reaching_s = (noise for own, noise in zip(service_s, noise_s, strict=True) if own + noise >= bottleneck_s)
+    band = max(reaching_s) / bottleneck_s if bottleneck_s else 0.0
+    return Measurement(service_s, max(band, band_floor), min(map(len, windows)), cost_s)
+
+
+def _median_error(window: Sequence[float]) -> float:
+    """The standard error of a window's median; the larger of two estimates, as each misses what the other sees.
+
+    The first one is exact for independent frames of any distribution, skewed or of two modes, where the usual
+    1.2533 * 1.4826 * MAD / sqrt(n) holds for normal ones only. The second one sees slow swings, in which neighbouring
+    frames resemble each other and n frames say less than n independent ones would.
+    """
+    error = _error_by_ranks(sorted(window))
+    if len(window) >= _BATCHES * _MIN_FRAMES_IN_BATCH:
+        return max(error, _error_by_batches(window))
+    return error
+
+
+def _error_by_ranks(ascending: Sequence[float]) -> float:
+    """From order statistics, whatever the distribution (McKean and Schrader 1984, Price and Bonett 2001).
+
+    How many frames lie below the true median is binomial with deviation sqrt(n) / 2. So the ranks `low` and `high`,
+    that many steps apart, are (high - low) / sqrt(n) deviations on either side, and their values that many errors.
+    """
+    n = len(ascending)
+    low = max(0, round((n - 1) / 2 - math.sqrt(n)))
+    high = n - 1 - low
+    return (ascending[high] - ascending[low]) * math.sqrt(n) / (2 * (high - low))
+
+
+def _error_by_batches(window: Sequence[float]) -> float:
+    """From the medians of successive batches; a remainder of the newest frames is left out."""
+    size = len(window) // _BATCHES
+    medians = [median(window[i * size : (i + 1) * size]) for i in range(_BATCHES)]
+    return stdev(medians) / math.sqrt(_BATCHES)

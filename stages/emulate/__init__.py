@@ -1,0 +1,1 @@
+"""Slower places than this host has: the real computation, and then a wait."""

@@ -1,0 +1,124 @@
+"""The place that a worker pretends to be: its speed, its memory, and when each of its frames is due.
+
+A place that is not slowed in any way goes through here too, and its frames are due at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from shisha_rt.machine.machine import target_s
+from stages.emulate.budget import Budget
+from stages.emulate.pace import Pace
+
+HEADROOM: Final = 1.2
+"""A target is at least so many times the real computation: else too little wait is left to absorb what disturbs it."""
+_REAL_TIME_ERROR: Final = 0.05  # how well the warm-up knows the real computation
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What one frame asks of its place. `modelled_cpu_s`: stored CPU seconds to go by; 0: by the run's own."""
+
+    frame_bytes: int
+    modelled_cpu_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A frame under way. `start_s` is the emulation's, which may be earlier than the moment of the call.
+
+    `slowed`: it is due at its target; otherwise it takes what it takes, but for its memory.
+    """
+
+    demand: Demand
+    speed: float
+    slowed: bool
+    start_s: float
+    free_s: float
+
+    @property
+    def paced(self) -> bool:
+        return self.slowed or self.free_s > 0
+
+
+class EmulatedPlace:
+    """`speed` is read anew for each frame; `bandwidth_bytes_per_s` is None where the memory has no limit.
+
+    `budget_fd` is the memory's record (see `fabric.budgets`), as inherited; None: nobody else uses the memory.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        threads: int,
+        speed: Callable[[], float],
+        *,
+        time_scale: float = 1.0,
+        bandwidth_bytes_per_s: float | None = None,
+        budget_fd: int | None = None,
+    ) -> None:
+        self._name = name
+        self._threads = threads
+        self._speed = speed
+        self._time_scale = time_scale
+        self._bandwidth_bytes_per_s = bandwidth_bytes_per_s
+        self._budget: Budget | None = None
+        if bandwidth_bytes_per_s is not None and budget_fd is not None:
+            self._budget = Budget(budget_fd, bandwidth_bytes_per_s / time_scale)
+        self._pace = Pace()
+
+    def start(self, demand: Demand, ready_s: float, now_s: float) -> Started:
+        """A frame whose input has been there since `ready_s` is about to be computed."""
+        start_s = self._pace.start(ready_s, now_s)
+        free_s = 0.0
+        if self._budget is not None:
+            free_s = self._budget.reserve(demand.frame_bytes, start_s)
+        speed = self._speed()
+        slowed = speed != 1 or self.needs_check(demand)
+        return Started(demand, speed, slowed, start_s, free_s)
+
+    def finish(self, started: Started, cpu_s: float, now_s: float) -> float:
+        """It has been computed, in `cpu_s` of CPU time; returns when it is due."""
+        if started.slowed:
+            service_s = self.target_s(started.demand, cpu_s, started.speed)
+        else:
+            service_s = max(0.0, now_s - started.start_s)
+        return self._pace.finish(started.start_s, service_s, started.free_s)
+
+    def target_s(self, demand: Demand, cpu_s: float, speed: float) -> float:
+        """What a frame takes on this place, in the stretched time in which it runs here."""
+        return self._time_scale * target_s(
+            demand.modelled_cpu_s or cpu_s,
+            demand.frame_bytes,
+            threads=self._threads,
+            speed=speed,
+            bandwidth_bytes_per_s=self._bandwidth_bytes_per_s,
+        )
+
+    def take_dropped_s(self) -> float:
+        """Lateness dropped since the last call."""
+        dropped_s, self._pace.dropped_s = self._pace.dropped_s, 0.0
+        return dropped_s
+
+    def needs_check(self, demand: Demand) -> bool:
+        """Whether a target may be too short for this host.
+
+        Not if the run's own time is divided by a speed below 1: the loader has seen to it that the speeds on a core
+        leave enough of it. A stored cost or a `time_scale` promises more.
+        """
+        return demand.modelled_cpu_s > 0 or self._time_scale != 1
+
+    def why_too_short(self, demand: Demand, real_s: float, cpu_s: float) -> str | None:
+        """Why this host cannot keep the target of a frame that really takes `real_s`; None if it can."""
+        speed = self._speed()
+        target = self.target_s(demand, cpu_s, speed)
+        if target * (1 + _REAL_TIME_ERROR) >= HEADROOM * real_s:
+            return None
+        needed = self._time_scale * HEADROOM * real_s / target
+        return (
+            f"time_scale = {self._time_scale:g}: place {self._name} would have {target * 1e3:.3g} ms for what takes "
+            f"this host {real_s * 1e3:.3g} ms, expected {HEADROOM:g} times as much: time_scale = {needed:.3g} or more"
+        )

@@ -1,0 +1,46 @@
+"""One smallest possible run: a daemon with generated and streamed frames, and stages driven on their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.live_change import Change, Run
+from benchmarks.served import served
+from benchmarks.stage_rig import stage_rig
+from shisha_rt.daemon.compile import compile_model
+from shisha_rt.graph.zoo import resolve_model
+from shisha_rt.machine.config import load_machine
+
+MODEL = "zoo:squeezenet"
+MACHINE = "shared-2"
+
+
+def test_a_daemon_generates_and_serves_frames() -> None:
+    with served(MODEL, MACHINE, "tcp://127.0.0.1:0", in_flight=4) as one:
+        generated = one.generate(0.05, copied=True)
+        streamed = one.stream(0.05)
+    assert generated.frame_s > 0
+    assert generated.client_cpu_s is None
+    assert streamed.frame_s > 0
+    assert streamed.client_cpu_s is not None
+
+
+def test_stages_run_on_their_own() -> None:
+    compiled = compile_model(resolve_model(MODEL), {})
+    last = len(compiled.layers) - 1
+    cut = min(compiled.legal_cuts)
+    with stage_rig(compiled, load_machine(MACHINE), slot_count=3) as rig:
+        stages = [rig.load(0, 0, cut), rig.load(1, cut + 1, last)]
+        alone = [rig.alone(stage, 0.02) for stage in stages]
+        both = rig.saturate(stages, [rate.service_s for rate in alone], 0.02)
+    assert all(rate.service_s > 0 for rate in (*alone, *both))
+
+
+def test_the_gaps_of_a_change_are_those_it_can_have_lengthened() -> None:
+    answered = [float(i) for i in range(10)] + [12.0 + i for i in range(20)]
+    run = Run("m", tuple(answered), (Change("one layer", 8.5, 9.5, ()),))
+    first, last = run.during(run.changes[0])
+    assert first == 8
+    assert run.longest_gap_s(first, last) == 3
+    assert run.longest_gap_s(0, first - 1) == run.median_gap_s == 1
+    assert run.throughput_fps(0, first - 1) == pytest.approx(1)

@@ -1,0 +1,97 @@
+"""`costs` on a real, tiny model: what it prints, that `plan` reads it, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shisha_rt.daemon import profile
+from tests.cli.conftest import Run
+
+
+@pytest.fixture(autouse=True)
+def _short_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile, "_BUDGET_S", 0.2)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    path = tmp_path / "pair.toml"
+    path.write_text(
+        '[[place]]\nname = "fast"\ncore_count = 1\nmemory_bytes = 1000000\n'
+        '[[place]]\nname = "slow"\ncore_count = 1\nspeed = 0.25\nrank = 2\n'
+        '[[place]]\nname = "slow2"\ncore_count = 1\nspeed = 0.25\nrank = 2\n'
+    )
+    return path
+
+
+def test_json_is_a_costs_file(run: Run, tiny_model: Path, machine: Path, tmp_path: Path) -> None:
+    ran = run("costs", tiny_model, "--machine", machine, "--json")
+    assert (ran.status, ran.err) == (0, "")
+    costs = ran.object
+    assert [layer["name"] for layer in costs["layers"]] == ["conv0", "conv1", "conv2"]
+    assert costs["layers"][0] == {"name": "conv0", "weight": 9216, "weight_bytes": 576, "live_bytes": 1024}
+    assert costs["places"][:2] == [
+        {"name": "fast", "rank": 1, "memory_bytes": 1000000},
+        {"name": "slow", "rank": 2, "memory_bytes": None},
+    ]
+    assert len(costs["transfer_s"]) == 2
+    assert set(costs["transfer_s"]) <= {0, None}
+    for fast_s, slow_s, slow2_s in costs["time_s"]:
+        assert 0 < fast_s < slow_s == slow2_s
+        assert slow_s == pytest.approx(4 * fast_s)
+    file = tmp_path / "COSTS.json"
+    file.write_text(ran.out)
+    planned = run("plan", "--costs", file, "--json")
+    assert planned.status == 0
+    assert planned.object["bottleneck_s"] > 0
+
+
+def test_a_second_time_prints_the_same(run: Run, tiny_model: Path, machine: Path) -> None:
+    first = run("costs", tiny_model, "--machine", machine, "--json")
+    assert run("costs", tiny_model, "--machine", machine, "--json").out == first.out
+
+
+def test_dim(run: Run, tiny_model: Path) -> None:
+    costs = run("costs", tiny_model, "--dim", "N=2", "--json").object
+    assert costs["layers"][0]["live_bytes"] == 2 * 1024
+
+
+def test_table(run: Run, tiny_model: Path, machine: Path) -> None:
+    ran = run("costs", tiny_model, "--machine", machine)
+    assert ran.status == 0
+    # Equal places share a column; a star marks what is slower than this host.
+    for text in ("tiny on pair: 3 layers", "fast", "slow*", "slow2*", "ms", "conv2", "2.62 kB", "total", "* emulated"):
+        assert text in ran.out
+    assert "fast*" not in ran.out
+
+
+def test_table_without_emulation(run: Run, tiny_model: Path) -> None:
+    ran = run("costs", tiny_model)
+    assert ran.status == 0
+    assert "tiny on this-machine" in ran.out
+    assert "emulated" not in ran.out
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('[[place]]\nname = "p"\ncore_count = 1\nspeed = 0\n', "speed"),
+        ('[[place]]\nname = "p"\ncore_count = 4096\n', "threads = 4096: cannot be measured here"),
+    ],
+)
+def test_bad_machines(run: Run, tiny_model: Path, tmp_path: Path, content: str, expected: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(content)
+    assert expected in run("costs", tiny_model, "--machine", path, "--json").complaint
+
+
+def test_a_damaged_store_is_a_failure_with_a_remedy(run: Run, tiny_model: Path, tmp_path: Path) -> None:
+    store = tmp_path / "cache" / "shisha-rt" / "profiles.sqlite"
+    store.parent.mkdir(parents=True, exist_ok=True)
+    store.write_bytes(b"damaged " * 1000)
+    ran = run("costs", tiny_model, "--json")
+    assert (ran.status, ran.out) == (1, "")
+    assert "remove it" in ran.err
+    assert ran.err.count("\n") == 1

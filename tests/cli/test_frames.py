@@ -1,0 +1,123 @@
+"""Frames from files and from nothing: what is taken, and what each refusal says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shisha_rt.cli.frames import Array, frames_of, model_inputs, random_frames, read_arrays
+from shisha_rt.errors import BadInput
+from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.graph.graph import Tensor
+
+IMAGE = Tensor("image", (1, 3, 2), "FP32")
+MASK = Tensor("mask", (4,), "BOOL")
+FILE = Path("f.npz")
+
+
+def floats(*shape: int) -> Array:
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def test_inputs_as_the_wire_tells_them() -> None:
+    metadata = {"inputs": [{"name": "image", "shape": [1, 3, 2], "datatype": "FP32"}]}
+    assert model_inputs(metadata) == (IMAGE,)
+
+
+class TestRandom:
+    @pytest.mark.parametrize("datatype", NUMPY_OF)
+    def test_fits_every_datatype(self, datatype: str) -> None:
+        (frame,) = random_frames([Tensor("x", (50, 4), datatype)], 1, seed=0)
+        array = frame["x"]
+        assert (array.dtype, array.shape) == (NUMPY_OF[datatype], (50, 4))
+        assert len(np.unique(array)) > 1
+        assert abs(array.astype(float)).max() < 10
+
+    def test_each_frame_differs_and_a_seed_repeats(self) -> None:
+        first, second = random_frames([IMAGE], 2, seed=5)
+        assert not np.array_equal(first["image"], second["image"])
+        assert np.array_equal(random_frames([IMAGE], 1, seed=5)[0]["image"], first["image"])
+
+
+class TestFramesOf:
+    @pytest.mark.parametrize(("shape", "count"), [((1, 3, 2), 1), ((5, 1, 3, 2), 5), ((1, 1, 3, 2), 1), ((5, 3, 2), 5)])
+    def test_one_array(self, shape: tuple[int, ...], count: int) -> None:
+        array = floats(*shape)
+        frames = frames_of(FILE, array, [IMAGE])
+        assert [frame["image"].shape for frame in frames] == [(1, 3, 2)] * count
+        assert np.array_equal(np.concatenate([frame["image"] for frame in frames]), array.reshape(-1, 3, 2))
+
+    def test_arrays_by_name(self) -> None:
+        masks = np.array([[True] * 4, [False] * 4])
+        frames = frames_of(FILE, {"mask": masks, "image": floats(2, 1, 3, 2)}, [IMAGE, MASK])
+        assert [bool(frame["mask"].all()) for frame in frames] == [True, False]
+
+    @pytest.mark.parametrize(
+        ("content", "expected"),
+        [
+            (floats(1, 3, 2), "one array without a name, expected an .npz file with arrays image, mask"),
+            ({"image": floats(1, 3, 2)}, "arrays image, expected exactly the model's inputs: image, mask"),
+            ({}, "arrays none, expected exactly"),
+            (
+                {"image": floats(2, 1, 3, 2), "mask": np.ones(4, bool)},
+                "different numbers of frames (image: 2, mask: 1), expected as many for each input",
+            ),
+            (
+                {"image": floats(1, 3, 2), "mask": np.ones(4, np.int8)},
+                "mask: datatype INT8, expected BOOL (numpy bool)",
+            ),
+            (
+                {"image": floats(1, 3, 2).astype(">f4"), "mask": np.ones(4, bool)},
+                "image: datatype >f4, expected FP32 (numpy float32)",
+            ),
+            (
+                {"image": floats(3, 2), "mask": np.ones(4, bool)},
+                "image: shape [3, 2], expected [1, 3, 2], or n of them",
+            ),
+            ({"image": floats(0, 1, 3, 2), "mask": np.ones((0, 4), bool)}, "no frames, expected at least one"),
+        ],
+    )
+    def test_refused(self, content: Array | dict[str, Array], expected: str) -> None:
+        with pytest.raises(BadInput) as refusal:
+            frames_of(FILE, content, [IMAGE, MASK])
+        assert str(refusal.value).startswith(f"f.npz: {expected}")
+
+
+class TestReadArrays:
+    def test_npy(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "a.npy", floats(2, 3))
+        assert np.array_equal(read_arrays(tmp_path / "a.npy"), floats(2, 3))
+
+    def test_npz(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "a.npz", x=floats(2), y=floats(3))
+        content = read_arrays(tmp_path / "a.npz")
+        assert isinstance(content, dict)
+        assert {name: len(array) for name, array in content.items()} == {"x": 2, "y": 3}
+
+    def test_missing(self, tmp_path: Path) -> None:
+        with pytest.raises(BadInput, match=r"none\.npy: cannot be read \(No such file or directory\), expected a \.npy"):
+            read_arrays(tmp_path / "none.npy")
+
+    def test_a_folder(self, tmp_path: Path) -> None:
+        with pytest.raises(BadInput, match="cannot be read"):
+            read_arrays(tmp_path)
+
+    def test_broken(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "whole.npy", floats(100))
+        np.savez(tmp_path / "whole.npz", x=floats(100))
+        np.save(tmp_path / "objects.npy", np.array([{}, []], object), allow_pickle=True)
+        np.savez(tmp_path / "objects.npz", x=np.array([{}, []], object))
+        broken = {
+            "empty": b"",
+            "text": b"hello",
+            "short-npy": (tmp_path / "whole.npy").read_bytes()[:-9],
+            "short-npz": (tmp_path / "whole.npz").read_bytes()[:-30],
+            "objects-npy": (tmp_path / "objects.npy").read_bytes(),
+            "objects-npz": (tmp_path / "objects.npz").read_bytes(),
+        }
+        for name, content in broken.items():
+            (tmp_path / name).write_bytes(content)
+            with pytest.raises(BadInput, match=f"{name}: no arrays that can be read, expected a .npy file"):
+                read_arrays(tmp_path / name)

@@ -1,0 +1,209 @@
+"""`submit` against a daemon that runs, and against gateways that misbehave as told."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shisha_rt.cli.submit import save
+from shisha_rt.wire.codes import Code
+from tests.cli.conftest import Run
+from tests.serving.daemon_process import DaemonProcess
+from tests.serving.identity_model import SHAPE, frame_of
+from tests.wire.gateway import Frame, Gateway, Gone
+
+
+class TestARunningDaemon:
+    """The network answers each frame with its input, bit for bit."""
+
+    def test_random_frames(self, run: Run, daemon: DaemonProcess) -> None:
+        ran = run("submit", "--endpoint", daemon.endpoint, "--json")
+        assert (ran.status, ran.err) == (0, "")
+        found = ran.object
+        assert (found["model"], found["sent"], found["completed"], found["failed"]) == ("identity", 100, 100, 0)
+        assert found["outcomes"] == {"OK": 100}
+        assert found["throughput_fps"] == pytest.approx(100 / found["elapsed_s"])
+        latency_s = found["latency_s"]
+        assert 0 < latency_s["p50"] <= latency_s["p90"] <= latency_s["p99"] <= latency_s["max"]
+        assert sum(found["epochs"].values()) == 100
+        assert (found["first_error"], found["failed_frames"]) == (None, [])
+
+    def test_in_words(self, run: Run, daemon: DaemonProcess) -> None:
+        ran = run("submit", "--endpoint", daemon.endpoint, "--frames", 20)
+        assert (ran.status, ran.err) == (0, "")
+        title, *rows = ran.out.splitlines()
+        assert title.startswith("20 of 20 frames of identity completed in ")
+        assert title.endswith(" frames/s")
+        assert [row.split()[0] for row in rows] == ["latency", "outcomes", "epochs"]
+
+    def test_files_there_and_back(self, run: Run, daemon: DaemonProcess, tmp_path: Path) -> None:
+        numbers = np.stack([frame_of(i) for i in range(5)])
+        np.save(tmp_path / "four.npy", numbers[:4])
+        np.savez(tmp_path / "fifth.npz", x=numbers[4])
+        inputs = ("--input", tmp_path / "four.npy", "--input", tmp_path / "fifth.npz")
+        output = tmp_path / "answers.npz"
+        ran = run("submit", "--endpoint", daemon.endpoint, *inputs, "--output", output)
+        assert ran.status == 0
+        assert "5 of 5 frames" in ran.out
+        assert f"{output}: y {[5, *SHAPE]}" in ran.out
+        with np.load(output) as answers:
+            assert answers.files == ["y"]
+            assert np.array_equal(answers["y"], numbers)
+
+    def test_frames_start_over_when_there_are_too_few(self, run: Run, daemon: DaemonProcess, tmp_path: Path) -> None:
+        numbers = np.stack([frame_of(i) for i in range(2)])
+        np.save(tmp_path / "two.npy", numbers)
+        output = tmp_path / "answers.npz"
+        inputs = ("--input", tmp_path / "two.npy", "--frames", 5)
+        assert run("submit", "--endpoint", daemon.endpoint, *inputs, "--output", output).status == 0
+        with np.load(output) as answers:
+            assert np.array_equal(answers["y"], numbers[[0, 1, 0, 1, 0]])
+
+    def test_paced(self, run: Run, daemon: DaemonProcess) -> None:
+        found = run("submit", "--endpoint", daemon.endpoint, "--rate", 50, "--frames", 6, "--json").object
+        assert found["elapsed_s"] >= 5 / 50
+        assert found["completed"] == 6
+
+    def test_a_stream_of_its_own_name(self, run: Run, daemon: DaemonProcess) -> None:
+        options = ("--stream", "cam0", "--in-flight", 1, "--frames", 3)
+        assert run("submit", "--endpoint", daemon.endpoint, *options).status == 0
+
+    @pytest.mark.parametrize("as_json", [True, False])
+    def test_frames_that_fail(self, run: Run, daemon: DaemonProcess, as_json: bool) -> None:
+        options = ("--frames", 3, "--deadline-ms", 0, *(("--json",) if as_json else ()))
+        ran = run("submit", "--endpoint", daemon.endpoint, *options)
+        assert ran.status == 1
+        assert ran.err.startswith("shisha-rt: 3 of 3 frames failed; the first was frame 0: DEADLINE_EXCEEDED: ")
+        if as_json:
+            assert ran.object["outcomes"] == {"DEADLINE_EXCEEDED": 3}
+            assert ran.object["failed_frames"] == [0, 1, 2]
+            assert ran.object["latency_s"] == {"p50": None, "p90": None, "p99": None, "max": None}
+        else:
+            assert "3 DEADLINE_EXCEEDED" in ran.out
+
+
+class TestAGatewayWithAScript:
+    def test_some_frames_fail(self, run: Run) -> None:
+        counted = iter(range(9))
+
+        def script(gateway: Gateway, frame: Frame) -> None:
+            if next(counted) % 3 == 1:
+                gateway.fail(frame, Code.INTERNAL, "the stage\nburnt down")
+            else:
+                gateway.answer(frame)
+
+        with Gateway(script) as gateway:
+            ran = run("submit", "--endpoint", gateway.endpoint, "--frames", 9, "--json")
+        assert (ran.status, ran.object["outcomes"]) == (1, {"OK": 6, "INTERNAL": 3})
+        assert ran.object["first_error"]["frame"] == 1
+        assert ran.object["failed_frames"] == [1, 4, 7]
+        expected = "shisha-rt: 3 of 9 frames failed; the first was frame 1: INTERNAL: the stage burnt down\n"
+        assert ran.err == expected
+
+    def test_the_daemon_goes_away(self, run: Run) -> None:
+        counted = iter(range(1000))
+
+        def script(gateway: Gateway, frame: Frame) -> None:
+            if next(counted) == 20:
+                raise Gone
+            gateway.answer(frame)
+
+        with Gateway(script) as gateway:
+            ran = run("submit", "--endpoint", gateway.endpoint, "--frames", 1000, "--json")
+        assert ran.status == 1
+        found = ran.object
+        assert found["completed"] == 20
+        assert found["completed"] + found["failed"] == found["sent"] <= 28
+        assert found["outcomes"]["UNAVAILABLE"] == found["failed"]
+        assert "frame 20: UNAVAILABLE: the connection to" in ran.err
+
+    @pytest.mark.parametrize("as_json", [True, False])
+    def test_ctrl_c_ends_with_what_there_is(self, run: Run, as_json: bool) -> None:
+        counted = iter(range(1000))
+
+        def script(gateway: Gateway, frame: Frame) -> None:
+            number = next(counted)
+            if number < 10:
+                gateway.answer(frame)
+            elif number == 12:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        with Gateway(script) as gateway:
+            ran = run("submit", "--endpoint", gateway.endpoint, *(("--json",) if as_json else ()))
+        assert (ran.status, ran.err) == (130, "")
+        if as_json:
+            assert (ran.object["completed"], ran.object["failed"]) == (10, 0)
+        else:
+            assert ran.out.startswith("10 of 18 frames of double completed in ")
+            assert "given up    8 in flight at the end" in ran.out
+
+
+@pytest.fixture
+def double() -> Iterator[Gateway]:
+    """x -> y, both FP32 [1, 3]."""
+    with Gateway() as gateway:
+        yield gateway
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (np.ones((1, 3)), "x: datatype FP64, expected FP32 (numpy float32)"),
+        (np.ones((3, 1), np.float32), "x: shape [3, 1], expected [1, 3], or n of them"),
+        (np.ones((0, 1, 3), np.float32), "no frames, expected at least one"),
+    ],
+)
+def test_a_file_that_does_not_fit(run: Run, double: Gateway, tmp_path: Path, array: Any, expected: str) -> None:
+    path = tmp_path / "a.npy"
+    np.save(path, array)
+    complaint = run("submit", "--endpoint", double.endpoint, "--input", path).complaint
+    assert complaint == f"shisha-rt: {path}: {expected}"
+
+
+def test_a_file_with_other_names(run: Run, double: Gateway, tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, image=np.ones((1, 3), np.float32))
+    complaint = run("submit", "--endpoint", double.endpoint, "--input", path).complaint
+    assert complaint == f"shisha-rt: {path}: arrays image, expected exactly the model's inputs: x"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--input", "none.npy"), "shisha-rt: none.npy: cannot be read (No such file or directory), expected a .npy"),
+        (("--rate", 0), "shisha-rt: --rate 0: expected a number above 0"),
+        (("--rate", "nan"), "shisha-rt: --rate nan: expected a number above 0"),
+        (("--frames", 0), "shisha-rt submit: invalid value for '--frames': 0 is not in the range x>=1"),
+        (("--in-flight", 0), "shisha-rt submit: invalid value for '--in-flight'"),
+        (("--deadline-ms", -1), "shisha-rt submit: invalid value for '--deadline-ms'"),
+        (("--output", "a.txt"), "shisha-rt: --output a.txt: expected a name that ends in .npz"),
+        (("--output", "no/such/a.npz"), "shisha-rt: --output no/such/a.npz: cannot be written"),
+        (("--endpoint", "nonsense"), "shisha-rt: endpoint 'nonsense': "),
+    ],
+)
+def test_refused(run: Run, options: tuple[object, ...], expected: str) -> None:
+    assert run("submit", *options).complaint.startswith(expected)
+
+
+@pytest.mark.parametrize("command", ["submit", "status"])
+def test_no_daemon(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str) -> None:
+    monkeypatch.setattr("shisha_rt.cli.reach.REACH_S", 0.2)
+    endpoint = f"ipc://{tmp_path}/nobody"
+    ran = run(command, "--endpoint", endpoint)
+    assert (ran.status, ran.out) == (1, "")
+    start = "start one there with: shisha-rt serve MODEL.onnx"
+    assert ran.err == f"shisha-rt: no daemon at {endpoint} within 0.2 s; {start}\n"
+
+
+def test_save_takes_any_name(tmp_path: Path) -> None:
+    arrays = {"file": np.arange(3), "a/b": np.zeros((2, 0)), "allow_pickle": np.array(True)}
+    save(tmp_path / "a.npz", arrays)
+    with np.load(tmp_path / "a.npz") as found:
+        assert sorted(found.files) == sorted(arrays)
+        assert all(np.array_equal(found[name], array) for name, array in arrays.items())

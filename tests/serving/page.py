@@ -1,0 +1,33 @@
+"""The metrics page, as a scraper reads it."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Callable
+
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from tests.serving.daemon_process import PATIENCE_S
+
+
+def scrape(address: str) -> list[Sample]:
+    with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    assert all(family.documentation for family in families)
+    return [sample for family in families for sample in family.samples]
+
+
+def values(samples: list[Sample], name: str, label: str) -> dict[str, float]:
+    """The samples of one name by the value of one label."""
+    return {sample.labels[label]: sample.value for sample in samples if sample.name == name}
+
+
+def value(samples: list[Sample], name: str) -> float:
+    """The one sample of this name."""
+    (found,) = (sample.value for sample in samples if sample.name == name)
+    return found
+
+
+def counter(address: str, name: str) -> Callable[[], float]:
+    return lambda: value(scrape(address), name)

@@ -1,0 +1,183 @@
+"""Every operation that the wire's page lists, asked of a real daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shisha_rt import __version__
+from shisha_rt.client import (
+    Client,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    Unimplemented,
+)
+from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, machine_file, until
+from tests.serving.identity_model import LAYERS, NAME, SHAPE, frame_of
+from tests.serving.load import Load, assert_kept
+
+TENSOR = {"datatype": "FP32", "shape": list(SHAPE)}
+TWO_STAGES = [{"first": 0, "last": 3, "places": ["slow0"]}, {"first": 4, "last": LAYERS - 1, "places": ["fast0"]}]
+
+
+@pytest.fixture
+def daemon(identity: Path, tmp_path: Path) -> Iterator[DaemonProcess]:
+    with DaemonProcess(tmp_path, identity, "--machine", machine_file(tmp_path, ["fast0", "slow0"])) as running:
+        yield running
+
+
+@pytest.fixture
+def client(daemon: DaemonProcess) -> Client:
+    return daemon.control
+
+
+def test_about_the_server_and_its_model(client: Client, daemon: DaemonProcess) -> None:
+    assert client.call("server_live") == {"live": True}
+    assert client.call("server_ready") == {"ready": True}
+    server = client.call("server_metadata")
+    assert (server["name"], server["version"]) == ("shisha-rt", __version__)
+    assert "binary_tensor_data" in server["extensions"]
+    assert server["max_in_flight"] > 0
+    assert server["max_message_bytes"] > frame_of(0).nbytes
+    assert client.call("model_ready") == {"name": NAME, "ready": True}
+    assert client.call("model_ready", model_name=NAME) == {"name": NAME, "ready": True}
+    model = client.call("model_metadata")
+    assert model["name"] == NAME
+    assert model["inputs"] == [{"name": "x", **TENSOR}]
+    assert model["outputs"] == [{"name": "y", **TENSOR}]
+    client.infer(frame_of(1))
+    (statistics,) = client.call("model_statistics")["model_stats"]
+    assert (statistics["name"], statistics["inference_count"]) == (NAME, 1)
+    with pytest.raises(NotFound):
+        client.call("model_ready", model_name="another")
+    with Client(daemon.endpoint, timeout_s=PATIENCE_S) as another:
+        assert another.call("server_metadata")["instance"] == server["instance"]
+
+
+def test_status(client: Client, daemon: DaemonProcess) -> None:
+    daemon.wait_for_workers()
+    client.infer(frame_of(1))
+    status = client.status()
+    assert (status["state"], status["pid"], status["fault"]) == ("serving", daemon.pid, None)
+    assert status["instance"] == client.call("server_metadata")["instance"]
+    assert (status["model"]["name"], status["model"]["layers"]) == (NAME, LAYERS)
+    assert status["plan"]["epoch"] == client.plan()["epoch"]
+    assert {place["name"]: place["state"] for place in status["places"]} == {"fast0": "up", "slow0": "up"}
+    assert all(place["available"] and not place["emulated"] for place in status["places"])
+    assert status["frames"]["answered"] == {"OK": 1}
+    assert status["frames"]["slots_free"] == status["frames"]["slots"]
+
+
+def test_events_are_polled(client: Client) -> None:
+    everything = client.events()
+    kinds = [event["kind"] for event in everything["events"]]
+    assert {"worker_started", "plan_preparing", "plan_live", "ready"} <= set(kinds)
+    assert [event["event"] for event in everything["events"]] == list(range(len(kinds)))
+    assert everything["next"] == len(kinds)
+    first = client.events(limit=2)
+    assert first == {"events": everything["events"][:2], "next": 2}
+    assert client.events(since=2, limit=1)["events"] == everything["events"][2:3]
+    assert client.events(since=everything["next"]) == {"events": [], "next": everything["next"]}
+    epoch = client.set_plan(TWO_STAGES)["epoch"]
+    news = client.events(since=everything["next"])["events"]
+    assert ("plan_live", epoch) in [(event["kind"], event.get("epoch")) for event in news]
+    for wrong in ({"since": -1}, {"limit": 0}, {"limit": 10_001}):
+        with pytest.raises(InvalidArgument):
+            client.call("events", **wrong)
+
+
+def test_plan_get_and_plan_set(client: Client) -> None:
+    before = client.plan()
+    assert before["stages"][0].keys() == {"first", "last", "places", "service_s"}
+    settled = client.set_plan(TWO_STAGES)
+    assert settled["outcome"] == "live"
+    assert settled["epoch"] > before["epoch"]
+    assert isinstance(settled["reason"], str)
+    client.infer(frame_of(5))
+    after = client.plan()
+    assert after["epoch"] == settled["epoch"]
+    assert [{key: stage[key] for key in ("first", "last", "places")} for stage in after["stages"]] == TWO_STAGES
+    again = client.set_plan(after["stages"])  # as it was printed, with times that are ignored
+    assert (again["outcome"], again["epoch"]) == ("live", after["epoch"] + 1)
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        [{"first": 0, "last": LAYERS - 2, "places": ["fast0"]}],
+        [{"first": 0, "last": LAYERS - 1, "places": ["nowhere"]}],
+        [{"first": 0, "last": LAYERS - 1, "places": ["fast0", "slow0"]}],
+        [{"first": 0, "last": 3, "places": ["fast0"]}, {"first": 4, "last": LAYERS - 1, "places": ["fast0"]}],
+        [{"first": 0, "last": 3, "places": ["fast0"]}, {"first": 3, "last": LAYERS - 1, "places": ["slow0"]}],
+    ],
+)
+def test_a_plan_that_cannot_run_is_refused(client: Client, stages: list[dict[str, Any]]) -> None:
+    before = client.plan()["epoch"]
+    settled = client.set_plan(stages)
+    assert (settled["epoch"], settled["outcome"]) == (None, "refused")
+    assert "\n" not in settled["reason"]
+    assert client.plan()["epoch"] == before
+
+
+@pytest.mark.parametrize("stages", [[], "all", [{"first": 0}], [{"first": -1, "last": 0, "places": ["fast0"]}]])
+def test_what_is_no_plan_is_an_error(client: Client, stages: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        client.call("plan_set", stages=stages)
+
+
+def test_a_place_goes_down_and_comes_up_again(client: Client, daemon: DaemonProcess) -> None:
+    """Under load: the daemon makes a new plan of its own, and nothing is lost."""
+    pids = daemon.wait_for_workers()
+    with Load(daemon.endpoint) as load:
+        load.wait_for_answers(20)
+        assert client.call("place_set", place="slow0", down=True) == {"place": "slow0", "state": "down"}
+        until(lambda: _places(client) == {"fast0"}, "a plan without the place")
+        until(lambda: daemon.worker_pids()["slow0"] is None, "the end of its worker")
+        load.wait_for_answers(20)
+        refused = client.set_plan(TWO_STAGES)
+        assert (refused["outcome"], "slow0" in refused["reason"]) == ("refused", True)
+        with pytest.raises(FailedPrecondition):
+            client.call("place_set", place="fast0", down=True)
+        assert client.call("place_set", place="slow0", up=True) == {"place": "slow0", "state": "up"}
+        until(lambda: _places(client) == {"fast0", "slow0"}, "a plan with it again")
+        load.wait_for_answers(20)
+    assert_kept(load)
+    assert daemon.wait_for_workers()["fast0"] == pids["fast0"]
+
+
+def test_a_plan_of_the_users_stays_when_a_place_comes_up(client: Client, daemon: DaemonProcess) -> None:
+    client.call("place_set", place="slow0", down=True)
+    mine = client.set_plan([{"first": 0, "last": LAYERS - 1, "places": ["fast0"]}])
+    client.call("place_set", place="slow0", up=True)
+    daemon.wait_for_workers()
+    assert client.plan()["epoch"] == mine["epoch"]
+
+
+def test_place_set_in_vain(client: Client) -> None:
+    with pytest.raises(NotFound):
+        client.call("place_set", place="nowhere", down=True)
+    for arguments in ({}, {"up": True, "down": True}, {"speed": 0}, {"speed": -1}):
+        with pytest.raises(InvalidArgument):
+            client.call("place_set", place="slow0", **arguments)
+
+
+def test_what_is_not_built_yet_says_so(client: Client) -> None:
+    for op, arguments in (
+        ("tuner_get", {}),
+        ("tuner_set", {"pause": True}),
+        ("place_set", {"place": "slow0", "speed": 0.5}),
+    ):
+        with pytest.raises(Unimplemented):
+            client.call(op, **arguments)
+
+
+def test_cancel_of_nothing(client: Client) -> None:
+    assert client.cancel("nothing") is False
+
+
+def _places(client: Client) -> set[str]:
+    return {place for stage in client.plan()["stages"] for place in stage["places"]}

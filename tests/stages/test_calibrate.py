@@ -1,0 +1,187 @@
+"""Real calibrations: of their structure and of what is kept, never of the times themselves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from shisha_rt.cache import cache_folder
+from shisha_rt.costs.fit import groups_of, spans_to_measure
+from shisha_rt.costs.layer_costs import LayerCosts, moved_bytes
+from shisha_rt.daemon import profile
+from shisha_rt.daemon.compile import Compiled, compile_model
+from shisha_rt.daemon.profile import costs_of, profile_model
+from shisha_rt.errors import BadInput, Failure
+from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress, decode
+from shisha_rt.graph.zoo import zoo_path
+from shisha_rt.machine.config import parse_machine
+from shisha_rt.machine.detect import usable_cores
+from shisha_rt.machine.machine import Machine
+from tests.graph.networks import network, weight, write
+from tests.stages.test_segments import residual
+
+CORE = usable_cores()[0]
+
+
+@pytest.fixture
+def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own for profiles; models may be compiled before, in the usual one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(profile, "_BUDGET_S", 0.5)
+    return tmp_path / "cache" / "shisha-rt" / "profiles.sqlite"
+
+
+def paper_machine(*speeds: float, extra: str = "") -> Machine:
+    """Places on this host's first core, as far as they can be told from the file."""
+    places = [f'[[place]]\nname = "p{i}"\ncore_count = 1\nspeed = {speed}\n' for i, speed in enumerate(speeds)]
+    return parse_machine(extra + "".join(places), name="paper", source="paper.toml")
+
+
+def calibrate(job: CalibrationJob) -> list[Progress | Calibrated]:
+    command = [sys.executable, "-m", "stages.calibrate", msgspec.json.encode(job).decode()]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    return [decode(line) for line in done.stdout.splitlines()]
+
+
+def job_of(compiled: Compiled, spans: Sequence[tuple[int, int]], threads: int = 1) -> CalibrationJob:
+    cores = usable_cores()[:threads]
+    folder = str(compiled.engine_folder)
+    return CalibrationJob(folder, cores, threads, tuple(spans), budget_s=0.2, min_rounds=3, max_rounds=20)
+
+
+def test_every_span_is_measured_and_progress_only_grows() -> None:
+    compiled = compile_model(zoo_path("squeezenet"), {})
+    last = len(compiled.layers) - 1
+    spans = [(0, last), (0, 3), (4, last), (last, last)]
+    *progress, answer = calibrate(job_of(compiled, spans))
+    ratios = [line.done_ratio for line in progress if isinstance(line, Progress)]
+    assert len(ratios) == len(progress) >= 3
+    assert ratios == sorted(ratios)
+    assert ratios[-1] == 1
+    assert isinstance(answer, Calibrated)
+    assert len(answer.times) == len(spans)
+    for time in answer.times:
+        assert time.cpu_s > 0
+        assert time.wall_s > 0
+        assert time.spread_s >= 0
+        assert time.runs == len(progress)
+    assert max(answer.times, key=lambda time: time.cpu_s) is answer.times[0]
+
+
+def test_a_run_moves_what_the_cleaned_graph_says() -> None:
+    """But for channels that the engine pads."""
+    compiled = compile_model(zoo_path("squeezenet"), {})
+    spans = spans_to_measure(groups_of(len(compiled.layers), compiled.legal_cuts))
+    *_, answer = calibrate(job_of(compiled, spans))
+    assert isinstance(answer, Calibrated)
+    for (first, last), time in zip(spans, answer.times, strict=True):
+        expected = moved_bytes(compiled.model.graph, compiled.layers, first, last)
+        assert time.moved_bytes == pytest.approx(expected, rel=0.01), (first, last)
+
+
+@pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
+def test_two_threads() -> None:
+    compiled = compile_model(zoo_path("squeezenet"), {})
+    *_, answer = calibrate(job_of(compiled, [(0, len(compiled.layers) - 1)], threads=2))
+    assert isinstance(answer, Calibrated)
+    assert answer.times[0].cpu_s > 0
+
+
+def test_a_second_start_measures_nothing(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = compile_model(residual(own_store.parent.parent.parent), {})
+    machine = paper_machine(1.0, 0.5)
+    told: list[str] = []
+    first = profile_model(compiled, machine, told.append)
+    assert "measuring the layers of residual on core" in told[0]
+    assert told[-1].endswith(": 100%")
+    assert own_store.is_file()
+    monkeypatch.setattr(profile, "_calibrate", None)  # whoever calls it fails
+    told.clear()
+    second = profile_model(compiled, machine, told.append)
+    assert told == []
+    np.testing.assert_array_equal(first.times["p1"].cpu_s, second.times["p1"].cpu_s)
+    assert first.times["p0"] is first.times["p1"]  # one class of places, measured once
+
+
+def test_layers_that_cannot_be_parted_are_one_group(own_store: Path) -> None:
+    compiled = compile_model(residual(own_store.parent.parent.parent), {})
+    machine = paper_machine(1.0, 0.5)
+    raw = profile_model(compiled, machine)
+    assert raw.groups == ((0, 0), (1, 2), (3, 3))
+    costs = LayerCosts(raw, machine).costs()
+    assert costs.legal_cuts == compiled.legal_cuts
+    assert (costs.time_s > 0).all()
+    ratio = costs.time_s[1, 0] / costs.time_s[2, 0]
+    assert ratio == pytest.approx(compiled.layers[1].weight / compiled.layers[2].weight)
+    np.testing.assert_allclose(costs.time_s[:, 1], 2 * costs.time_s[:, 0])
+
+
+def repeating(folder: Path, name: str, count: int) -> Path:
+    """`count` equal convolutions in a chain, then a pooling that makes the last one different."""
+    nodes = [
+        helper.make_node("Conv", [f"t{i}", "w"], [f"t{i + 1}"], name=f"{name}{i}", pads=[1, 1, 1, 1])
+        for i in range(count)
+    ]
+    nodes.append(helper.make_node("GlobalAveragePool", [f"t{count}"], ["y"]))
+    folder.mkdir()
+    return write(network(nodes, {"t0": [1, 16, 8, 8]}, {"y": [1, 16, 1, 1]}, {"w": weight(16, 16, 3, 3)}), folder)
+
+
+def test_equal_layers_are_measured_once_also_across_models(
+    own_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    real = profile._calibrate
+
+    def counting(compiled: Compiled, its: object, spans: list[tuple[int, int]], tell: profile.Tell) -> Calibrated:
+        asked.append(len(spans))
+        return real(compiled, its, spans, tell)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(profile, "_calibrate", counting)
+    machine = paper_machine(1.0)
+    costs_of(compile_model(repeating(tmp_path / "a", "a", 8), {}), machine)
+    costs_of(compile_model(repeating(tmp_path / "b", "b", 8), {}), machine)
+    assert len(asked) == 1  # the other model's names differ, and nothing else
+    compiled = compile_model(repeating(tmp_path / "c", "c", 9), {})
+    costs_of(compiled, machine)
+    all_spans = spans_to_measure(groups_of(9, compiled.legal_cuts))
+    assert len(asked) == 2
+    assert asked[0] < len(all_spans)
+    assert asked[1] < asked[0]
+
+
+def test_a_model_of_one_layer(own_store: Path, tmp_path: Path) -> None:
+    model = network([helper.make_node("Relu", ["x"], ["y"])], {"x": [1, 4]}, {"y": [1, 4]})
+    path = tmp_path / "relu.onnx"
+    onnx.save(model, path)
+    costs = costs_of(compile_model(path, {}), paper_machine(1.0))
+    assert costs.time_s.shape == (1, 1)
+    assert costs.time_s[0, 0] > 0
+    assert costs.transfer_s.shape == (0,)
+
+
+def test_failure_carries_the_childs_last_words(own_store: Path, tmp_path: Path) -> None:
+    compiled = compile_model(residual(tmp_path), {})
+    for file in compiled.engine_folder.glob("*.onnx"):
+        file.write_bytes(b"\xff damaged")
+    with pytest.raises(Failure, match=r"the layers of residual could not be measured: .*Error"):
+        profile_model(compiled, paper_machine(1.0))
+
+
+def test_more_threads_than_this_host_has(own_store: Path, tmp_path: Path) -> None:
+    compiled = compile_model(residual(tmp_path), {})
+    machine = parse_machine('[[place]]\nname = "big"\ncore_count = 4096\n', name="big", source="big.toml")
+    with pytest.raises(BadInput, match=r"big\.toml: place big: threads = 4096: cannot be measured here"):
+        costs_of(compiled, machine)
+
+
+def test_the_cache_is_where_it_is_said_to_be(own_store: Path) -> None:
+    assert own_store.parent == cache_folder()

@@ -7,6 +7,8 @@ import sys
 import typer
 
 from benchmarks.answers import MACHINE, answers
+from benchmarks.emulation import MODEL as PACED
+from benchmarks.emulation import emulation
 from benchmarks.live_change import MODELS as CHANGED
 from benchmarks.live_change import live_change
 from benchmarks.served import IN_FLIGHT
@@ -15,7 +17,7 @@ from shisha_rt.errors import BadInput
 from shisha_rt.graph.zoo import NAMES
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-for command in (transport, live_change, answers):
+for command in (transport, live_change, answers, emulation):
     app.command(name=command.__name__)(command)
 
 
@@ -25,6 +27,7 @@ def _all(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         answers(",".join(NAMES), MACHINE, frames=3)
         transport(MODELS, "this-machine", seconds=0.8, rounds=5, in_flight=IN_FLIGHT)
+        emulation(PACED, seconds=4.0)
         live_change(CHANGED, "this-machine", pairs=6, pause=0.7, in_flight=IN_FLIGHT)
 
 

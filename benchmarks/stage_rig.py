@@ -1,7 +1,8 @@
 """Stages on their own: the product's own workers, driven without daemon, lifecycle or queue between stages.
 
-What a worker does for a frame here is exactly what it does in a pipeline; only who sends the descriptors differs. A
-burst is sent whole before it is waited for, so the driver takes next to no time of the cores that are measured.
+What a worker does for a frame here is exactly what it does in a pipeline; only who sends the descriptors differs.
+Many parts are queued at each worker and answers are read now and then, so the driver takes next to no time of the
+cores that are measured.
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import numpy as np
-import zmq
 
 from shisha_rt.daemon.compile import Compiled
 from shisha_rt.daemon.link import Link
-from shisha_rt.daemon.runtime_folder import RuntimeFolder
+from shisha_rt.daemon.poller import Poller
 from shisha_rt.daemon.supervisor import Supervisor
 from shisha_rt.fabric import messages
 from shisha_rt.fabric.arena import Arena
@@ -32,7 +33,8 @@ _Message = TypeVar("_Message", bound=messages.FromWorker)
 
 _START_S: Final = 60.0
 _FRAME_S: Final = 10.0
-_SLEEP_SHARE: Final = 0.8  # of a burst's expected time: then its answers are read as they come
+_QUEUED_PARTS: Final = 64  # at each worker: far more than it finishes in one rest, far less than a line holds
+_REST_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,14 @@ def _rate(parts: Sequence[messages.Done]) -> Rate:
 class StageRig:
     """One worker for each place. Open it with `stage_rig`, from the main thread."""
 
-    def __init__(self, arena: Arena, link: Link, supervisor: Supervisor, machine: Machine) -> None:
+    def __init__(self, arena: Arena, link: Link, poller: Poller, supervisor: Supervisor, machine: Machine) -> None:
         self._arena = arena
         self._link = link
         self._epochs = itertools.count(1)
         self._frames = itertools.count()
-        self._poller = zmq.Poller()
-        self._poller.register(link.socket, zmq.POLLIN)
+        self._poller = poller
+        self._said: deque[messages.FromWorker] = deque()
+        supervisor.said = self._said.append
         for worker, place in enumerate(machine.places):
             supervisor.start(place.name, incarnation=worker)
         for _ in machine.places:
@@ -113,23 +116,25 @@ class StageRig:
         """
         counts = [max(2, round(seconds / expected)) for expected in expected_s]
         slots = self._arena.slot_count
-        offsets = [i * slots // len(stages) for i in range(len(stages))]
-        for turn in range(max(counts)):
-            for stage, count, offset in zip(stages, counts, offsets, strict=True):
-                if turn < count:
-                    self._send(stage, (turn + offset) % slots)
-        return self._measure(stages, counts, seconds)
-
-    def _measure(self, stages: Sequence[Loaded], counts: Sequence[int], seconds: float) -> list[Rate]:
+        turns = {}
+        for i, (stage, count) in enumerate(zip(stages, counts, strict=True)):
+            offset = i * slots // len(stages)
+            turns[stage.worker] = ((stage, (turn + offset) % slots) for turn in range(count))
+        for _ in range(_QUEUED_PARTS):
+            for worker in turns:
+                self._send_next(turns[worker])
         parts: dict[int, list[messages.Done]] = {stage.worker: [] for stage in stages}
-        rested = False
         for _ in range(sum(counts)):
+            if not self._said:
+                time.sleep(_REST_S)  # so that reading answers takes next to nothing of a stage's core
             done = self._expect(messages.Done, _FRAME_S)
             parts[done.run.incarnation].append(done)
-            if not rested and all(parts.values()):
-                rested = True
-                time.sleep(_SLEEP_SHARE * seconds)
+            self._send_next(turns[done.run.incarnation])
         return [_rate(parts[stage.worker]) for stage in stages]
+
+    def _send_next(self, turns: Iterator[tuple[Loaded, int]]) -> None:
+        for stage, slot in itertools.islice(turns, 1):
+            self._send(stage, slot)
 
     def alone(self, stage: Loaded, seconds: float) -> Rate:
         """One stage with no other load on the machine, for about `seconds`; the estimate for it comes first."""
@@ -142,9 +147,12 @@ class StageRig:
 
     def _expect(self, kind: type[_Message], timeout_s: float) -> _Message:
         """The next message, which must be of this kind."""
-        if not self._poller.poll(round(timeout_s * 1e3)):
-            raise TimeoutError(f"no {kind.__name__} from any worker within {timeout_s:g} s")
-        message = self._link.receive()
+        until_s = time.monotonic() + timeout_s
+        while not self._said:
+            if time.monotonic() > until_s:
+                raise TimeoutError(f"no {kind.__name__} from any worker within {timeout_s:g} s")
+            self._poller.poll(timeout_s)
+        message = self._said.popleft()
         if not isinstance(message, kind):
             raise RuntimeError(f"expected {kind.__name__} from a worker, got {message}")
         return message
@@ -155,19 +163,15 @@ def stage_rig(compiled: Compiled, machine: Machine, slot_count: int) -> Iterator
     """Start the workers of `machine` on an arena like a daemon's; end them afterwards."""
     with ExitStack() as closing:
         closed: Callable[[Callable[[], None]], object] = closing.callback
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        closed(context.term)
-        folder = RuntimeFolder()
-        closed(folder.close)
-        link = Link(context, folder.path)
-        closed(link.close)
+        poller, link = Poller(), Link()
+        closed(poller.close)
         arena = Arena.create(layout_of(compiled.index), slot_count, len(machine.places))
         closed(arena.close)
         budgets = Budgets([m.name for m in machine.memories if m.bandwidth_bytes_per_s is not None])
         closed(budgets.close)
-        supervisor = Supervisor(machine, arena, budgets, link.endpoint, compiled.model_folder, compiled.engine_folder)
+        supervisor = Supervisor(machine, arena, budgets, poller, link, compiled.model_folder, compiled.engine_folder)
         closed(supervisor.end_all)
-        rig = StageRig(arena, link, supervisor, machine)
+        rig = StageRig(arena, link, poller, supervisor, machine)
         rig.fill(random_inputs(compiled, seed=0))
         yield rig
 

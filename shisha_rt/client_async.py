@@ -13,8 +13,6 @@ from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import Literal, Self, TypeAlias, cast, overload
 
-import zmq
-
 from shisha_rt.wire.conversation import Answer, Fields, Inputs, Outcome, Outgoing, Stages, stages_of
 from shisha_rt.wire.exceptions import FailedPrecondition, ShishaError
 from shisha_rt.wire.link import ENDPOINT, PROBE_S, TIMEOUT_S, Context, Link, Patience
@@ -50,7 +48,7 @@ class AsyncClient:
             return
         if self._loop is not None and not self._loop.is_closed():
             for socket in (self._link.socket, self._link.watch):
-                self._loop.remove_reader(socket.get(zmq.FD))
+                self._loop.remove_reader(socket.fileno())
         self._link.close()
         self._collect()
 
@@ -133,8 +131,12 @@ class AsyncClient:
     async def _introduce(self, patience: Patience) -> None:
         """Learn who the daemon is and what its model takes, once for each connection."""
         self._collect()
+        if self._link.conversation.signature is not None:
+            return
         try:
-            await asyncio.wait_for(self._introducing.acquire(), patience.left_s)
+            # Not wait_for: in Python 3.11 it swallows a cancellation that comes as the lock is taken.
+            async with asyncio.timeout(patience.left_s):
+                await self._introducing.acquire()
         except TimeoutError:
             raise self._link.refused(patience) from None
         try:
@@ -165,7 +167,8 @@ class AsyncClient:
         if not self._link.stirring:
             self._stirred.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stirred.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._stirred.wait()
 
     async def _result(self, request_id: str, patience: Patience) -> Answer | Fields:
         outcome = await self._outcome(request_id, patience)
@@ -192,7 +195,7 @@ class AsyncClient:
         if self._loop is None and not self._link.closed:
             self._loop = loop
             for socket in (self._link.socket, self._link.watch):
-                loop.add_reader(socket.get(zmq.FD), self._collect)
+                loop.add_reader(socket.fileno(), self._collect)
         elif self._loop not in (None, loop):
             raise FailedPrecondition("the client belongs to another event loop")
 

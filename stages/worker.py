@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
 import sys
 import threading
@@ -20,10 +21,10 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import zmq
 
 from shisha_rt.fabric import messages, model_index
 from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.channel import Channel
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.fabric.messages import WorkerConfig
 from stages.emulate.place import EmulatedPlace
@@ -90,25 +91,21 @@ class Worker:
         self._pending: deque[tuple[messages.Run, float]] = deque()  # with the time since when its input is there
         self._part: _Part | None = None
         self._idle_since_s = time.monotonic()
-        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.IDENTITY, str(config.incarnation).encode())
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.set_hwm(0)
+        self._channel = Channel.inherited(config.channel_fd)
 
     def run(self) -> None:
-        """Until the daemon ends this process."""
-        self._socket.connect(self._config.endpoint)
+        """Until the daemon ends this process, or itself."""
         self._send(messages.Ready(self._config.incarnation))
-        poller = zmq.Poller()
-        poller.register(self._socket, zmq.POLLIN)
-        poller.register(self._wake_fd, zmq.POLLIN)
-        while True:
-            ready = dict(poller.poll(self._patience_ms()))
+        poller = select.poll()
+        poller.register(self._channel, select.POLLIN)
+        poller.register(self._wake_fd, select.POLLIN)
+        while self._channel.open:
+            ready = {fd for fd, _ in poller.poll(self._patience_ms())}
             if self._wake_fd in ready:
                 os.eventfd_read(self._wake_fd)
                 for answer in self._executor.take_built():
                     self._send(answer)
-            if self._socket in ready:
+            if self._channel.fileno() in ready:
                 self._receive()
             if self._part is not None:
                 self._end_if_due(self._part)
@@ -121,11 +118,7 @@ class Worker:
         return 0 if self._pending else None
 
     def _receive(self) -> None:
-        while True:
-            try:
-                data = self._socket.recv(zmq.DONTWAIT)
-            except zmq.Again:
-                return
+        for data in self._channel.receive():
             match messages.decode_to_worker(data):
                 case messages.Run() as run:
                     self._pending.append((run, run.ready_ns / 1e9 if run.ready_ns else time.monotonic()))
@@ -146,10 +139,12 @@ class Worker:
             self._end(time.monotonic())
             return
         due_s = self._place.finish(started, cpu_s, time.monotonic())
-        start_s, dropped_s = now_s, 0.0
+        start_s, dropped_s = now_s, self._place.take_dropped_s()
         if started.paced:
-            start_s, dropped_s = max(ready_s, self._idle_since_s), self._place.take_dropped_s()
+            start_s = max(ready_s, self._idle_since_s)
             self._arena.note_pacing(self._config.place_index, round(due_s * 1e9))
+        else:
+            dropped_s = 0.0  # nothing is emulated, so there was nothing to make up for
         self._part = _Part(run, start_s, due_s, cpu_s, dropped_s)
         self._end_if_due(self._part)
 
@@ -171,7 +166,7 @@ class Worker:
         self._idle_since_s = end_s
 
     def _send(self, message: messages.FromWorker) -> None:
-        self._socket.send(messages.encode(message))
+        self._channel.send(messages.encode(message))
 
     def _wake(self) -> None:
         os.eventfd_write(self._wake_fd, 1)

@@ -49,8 +49,8 @@ def demo(
     r"""Start a daemon, stream frames to it, change its plan live, and stop.
 
     SqueezeNet runs as a pipeline on this machine's cores. While frames flow, the cut between two stages moves a few
-    layers each way, and ends where most frames came through. This walk is made by hand; the tuner that does it by
-    itself comes with a later version. The first run builds the model.
+    layers each way, and ends where most frames came through. This walk is made by hand, to show what a change of plan
+    costs; the daemon's own tuner is off. The first run builds the model.
 
     \b
     Examples:
@@ -185,8 +185,8 @@ class _Show:
             f"The seed: {len(weights)} layers cut where their weights balance (Shisha, Algorithm 1), nothing measured "
             f"yet.\n\n{draw(boxes, self._width)}\n\n"
             f"The daemon (pid {self._daemon.pid}) serves at {self._daemon.endpoint}.\n"
-            "Frames flow without a pause from here on. The cut moves a few layers each way, by hand: the tuner that\n"
-            f"does this by itself comes with a later version. Each plan is measured for {self._seconds:g} s.\n\n"
+            "Frames flow without a pause from here on, and the cut moves a few layers each way: a walk made by hand,\n"
+            f"with the daemon's own tuner off. Each plan is measured for {self._seconds:g} s.\n\n"
             f"epoch  {'stages, a mark a layer':<{self._ribbon_width}}  frames/s  slowest stage     gap at change"
         )
 

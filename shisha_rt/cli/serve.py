@@ -44,8 +44,10 @@ def serve(
     """
     from dataclasses import replace
 
+    from shisha_rt.costs.layer_costs import LayerCosts
     from shisha_rt.daemon.compile import compile_model
     from shisha_rt.daemon.gateway import check_endpoint
+    from shisha_rt.daemon.profile import profile_model
     from shisha_rt.daemon.server import Daemon
     from shisha_rt.daemon.settings import Settings, check_built, read_settings
     from shisha_rt.graph.zoo import resolve_model
@@ -65,7 +67,14 @@ def serve(
     places = load_machine(settings.machine)
     check_runnable(places)
     compiled = compile_model(resolve_model(settings.model, progress), settings.dims, progress)
-    daemon = Daemon(compiled, places, settings.endpoint, port, strategy=settings.strategy)
+    modelled_s = None
+    if places.timing == "modelled":
+        costs = LayerCosts(profile_model(compiled, places, progress), places)
+
+        def modelled_s(place: str, first: int, last: int) -> float:
+            return costs.segment_cpu_s(first, last, place)
+
+    daemon = Daemon(compiled, places, settings.endpoint, port, strategy=settings.strategy, modelled_s=modelled_s)
 
     def announce() -> None:
         line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}

@@ -41,6 +41,8 @@ def _show(found: Mapping[str, Any]) -> None:
     # Pictures are drawn to fit, and text is better broken by the terminal than cut: only the table knows columns.
     console.print(_headline(found), soft_wrap=True, markup=False, style="bold")
     console.print(_origin(found), soft_wrap=True, markup=False, style="dim")
+    if "tuner" in found:
+        console.print(_tuner(found["tuner"]), soft_wrap=True, markup=False, style="dim")
     console.print()
     boxes = stage_boxes(found["plan"]["stages"])
     console.print(draw(boxes, console.width) or "no plan is live yet", soft_wrap=True, markup=False)
@@ -68,7 +70,8 @@ def stage_boxes(stages: Sequence[Mapping[str, Any]]) -> list[Box]:
 
 
 def milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:#.3g} ms" if seconds < 0.9995 else f"{seconds * 1e3:.0f} ms"
+    """Three digits, or all of a long time's."""
+    return f"{seconds * 1e3:#.3g} ms" if seconds < 0.09995 else f"{seconds * 1e3:.0f} ms"
 
 
 def _headline(found: Mapping[str, Any]) -> str:
@@ -94,6 +97,11 @@ def _origin(found: Mapping[str, Any]) -> str:
         f"up {_duration(found['uptime_s'])}",
     ]
     return " · ".join(parts)
+
+
+def _tuner(tuner: Mapping[str, Any]) -> str:
+    state = f"tuner {tuner['state']} ({tuner['strategy']})"
+    return f"{state} · trials: {tuner['trials_total']} · layers moved: {tuner['moves_total']}"
 
 
 def _places(places: Sequence[Mapping[str, Any]]) -> Any:

@@ -15,8 +15,8 @@ from typing import Final
 import zmq
 
 from shisha_rt.daemon.admission import Admission, Answer
+from shisha_rt.daemon.lock_file import lock_file
 from shisha_rt.daemon.outbox import Outbox
-from shisha_rt.daemon.runtime_folder import lock_file
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.graph import Tensor
 from shisha_rt.wire.codes import Code, WireError
@@ -107,15 +107,14 @@ class Gateway:
         self.outbox = Outbox(self.socket, _UNREAD_BYTES, undeliverable)
         self._operations: set[tuple[bytes, str]] = set()
 
-    def receive(self, admission: Admission, on_operation: Callable[[bytes, OpRequest, Reply], None]) -> bool:
-        """Take the messages that have come, up to a turn's worth; True if there may be more."""
+    def receive(self, admission: Admission, on_operation: Callable[[bytes, OpRequest, Reply], None]) -> None:
+        """Take the messages that have come, up to a turn's worth."""
         for _ in range(_MESSAGES_PER_TURN):
             try:
                 frames = self.socket.recv_multipart(zmq.DONTWAIT, copy=False)
             except zmq.Again:
-                return False
+                return
             self._take(frames[0].bytes, [frame.buffer for frame in frames[1:]], admission, on_operation)
-        return True
 
     def _take(
         self,

@@ -27,6 +27,7 @@ from shisha_rt.daemon.lifecycle_policy import Policy
 from shisha_rt.daemon.lifecycle_states import FRAME, Frame, FramePhase, Stream, step
 from shisha_rt.wire.codes import Code
 
+_OF_FRAMES: Final = (ev.FrameArrived, ev.FrameCancelled, ev.PartDone, ev.PartFailed, ev.Tick)
 _IDLE_STREAMS_KEPT: Final = 10_000
 
 
@@ -43,6 +44,7 @@ class Lifecycle:
         self.free_slots = list(range(slot_count))[::-1]
         self.frames: dict[int, Frame] = {}
         self.streams: dict[tuple[Any, str | None], Stream] = {}
+        self._calm = False
         self.draining = False
         self.undelivered = 0
         self.waiting_bytes = 0
@@ -71,11 +73,17 @@ class Lifecycle:
 
     def handle(self, event: ev.Event, now_s: float) -> list[ev.Instruction]:
         """Apply one event; the instructions are to be carried out in their order before the next event."""
+        calm = self._calm and isinstance(event, _OF_FRAMES)
         self._expire(now_s)
-        self.places.tick(now_s)
-        self.epochs.tick(now_s)
+        if not calm:
+            self.places.tick(now_s)
+            self.epochs.tick(now_s)
         self._apply[type(event)](event, now_s)
-        self._pump(now_s)
+        if calm:
+            self._admit()
+            self._dispatch()
+        else:
+            self._pump(now_s)
         done = self.instructions[:]
         self.instructions.clear()
         return done
@@ -85,8 +93,9 @@ class Lifecycle:
         while self._deadlines and self._is_decided(self._deadlines[0][1]):
             heapq.heappop(self._deadlines)
         times = [self._deadlines[0][0]] if self._deadlines else []
-        times += self.places.wake_times()
-        times += self.epochs.wake_times()
+        if not self._calm:
+            times += self.places.wake_times()
+            times += self.epochs.wake_times()
         return min(times, default=None)
 
     @property
@@ -362,6 +371,9 @@ class Lifecycle:
         self.epochs.finish_retiring()
         self.epochs.advance(now)
         self.places.dismiss(self.epochs.places_in_use())
+        # Nearly all of a daemon's life: every worker up, one plan, nothing pending. Frames cannot change that, so
+        # while only they come and go, the passes above would find nothing (a third of the daemon's time per frame).
+        self._calm = self.places.settled and self.epochs.settled and not self.stranded
 
     def _rescue(self) -> None:
         """Frames whose epoch lost a place start over from their own input, under the newest epoch that can run."""

@@ -45,6 +45,11 @@ class Epochs:
         """The epoch that new frames take."""
         return next(reversed(self.live.values()), None)
 
+    @property
+    def settled(self) -> bool:
+        """One plan is live, and no other is proposed, being prepared, or being retired."""
+        return len(self.live) == 1 and self.preparing is None and not self.proposals
+
     def runnable(self) -> Epoch | None:
         """The newest epoch, if every place that it needs has a process or will have one."""
         newest = self.newest

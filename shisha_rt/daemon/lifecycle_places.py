@@ -33,6 +33,12 @@ class Places:
         """The places that a plan may use, in the machine's order."""
         return tuple(place.name for place in self.by_name.values() if place.available)
 
+    @property
+    def settled(self) -> bool:
+        """Every place is available and up, and its worker has no order to die and nothing to load."""
+        up = all(place.available and place.phase is PlacePhase.UP for place in self.by_name.values())
+        return up and not any(worker.killed or worker.loading for worker in self.workers.values())
+
     def worker_of(self, name: str) -> Worker | None:
         """The connected worker of a place; None while it has none that is up and meant to stay."""
         place = self.by_name[name]

@@ -1,51 +1,48 @@
-"""The daemon's end of the socket to its workers: ROUTER, bound in a private folder. Workers connect.
-
-A worker's identity is its incarnation, so a message for a dead one can never reach its successor.
-"""
+"""The daemon's ends of the lines to its workers, by incarnation."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import logging
+import socket
+from collections.abc import Iterator
 
 import msgspec
-import zmq
 
 from shisha_rt.fabric import messages
+from shisha_rt.fabric.channel import Channel
 from shisha_rt.fabric.messages import FromWorker, ToWorker
+
+log = logging.getLogger(__name__)
 
 
 class Link:
     """Messages to and from all workers."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], folder: Path) -> None:
-        self.endpoint = f"ipc://{folder}/workers"
-        self.socket = context.socket(zmq.ROUTER)
-        self.socket.setsockopt(zmq.LINGER, 0)
-        self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self.socket.set_hwm(0)
-        self.socket.bind(self.endpoint)
+    def __init__(self) -> None:
+        self._channels: dict[int, Channel] = {}
+
+    def open(self, incarnation: int) -> tuple[int, socket.socket]:
+        """A line for a worker about to be started: our descriptor, to be polled, and the end for it to inherit."""
+        ours, theirs = Channel.pair()
+        self._channels[incarnation] = ours
+        return ours.fileno(), theirs
 
     def send(self, incarnation: int, message: ToWorker) -> None:
-        """A worker that is gone gets nothing: its pidfd tells the rest."""
-        try:
-            self.socket.send_multipart([str(incarnation).encode(), messages.encode(message)], zmq.DONTWAIT)
-        except zmq.ZMQError as error:
-            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
-                raise
+        """A worker that is gone gets nothing: its pidfd tells. One that reads nothing is hung, and found so."""
+        channel = self._channels.get(incarnation)
+        if channel is not None:
+            channel.send(messages.encode(message))
 
-    def receive(self) -> FromWorker | None:
-        """The next message, or None if there is none now."""
-        while True:
+    def receive(self, incarnation: int) -> Iterator[FromWorker]:
+        """What the worker has said."""
+        for data in self._channels[incarnation].receive():
             try:
-                _, data = self.socket.recv_multipart(zmq.DONTWAIT)
-            except zmq.Again:
-                return None
-            except ValueError:
-                continue  # not two parts: nobody that we know
-            try:
-                return messages.decode_from_worker(data)
-            except msgspec.MsgspecError:
-                continue
+                yield messages.decode_from_worker(data)
+            except msgspec.MsgspecError as error:
+                log.warning("a message of worker %d was not understood: %s", incarnation, error)
 
-    def close(self) -> None:
-        self.socket.close()
+    def is_open(self, incarnation: int) -> bool:
+        return self._channels[incarnation].open
+
+    def close(self, incarnation: int) -> None:
+        self._channels.pop(incarnation).close()

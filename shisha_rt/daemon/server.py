@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import os
 import signal
 import time
@@ -26,11 +25,11 @@ from shisha_rt.daemon.control import Control
 from shisha_rt.daemon.gateway import Gateway
 from shisha_rt.daemon.journal import Journal
 from shisha_rt.daemon.lifecycle import Lifecycle
-from shisha_rt.daemon.lifecycle_events import Stop, Tick
+from shisha_rt.daemon.lifecycle_events import Stop, Tick, WorkerGone
 from shisha_rt.daemon.lifecycle_policy import Policy
 from shisha_rt.daemon.link import Link
 from shisha_rt.daemon.metrics import Metrics
-from shisha_rt.daemon.runtime_folder import RuntimeFolder
+from shisha_rt.daemon.poller import Poller
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.daemon.supervisor import LOOK_EVERY_S, Supervisor
 from shisha_rt.daemon.tuner_link import TunerLink
@@ -49,7 +48,6 @@ from shisha_rt.wire.request import Signature
 
 log = logging.getLogger(__name__)
 
-_WORKER_MESSAGES_PER_TURN: Final = 64
 _UNREAD_RETRY_S: Final = 0.002
 _DRAIN_S: Final = 30.0
 
@@ -101,10 +99,9 @@ class Daemon:
             )
             self._closing.callback(self.gateway.close)
             self.metrics_page = self.metrics.serve(metrics_port)
-            folder = RuntimeFolder()
-            self._closing.callback(folder.close)
-            link = Link(self._context, folder.path)
-            self._closing.callback(link.close)
+            self._poller = Poller()
+            self._closing.callback(self._poller.close)
+            link = Link()
             names = [place.name for place in machine.places]
             # Two parts for each worker, and slack at both ends: admission and answers never hold one up.
             lifecycle = Lifecycle(names, slot_count or 2 * len(names) + 2, policy)
@@ -114,12 +111,12 @@ class Daemon:
             self._budgets = Budgets(limited)
             self._closing.callback(self._budgets.close)
             supervisor = Supervisor(
-                machine, arena, self._budgets, link.endpoint, compiled.model_folder, compiled.engine_folder
+                machine, arena, self._budgets, self._poller, link, compiled.model_folder, compiled.engine_folder
             )
             self._closing.callback(supervisor.end_all)
             self._tuner: TunerLink | None = None
             if strategy != "seed":
-                self._tuner = TunerLink(self._context, folder.path)
+                self._tuner = TunerLink(self._poller)
                 self._closing.callback(self._tuner.close)
         except BaseException:
             self._closing.close()
@@ -139,6 +136,11 @@ class Daemon:
         self._best_plans = BestPlans(cache_folder() / "plans.sqlite", compiled.engine_folder.parent.name, machine)
         self.tuning = self._make_tuning(lifecycle.slot_count + 2)
         self.control = Control(self.shell, compiled, machine, limits, self.tuning)
+        supervisor.said = self.shell.worker_said
+        supervisor.gone = self._worker_gone
+        self._poller.watch_socket(
+            self.gateway.socket, lambda: self.gateway.receive(self.shell.admission, self.control.answer)
+        )
         for memory in machine.memories:
             if memory.bandwidth_bytes_per_s is not None:
                 self.metrics.bandwidth.labels(memory.name).set(memory.bandwidth_bytes_per_s)
@@ -156,6 +158,9 @@ class Daemon:
             propose=self.shell.propose,
             on_trial=self._trial_done,
         )
+        if tuner is not None:
+            tuner.said = tuning.said
+            tuner.died = self._tuner_died
         self.shell.on_live = tuning.plan_live
         self.shell.on_part = tuning.frame_done
         self.shell.on_replanned = self._replanned
@@ -219,21 +224,12 @@ class Daemon:
         self.control.drain()
 
     def _serve(self, signal_fd: int, on_ready: Callable[[], None], turn: Callable[[], None]) -> None:
-        shell, sockets = self.shell, (self.gateway.socket, self.shell.link.socket)
-        poller = zmq.Poller()
-        for thing in (*sockets, signal_fd, *([self._tuner.socket, self._tuner.pidfd] if self._tuner else [])):
-            poller.register(thing, zmq.POLLIN)
-        polled: set[int] = set()
+        shell, poller = self.shell, self._poller
+        poller.watch(signal_fd, lambda: self._signalled(signal_fd))
         ready, look_at_s = False, 0.0
         shell.post(Tick())
         while not (self._stopping and (shell.lifecycle.idle or time.monotonic() >= self._stop_at_s)):
-            for fd in polled - shell.supervisor.by_fd.keys():
-                poller.unregister(fd)
-            for fd in shell.supervisor.by_fd.keys() - polled:
-                poller.register(fd, zmq.POLLIN)
-            polled = set(shell.supervisor.by_fd)
-            for source, _ in poller.poll(self._patience_ms(look_at_s)):
-                self._read(source, signal_fd, poller)
+            poller.poll(self._patience_s(look_at_s))
             now_s = time.monotonic()
             wake_s = shell.lifecycle.next_wake_s()
             if wake_s is not None and wake_s <= now_s:
@@ -246,48 +242,29 @@ class Daemon:
                 ready = self._check_start(on_ready)
             turn()
 
-    def _read(self, source: object, signal_fd: int, poller: zmq.Poller) -> None:
-        if source is self.gateway.socket:
-            self.gateway.receive(self.shell.admission, self.control.answer)
-        elif source is self.shell.link.socket:
-            for _ in range(_WORKER_MESSAGES_PER_TURN):
-                message = self.shell.link.receive()
-                if message is None:
-                    break
-                self.shell.worker_said(message)
-        elif self._tuner is not None and source is self._tuner.socket:
-            while (said := self._tuner.receive()) is not None:
-                self.tuning.said(said)
-        elif self._tuner is not None and source == self._tuner.pidfd:
-            poller.unregister(source)
-            reason = self._tuner.restart()
-            poller.register(self._tuner.pidfd, zmq.POLLIN)
-            self.shell.journal.write("tuner_died", reason=reason)
-            self.tuning.machine_changed(f"the tuner's process died ({reason})")
-        elif source == signal_fd:
-            for _ in os.read(signal_fd, 64):
-                self.stop()
-        elif isinstance(source, int) and source in self.shell.supervisor.by_fd:
-            gone = self.shell.supervisor.readable(source)
-            if gone is not None:
-                self._bury(gone.incarnation, gone.reason)
-                self.shell.post(gone)
+    def _signalled(self, signal_fd: int) -> None:
+        for _ in os.read(signal_fd, 64):
+            self.stop()
 
-    def _bury(self, incarnation: int, reason: str) -> None:
-        """Before the death is told: replies that the worker had already sent still count."""
-        while (message := self.shell.link.receive()) is not None:
-            self.shell.worker_said(message)
-        worker = self.shell.lifecycle.places.workers.get(incarnation)
+    def _worker_gone(self, gone: WorkerGone) -> None:
+        worker = self.shell.lifecycle.places.workers.get(gone.incarnation)
         if worker is not None:
-            self.shell.journal.write("worker_gone", place=worker.place, incarnation=incarnation, reason=reason)
+            self.shell.journal.write(
+                "worker_gone", place=worker.place, incarnation=gone.incarnation, reason=gone.reason
+            )
+        self.shell.post(gone)
 
-    def _patience_ms(self, look_at_s: float) -> int:
+    def _tuner_died(self, reason: str) -> None:
+        self.shell.journal.write("tuner_died", reason=reason)
+        self.tuning.machine_changed(f"the tuner's process died ({reason})")
+
+    def _patience_s(self, look_at_s: float) -> float:
         wake_s = self.shell.lifecycle.next_wake_s()
         until_s = min(look_at_s, wake_s) if wake_s is not None else look_at_s
         wait_s = max(0.0, until_s - time.monotonic())
         if not self.gateway.outbox.empty:
             wait_s = min(wait_s, _UNREAD_RETRY_S)
-        return math.ceil(wait_s * 1e3)
+        return wait_s
 
     def _look(self) -> None:
         """Every so often: hung workers, and the gauges of the metrics page."""

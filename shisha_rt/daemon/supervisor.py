@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
@@ -22,10 +22,12 @@ from typing import IO, Final
 import msgspec
 
 from shisha_rt.daemon.lifecycle_events import WorkerGone
+from shisha_rt.daemon.link import Link
+from shisha_rt.daemon.poller import Poller
 from shisha_rt.daemon.watch import Patience, Watch
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.budgets import Budgets
-from shisha_rt.fabric.messages import WorkerConfig
+from shisha_rt.fabric.messages import FromWorker, WorkerConfig
 from shisha_rt.machine.machine import Machine
 
 log = logging.getLogger(__name__)
@@ -43,6 +45,7 @@ class Process:
     popen: subprocess.Popen[bytes]
     pidfd: int
     stderr: IO[bytes]
+    channel_fd: int
     watch: Watch = field(default_factory=Watch)
     ready: bool = False
     kill_reason: str | None = None
@@ -50,14 +53,15 @@ class Process:
 
 
 class Supervisor:
-    """Starts and ends workers. `by_fd` maps each descriptor to be polled (pidfd, stderr) to its process."""
+    """Starts and ends workers. `said` is told each of their messages, `gone` each death, after the last message."""
 
     def __init__(
         self,
         machine: Machine,
         arena: Arena,
         budgets: Budgets,
-        endpoint: str,
+        poller: Poller,
+        link: Link,
         model_folder: Path,
         engine_folder: Path,
     ) -> None:
@@ -67,18 +71,21 @@ class Supervisor:
             arena.set_speed(index, place.speed)
         self._arena = arena
         self._budgets = budgets
-        self._endpoint = endpoint
+        self._poller = poller
+        self._link = link
+        self.said: Callable[[FromWorker], None] = lambda message: None
+        self.gone: Callable[[WorkerGone], None] = lambda gone: None
         self._model_folder = model_folder
         self._engine_folder = engine_folder
         self._last_look_s = time.monotonic()
         self.patience = Patience()
         self.processes: dict[int, Process] = {}
-        self.by_fd: dict[int, Process] = {}
 
     def start(self, place_name: str, incarnation: int) -> None:
         index, place = self._places[place_name]
         self._arena.clear_sign(index, time.monotonic_ns())
         budget_fd = self._budgets.fd(place.memory)
+        channel_fd, theirs = self._link.open(incarnation)
         config = WorkerConfig(
             place=place.name,
             place_index=index,
@@ -86,7 +93,7 @@ class Supervisor:
             cores=place.cores,
             threads=place.threads,
             incarnation=incarnation,
-            endpoint=self._endpoint,
+            channel_fd=theirs.fileno(),
             model_folder=str(self._model_folder),
             engine_folder=str(self._engine_folder),
             arena_fd=self._arena.fd,
@@ -101,17 +108,19 @@ class Supervisor:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            pass_fds=(self._arena.fd,) if budget_fd is None else (self._arena.fd, budget_fd),
+            pass_fds=[fd for fd in (self._arena.fd, theirs.fileno(), budget_fd) if fd is not None],
         )
+        theirs.close()
         assert popen.stderr is not None
         os.set_blocking(popen.stderr.fileno(), False)
-        process = Process(place.name, incarnation, popen, os.pidfd_open(popen.pid), popen.stderr)
+        process = Process(place.name, incarnation, popen, os.pidfd_open(popen.pid), popen.stderr, channel_fd)
         self.processes[incarnation] = process
-        self.by_fd[process.pidfd] = process
-        self.by_fd[process.stderr.fileno()] = process
+        self._poller.watch(process.pidfd, lambda: self._bury(process))
+        self._poller.watch(popen.stderr.fileno(), lambda: self._read_stderr(process))
+        self._poller.watch(channel_fd, lambda: self._hear(process))
 
     def ready(self, incarnation: int) -> None:
-        """Its worker has connected: from now on silence counts."""
+        """Its worker is up: from now on silence counts."""
         if incarnation in self.processes:
             self.processes[incarnation].ready = True
 
@@ -125,31 +134,40 @@ class Supervisor:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(process.pidfd, signal.SIGKILL)
 
-    def readable(self, fd: int) -> WorkerGone | None:
-        """One of `by_fd` is readable: words on stderr, or a death."""
-        process = self.by_fd[fd]
-        self._read_stderr(process)
-        return self._bury(process) if fd == process.pidfd else None
+    def _hear(self, process: Process) -> None:
+        for message in self._link.receive(process.incarnation):
+            self.said(message)
+        if not self._link.is_open(process.incarnation):
+            self._unwatch(process.channel_fd)
 
     def _read_stderr(self, process: Process) -> None:
         data = process.stderr.read()
         if data == b"":  # closed at the other end; the pidfd will tell the rest
-            self.by_fd.pop(process.stderr.fileno(), None)
+            self._unwatch(process.stderr.fileno())
         for line in (data or b"").decode(errors="replace").splitlines():
             if line.strip():
                 process.last_lines.append(line.strip()[:500])
                 log.warning("worker on %s: %s", process.place, line)
 
-    def _bury(self, process: Process) -> WorkerGone:
-        """Reap a dead process; the board still tells which frame it was computing."""
+    def _bury(self, process: Process) -> None:
+        """Reap a dead process. What it had already said still counts, and the board tells which frame it computed."""
         status = process.popen.wait()
+        self._hear(process)
+        self._read_stderr(process)
         index, _ = self._places[process.place]
         running = self._arena.sign(index).frame
         del self.processes[process.incarnation]
-        self.by_fd = {fd: other for fd, other in self.by_fd.items() if other is not process}
+        for fd in (process.pidfd, process.stderr.fileno(), process.channel_fd):
+            self._unwatch(fd)
         os.close(process.pidfd)
         process.stderr.close()
-        return WorkerGone(process.incarnation, running, process.kill_reason or _cause(status, process.last_lines))
+        self._link.close(process.incarnation)
+        reason = process.kill_reason or _cause(status, process.last_lines)
+        self.gone(WorkerGone(process.incarnation, running, reason))
+
+    def _unwatch(self, fd: int) -> None:
+        if self._poller.watches(fd):
+            self._poller.unwatch(fd)
 
     def look(self, expected_s: Mapping[str, float]) -> list[tuple[int, str]]:
         """The incarnations that hang now, with why. `expected_s`: a frame's usual time on each place."""
@@ -168,6 +186,8 @@ class Supervisor:
 
     def end_all(self) -> None:
         """Kill and reap every worker."""
+        self.said = lambda message: None
+        self.gone = lambda gone: None
         for process in list(self.processes.values()):
             process.popen.kill()
         for process in list(self.processes.values()):

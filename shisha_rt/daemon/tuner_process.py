@@ -1,4 +1,4 @@
-"""`python -m shisha_rt.daemon.tuner_process ENDPOINT PARENT`: where searches run, so that the daemon's loop never does.
+"""`python -m shisha_rt.daemon.tuner_process CHANNEL PARENT`: where searches run, so that the daemon's loop never does.
 
 It is the shared loop with an evaluator that asks the daemon: a trial is sent, and its measurement awaited, while the
 daemon serves. The daemon may break a run off, or begin another, at any time.
@@ -12,9 +12,8 @@ import signal
 import sys
 from typing import Final, NamedTuple, cast
 
-import zmq
-
 from shisha_rt.daemon import tuner_messages as tm
+from shisha_rt.fabric.channel import Channel
 from shisha_rt.pipeline.loop import Proposal, run
 from shisha_rt.pipeline.tune import Balance, ShishaTuner, Walk, shisha
 from shisha_rt.plan.measurement import Measurement
@@ -57,15 +56,15 @@ class _Told:
 class _LiveEvaluator:
     """Measures a plan by having the daemon run it. Blocks as long as no frames come."""
 
-    def __init__(self, socket: zmq.Socket[bytes], run_number: int, tuner: _Told) -> None:
-        self._socket = socket
+    def __init__(self, channel: Channel, run_number: int, tuner: _Told) -> None:
+        self._channel = channel
         self._run = run_number
         self._tuner = tuner
 
     def measure(self, plan: Plan) -> Measurement:
-        self._socket.send(tm.encode(tm.Try(self._run, tm.stages_of(plan), self._tuner.reason)))
+        self._channel.send(tm.encode(tm.Try(self._run, tm.stages_of(plan), self._tuner.reason)))
         while True:
-            match tm.decode_to_tuner(self._socket.recv()):
+            match tm.decode_to_tuner(self._channel.wait()):
                 case tm.Begin() as begin:
                     raise _BrokenOff(begin)
                 case tm.Break(run=number) if number == self._run:
@@ -75,27 +74,26 @@ class _LiveEvaluator:
 
 
 def main(arguments: list[str]) -> int:
-    endpoint, parent = arguments
+    channel_fd, parent = arguments
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(parent):
         return 1
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
-    socket.connect(endpoint)
+    channel = Channel.inherited(int(channel_fd))
     begin: tm.Begin | None = None
     while True:
         if begin is None:
-            message = tm.decode_to_tuner(socket.recv())
+            message = tm.decode_to_tuner(channel.wait())
             begin = message if isinstance(message, tm.Begin) else None
             continue
         try:
-            socket.send(tm.encode(_search(begin, socket)))
+            channel.send(tm.encode(_search(begin, channel)))
             begin = None
         except _BrokenOff as broken:
             begin = broken.begin
 
 
-def _search(begin: tm.Begin, socket: zmq.Socket[bytes]) -> tm.Finished:
+def _search(begin: tm.Begin, channel: Channel) -> tm.Finished:
     tuner = _Told(
         shisha(
             Plan.of(begin.start),
@@ -106,7 +104,7 @@ def _search(begin: tm.Begin, socket: zmq.Socket[bytes]) -> tm.Finished:
             order=begin.order,
         )
     )
-    result = run(tuner, _LiveEvaluator(socket, begin.run, tuner))
+    result = run(tuner, _LiveEvaluator(channel, begin.run, tuner))
     return tm.Finished(begin.run, tm.stages_of(result.solution), result.reason, result.outcome)
 
 

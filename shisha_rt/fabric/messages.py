@@ -109,7 +109,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     cores: tuple[int, ...]
     threads: int
     incarnation: int
-    endpoint: str
+    channel_fd: int
     model_folder: str
     engine_folder: str
     arena_fd: int

@@ -28,7 +28,7 @@ def test_a_full_file(tmp_path: Path) -> None:
     """
     settings = read_settings(_file(tmp_path, text))
     assert settings == Settings(
-        str(tmp_path / "net.onnx"), str(tmp_path / "board.toml"), "ipc:///tmp/x", "127.0.0.1:0", {"N": 8}
+        str(tmp_path / "net.onnx"), str(tmp_path / "board.toml"), "ipc:///tmp/x", "127.0.0.1:0", {"N": 8}, "seed"
     )
     assert settings.metrics_port == 0
 

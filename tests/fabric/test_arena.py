@@ -59,7 +59,8 @@ def test_slots_do_not_overlap(arena: Arena) -> None:
 
 def test_a_view_has_the_tensors_shape_and_datatype(arena: Arena) -> None:
     view = arena.view(1, LAYOUT.regions["skip"])
-    assert (view.shape, view.dtype) == ((10,), np.float16)
+    assert view.shape == (10,)
+    assert view.dtype == np.float16
     view[...] = 2.5
     assert arena.view(1, LAYOUT.regions["skip"])[9] == 2.5
     assert arena.address(1, LAYOUT.regions["skip"]) == view.ctypes.data
@@ -93,6 +94,24 @@ def test_the_board_tells_frame_0_from_no_frame(arena: Arena) -> None:
     assert arena.sign(0).frame is None
     arena.clear_sign(0, 99)
     assert arena.sign(0) == Sign(99, None, 0)
+
+
+def test_a_place_keeps_its_speed_and_nothing_else_when_its_worker_is_replaced(arena: Arena) -> None:
+    arena.set_speed(0, 0.63)
+    arena.set_speed(1, 1 / 3)
+    arena.note_start(0, 5, 10)
+    arena.note_pacing(0, 20)
+    assert arena.sign(0) == Sign(0, 5, 10, paced_until_ns=20)
+    arena.clear_sign(0, 99)
+    assert arena.sign(0) == Sign(99, None, 0)
+    assert (arena.speed(0), arena.speed(1)) == (0.63, 1 / 3)
+
+
+def test_the_end_of_a_frame_ends_its_wait(arena: Arena) -> None:
+    arena.note_start(1, 0, 1)
+    arena.note_pacing(1, 50)
+    arena.note_end(1)
+    assert arena.sign(1).paced_until_ns == 0
 
 
 def test_memory_is_there_only_where_it_was_written_and_until_it_is_punched(arena: Arena) -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from shisha_rt.fabric import messages as m
 
-RUN = m.Run(3, 2**40, 1, 2, 5, 0, 0)
+RUN = m.Run(3, 2**40, 1, 2, 5, 0, 0, 2**60)
 
 
-@pytest.mark.parametrize("message", [m.Prepare(5, 0, 1, 2, 3), RUN, m.Retire(5)])
+@pytest.mark.parametrize("message", [m.Prepare(5, 0, 1, 2, 3, 0.012), RUN, m.Retire(5)])
 def test_to_worker(message: m.ToWorker) -> None:
     assert m.decode_to_worker(m.encode(message)) == message
 
@@ -21,7 +21,8 @@ def test_to_worker(message: m.ToWorker) -> None:
         m.Ready(3),
         m.Prepared(5, 3, 0.004, 0.02, 4096, 10**9),
         m.PrepareFailed(5, 3, "no room"),
-        m.Done(RUN, 0.001, 0.0009, 0.0),
+        m.PrepareFailed(5, 3, "time_scale = 1: too small", bad_machine=True),
+        m.Done(RUN, 0.001, 0.0009, 0.0, 0.5),
         m.Failed(RUN, "RuntimeError: overflow"),
     ],
 )

@@ -193,7 +193,9 @@ class Board:
 
 
 def serve_command(*arguments: object, endpoint: str = "tcp://127.0.0.1:0") -> list[str]:
-    return [*_COMMAND, "serve", *map(str, arguments), "--endpoint", endpoint, "--metrics", "127.0.0.1:0"]
+    """Without a tuner, unless `arguments` ask for one: here the tests propose the plans."""
+    options = ["--strategy", "seed", "--endpoint", endpoint, "--metrics", "127.0.0.1:0"]
+    return [*_COMMAND, "serve", *options, *map(str, arguments)]
 
 
 def leftovers(runtime: Path) -> list[str]:

@@ -14,7 +14,6 @@ from shisha_rt.client import (
     FailedPrecondition,
     InvalidArgument,
     NotFound,
-    Unimplemented,
 )
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, machine_file, until
 from tests.serving.identity_model import LAYERS, NAME, SHAPE, frame_of
@@ -165,14 +164,25 @@ def test_place_set_in_vain(client: Client) -> None:
             client.call("place_set", place="slow0", **arguments)
 
 
-def test_what_is_not_built_yet_says_so(client: Client) -> None:
-    for op, arguments in (
-        ("tuner_get", {}),
-        ("tuner_set", {"pause": True}),
-        ("place_set", {"place": "slow0", "speed": 0.5}),
-    ):
-        with pytest.raises(Unimplemented):
-            client.call(op, **arguments)
+def test_a_place_is_slowed_down(client: Client, daemon: DaemonProcess) -> None:
+    with Load(daemon.endpoint) as load:
+        load.wait_for_answers(10)
+        assert client.call("place_set", place="slow0", speed=0.5) == {"place": "slow0", "speed": 0.5}
+        load.wait_for_answers(10)
+    assert_kept(load)
+    slowed = {place["name"]: (place["speed"], place["emulated"]) for place in client.status()["places"]}
+    assert slowed == {"fast0": (1, False), "slow0": (0.5, True)}
+    with pytest.raises(InvalidArgument):
+        client.call("place_set", place="slow0", speed=2)
+
+
+def test_a_daemon_without_a_tuner_says_so(client: Client) -> None:
+    assert client.call("tuner_get")["tuner"]["state"] == "off"
+    with pytest.raises(FailedPrecondition):
+        client.call("tuner_set", pause=True)
+    for wrong in ({}, {"pause": True, "resume": True}, {"alpha": 0}):
+        with pytest.raises(InvalidArgument):
+            client.call("tuner_set", **wrong)
 
 
 def test_cancel_of_nothing(client: Client) -> None:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import urllib.request
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shisha_rt.client import Client
+from shisha_rt.daemon.compile import compile_model
+from shisha_rt.daemon.server import Daemon
+from shisha_rt.errors import BadInput
 from shisha_rt.machine.config import load_machine
 from shisha_rt.machine.machine import Machine, target_s
 from shisha_rt.wire.exceptions import FailedPrecondition, InvalidArgument
@@ -61,7 +65,7 @@ def serve_one_by_one(daemon: DaemonProcess, frames: int) -> None:
     """Frames that find every place idle; each answer must be its input."""
     with Client(daemon.endpoint, timeout_s=PATIENCE_S) as client:
         for number in range(frames):
-            (answer,) = client.infer({"x": frame_of(number)}).values()
+            answer = client.infer({"x": frame_of(number)}).outputs["y"]
             assert (answer == frame_of(number)).all()
 
 
@@ -161,18 +165,18 @@ def test_a_new_worker_keeps_the_speed_of_its_place(identity: Path, emulated: Pat
 
 
 def test_a_frame_may_take_longer_than_a_hang(identity: Path, tmp_path: Path) -> None:
-    """The whole network in over six seconds, held back by its memory alone: slow, and not hung."""
+    """The whole network in over seven seconds, held back by its memory alone: slow, and not hung."""
     core = min(os.sched_getaffinity(0))
     machine = write_machine(
         tmp_path,
-        '[[memory]]\nname = "tape"\nbandwidth_bytes_per_s = 8e3',
+        '[[memory]]\nname = "tape"\nbandwidth_bytes_per_s = 6e3',
         f'[[place]]\nname = "slow0"\ncores = [{core}]\nspeed = 0.5',
     )
     with DaemonProcess(tmp_path, identity, "--machine", machine) as daemon:
         daemon.wait_for_workers()
         serve_one_by_one(daemon, 1)
         status = daemon.control.status()
-        assert status["plan"]["stages"][0]["service_s"] > 6
+        assert status["plan"]["stages"][0]["service_s"] > 7
         assert status["places"][0]["restarts"] == 0
 
 
@@ -217,6 +221,12 @@ def test_a_time_scale_too_small_is_found_when_the_real_time_is_known(identity: P
     line = refusal(identity, machine)
     assert line.startswith(f"{machine}: time_scale = 1.05: place a would have")
     assert "expected 1.2 times as much: time_scale = " in line
+
+
+def test_modelled_times_need_stored_costs(identity: Path, emulated: Path) -> None:
+    machine = replace(load_machine(str(emulated)), timing="modelled")
+    with pytest.raises(BadInput, match='timing = "modelled": measured costs are needed'):
+        Daemon(compile_model(identity, {}), machine, "tcp://127.0.0.1:0", metrics_port=0)
 
 
 def refusal(model: Path, machine: Path) -> str:

@@ -1,0 +1,175 @@
+"""`serve`: what it refuses, each in one line that says what was expected; and daemon files that work."""
+
+from __future__ import annotations
+
+import socket
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shisha_rt.daemon.settings import Settings, read_settings
+from tests.cli.conftest import Run
+from tests.serving.daemon_process import DaemonProcess, machine_file
+from tests.serving.identity_model import NAME, write_identity_model
+
+ROOT = Path(__file__).parent.parent.parent
+FREE_PORTS = ("--endpoint", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0")
+
+
+@pytest.fixture
+def busy_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield int(listener.getsockname()[1])
+
+
+class TestModel:
+    @pytest.mark.parametrize(
+        ("content", "expected"),
+        [
+            (None, "no such file; expected an ONNX file"),
+            (b"", "is empty; expected an ONNX file"),
+            (b"hello, this is text", "truncated, or not ONNX at all; expected an ONNX file"),
+        ],
+    )
+    def test_a_bad_file(self, run: Run, tmp_path: Path, content: bytes | None, expected: str) -> None:
+        path = tmp_path / "bad.onnx"
+        if content is not None:
+            path.write_bytes(content)
+        assert run("serve", path, *FREE_PORTS).complaint == f"shisha-rt: {path}: {expected}"
+
+    def test_a_truncated_file(self, run: Run, tiny_model: Path) -> None:
+        tiny_model.write_bytes(tiny_model.read_bytes()[:-100])
+        assert run("serve", tiny_model, *FREE_PORTS).complaint.startswith(f"shisha-rt: {tiny_model}: truncated")
+
+    def test_an_unknown_zoo_name(self, run: Run) -> None:
+        complaint = run("serve", "zoo:nope", *FREE_PORTS).complaint
+        assert complaint.startswith("shisha-rt: zoo:nope: no such network; expected one of alexnet, ")
+
+    @pytest.mark.parametrize(
+        ("dim", "expected"),
+        [
+            ("N", "--dim N: expected NAME=SIZE"),
+            ("N=0", "--dim N=0: expected NAME=SIZE"),
+            ("width=640", "--dim width=640: no unknown dimension of that name"),
+        ],
+    )
+    def test_a_wrong_dim(self, run: Run, tiny_model: Path, dim: str, expected: str) -> None:
+        assert expected in run("serve", tiny_model, "--dim", dim, *FREE_PORTS).complaint
+
+
+class TestMachine:
+    @pytest.mark.parametrize(
+        ("content", "expected"),
+        [
+            ('[[place]]\nname = "a"\ncores = [0]\nspeed = -1\n', "place[0].speed = -1: expected a number > 0"),
+            ('[[place]]\nname = "a"\ncores = [0]\nbogus = 1\n', "place[0].bogus = 1: unknown key, expected one of "),
+            ('[[place]]\nname = "a"\ncores = [9999]\n', "place a: core 9999 may not be used here, expected among "),
+            ('[[place]]\nname = "a"\ncore_count = 2\n', "place a: only core_count is given, expected cores"),
+            ("x = [\n", "not TOML"),
+            ("", "no [[place]]: expected at least one"),
+        ],
+    )
+    def test_a_bad_file(self, run: Run, tiny_model: Path, tmp_path: Path, content: str, expected: str) -> None:
+        path = tmp_path / "machine.toml"
+        path.write_text(content)
+        complaint = run("serve", tiny_model, "--machine", path, *FREE_PORTS).complaint
+        assert complaint.startswith(f"shisha-rt: {path}: {expected}")
+
+    def test_an_unknown_name(self, run: Run, tiny_model: Path) -> None:
+        complaint = run("serve", tiny_model, "--machine", "nope", *FREE_PORTS).complaint
+        assert complaint.startswith('shisha-rt: machine "nope": no such shipped name, expected a TOML file or one of ')
+
+
+class TestAddresses:
+    @pytest.mark.parametrize(
+        ("endpoint", "expected"),
+        [
+            ("tcp://0.0.0.0:5555", "not a loopback address; other addresses need CURVE, which is not built yet"),
+            ("tcp://192.168.0.1:5555", "not a loopback address"),
+            ("tcp://*:5555", "not a loopback address"),
+            ("http://127.0.0.1:5555", "expected tcp://127.0.0.1:PORT or ipc://PATH"),
+            ("tcp://127.0.0.1", "expected tcp://127.0.0.1:PORT or ipc://PATH"),
+            ("tcp://127.0.0.1:99999", "expected tcp://127.0.0.1:PORT or ipc://PATH"),
+        ],
+    )
+    def test_an_endpoint_for_others(self, run: Run, tiny_model: Path, endpoint: str, expected: str) -> None:
+        complaint = run("serve", tiny_model, "--endpoint", endpoint, "--metrics", "127.0.0.1:0").complaint
+        assert complaint.startswith(f"shisha-rt: endpoint {endpoint!r}: {expected}")
+
+    def test_an_endpoint_in_use(self, run: Run, tiny_model: Path, busy_port: int) -> None:
+        endpoint = f"tcp://127.0.0.1:{busy_port}"
+        complaint = run("serve", tiny_model, "--endpoint", endpoint, "--metrics", "127.0.0.1:0").complaint
+        assert complaint.startswith(f"shisha-rt: endpoint {endpoint}: Address already in use")
+
+    def test_an_ipc_path_that_cannot_be(self, run: Run, tiny_model: Path, tmp_path: Path) -> None:
+        endpoint = f"ipc://{tmp_path}/none/socket"
+        complaint = run("serve", tiny_model, "--endpoint", endpoint, "--metrics", "127.0.0.1:0").complaint
+        assert complaint.startswith(f"shisha-rt: endpoint {endpoint}: No such file or directory; expected a path in")
+
+    def test_an_ipc_path_in_use(self, run: Run, tiny_model: Path, tmp_path: Path) -> None:
+        endpoint = f"ipc://{tmp_path}/socket"
+        machine = machine_file(tmp_path, ["a"])
+        with DaemonProcess(tmp_path, tiny_model, "--machine", machine, endpoint=endpoint):
+            complaint = run("serve", tiny_model, "--endpoint", endpoint, "--metrics", "127.0.0.1:0").complaint
+        expected = f"shisha-rt: endpoint {endpoint}: another daemon serves there; expected a path of its own"
+        assert complaint == expected
+
+    @pytest.mark.parametrize("metrics", ["0.0.0.0:9464", "127.0.0.1", "127.0.0.1:x", "example.org:1"])
+    def test_metrics_for_others(self, run: Run, tiny_model: Path, metrics: str) -> None:
+        complaint = run("serve", tiny_model, "--endpoint", "tcp://127.0.0.1:0", "--metrics", metrics).complaint
+        assert complaint.startswith(f"shisha-rt: metrics {metrics!r}: expected 127.0.0.1:PORT")
+
+    def test_a_metrics_port_in_use(self, run: Run, tiny_model: Path, busy_port: int) -> None:
+        metrics = f"127.0.0.1:{busy_port}"
+        complaint = run("serve", tiny_model, "--endpoint", "tcp://127.0.0.1:0", "--metrics", metrics).complaint
+        assert complaint.startswith(f"shisha-rt: metrics port {busy_port} on 127.0.0.1: Address already in use")
+
+
+def test_a_strategy_that_is_not_built(run: Run, tiny_model: Path) -> None:
+    complaint = run("serve", tiny_model, "--strategy", "exact", *FREE_PORTS).complaint
+    assert complaint.startswith(f'shisha-rt: {tiny_model}: strategy = "exact": not built yet, expected ')
+
+
+class TestDaemonFile:
+    @pytest.mark.parametrize(
+        ("content", "expected"),
+        [
+            (None, "No such file or directory; expected a daemon file in TOML"),
+            (b"\xff\xfe", "it is not UTF-8 text; expected a daemon file in TOML"),
+            (b"x = [", "Invalid value"),
+            (b'model = "m.onnx"\nbogus = 1\n', "bogus = 1: unknown key, expected one of model, machine, "),
+            (b"model = 3\n", "model = 3: expected text"),
+            (b'machine = "demo"\n', "model"),
+            (b'model = "m.onnx"\n[dims]\nN = 0\n', "dims.N = 0: expected "),
+            (b'model = "m.onnx"\nprecision = "bf16"\n', 'precision = "bf16": not built yet, expected '),
+        ],
+    )
+    def test_refused(self, run: Run, tmp_path: Path, content: bytes | None, expected: str) -> None:
+        path = tmp_path / "daemon.toml"
+        if content is not None:
+            path.write_bytes(content)
+        assert run("serve", path).complaint.startswith(f"shisha-rt: {path}: {expected}")
+
+    def test_one_that_works(self, tmp_path: Path) -> None:
+        """Model and machine lie beside it, and options win over it."""
+        folder = tmp_path / "files"
+        folder.mkdir()
+        write_identity_model(folder)
+        machine = machine_file(folder, ["left", "right"])
+        path = folder / "daemon.toml"
+        path.write_text(
+            f'model = "{NAME}.onnx"\nmachine = "{machine.name}"\nstrategy = "seed"\n'
+            'endpoint = "tcp://127.0.0.1:1"\nmetrics = "127.0.0.1:1"\n'
+        )
+        with DaemonProcess(tmp_path, path) as daemon:
+            status = daemon.control.status()
+            assert status["model"]["name"] == NAME
+            assert [place["name"] for place in status["places"]] == ["left", "right"]
+            assert not daemon.endpoint.endswith(":1")
+
+    def test_the_example_shows_every_default(self) -> None:
+        path = ROOT / "configs" / "daemons" / "example.toml"
+        assert read_settings(path) == Settings("zoo:squeezenet")
+        assert tomllib.loads(path.read_text()).keys() == Settings.__dataclass_fields__.keys()

@@ -228,12 +228,14 @@ class Daemon:
         poller.watch(signal_fd, lambda: self._signalled(signal_fd))
         ready, look_at_s = False, 0.0
         shell.post(Tick())
+        wait_s = 0.0
         while not (self._stopping and (shell.lifecycle.idle or time.monotonic() >= self._stop_at_s)):
-            poller.poll(self._patience_s(look_at_s))
+            poller.poll(wait_s)
             now_s = time.monotonic()
             wake_s = shell.lifecycle.next_wake_s()
             if wake_s is not None and wake_s <= now_s:
                 shell.post(Tick())
+                wake_s = shell.lifecycle.next_wake_s()
             if now_s >= look_at_s:
                 look_at_s = now_s + LOOK_EVERY_S
                 self._look()
@@ -241,6 +243,9 @@ class Daemon:
             if not ready:
                 ready = self._check_start(on_ready)
             turn()
+            wait_s = max(0.0, (look_at_s if wake_s is None else min(wake_s, look_at_s)) - now_s)
+            if not self.gateway.outbox.empty:
+                wait_s = min(wait_s, _UNREAD_RETRY_S)
 
     def _signalled(self, signal_fd: int) -> None:
         for _ in os.read(signal_fd, 64):
@@ -257,14 +262,6 @@ class Daemon:
     def _tuner_died(self, reason: str) -> None:
         self.shell.journal.write("tuner_died", reason=reason)
         self.tuning.machine_changed(f"the tuner's process died ({reason})")
-
-    def _patience_s(self, look_at_s: float) -> float:
-        wake_s = self.shell.lifecycle.next_wake_s()
-        until_s = min(look_at_s, wake_s) if wake_s is not None else look_at_s
-        wait_s = max(0.0, until_s - time.monotonic())
-        if not self.gateway.outbox.empty:
-            wait_s = min(wait_s, _UNREAD_RETRY_S)
-        return wait_s
 
     def _look(self) -> None:
         """Every so often: hung workers, and the gauges of the metrics page."""

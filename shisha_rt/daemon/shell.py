@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -61,9 +62,10 @@ class Shell:
         self._handling = False
         self._proposals: dict[int, Callable[[ev.Settled], None]] = {}
         self._proposal_count = 0
+        self._service_of = functools.cache(metrics.service.labels)  # looking a label up costs more than observing
         self.outcomes: Counter[str] = Counter()
         self.totals_s = {"latency": 0.0, "queue": 0.0, "compute": 0.0}  # of the frames answered with a result
-        self._counted = {"replayed": 0, "stale": 0}
+        self._counted = (0, 0)
         self._carry_out: dict[type, Callable[[Any], None]] = {
             ev.Refuse: self.admission.refuse,
             ev.Fill: self.admission.fill,
@@ -133,7 +135,7 @@ class Shell:
             return
         place, scale = plan.stages[run.stage].place, self._time_scale
         self.telemetry.window(run.epoch, run.stage).add(done.service_s / scale, done.cpu_s, done.waited_s / scale)
-        self.metrics.service.labels(run.stage, place).observe(done.service_s / scale)
+        self._service_of(run.stage, place).observe(done.service_s / scale)
         if done.dropped_s:
             self.metrics.debt_dropped.labels(place).inc(done.dropped_s)
         self.admission.spent(run.frame, done.service_s)
@@ -253,9 +255,11 @@ class Shell:
             m.bottleneck.set(times.index(max(known)))
 
     def _count(self) -> None:
-        self.metrics.replayed.inc(self.lifecycle.replayed - self._counted["replayed"])
-        self.metrics.stale.inc(self.lifecycle.stale_replies - self._counted["stale"])
-        self._counted.update(replayed=self.lifecycle.replayed, stale=self.lifecycle.stale_replies)
+        replayed, stale = self.lifecycle.replayed, self.lifecycle.stale_replies
+        if (replayed, stale) != self._counted:
+            self.metrics.replayed.inc(replayed - self._counted[0])
+            self.metrics.stale.inc(stale - self._counted[1])
+            self._counted = (replayed, stale)
 
 
 def _descriptor(run: messages.Run) -> ev.Descriptor:

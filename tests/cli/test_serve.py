@@ -142,7 +142,7 @@ class TestDaemonFile:
             (b'model = "m.onnx"\nbogus = 1\n', "bogus = 1: unknown key, expected one of model, machine, "),
             (b"model = 3\n", "model = 3: expected text"),
             (b'machine = "demo"\n', "model"),
-            (b'model = "m.onnx"\n[dims]\nN = 0\n', "dims.N = 0: expected "),
+            (b'model = "m.onnx"\n[dims]\nN = 0\n', 'dims = {"N": 0}: expected a whole number >= 1'),
             (b'model = "m.onnx"\nprecision = "bf16"\n', 'precision = "bf16": not built yet, expected '),
         ],
     )

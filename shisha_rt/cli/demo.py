@@ -46,7 +46,7 @@ def demo(
     seconds: Annotated[float, typer.Option(metavar="S", min=0.2, max=60, help="How long each plan is measured.")] = 2.0,
     as_json: Json = False,
 ) -> None:
-    r"""Start a daemon, stream frames to it, change its plan live, and stop.
+    """Start a daemon, stream frames to it, change its plan live, and stop.
 
     SqueezeNet runs as a pipeline on this machine's cores. While frames flow, the cut between two stages moves a few
     layers each way, and ends where most frames came through. This walk is made by hand, to show what a change of plan
@@ -57,7 +57,7 @@ def demo(
       shisha-rt demo
       shisha-rt demo --seconds 5
       shisha-rt demo --json
-    """
+    """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.cli.child_daemon import child_daemon
     from shisha_rt.cli.reach import plainly
     from shisha_rt.daemon.compile import compile_model

@@ -229,18 +229,27 @@ def _refuse_foreign(strategy: Strategy, balance: Balance | None, alpha: int | No
 
 
 def _problem_of_model(model: str, machine: str | None, dims: dict[str, int], strategy: Strategy) -> _Problem:
-    """The problem without costs, which is all that the seed needs."""
+    """With the profile store's costs, measured first if missing.
+
+    A place on paper may have more threads than this host has cores to measure with. The seed needs no costs.
+    """
     from shisha_rt.daemon.compile import compile_model
+    from shisha_rt.daemon.profile import costs_of
     from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config import load_machine
 
     if machine is None:
         raise BadInput("plan MODEL: --machine is missing, expected a machine file or a name such as this-machine")
-    places = load_machine(machine).places
-    if strategy != "seed":  # this is where the profile store's costs will come in
-        raise BadInput(f"--strategy {strategy} of a MODEL: needs measured costs, not built yet; expected --costs")
+    described = load_machine(machine)
     compiled = compile_model(resolve_model(model, progress), dims, progress)
-    return _Problem([layer.weight for layer in compiled.layers], places, frozenset(compiled.legal_cuts))
+    try:
+        costs = costs_of(compiled, described, progress)
+    except BadInput:
+        if strategy != "seed":
+            raise
+        costs = None
+    weights = [layer.weight for layer in compiled.layers]
+    return _Problem(weights, described.places, frozenset(compiled.legal_cuts), costs)
 
 
 def _problem_of_costs(path: Path, machine: str | None, dim: Sequence[str] | None) -> _Problem:
@@ -257,7 +266,7 @@ def _tuned(problem: _Problem, start: Plan, balance: Balance | None, alpha: int |
     """Shisha's walk over the costs."""
     from shisha_rt.costs.evaluator import CostsEvaluator
 
-    assert problem.costs is not None  # a MODEL has none, and has been refused
+    assert problem.costs is not None  # only the seed does without
     tuner = shisha(
         start,
         problem.places,

@@ -31,7 +31,7 @@ def serve(
     dim: Dims = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every event to standard error.")] = False,
 ) -> None:
-    r"""Serve a model: cut it into a pipeline over the machine's places and answer frames.
+    """Serve a model: cut it into a pipeline over the machine's places and answer frames.
 
     Prints one JSON line, with the endpoint and the metrics page, once frames can be sent. SIGTERM or Ctrl-C: admits
     nothing more, answers what is in flight, ends.
@@ -41,7 +41,7 @@ def serve(
       shisha-rt serve zoo:squeezenet
       shisha-rt serve model.onnx --machine shared-2 --endpoint tcp://127.0.0.1:0
       shisha-rt serve daemon.toml
-    """
+    """  # noqa: D301 (\b keeps the examples on lines of their own)
     from dataclasses import replace
 
     from shisha_rt.costs.layer_costs import LayerCosts

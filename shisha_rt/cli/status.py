@@ -11,7 +11,7 @@ from shisha_rt.cli.picture import Box, draw, span
 
 
 def status(endpoint: Endpoint = None, as_json: Json = False) -> None:
-    r"""Show what a running daemon does.
+    """Show what a running daemon does.
 
     Each stage is a box on its place, with the median time that it takes for a frame; a frame passes them from left to
     right. The slowest stage sets the throughput.
@@ -21,7 +21,7 @@ def status(endpoint: Endpoint = None, as_json: Json = False) -> None:
       shisha-rt status
       shisha-rt status --endpoint ipc:///run/user/1000/shisha.sock
       shisha-rt status --json | jq .throughput_fps
-    """
+    """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.cli.reach import REACH_S, plainly
     from shisha_rt.client import Client
     from shisha_rt.wire.link import ENDPOINT

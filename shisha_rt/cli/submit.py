@@ -56,7 +56,7 @@ def submit(
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Start of the random generator.")] = 0,
     as_json: Json = False,
 ) -> None:
-    r"""Send frames to a running daemon as one ordered stream.
+    """Send frames to a running daemon as one ordered stream.
 
     Ends with the throughput, percentiles of the latency as this client saw it, and how the frames ended; Ctrl-C ends
     it early. With --rate a frame's latency counts from the moment it was due.
@@ -69,7 +69,7 @@ def submit(
       shisha-rt submit --frames 1000
       shisha-rt submit --input images.npy --output answers.npz
       shisha-rt submit --rate 200 --deadline-ms 50 --json
-    """
+    """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.cli.frames import read_arrays
 
     if rate is not None and not (rate > 0 and math.isfinite(rate)):

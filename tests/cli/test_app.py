@@ -12,10 +12,11 @@ from shisha_rt import __version__
 from shisha_rt.errors import Failure
 from tests.cli.conftest import Run
 
+COMMANDS = ("layers", "plan", "serve", "submit", "status", "demo")
 MAIN = "import sys; from shisha_rt.cli.app import main; sys.exit(main())"
 
 
-@pytest.mark.parametrize("argv", [("--help",), ("layers", "--help"), ("plan", "--help")])
+@pytest.mark.parametrize("argv", [("--help",), *((command, "--help") for command in COMMANDS)])
 def test_help(run: Run, argv: tuple[str, ...]) -> None:
     ran = run(*argv)
     assert (ran.status, ran.err) == (0, "")

@@ -72,8 +72,8 @@ def test_the_whole_of_it(run: Run, tmp_path: Path, runtime: Path) -> None:
 def test_what_a_reader_sees(run: Run) -> None:
     ran = run("demo", "--seconds", 0.3)
     assert (ran.status, ran.err) == (0, "")
-    for text in ("The seed: 26 layers", "made by hand", "the seed\n", "the best, as in epoch", "none lost, all in order",
-                 "frames/s with the seed", "slowest ┓", "shisha_plan_epoch", "shisha-rt submit"):  # fmt: skip
+    for text in ("The seed: 26 layers", "made by hand", "the seed\n", "the best, as in epoch",
+                 "none lost, all in order", "frames/s with the seed", "slowest ┓", "shisha_plan_epoch", "shisha-rt submit"):  # fmt: skip
         assert text in ran.out
 
 
@@ -95,7 +95,9 @@ def test_whatever_ends_it_nothing_is_left(tmp_path: Path, runtime: Path, number:
 
 
 def test_a_daemon_that_does_not_start(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shisha_rt.cli.demo._machine", lambda folder: ("no-such-machine", "a machine that is not there"))
+    monkeypatch.setattr(
+        "shisha_rt.cli.demo._machine", lambda folder: ("no-such-machine", "a machine that is not there")
+    )
     ran = run("demo")
     assert ran.status == 1
     assert ran.err.startswith('shisha-rt: the daemon did not start: shisha-rt: machine "no-such-machine": ')

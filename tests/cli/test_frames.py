@@ -88,7 +88,9 @@ class TestFramesOf:
 class TestReadArrays:
     def test_npy(self, tmp_path: Path) -> None:
         np.save(tmp_path / "a.npy", floats(2, 3))
-        assert np.array_equal(read_arrays(tmp_path / "a.npy"), floats(2, 3))
+        content = read_arrays(tmp_path / "a.npy")
+        assert isinstance(content, np.ndarray)
+        assert np.array_equal(content, floats(2, 3))
 
     def test_npz(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "a.npz", x=floats(2), y=floats(3))
@@ -97,7 +99,7 @@ class TestReadArrays:
         assert {name: len(array) for name, array in content.items()} == {"x": 2, "y": 3}
 
     def test_missing(self, tmp_path: Path) -> None:
-        with pytest.raises(BadInput, match=r"none\.npy: cannot be read \(No such file or directory\), expected a \.npy"):
+        with pytest.raises(BadInput, match=r"none\.npy: cannot be read \(No such file.*\), expected a \.npy"):
             read_arrays(tmp_path / "none.npy")
 
     def test_a_folder(self, tmp_path: Path) -> None:

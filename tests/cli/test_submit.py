@@ -148,7 +148,7 @@ class TestAGatewayWithAScript:
 
 @pytest.fixture
 def double() -> Iterator[Gateway]:
-    """x -> y, both FP32 [1, 3]."""
+    """Doubles: x -> y, both FP32 [1, 3]."""
     with Gateway() as gateway:
         yield gateway
 

@@ -22,7 +22,7 @@ def test_help(run: Run, argv: tuple[str, ...]) -> None:
     assert (ran.status, ran.err) == (0, "")
     assert ran.out.startswith("Usage: shisha-rt")
     if len(argv) > 1:
-        assert f"Examples:\n    shisha-rt {argv[0]} " in ran.out
+        assert f"Examples:\n    shisha-rt {argv[0]}" in ran.out
 
 
 def test_version(run: Run) -> None:

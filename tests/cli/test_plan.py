@@ -215,12 +215,31 @@ class TestShisha:
         assert ran.out.splitlines()[-1] == "throughput: inf fps before, inf fps after"
 
 
+@pytest.fixture
+def larger_machine(tmp_path: Path) -> Path:
+    """A place with more threads than any host has to measure with."""
+    path = tmp_path / "larger.toml"
+    path.write_text('[[place]]\nname = "a"\ncore_count = 4096\n[[place]]\nname = "b"\ncore_count = 4096\nrank = 2\n')
+    return path
+
+
 class TestModel:
-    def test_times_are_unknown(self, run: Run, tiny_model: Path) -> None:
-        ran = run("plan", tiny_model, "--machine", "shared-2", "--json")
+    def test_times_come_from_the_profile_store(self, run: Run, tiny_model: Path) -> None:
+        ran = run("plan", tiny_model, "--machine", "shared-2", "--strategy", "shisha", "--json")
+        assert ran.status == 0
+        assert all(stage["service_s"] > 0 for stage in ran.object["stages"])
+        assert ran.object["bottleneck_s"] == max(stage["service_s"] for stage in ran.object["stages"])
+        assert ran.object["trials"] >= 1
+        again = run("plan", tiny_model, "--machine", "shared-2", "--strategy", "shisha", "--json")
+        assert again.object == ran.object
+
+    def test_times_are_unknown_where_they_cannot_be_measured(
+        self, run: Run, tiny_model: Path, larger_machine: Path
+    ) -> None:
+        ran = run("plan", tiny_model, "--machine", larger_machine, "--json")
         assert ran.status == 0
         found = ran.object
-        assert [place for stage in found["stages"] for place in stage["places"]] == ["fast0", "slow0"]
+        assert [place for stage in found["stages"] for place in stage["places"]] == ["a", "b"]
         assert [stage["service_s"] for stage in found["stages"]] == [None, None]
         for key in ("bottleneck_s", "throughput_fps", "latency_s", "lower_bound_s"):
             assert found[key] is None
@@ -234,8 +253,13 @@ class TestModel:
         )
         assert len(run("plan", tiny_model, "--machine", machine, "--json").object["stages"]) == 2
 
-    def test_the_picture_without_times(self, run: Run, tiny_model: Path) -> None:
-        ran = run("plan", tiny_model, "--machine", "shared-2")
+    def test_tuning_needs_times(self, run: Run, tiny_model: Path, larger_machine: Path) -> None:
+        ran = run("plan", tiny_model, "--machine", larger_machine, "--strategy", "shisha")
+        assert ran.status == 2
+        assert "4096" in ran.err
+
+    def test_the_picture_without_times(self, run: Run, tiny_model: Path, larger_machine: Path) -> None:
+        ran = run("plan", tiny_model, "--machine", larger_machine)
         assert "layers 0-1 " in ran.out
         assert " ms" not in ran.out
 
@@ -268,10 +292,6 @@ def test_refused_with_costs(run: Run, costs_file: Path, options: tuple[object, .
         (("m.onnx",), "plan MODEL: --machine is missing"),
         (("m.onnx", "--machine", "nope"), 'machine "nope": no such shipped name'),
         (("no.onnx", "--machine", "this-machine"), "no.onnx"),
-        (
-            ("no.onnx", "--machine", "this-machine", "--strategy", "shisha"),
-            "--strategy shisha of a MODEL: needs measured costs, not built yet; expected --costs",
-        ),
         (("zoo:nope", "--machine", "this-machine"), "zoo:nope"),
         (("--costs", "no.json"), "no.json: cannot be read (No such file or directory), expected costs as JSON"),
     ],

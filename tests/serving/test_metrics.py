@@ -61,7 +61,7 @@ def test_the_figures_add_up(identity: Path, two_places: Path, tmp_path: Path) ->
         assert service["1"] >= FRAMES
         assert values(samples, "shisha_stage_layers", "stage") == {"0": 3, "1": LAYERS - 3}
         assert values(samples, "shisha_stage_layers", "place") == {"fast0": 3, "slow0": LAYERS - 3}
-        assert values(samples, "shisha_stage_queue_frames", "stage") == {"0": 0, "1": 0}
+        assert values(samples, queue, "stage") == {"0": 0, "1": 0}
         assert value(samples, "shisha_pipeline_bottleneck_stage") in (0, 1)
         assert value(samples, "shisha_frames_in_flight") == 0
         assert value(samples, "shisha_frames_replayed_total") == 0

@@ -28,6 +28,9 @@ LEAVING_FLOOR: Final = 0.05
 WINDOWS_TO_LEAVE: Final = 3
 """A stage has left its band when it was outside it, by these measures, for this many windows on end."""
 
+ATTEMPTS: Final = 3
+"""To make a plan live, before it counts as one that cannot run."""
+
 _QUIET_S: Final = 2.0
 
 
@@ -195,7 +198,11 @@ class Tuning:
         self.moves += self.run.trials > 0
         if plan == self.live[1]:
             self._measure()
-            return
+        else:
+            self._make_live(plan, attempts=ATTEMPTS)
+
+    def _make_live(self, plan: Plan, attempts: int) -> None:
+        """A plan that was dropped once, as a worker died meanwhile, may well go live at the next attempt."""
         run = self.run.number
 
         def settled(end: Settled) -> None:
@@ -203,6 +210,8 @@ class Tuning:
                 return
             if end.outcome == "live":
                 self._measure()
+            elif end.outcome == "dropped" and attempts > 1:
+                self._make_live(plan, attempts - 1)
             else:
                 never = Measurement((math.inf,) * len(plan.stages), 0.0, 0, 0.0)
                 self._trial_done(never, f"{end.outcome}: {end.reason}")

@@ -188,6 +188,15 @@ def test_a_plan_that_cannot_go_live_is_a_trial_that_lost(tmp_path: Path) -> None
     assert lost["throughput_fps"] is None
 
 
+def test_a_plan_that_is_dropped_once_is_tried_again(tmp_path: Path) -> None:
+    refusals = [True]
+    world = World(tmp_path, refuse=lambda plan: bool(refusals and refusals.pop()))
+    world.tuning.begin("test")
+    world.serve_until(State.WATCHING)
+    assert "cannot_run" not in world.verdicts
+    assert world.plan == Plan.of([(0, 5, "fast"), (6, 7, "slow")])
+
+
 def test_pausing_leaves_the_best_plan_live(world: World) -> None:
     world.tuning.begin("test")
     world.serve_until_true(lambda: world.tuning.trials == 3)

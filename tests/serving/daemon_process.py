@@ -112,6 +112,9 @@ class DaemonProcess:
         """Kill workers, and wait until the daemon knows."""
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
+        self.wait_for_deaths(*pids)
+
+    def wait_for_deaths(self, *pids: int) -> None:
         until(lambda: not set(self.worker_pids().values()) & set(pids), "the deaths")
 
     def board(self, place_count: int) -> Board:

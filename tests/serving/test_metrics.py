@@ -15,13 +15,14 @@ from tests.serving.page import scrape, value, values
 
 FRAMES: Final = 50
 LATE: Final = 3
+QUEUE: Final = "shisha_stage_queue_frames"
 PROMISED: Final = {
     "shisha_frames_total",
     "shisha_frame_latency_seconds_bucket",
     "shisha_frames_in_flight",
     "shisha_stage_service_seconds_bucket",
     "shisha_stage_layers",
-    "shisha_stage_queue_frames",
+    QUEUE,
     "shisha_pipeline_throughput_fps",
     "shisha_pipeline_bottleneck_stage",
     "shisha_plan_epoch",
@@ -47,7 +48,8 @@ def test_the_figures_add_up(identity: Path, two_places: Path, tmp_path: Path) ->
         until(lambda: value(scrape(daemon.metrics), "shisha_pipeline_throughput_fps") > 0, "a measured throughput")
         until(lambda: value(scrape(daemon.metrics), "shisha_plan_epoch") == epoch, "the epoch")
         until(
-            lambda: not any(values(scrape(daemon.metrics), "shisha_stage_queue_frames", "stage").values()), "idleness"
+            lambda: not any(values(scrape(daemon.metrics), "shisha_stage_queue_frames", "stage").values()),
+            "the end of the queues",
         )
         samples = scrape(daemon.metrics)
 
@@ -61,7 +63,7 @@ def test_the_figures_add_up(identity: Path, two_places: Path, tmp_path: Path) ->
         assert service["1"] >= FRAMES
         assert values(samples, "shisha_stage_layers", "stage") == {"0": 3, "1": LAYERS - 3}
         assert values(samples, "shisha_stage_layers", "place") == {"fast0": 3, "slow0": LAYERS - 3}
-        assert values(samples, queue, "stage") == {"0": 0, "1": 0}
+        assert values(samples, QUEUE, "stage") == {"0": 0, "1": 0}
         assert value(samples, "shisha_pipeline_bottleneck_stage") in (0, 1)
         assert value(samples, "shisha_frames_in_flight") == 0
         assert value(samples, "shisha_frames_replayed_total") == 0

@@ -47,10 +47,7 @@ def test_the_figures_add_up(identity: Path, two_places: Path, tmp_path: Path) ->
         # Gauges are brought up to date every quarter of a second.
         until(lambda: value(scrape(daemon.metrics), "shisha_pipeline_throughput_fps") > 0, "a measured throughput")
         until(lambda: value(scrape(daemon.metrics), "shisha_plan_epoch") == epoch, "the epoch")
-        until(
-            lambda: not any(values(scrape(daemon.metrics), "shisha_stage_queue_frames", "stage").values()),
-            "the end of the queues",
-        )
+        until(lambda: not any(values(scrape(daemon.metrics), QUEUE, "stage").values()), "the end of the queues")
         samples = scrape(daemon.metrics)
 
         assert {sample.name for sample in samples} >= PROMISED

@@ -11,13 +11,14 @@ from benchmarks.emulation import MODEL as PACED
 from benchmarks.emulation import emulation
 from benchmarks.live_change import MODELS as CHANGED
 from benchmarks.live_change import live_change
+from benchmarks.online_tuning import online_tuning
 from benchmarks.served import IN_FLIGHT
 from benchmarks.transport import MODELS, transport
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.zoo import NAMES
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-for command in (transport, live_change, answers, emulation):
+for command in (transport, live_change, answers, emulation, online_tuning):
     app.command(name=command.__name__)(command)
 
 

@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from benchmarks.child_process import say
 from benchmarks.stage_rig import random_inputs
@@ -99,18 +99,27 @@ class Generator:
             say(**burst.result)
 
 
+class Ordered(Protocol):
+    """What can be told to start, and says its result itself: one order at a time."""
+
+    @property
+    def running(self) -> bool: ...
+
+    def start(self, *_: Any, **order: Any) -> None: ...
+
+
 class Orders:
     """Lines from standard input, looked for now and then in the daemon's own loop; its end stops the daemon."""
 
-    def __init__(self, daemon: Daemon, generator: Generator) -> None:
+    def __init__(self, daemon: Daemon, ordered: Ordered) -> None:
         os.set_blocking(0, False)
         self._daemon = daemon
-        self._generator = generator
+        self._ordered = ordered
         self._text = b""
         self._listen_at_s = 0.0
 
     def turn(self) -> None:
-        if self._generator.running or time.monotonic() < self._listen_at_s:
+        if self._ordered.running or time.monotonic() < self._listen_at_s:
             return
         self._listen_at_s = time.monotonic() + _LISTEN_EVERY_S
         try:
@@ -124,7 +133,7 @@ class Orders:
         line, end, rest = self._text.partition(b"\n")
         if end:
             self._text = rest
-            self._generator.start(**json.loads(line))
+            self._ordered.start(**json.loads(line))
 
 
 def main(arguments: list[str]) -> int:

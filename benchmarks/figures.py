@@ -78,6 +78,45 @@ def errors_figure(panels: Mapping[str, tuple[float, Mapping[str, float]]]) -> Fi
     return figure
 
 
+def online_tuning_figure(
+    tunings: Sequence[Mapping[str, object]],
+    predictions: Sequence[Mapping[str, object]],
+    aim_tuned: float,
+    aim_error: float,
+) -> Figure:
+    """Throughputs over that of the best of all, by model and machine; and predicted against measured bottlenecks."""
+    figure, (bars_axes, scatter_axes) = _new(width=11, rows=2)
+    sides = ("seed", "tuned", "best in order", "best of all")
+    labels = [f"{row['machine']}\n{row['model']}" for row in tunings]
+    width = _GROUP_WIDTH / len(sides)
+    for i, side in enumerate(sides):
+        at = [place + (i - (len(sides) - 1) / 2) * width for place in range(len(tunings))]
+        heights = [_number(row[f"{side} fps"]) / _number(row["best of all fps"]) for row in tunings]
+        bars = bars_axes.bar(at, heights, width, label=side)
+        bars_axes.bar_label(bars, fmt="%.2f", fontsize=7, rotation=90, padding=3)
+    bars_axes.set_xticks(range(len(labels)), labels, fontsize=7)
+    bars_axes.set_ylim(0, 1.3)
+    bars_axes.set_ylabel("frames per second / best of all")
+    aim = f"aim: tuned at least {aim_tuned:g} of best in order"
+    bars_axes.set_title(f"Live tuning on emulated places (best in order: with the seed's assignment; {aim})")
+    bars_axes.legend(ncols=4, fontsize=8)
+    for timing in dict.fromkeys(row["timing"] for row in predictions):
+        own = [row for row in predictions if row["timing"] == timing]
+        predicted_ms = [_number(row["predicted ms"]) for row in own]
+        scatter_axes.plot(predicted_ms, [_number(row["error %"]) for row in own], "o", markersize=4, label=timing)
+    scatter_axes.axhspan(-100 * aim_error, 100 * aim_error, color="tab:green", alpha=0.15, label="aim")
+    scatter_axes.set_xscale("log")
+    scatter_axes.set_xlabel("slowest stage by stored costs, ms")
+    scatter_axes.set_ylabel("measured against it, %")
+    scatter_axes.set_title("Random plans: predicted against measured")
+    scatter_axes.legend(fontsize=8)
+    return figure
+
+
+def _number(value: object) -> float:
+    return float(str(value))
+
+
 def _new(width: float, rows: int | None = None) -> tuple[Figure, Any]:
     """A figure with room at its foot; its axes, or a list of them where `rows` is given."""
     layout = ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97))

@@ -17,18 +17,21 @@ import typer
 from shisha_rt import __version__
 from shisha_rt.cli.costs import costs
 from shisha_rt.cli.demo import demo
+from shisha_rt.cli.events import events
 from shisha_rt.cli.layers import layers
 from shisha_rt.cli.plan import plan
 from shisha_rt.cli.serve import serve
 from shisha_rt.cli.status import status
 from shisha_rt.cli.submit import submit
+from shisha_rt.cli.top import top
+from shisha_rt.cli.tuner import tuner
 from shisha_rt.errors import BadInput, Failure
 
 _NAME = "shisha-rt"
 _EXIT_FAILURE, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(name=_NAME, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-for command in (layers, costs, plan, serve, submit, status, demo):
+for command in (layers, costs, plan, serve, submit, status, top, events, tuner, demo):
     app.command()(command)
 
 

@@ -28,6 +28,9 @@ def serve(
     strategy: Annotated[
         str | None, typer.Option(help="How the live pipeline is tuned: shisha (default), or seed: not at all.")
     ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start from the seed; leave the best plan of earlier runs as it is.")
+    ] = False,
     dim: Dims = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every event to standard error.")] = False,
 ) -> None:
@@ -74,7 +77,9 @@ def serve(
         def modelled_s(place: str, first: int, last: int) -> float:
             return costs.segment_cpu_s(first, last, place)
 
-    daemon = Daemon(compiled, places, settings.endpoint, port, strategy=settings.strategy, modelled_s=modelled_s)
+    daemon = Daemon(
+        compiled, places, settings.endpoint, port, strategy=settings.strategy, modelled_s=modelled_s, fresh=fresh
+    )
 
     def announce() -> None:
         line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}

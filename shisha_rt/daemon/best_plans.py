@@ -33,16 +33,22 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 class BestPlans:
-    """The plans of one (model, machine); `model_key` covers what the engine made of the model, too."""
+    """The plans of one (model, machine); `model_key` covers what the engine made of the model, too.
 
-    def __init__(self, path: Path, model_key: str, machine: Machine) -> None:
+    Without a path nothing is kept, and nothing found.
+    """
+
+    def __init__(self, path: Path | None, model_key: str, machine: Machine) -> None:
         self._path = path
-        self._key = f"{model_key}-{_fingerprint(machine)}"
+        self._model_key = model_key
+        self.machine = machine  # as it is now: its speeds can be changed
 
     def load(self) -> tuple[Plan, Measurement] | None:
         """The best plan and its last measurement; None if there is none, or none that can be read."""
+        if self._path is None:
+            return None
         try:
-            with self._open() as database:
+            with self._open(self._path) as database:
                 row = database.execute("SELECT record FROM best WHERE key = ?", (self._key,)).fetchone()
             record = None if row is None else msgspec.json.decode(row[0], type=_Record)
         except (sqlite3.Error, msgspec.MsgspecError):
@@ -52,14 +58,21 @@ class BestPlans:
         return Plan.of(record.stages), Measurement(record.service_s, record.band, record.frames, record.cost_s)
 
     def save(self, plan: Plan, m: Measurement) -> None:
+        if self._path is None:
+            return
         record = _Record(stages_of(plan), m.service_s, m.band, m.frames, m.cost_s)
-        with contextlib.suppress(sqlite3.Error), self._open() as database:
+        with contextlib.suppress(sqlite3.Error), self._open(self._path) as database:
             database.execute("INSERT OR REPLACE INTO best VALUES (?, ?)", (self._key, msgspec.json.encode(record)))
 
+    @staticmethod
+    @property
+    def _key(self) -> str:
+        return f"{self._model_key}-{_fingerprint(self.machine)}"
+
     @contextlib.contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.closing(sqlite3.connect(self._path, timeout=_PATIENCE_S)) as database, database:
+    def _open(path: Path) -> Iterator[sqlite3.Connection]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.closing(sqlite3.connect(path, timeout=_PATIENCE_S)) as database, database:
             database.execute("CREATE TABLE IF NOT EXISTS best (key TEXT PRIMARY KEY, record BLOB NOT NULL)")
             yield database
 

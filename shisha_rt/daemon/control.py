@@ -261,7 +261,7 @@ class Control:
             if name in epoch.plan.places:
                 shell.telemetry.window(epoch.number, epoch.plan.places.index(name)).restart()
         shell.metrics.speed.remove(*self._speed_labels(name))
-        self.machine = changed
+        self.machine = self._tuning.best_plans.machine = changed
         self._show_speed(name)
         self._tuning.machine_changed(f"the speed of {name} is {speed:g} now")
         return {"place": name, "speed": speed}

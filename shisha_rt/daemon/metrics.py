@@ -13,7 +13,7 @@ from wsgiref.simple_server import WSGIServer
 from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, Histogram, PlatformCollector, ProcessCollector
 from prometheus_client import start_http_server as serve_http
 
-from shisha_rt.daemon.tuning import State
+from shisha_rt.daemon.tuning import WAITING, State
 from shisha_rt.errors import BadInput
 
 _BUCKETS_S: Final = (
@@ -94,7 +94,10 @@ class Metrics:
         )
         self.moves = Counter("shisha_tuner_moves", "Layers moved off the slowest stage to be tried.", registry=registry)
         self.tuner = Enum(
-            "shisha_tuner_state", "What the tuner is doing.", states=[state.value for state in State], registry=registry
+            "shisha_tuner_state",
+            "What the tuner is doing.",
+            states=[*(state.value for state in State), WAITING],
+            registry=registry,
         )
         self._server: WSGIServer | None = None
         self._thread: threading.Thread | None = None

@@ -56,7 +56,8 @@ class Daemon:
     """One model on one machine. `run` serves until `stop` is called (SIGTERM and SIGINT call it).
 
     `modelled_s(place, first, last)`: stored CPU seconds of these layers, by which a machine with modelled timing is
-    paced. Raises `BadInput` if it is needed and not given.
+    paced. Raises `BadInput` if it is needed and not given. `fresh`: the best plan of earlier runs is neither used nor
+    replaced.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Daemon:
         slot_count: int | None = None,
         modelled_s: Callable[[str, int, int], float] | None = None,
         strategy: str = "seed",
+        fresh: bool = False,
     ) -> None:
         if machine.timing == "modelled" and modelled_s is None:
             raise BadInput(
@@ -133,7 +135,8 @@ class Daemon:
             time_scale=machine.time_scale,
             modelled_s=modelled_s if modelled_s and machine.timing == "modelled" else lambda *_: 0.0,
         )
-        self._best_plans = BestPlans(cache_folder() / "plans.sqlite", compiled.engine_folder.parent.name, machine)
+        kept = None if fresh else cache_folder() / "plans.sqlite"
+        self._best_plans = BestPlans(kept, compiled.engine_folder.parent.name, machine)
         self.tuning = self._make_tuning(lifecycle.slot_count + 2)
         self.control = Control(self.shell, compiled, machine, limits, self.tuning)
         supervisor.said = self.shell.worker_said
@@ -177,12 +180,12 @@ class Daemon:
         if self.tuning.state is State.OFF and best is not None and best[0] == self.tuning.live[1]:
             self.shell.journal.write("tuning_resumed", plan=str(best[0]), reason="the best plan of an earlier run")
             self.tuning.watch(best[1])
-        else:
+        elif self.tuning.state is not State.TUNING or self.tuning.run.epoch != self.tuning.live[0]:
             self.tuning.begin("a new plan of the daemon's own")
 
     def _trial_done(self, verdict: str) -> None:
         self.metrics.trials.labels(verdict).inc()
-        if verdict != "first":
+        if self.tuning.run.trials > 1:  # the first measures where the search starts
             self.metrics.moves.inc()
 
     def _own_choice(self, available: tuple[str, ...]) -> Plan:
@@ -261,7 +264,7 @@ class Daemon:
 
     def _tuner_died(self, reason: str) -> None:
         self.shell.journal.write("tuner_died", reason=reason)
-        self.tuning.machine_changed(f"the tuner's process died ({reason})")
+        self.tuning.tuner_died(f"the tuner's process died ({reason})")
 
     def _look(self) -> None:
         """Every so often: hung workers, and the gauges of the metrics page."""
@@ -274,7 +277,7 @@ class Daemon:
         for incarnation, reason in shell.supervisor.look(expected):
             shell.supervisor.kill(incarnation, reason)
         shell.update_gauges()
-        self.metrics.tuner.state(self.tuning.state.value)
+        self.metrics.tuner.state(self.tuning.doing)
         self._count_reserved()
 
     def _count_reserved(self) -> None:

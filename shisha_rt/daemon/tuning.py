@@ -35,13 +35,16 @@ _QUIET_S: Final = 2.0
 
 
 class State(Enum):
-    """What the tuner is doing; the names are those of `shisha_tuner_state`."""
+    """What the tuner is doing. `shisha_tuner_state` has these names, and `WAITING`."""
 
     OFF = "off"
     PAUSED = "paused"
     TUNING = "tuning"
     SETTLING = "settling"
     WATCHING = "watching"
+
+
+WAITING: Final = "waiting"
 
 
 class Ranked(Protocol):
@@ -62,9 +65,10 @@ class Options:
 
 @dataclass(slots=True)
 class Run:
-    """One search. `trials` counts plans measured; `best` is the best of them so far."""
+    """One search, which began under `epoch`. `trials` counts plans measured; `best` is the best of them so far."""
 
     number: int
+    epoch: int = 0
     trials: int = 0
     trying: tm.Try | None = None
     best: tuple[Plan, Measurement] | None = None
@@ -97,7 +101,7 @@ class Tuning:
         self._places = places
         self._legal_cuts = tuple(legal_cuts)
         self._warm_up = warm_up
-        self._best_plans = best_plans
+        self.best_plans = best_plans
         self._journal = journal
         self._send = send
         self._propose = propose
@@ -110,18 +114,24 @@ class Tuning:
     # --- what the daemon tells it -----------------------------------------------------------------------------
 
     def plan_live(self, epoch: int, plan: Plan) -> None:
-        """Any plan, whoever proposed it, has gone live."""
+        """Any plan, whoever proposed it, has gone live.
+
+        It may have waited for its turn while a search began: what is being measured is then no longer what runs.
+        """
+        measuring = self._window is not None
         self.live = (epoch, plan)
         self._window = None
+        if self.state is State.TUNING and measuring:
+            self.begin("another plan has gone live")
 
-    def begin(self, why: str) -> None:
-        """Search from the live plan; whatever search was going on is over."""
+    def begin(self, why: str, start: Plan | None = None) -> None:
+        """Search from `start` (None: from the live plan); whatever search was going on is over."""
         if self.live is None:
             return
-        _, plan = self.live
+        plan = start or self.live[1]
         if set(self._order) != set(plan.places):
             self._order = plan.places
-        self.run = Run(self.run.number + 1)
+        self.run = Run(self.run.number + 1, self.live[0])
         self.state = State.TUNING
         self._window = None
         self._journal.write("tuning_began", run=self.run.number, reason=why, plan=str(plan), alpha=self.options.alpha)
@@ -162,6 +172,12 @@ class Tuning:
         if self.state in (State.TUNING, State.SETTLING, State.WATCHING):
             self.begin(why)
 
+    def tuner_died(self, why: str) -> None:
+        """A search that has lost its process begins again, from the best plan that it had found (R5)."""
+        if self.state is State.TUNING:
+            best = self.run.best
+            self.begin(why, best[0] if best is not None and best[1].can_run else None)
+
     def frame_done(self, epoch: int, stage: int, service_s: float) -> None:
         """A part of a frame has been computed: it may complete the window that is being measured."""
         self._last_frame_s = time.monotonic()
@@ -180,6 +196,11 @@ class Tuning:
     def waits_for_frames(self) -> bool:
         return self._window is not None and time.monotonic() - self._last_frame_s > _QUIET_S
 
+    @property
+    def doing(self) -> str:
+        """Its state in a word, for people: `waiting` while it needs frames and none come."""
+        return WAITING if self.waits_for_frames else self.state.value
+
     # --- what the search says ---------------------------------------------------------------------------------
 
     def said(self, message: tm.FromTuner) -> None:
@@ -195,7 +216,6 @@ class Tuning:
         assert self.live is not None
         self.run.trying = wanted
         plan = Plan.of(wanted.stages)
-        self.moves += self.run.trials > 0
         if plan == self.live[1]:
             self._measure()
         else:
@@ -246,6 +266,7 @@ class Tuning:
             trouble=trouble or None,
             **_as_fields(found),
         )
+        self.moves += self.run.trials > 0
         self.run.trials += 1
         self.trials += 1
         self._on_trial(verdict)
@@ -265,7 +286,7 @@ class Tuning:
             throughput_fps=best[1].throughput_fps if best else None,
         )
         if best is not None and best[1].can_run:
-            self._best_plans.save(*best)
+            self.best_plans.save(*best)
         if plan == self.live[1]:
             self.watch()
             return
@@ -304,7 +325,7 @@ class Tuning:
         """For `tuner_get` and `status`."""
         best = self.run.best
         return {
-            "state": "waiting" if self.waits_for_frames else self.state.value,
+            "state": self.doing,
             "strategy": "seed" if self.state is State.OFF else "shisha",
             "alpha": self.options.alpha,
             "balance": self.options.balance,

@@ -202,8 +202,8 @@ def serve_command(*arguments: object, endpoint: str = "tcp://127.0.0.1:0") -> li
 
 
 def leftovers(runtime: Path) -> list[str]:
-    """Files under a runtime folder. The empty folder that daemons share may stay."""
-    return sorted(str(path.relative_to(runtime)) for path in runtime.rglob("*") if path.name != "shisha-rt")
+    """Everything under a runtime folder: a daemon needs nothing there that has a name."""
+    return sorted(str(path.relative_to(runtime)) for path in runtime.rglob("*"))
 
 
 def machine_file(folder: Path, places: Sequence[str]) -> Path:

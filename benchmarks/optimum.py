@@ -1,0 +1,137 @@
+"""The plan whose slowest stage is the fastest that stored costs allow: by dynamic programmes, held against enumeration.
+
+Costs are of stages, not sums of layers, so what is minimised is exactly the emulation's target for each stage with its
+memory to itself. What sharing a memory costs depends on the whole plan and is left out: the winners have to be run.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import combinations, pairwise, permutations
+from typing import Final
+
+from shisha_rt.plan.plan import Plan
+
+_ENUMERABLE: Final = 200_000  # plans
+
+StageTime = Callable[[int, int, str], float]
+"""(first layer, last layer, place) -> seconds for a frame."""
+
+Spans = Sequence[tuple[int, int, str]]
+
+
+class Optimum:
+    """All plans of one model on one machine. Spans are of groups of layers between legal cuts: first, end, place."""
+
+    def __init__(
+        self, layer_count: int, legal_cuts: Collection[int], places: Sequence[str], stage_time_s: StageTime
+    ) -> None:
+        self._places = tuple(places)
+        self._starts = (0, *(cut + 1 for cut in sorted(legal_cuts)), layer_count)
+        self._groups = len(self._starts) - 1
+        self._times_s = {
+            place: {
+                (first, end): stage_time_s(self._starts[first], self._starts[end] - 1, place)
+                for first, end in combinations(range(self._groups + 1), 2)
+            }
+            for place in places
+        }
+
+    def bottleneck_s(self, plan: Plan) -> float:
+        at = {start: group for group, start in enumerate(self._starts)}
+        return max(self._times_s[stage.place][at[stage.first], at[stage.last + 1]] for stage in plan.stages)
+
+    def random_plan(self, generator: random.Random) -> Plan:
+        """Two stages or more where there can be: their number, then cuts and places, each equally likely."""
+        most = min(len(self._places), self._groups)
+        count = generator.randint(min(2, most), most)
+        bounds = [0, *sorted(generator.sample(range(1, self._groups), count - 1)), self._groups]
+        places = generator.sample(self._places, count)
+        return self._plan([(first, end, place) for (first, end), place in zip(pairwise(bounds), places, strict=True)])
+
+    # --- the places' order is given ---------------------------------------------------------------------------
+
+    def best_in_order(self, order: Sequence[str]) -> Plan:
+        """With these places in this order; any of them may stay empty."""
+        best: list[tuple[float, tuple[tuple[int, int, str], ...]]] = [(0.0, ())]
+        best += [(math.inf, ())] * self._groups
+        for place in order:
+            times_s = self._times_s[place]
+            best = [
+                min(
+                    [best[end]]
+                    + [
+                        (max(best[first][0], times_s[first, end]), (*best[first][1], (first, end, place)))
+                        for first in range(end)
+                    ],
+                    key=lambda found: found[0],
+                )
+                for end in range(self._groups + 1)
+            ]
+        found_s, spans = best[self._groups]
+        orders = [tuple(names) for count in range(1, len(order) + 1) for names in combinations(order, count)]
+        self._compare(found_s, orders)
+        return self._plan(spans)
+
+    # --- any order --------------------------------------------------------------------------------------------
+
+    def best_of_all(self) -> Plan:
+        """Over all orders and choices of places. Places that take the same time for everything are one kind."""
+        available = {kind: len(names) for kind, names in self._kinds.items()}
+        best: list[dict[tuple[Hashable, ...], tuple[float, tuple[tuple[int, int, Hashable], ...]]]]
+        best = [{} for _ in range(self._groups + 1)]
+        best[0][()] = (0.0, ())
+        for first in range(self._groups):
+            for used, (before_s, spans) in best[first].items():
+                for kind, count in available.items():
+                    if used.count(kind) == count:
+                        continue
+                    now_used = tuple(sorted((*used, kind), key=str))
+                    times_s = self._times_s[self._kinds[kind][0]]
+                    for end in range(first + 1, self._groups + 1):
+                        found_s = max(before_s, times_s[first, end])
+                        if found_s < best[end].get(now_used, (math.inf, ()))[0]:
+                            best[end][now_used] = (found_s, (*spans, (first, end, kind)))
+        found_s, spans = min(best[self._groups].values(), key=lambda found: found[0])
+        names = {kind: iter(places) for kind, places in self._kinds.items()}
+        self._compare(found_s, self._distinct_orders())
+        return self._plan([(first, end, next(names[kind])) for first, end, kind in spans])
+
+    @cached_property
+    def _kinds(self) -> dict[str, list[str]]:
+        """Places by the first that takes the same time for everything."""
+        kinds: dict[str, list[str]] = {}
+        for place in self._places:
+            same = (kind for kind in kinds if self._times_s[kind] == self._times_s[place])
+            kinds.setdefault(next(same, place), []).append(place)
+        return kinds
+
+    def _distinct_orders(self) -> Iterator[tuple[str, ...]]:
+        kinds = [kind for kind, places in self._kinds.items() for _ in places]
+        return (names for count in range(1, len(kinds) + 1) for names in set(permutations(kinds, count)))
+
+    # --- enumeration ------------------------------------------------------------------------------------------
+
+    def _compare(self, found_s: float, orders: Iterable[tuple[str, ...]]) -> None:
+        """Raises `RuntimeError` if trying every plan finds another optimum; does nothing where they are too many."""
+        listed = list(orders)
+        counts = Counter(map(len, listed))
+        if sum(math.comb(self._groups - 1, count - 1) * number for count, number in counts.items()) > _ENUMERABLE:
+            return
+        least_s = min(
+            max(
+                self._times_s[place][span]
+                for span, place in zip(pairwise((0, *cuts, self._groups)), names, strict=True)
+            )
+            for names in listed
+            for cuts in combinations(range(1, self._groups), len(names) - 1)
+        )
+        if least_s != found_s:
+            raise RuntimeError(f"the dynamic programme found {found_s} s, enumeration {least_s} s")
+
+    def _plan(self, spans: Spans) -> Plan:
+        return Plan.of((self._starts[first], self._starts[end] - 1, place) for first, end, place in spans)

@@ -1,0 +1,117 @@
+"""`shisha-rt top`: the pipeline as it serves and is tuned, drawn again and again."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from shisha_rt.cli.options import Endpoint
+from shisha_rt.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from shisha_rt.client import Client
+
+_AT_ONCE: Final = 1000
+
+
+def top(
+    endpoint: Endpoint = None,
+    interval: Annotated[
+        float, typer.Option(metavar="S", min=0.1, max=60, help="Seconds between two looks at the daemon.")
+    ] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and end.")] = False,
+) -> None:
+    """Watch a running daemon: its stages on their places, and the tuner's trials as they are made.
+
+    A bar is as long as the stage takes for a frame; the slowest stage sets the throughput. A star marks what is
+    emulated. `q` or Ctrl-C ends it. Where standard output is no terminal, one frame is printed.
+
+    \b
+    Examples:
+      shisha-rt top
+      shisha-rt top --interval 0.2
+      shisha-rt top --once
+    """  # noqa: D301 (\b keeps the examples on lines of their own)
+    from rich.console import Console
+
+    from shisha_rt.cli.reach import REACH_S, plainly
+    from shisha_rt.client import Client
+    from shisha_rt.wire.link import ENDPOINT
+
+    console = Console(highlight=False)
+    view = _View()
+    with plainly(), Client(endpoint or ENDPOINT, timeout_s=REACH_S) as client:
+        if once or not console.is_terminal:
+            console.print(view.look(client))
+            return
+        _keep_drawing(view, client, console, interval)
+
+
+class _View:
+    """What has been seen of a daemon so far."""
+
+    def __init__(self) -> None:
+        self._screen = Screen()
+        self._next = 0
+        self._instance: str | None = None
+
+    def look(self, client: Client) -> Screen:
+        """Ask the daemon, and show it."""
+        status = client.status()
+        if status["instance"] != self._instance:  # another daemon has taken its address
+            self._instance, self._next, self._screen = status["instance"], 0, Screen()
+        self._screen.update(status, list(self._news(client)))
+        return self._screen
+
+    def _news(self, client: Client) -> Iterator[dict[str, Any]]:
+        while True:
+            page = client.events(self._next, _AT_ONCE)
+            self._next = page["next"]
+            yield from page["events"]
+            if len(page["events"]) < _AT_ONCE:
+                return
+
+
+def _keep_drawing(view: _View, client: Client, console: Any, interval_s: float) -> None:
+    from rich.live import Live
+
+    with _keys_at_once(), Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(view.look(client), refresh=True)
+            if _quit_within(interval_s):
+                return
+
+
+@contextlib.contextmanager
+def _keys_at_once() -> Iterator[None]:
+    """Keys reach us as they are hit, unseen; Ctrl-C stays what it is. Does nothing without a keyboard."""
+    import termios
+    import tty
+
+    if not sys.stdin.isatty():
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _quit_within(seconds: float) -> bool:
+    """Wait so long, or until `q` is hit."""
+    if not sys.stdin.isatty():
+        time.sleep(seconds)
+        return False
+    end_s = time.monotonic() + seconds
+    while select.select([sys.stdin], [], [], max(0.0, end_s - time.monotonic()))[0]:
+        if sys.stdin.read(1) in ("q", "Q", ""):
+            return True
+    return False

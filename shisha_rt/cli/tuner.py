@@ -1,0 +1,59 @@
+"""`shisha-rt tuner`: what the tuner does, and telling it what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import typer
+
+from shisha_rt.cli.options import Endpoint, Json
+
+Action = Literal["pause", "resume", "restart"]
+
+
+def tuner(
+    action: Annotated[Action | None, typer.Argument(help="Without one, nothing is changed.")] = None,
+    endpoint: Endpoint = None,
+    alpha: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Moves without gain after which a search ends; from the next."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the tuner of a running daemon, or steer it.
+
+    `pause` leaves the best plan live that the search has found so far. `resume` searches again from the live plan if
+    the tuner is paused, `restart` in any case.
+
+    \b
+    Examples:
+      shisha-rt tuner
+      shisha-rt tuner pause
+      shisha-rt tuner restart --alpha 20
+    """  # noqa: D301 (\b keeps the examples on lines of their own)
+    from shisha_rt.cli.reach import REACH_S, plainly
+    from shisha_rt.client import Client
+    from shisha_rt.wire.link import ENDPOINT
+
+    wanted: dict[str, object] = {action: True} if action else {}
+    if alpha is not None:
+        wanted["alpha"] = alpha
+    with plainly(), Client(endpoint or ENDPOINT, timeout_s=REACH_S) as client:
+        found = client.call("tuner_set", **wanted) if wanted else client.call("tuner_get")
+    if as_json:
+        print(json.dumps(found["tuner"]))
+    else:
+        print("\n".join(_lines(found["tuner"])))
+
+
+def _lines(found: Mapping[str, Any]) -> list[str]:
+    lines = [f"{found['state']} ({found['strategy']}, alpha {found['alpha']}, balance {found['balance']})"]
+    if found["trying"]:
+        lines.append(f"trying      {found['trying']}")
+    lines.append(f"run {found['run']:<7} {found['trials']} trials")
+    if found["best_plan"] and found["best_throughput_fps"]:
+        lines.append(f"its best    {found['best_throughput_fps']:.4g} frames/s: {found['best_plan']}")
+    lines.append(f"in all      {found['trials_total']} trials, {found['moves_total']} moves")
+    return lines

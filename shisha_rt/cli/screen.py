@@ -89,9 +89,8 @@ class Screen:
             first.append(f"preparing epoch {s['preparing']}")
         first.append(f"machine {machine['name']}{' (emulated)' if machine['emulated'] else ''}")
         flow = [] if self._now_fps is None else [f"{self._now_fps:.4g} frames/s"]
-        flow.append(
-            "no stage timed yet" if s["throughput_fps"] is None else f"up to {s['throughput_fps']:.4g} frames/s"
-        )
+        fps = s["throughput_fps"]
+        flow.append("not timed yet" if fps is None else f"up to {fps:.4g} frames/s")
         failed = sum(count for outcome, count in frames["answered"].items() if outcome != "OK")
         flow.append(f"{frames['answered'].get('OK', 0)} answered")
         if failed:
@@ -117,11 +116,11 @@ class Screen:
         is_wide = width >= _WIDE
         if is_wide:
             table.add_column("plan", no_wrap=True, overflow="ellipsis")
-        best = max(self._trials, key=_fps)
+        best = next((t for t in reversed(self._trials) if t["verdict"] in ("better", "first")), self._trials[0])
         for trial in list(self._trials)[-rows:]:
             why = f"{trial['reason']}; {trial['trouble']}" if trial["trouble"] else trial["reason"]
             style = "bold green" if trial is best else _STYLE_OF_VERDICT.get(trial["verdict"], "")
-            row = [str(trial["trial"]), rate(trial), verdict(trial), Text(why)]
+            row: list[str | Text] = [str(trial["trial"]), rate(trial), verdict(trial), Text(why)]
             table.add_row(*row, *([Text(trial["plan"])] if is_wide else []), style=style)
         shown = list(self._trials)[-max(1, width - 50) :]
         line = Text(f"run {best['run']}  ", "dim", no_wrap=True).append(_sparks([_fps(t) for t in shown]), "cyan")
@@ -160,7 +159,7 @@ def _places(status: Mapping[str, Any], width: int) -> Table:
     for name in order:
         place = places[name]
         is_well = place["state"] == "up" and place["available"]
-        row = [Text(name, "" if is_well else "yellow"), f"{place['speed']:.3g}{'*' if place['emulated'] else ' '}"]
+        row: list[str | Text] = [Text(name, "" if is_well else "yellow"), _speed(place)]
         row.append(_layers(at[name][0]) if name in at else "-")
         if with_restarts:
             row.append(Text(str(place["restarts"]), "yellow" if place["restarts"] else "dim"))
@@ -173,6 +172,10 @@ def _places(status: Mapping[str, Any], width: int) -> Table:
             row += ["", Text("no stage", "dim")]
         table.add_row(*row)
     return table
+
+
+def _speed(place: Mapping[str, Any]) -> str:
+    return f"{place['speed']:.3g}{'*' if place['emulated'] else ' '}"
 
 
 def _layers(stage: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ def tuner(
     endpoint: Endpoint = None,
     alpha: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Moves without gain after which a search ends; from the next."),
+        typer.Option(metavar="N", min=1, help="Moves without gain that end a search; from the next one on."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -37,7 +37,7 @@ def tuner(
     from shisha_rt.client import Client
     from shisha_rt.wire.link import ENDPOINT
 
-    wanted: dict[str, object] = {action: True} if action else {}
+    wanted: dict[str, Any] = {action: True} if action else {}
     if alpha is not None:
         wanted["alpha"] = alpha
     with plainly(), Client(endpoint or ENDPOINT, timeout_s=REACH_S) as client:
@@ -52,8 +52,8 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     lines = [f"{found['state']} ({found['strategy']}, alpha {found['alpha']}, balance {found['balance']})"]
     if found["trying"]:
         lines.append(f"trying      {found['trying']}")
-    lines.append(f"run {found['run']:<7} {found['trials']} trials")
+    lines.append(f"run {found['run']:<7} trials: {found['trials']}")
     if found["best_plan"] and found["best_throughput_fps"]:
         lines.append(f"its best    {found['best_throughput_fps']:.4g} frames/s: {found['best_plan']}")
-    lines.append(f"in all      {found['trials_total']} trials, {found['moves_total']} moves")
+    lines.append(f"in all      trials: {found['trials_total']}, layers moved: {found['moves_total']}")
     return lines

@@ -64,11 +64,11 @@ class BestPlans:
         with contextlib.suppress(sqlite3.Error), self._open(self._path) as database:
             database.execute("INSERT OR REPLACE INTO best VALUES (?, ?)", (self._key, msgspec.json.encode(record)))
 
-    @staticmethod
     @property
     def _key(self) -> str:
         return f"{self._model_key}-{_fingerprint(self.machine)}"
 
+    @staticmethod
     @contextlib.contextmanager
     def _open(path: Path) -> Iterator[sqlite3.Connection]:
         path.parent.mkdir(parents=True, exist_ok=True)

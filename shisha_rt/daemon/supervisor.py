@@ -7,6 +7,7 @@ here is called from the daemon's main thread: a worker asks the kernel to be kil
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -179,7 +180,9 @@ class Supervisor:
         for process in self.processes.values():
             if process.ready and process.kill_reason is None:
                 sign = self._arena.sign(self._places[process.place][0])
-                reason = process.watch.look(sign, now_ns, seen_s, expected_s.get(process.place, 0.0), self.patience)
+                usual_s, pid = expected_s.get(process.place, 0.0), process.popen.pid
+                wants_core = functools.partial(_wants_core, pid)
+                reason = process.watch.look(sign, now_ns, seen_s, usual_s, self.patience, wants_core)
                 if reason is not None:
                     hung.append((process.incarnation, reason))
         return hung
@@ -192,6 +195,15 @@ class Supervisor:
             process.popen.kill()
         for process in list(self.processes.values()):
             self._bury(process)
+
+
+def _wants_core(pid: int) -> bool:
+    """Whether some thread of the process is runnable."""
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            if stat.read_text().rpartition(")")[2].split()[0] == "R":
+                return True
+    return False
 
 
 def _cause(status: int, last_lines: deque[str]) -> str:

@@ -24,6 +24,13 @@ def test_silence_counts_from_the_last_sign_seen() -> None:
     assert "no sign of life for 2.2 s" in reasons[9]
 
 
+def test_a_worker_that_gets_no_core_is_given_longer() -> None:
+    watch, sign = Watch(), Sign(7, None, 0)
+    reasons = [watch.look(sign, 0, LOOK_S, 0.0, PATIENCE, wants_core=lambda: True) for _ in range(100)]
+    first = next(i for i, reason in enumerate(reasons) if reason is not None)
+    assert first * LOOK_S == PATIENCE.starved_s + LOOK_S
+
+
 def test_one_sign_of_life_starts_the_silence_anew() -> None:
     watch = Watch()
     assert not any(_looks(watch, [Sign(1, None, 0)] * 9))

@@ -7,6 +7,7 @@ import sys
 import typer
 
 from benchmarks.answers import MACHINE, answers
+from benchmarks.disturbance import disturbance
 from benchmarks.emulation import MODEL as PACED
 from benchmarks.emulation import emulation
 from benchmarks.live_change import MODELS as CHANGED
@@ -18,7 +19,7 @@ from shisha_rt.errors import BadInput
 from shisha_rt.graph.zoo import NAMES
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-for command in (transport, live_change, answers, emulation, online_tuning):
+for command in (transport, live_change, answers, emulation, online_tuning, disturbance):
     app.command(name=command.__name__)(command)
 
 

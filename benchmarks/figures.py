@@ -14,6 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from benchmarks.resources import Sample
+
 _GROUP_WIDTH: Final = 0.8
 
 
@@ -110,6 +112,32 @@ def online_tuning_figure(
     scatter_axes.set_ylabel("measured against it, %")
     scatter_axes.set_title("Random plans: predicted against measured")
     scatter_axes.legend(fontsize=8)
+    return figure
+
+
+def long_run_figure(recoveries: Sequence[Mapping[str, object]], samples: Sequence[Sample]) -> Figure:
+    """Throughputs under each change over that of the best plan; and private memory over the long run."""
+    figure, (bars_axes, memory_axes) = _new(width=10, rows=2)
+    sides = ("before", "tuned", "best")
+    width = _GROUP_WIDTH / len(sides)
+    for i, side in enumerate(sides):
+        at = [place + (i - (len(sides) - 1) / 2) * width for place in range(len(recoveries))]
+        heights = [_number(row[f"{side} fps"]) / _number(row["best fps"]) for row in recoveries]
+        bars = bars_axes.bar(at, heights, width, label=f"plan {side}" if side == "before" else side)
+        bars_axes.bar_label(bars, fmt="%.2f", fontsize=7, padding=3)
+    bars_axes.axhspan(0.95, 1.05, color="tab:green", alpha=0.15, label="within 5%")
+    bars_axes.set_xticks(range(len(recoveries)), [str(row["what"]) for row in recoveries], fontsize=8)
+    bars_axes.set_ylabel("frames per second / best")
+    bars_axes.set_title("After each change of the (emulated) machine; best: with that assignment")
+    bars_axes.legend(ncols=4, fontsize=8, loc="lower right")
+    for what in dict.fromkeys(one.what for one in samples):
+        own = [one for one in samples if one.what == what]
+        minutes = [(one.at_s - samples[0].at_s) / 60 for one in own]
+        memory_axes.plot(minutes, [one.anon_bytes / 2**20 for one in own], label=what)
+    memory_axes.set_ylim(bottom=0)
+    memory_axes.set_xlabel("minutes of random changes")
+    memory_axes.set_ylabel("private memory, MiB")
+    memory_axes.legend(fontsize=8)
     return figure
 
 

@@ -251,7 +251,7 @@ def online_tuning(
                 if number == 0:
                     noises.append(noise(one, case, seed, kept, effort.repeats))
                 tally = _clean(one.load.stop())
-            tunings.append(row | {"frames in all": tally.answered, "lost": tally.lost})
+            tunings.append({**row, "frames in all": tally.answered, "lost": tally.lost})
             if number == 0:
                 predictions += prediction(case, effort.plans)
     short = [{key: value for key, value in row.items() if key not in _PLAN_KEYS} for row in tunings]

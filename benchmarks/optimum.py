@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import combinations, pairwise, permutations
 from typing import Final
 
-from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.plan import Plan, Stage
 
 _ENUMERABLE: Final = 200_000  # plans
 
@@ -42,8 +42,10 @@ class Optimum:
         }
 
     def bottleneck_s(self, plan: Plan) -> float:
-        at = {start: group for group, start in enumerate(self._starts)}
-        return max(self._times_s[stage.place][at[stage.first], at[stage.last + 1]] for stage in plan.stages)
+        return max(map(self.stage_s, plan.stages))
+
+    def stage_s(self, stage: Stage) -> float:
+        return self._times_s[stage.place][self._starts.index(stage.first), self._starts.index(stage.last + 1)]
 
     def random_plan(self, generator: random.Random) -> Plan:
         """Two stages or more where there can be: their number, then cuts and places, each equally likely."""
@@ -82,7 +84,7 @@ class Optimum:
     def best_of_all(self) -> Plan:
         """Over all orders and choices of places. Places that take the same time for everything are one kind."""
         available = {kind: len(names) for kind, names in self._kinds.items()}
-        best: list[dict[tuple[Hashable, ...], tuple[float, tuple[tuple[int, int, Hashable], ...]]]]
+        best: list[dict[tuple[str, ...], tuple[float, tuple[tuple[int, int, str], ...]]]]
         best = [{} for _ in range(self._groups + 1)]
         best[0][()] = (0.0, ())
         for first in range(self._groups):
@@ -90,7 +92,7 @@ class Optimum:
                 for kind, count in available.items():
                     if used.count(kind) == count:
                         continue
-                    now_used = tuple(sorted((*used, kind), key=str))
+                    now_used = tuple(sorted((*used, kind)))
                     times_s = self._times_s[self._kinds[kind][0]]
                     for end in range(first + 1, self._groups + 1):
                         found_s = max(before_s, times_s[first, end])
@@ -122,13 +124,11 @@ class Optimum:
         counts = Counter(map(len, listed))
         if sum(math.comb(self._groups - 1, count - 1) * number for count, number in counts.items()) > _ENUMERABLE:
             return
+        ends = self._groups
         least_s = min(
-            max(
-                self._times_s[place][span]
-                for span, place in zip(pairwise((0, *cuts, self._groups)), names, strict=True)
-            )
+            max(self._times_s[place][span] for span, place in zip(pairwise((0, *cuts, ends)), names, strict=True))
             for names in listed
-            for cuts in combinations(range(1, self._groups), len(names) - 1)
+            for cuts in combinations(range(1, ends), len(names) - 1)
         )
         if least_s != found_s:
             raise RuntimeError(f"the dynamic programme found {found_s} s, enumeration {least_s} s")

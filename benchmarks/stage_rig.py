@@ -119,7 +119,7 @@ class StageRig:
         turns = {}
         for i, (stage, count) in enumerate(zip(stages, counts, strict=True)):
             offset = i * slots // len(stages)
-            turns[stage.worker] = ((stage, (turn + offset) % slots) for turn in range(count))
+            turns[stage.worker] = iter([(stage, (turn + offset) % slots) for turn in range(count)])
         for _ in range(_QUEUED_PARTS):
             for worker in turns:
                 self._send_next(turns[worker])

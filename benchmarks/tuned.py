@@ -25,6 +25,7 @@ from shisha_rt.plan.plan import Plan
 
 _LOOK_EVERY_S: Final = 0.05
 _TIMEOUT_S: Final = 120.0
+_ATTEMPTS: Final = 4
 _LEAST_FRAMES: Final = 32
 _EXTRA_IN_FLIGHT: Final = 4  # beyond the daemon's slots: frames that wait at the door or travel
 
@@ -86,8 +87,15 @@ class Tuned:
         self.load = load
 
     def take(self, plan: Plan) -> int:
-        """Have a plan live; this pauses the tuner. Returns its epoch."""
-        settled = self.control.set_plan(plan)
+        """Have a plan live; this pauses the tuner. Returns its epoch.
+
+        A place refuses a stage that it finds itself too slow to emulate: a busy moment can look like that, so it is
+        asked again.
+        """
+        for _ in range(_ATTEMPTS):
+            settled = self.control.set_plan(plan)
+            if settled["outcome"] != "dropped":
+                break
         if settled["outcome"] != "live":
             raise RuntimeError(f"{plan} is {settled['outcome']}: {settled['reason']}")
         return int(settled["epoch"])

@@ -1,61 +1,68 @@
-"""`shisha-rt demo`: the whole of it in half a minute: a daemon, frames, and plans that change under load."""
+"""`shisha-rt demo`: the whole of it in half a minute: a daemon, frames, and a tuner that makes the pipeline faster."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import shutil
-import sys
 import tempfile
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from shisha_rt.cli.demo_report import Act, Say, Seen, columns, draw_png, tell_end
 from shisha_rt.cli.options import Json, progress
-from shisha_rt.cli.picture import Box, draw, ribbon, span
-from shisha_rt.cli.status import milliseconds, stage_boxes
-from shisha_rt.errors import Failure
+from shisha_rt.cli.picture import Box, draw, marks, ribbon, span
+from shisha_rt.cli.status import milliseconds
+from shisha_rt.cli.story import Event, rate, verdict
+from shisha_rt.errors import BadInput, Failure
 
 if TYPE_CHECKING:
     from shisha_rt.cli.child_daemon import ChildDaemon
-    from shisha_rt.cli.traffic import Flow, Traffic
+    from shisha_rt.cli.traffic import Traffic
+    from shisha_rt.client import AsyncClient
     from shisha_rt.daemon.compile import Compiled
+    from shisha_rt.machine.machine import Machine
 
 _MODEL: Final = "zoo:squeezenet"
+_MACHINE: Final = "demo"
+_PNG: Final = Path("demo.png")
 _INPUTS: Final = 8
-_MOST_PLACES: Final = 4  # a picture that fits a screen; `serve` takes all there are
-_STEPS: Final = (-2, -1, 1, 2)
-_LAYERS_PER_STEP: Final = 2
+_LOOK_EVERY_S: Final = 0.1
+_TUNING_LIMIT_S: Final = 120.0  # a walk takes a few seconds
+_RIBBON: Final = 32
 _SAMPLE: Final = (
     "shisha_plan_epoch",
     "shisha_frames_total",
-    "shisha_plan_proposals_total",
+    "shisha_tuner_trials_total",
+    "shisha_tuner_moves_total",
     "shisha_pipeline_throughput_fps",
-    "shisha_stage_layers",
+    "shisha_worker_restarts_total",
+    "shisha_place_speed_ratio",
 )
-
-Stages = list[dict[str, Any]]
-Say = Callable[[str], None]
 
 
 def demo(
-    seconds: Annotated[float, typer.Option(metavar="S", min=0.2, max=60, help="How long each plan is measured.")] = 2.0,
+    seconds: Annotated[
+        float, typer.Option(metavar="S", min=0.2, max=60, help="How long seed and tuned plan are compared.")
+    ] = 3.0,
+    png: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the picture of both pipelines goes. Default: demo.png.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Start a daemon, stream frames to it, change its plan live, and stop.
+    """Start a daemon, stream frames to it, watch it tune itself, and stop.
 
-    SqueezeNet runs as a pipeline on this machine's cores. While frames flow, the cut between two stages moves a few
-    layers each way, and ends where most frames came through. This walk is made by hand, to show what a change of plan
-    costs; the daemon's own tuner is off. The first run builds the model.
+    SqueezeNet runs as a pipeline on the machine `demo`: two fast and two slow places, EMULATED on two cores. While
+    frames flow the tuner moves layers off the slowest stage; each plan that it tries is shown with what it measured.
+    The seed and the tuned plan are compared at the end, and drawn into a PNG. The first run builds the model.
 
     \b
     Examples:
       shisha-rt demo
-      shisha-rt demo --seconds 5
+      shisha-rt demo --seconds 10 --png pipelines.png
       shisha-rt demo --json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.cli.child_daemon import child_daemon
@@ -66,191 +73,214 @@ def demo(
     def to_reader(text: str) -> None:
         print(text, flush=True)
 
+    if png is not None and not png.parent.is_dir():
+        raise BadInput(f"--png {png}: {png.parent} is no folder, expected a file in one that is there")
     say = progress if as_json else to_reader
     compiled = compile_model(resolve_model(_MODEL, say), {}, say)
     with tempfile.TemporaryDirectory(prefix="shisha-rt-demo-") as folder:
         machine, about = _machine(Path(folder))
         say(f"starting a daemon for {_MODEL} on {about}\n")
-        with child_daemon(_MODEL, "--machine", machine, "--strategy", "seed") as daemon, plainly():
-            show = asyncio.run(_Show(daemon, compiled, seconds, say).run())
+        with child_daemon(_MODEL, "--machine", machine, "--strategy", "shisha", "--fresh") as daemon, plainly():
+            seen = asyncio.run(_Show(daemon, compiled, seconds, say).run())
+    drawn = draw_png(seen, png or _PNG, say)
+    tell_end(seen, drawn, say)
     if as_json:
-        print(json.dumps(show))
-    if show["faults"]:
-        raise Failure(f"the demo found a fault: {show['faults'][0]}")
+        print(json.dumps({**seen.as_object(), "png": drawn and str(drawn)}))
+    if seen.faults:
+        raise Failure(f"the demo found a fault: {seen.faults[0]}")
+
+
+# --- the machine ----------------------------------------------------------------------------------------------
 
 
 def _machine(folder: Path) -> tuple[str, str]:
-    """A machine of two to four places on what this one has, as `serve` takes it, and in words."""
+    """A machine of fast and slow places that this host can emulate, as `serve` takes it, and in words."""
+    from shisha_rt.machine.config import load_machine
     from shisha_rt.machine.detect import this_machine
 
-    places = this_machine().places
-    if 2 <= len(places) <= _MOST_PLACES:
-        return "this-machine", f"this machine's {len(places)} cores, one stage on each"
-    if len(places) == 1:
-        core = places[0].cores[0]
-        lines = [f'[[place]]\nname = "half{i}"\ncores = [{core}]\nshared = true\n' for i in range(2)]
-        about = "this machine's only core, two stages taking turns"
+    shipped = load_machine(_MACHINE)
+    wanted = sorted({core for place in shipped.places for core in place.cores})
+    usable = [place.cores[0] for place in this_machine().places]
+    about = "two fast and two slow places, EMULATED on cores 0 and 1"
+    if set(wanted) <= set(usable):
+        return _MACHINE, f"the machine {_MACHINE}: {about}"
+    if len(usable) >= len(wanted):
+        about = f"the machine {_MACHINE}, EMULATED on cores {usable[0]} and {usable[1]} (0 and 1 are not both usable)"
     else:
-        lines = [f'[[place]]\nname = "{p.name}"\ncores = {list(p.cores)}\nrank = {p.rank}\n' for p in places[:4]]
-        about = f"{_MOST_PLACES} of this machine's {len(places)} cores, one stage on each"
-    path = folder / "demo.toml"
-    path.write_text("".join(lines))
+        about = f"a fast and a slow place, EMULATED on core {usable[0]} (the machine {_MACHINE} needs two cores)"
+    path = folder / f"{_MACHINE}.toml"
+    path.write_text(_moved(shipped, dict(zip(wanted, usable, strict=False))))
     return str(path), about
 
 
-@dataclass(frozen=True, slots=True)
-class _Act:
-    """One plan that was live, and how it did."""
+def _moved(machine: Machine, to: Mapping[int, int]) -> str:
+    """A machine file with the places of one core each that `to` has another core for."""
+    lines = []
+    for memory in machine.memories:
+        lines += ["[[memory]]", f'name = "{memory.name}"']
+        lines.append(f"bandwidth_bytes_per_s = {memory.bandwidth_bytes_per_s}")
+    for place in machine.places:
+        if place.cores[0] in to:
+            lines += ["[[place]]", f'name = "{place.name}"', f"cores = [{to[place.cores[0]]}]"]
+            lines += [f"speed = {place.speed}", f"rank = {place.rank}", f'memory = "{place.memory}"']
+    return "\n".join(lines)
 
-    epoch: int
-    note: str
-    stages: Stages
-    slowest_s: float
-    flow: Flow
+
+# --- the course -----------------------------------------------------------------------------------------------
 
 
 class _Show:
-    """The demo's course against one daemon. `run` returns the object of `--json`."""
+    """The demo's course against one daemon."""
 
     def __init__(self, daemon: ChildDaemon, compiled: Compiled, seconds: float, say: Say) -> None:
         self._daemon = daemon
         self._compiled = compiled
         self._seconds = seconds
         self._say = say
-        self._width = shutil.get_terminal_size().columns
+        self._marks: dict[str, str] = {}
 
-    async def run(self) -> dict[str, Any]:
+    async def run(self) -> Seen:
         from shisha_rt.cli.frames import model_inputs, random_frames
         from shisha_rt.cli.traffic import Traffic
         from shisha_rt.client import AsyncClient
 
         async with AsyncClient(self._daemon.endpoint) as client:
-            seed = (await client.plan())["stages"]
-            self._open(seed)
+            await client.call("tuner_set", pause=True)  # until the seed has been seen as it is
+            self._open(await client.status())
             inputs = model_inputs((await client.metadata())["model"])
             traffic = Traffic(client, random_frames(inputs, _INPUTS, seed=0))
             task = asyncio.create_task(traffic.run())
             try:
-                acts = await self._walk(client, seed, traffic, task)
-                traffic.stop()
-                await task
+                return await self._course(client, traffic, task)
             finally:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-            page = await asyncio.to_thread(_page, self._daemon.metrics)
-        return self._close(acts, traffic, page)
 
-    async def _walk(self, client: Any, seed: Stages, traffic: Traffic, task: asyncio.Task[None]) -> list[_Act]:
-        """The seed, the cut of its slowest stage moved each way, and the best of all again."""
+    async def _course(self, client: AsyncClient, traffic: Traffic, task: asyncio.Task[None]) -> Seen:
         await asyncio.wait({task, asyncio.create_task(traffic.first())}, return_when=asyncio.FIRST_COMPLETED)
-        acts = [await self._act(client, None, "the seed", traffic, task)]
-        for note, stages in moved_cuts(acts[0].stages, self._compiled.legal_cuts):
-            acts.append(await self._act(client, stages, note, traffic, task))
-        best = max(acts, key=lambda act: act.flow.throughput_fps)
-        acts.append(await self._act(client, best.stages, f"the best, as in epoch {best.epoch}", traffic, task))
-        return acts
+        seed_frames, seed_s = await self._count(traffic, task)
+        self._say(f"{seed_frames / seed_s:.0f} frames/s.\n\n{self._heading()}")
+        trials, end = await self._tune(client, task)
+        await client.call("tuner_set", pause=True)  # the same rest as the seed had
+        self._say(f"\nThe tuner has ended: {end['reason']}.\nFor {self._seconds:g} s its plan serves as it is ...")
+        tuned_frames, tuned_s = await self._count(traffic, task)
+        self._say(f"{tuned_frames / tuned_s:.0f} frames/s.\n")
+        traffic.stop()
+        await task
+        status = await client.status()
+        page = await asyncio.to_thread(_page, self._daemon.metrics)
+        best = next(trial for trial in reversed(trials) if trial["plan"] == end["plan"])
+        lost = traffic.sent - traffic.answered - len(traffic.errors)
+        return Seen(
+            status=status,
+            seed=Act.of(trials[0], seed_frames, seed_s),
+            tuned=Act.of(best, tuned_frames, tuned_s),
+            trials=trials,
+            end=end,
+            sent=traffic.sent,
+            answered=traffic.answered,
+            lost=lost,
+            out_of_order=traffic.out_of_order,
+            different=traffic.different,
+            errors=len(traffic.errors),
+            faults=_faults(traffic, lost),
+            gaps=traffic.gaps(),
+            metrics_page=self._daemon.metrics,
+            metrics=[line for line in page.splitlines() if line.split("{")[0].split(" ")[0] in _SAMPLE],
+        )
 
-    async def _act(
-        self, client: Any, stages: Stages | None, note: str, traffic: Traffic, task: asyncio.Task[None]
-    ) -> _Act:
-        """Make a plan live (None: leave the one that is), let it run, and tell how it did."""
+    async def _count(self, traffic: Traffic, task: asyncio.Task[None]) -> tuple[int, float]:
+        """The frames that are answered in the next seconds, and in how many those were."""
         loop = asyncio.get_running_loop()
-        asked_s = loop.time()  # the same clock as time.monotonic()
-        if stages is not None:
-            end = await client.set_plan(stages)
-            if end["outcome"] != "live":
-                raise Failure(f"a plan was {end['outcome']}: {end['reason']}")
-        await asyncio.wait({task}, timeout=self._seconds)
-        if task.done():
-            task.result()  # raises what went wrong
-        plan = await client.plan()
-        flow = traffic.flow(plan["epoch"], asked_s)
-        times_s = [stage["service_s"] for stage in plan["stages"]]
-        if flow is None or None in times_s:
-            raise Failure(f"too few answers in {self._seconds:g} s to measure a plan; try a longer --seconds")
-        act = _Act(plan["epoch"], note, plan["stages"], max(times_s), flow)
-        self._say(self._row(act))
-        return act
+        since_s = loop.time()  # the same clock as time.monotonic()
+        await _let_flow(task, self._seconds)
+        frames, seconds = traffic.answered_since(since_s), loop.time() - since_s
+        if not frames:
+            raise Failure(f"no frame was answered in {self._seconds:g} s; try a longer --seconds")
+        return frames, seconds
+
+    async def _tune(self, client: AsyncClient, task: asyncio.Task[None]) -> tuple[list[Event], Event]:
+        """Let the tuner go, show each of its trials, and wait until its plan is live; the trials and the end."""
+        trials: list[Event] = []
+        end: Event | None = None
+        async for event in self._news(client, task):
+            if event is None:
+                if end is not None and (await client.call("tuner_get"))["tuner"]["state"] == "watching":
+                    return trials, end
+            elif event["kind"] == "tuning_began":
+                end = None  # it begins anew where the machine changes under it
+            elif event["kind"] == "trial":
+                follows = bool(trials) and trials[-1]["run"] == event["run"]
+                self._say(self._row(event, trials[-1] if follows else None, "" if trials else "the seed"))
+                trials.append(event)
+            elif event["kind"] == "tuning_ended":
+                end = event
+        raise AssertionError("news never end")
+
+    async def _news(self, client: AsyncClient, task: asyncio.Task[None]) -> AsyncIterator[Event | None]:
+        """The daemon's events from now on, with the tuner let go; None whenever there is nothing new."""
+        loop = asyncio.get_running_loop()
+        next_event = 0
+        while (page := await client.events(next_event))["events"]:
+            next_event = page["next"]
+        await client.call("tuner_set", restart=True)
+        end_s = loop.time() + _TUNING_LIMIT_S
+        while True:
+            page = await client.events(next_event)
+            next_event = page["next"]
+            for event in page["events"]:
+                yield event
+            yield None
+            if loop.time() > end_s:
+                tuner = (await client.call("tuner_get"))["tuner"]
+                raise Failure(
+                    f"the tuner did not end within {_TUNING_LIMIT_S:g} s: it is {tuner['state']}, "
+                    f"trials so far: {tuner['trials']}"
+                )
+            await _let_flow(task, _LOOK_EVERY_S)
 
     # --- telling ----------------------------------------------------------------------------------------------
 
-    def _open(self, seed: Stages) -> None:
+    def _open(self, status: Mapping[str, Any]) -> None:
         weights = [layer.weight for layer in self._compiled.layers]
         whole = sum(weights)
         boxes = []
-        for stage in seed:
+        for stage in status["plan"]["stages"]:
             share = sum(weights[stage["first"] : stage["last"] + 1]) / whole
             boxes.append(Box(stage["places"][0], span(stage["first"], stage["last"]), f"{share:5.1%}", share))
+        self._marks = marks([place["name"] for place in status["places"]])
         self._say(
-            f"The seed: {len(weights)} layers cut where their weights balance (Shisha, Algorithm 1), nothing measured "
-            f"yet.\n\n{draw(boxes, self._width)}\n\n"
-            f"The daemon (pid {self._daemon.pid}) serves at {self._daemon.endpoint}.\n"
-            "Frames flow without a pause from here on, and the cut moves a few layers each way: a walk made by hand,\n"
-            f"with the daemon's own tuner off. Each plan is measured for {self._seconds:g} s.\n\n"
-            f"epoch  {'stages, a mark a layer':<{self._ribbon_width}}  frames/s  slowest stage     gap at change"
+            f"The seed: {len(weights)} layers cut by their weights (Shisha, Algorithm 1); nothing is measured yet.\n\n"
+            f"{draw(boxes, columns())}\n\n"
+            f"The daemon (pid {self._daemon.pid}) serves at {self._daemon.endpoint}. "
+            f"Frames flow without a pause from here on.\nFor {self._seconds:g} s the seed serves as it is ..."
         )
 
-    @property
-    def _ribbon_width(self) -> int:
-        return min(32, len(self._compiled.layers))
-
-    def _row(self, act: _Act) -> str:
-        marks = ribbon([stage["last"] - stage["first"] + 1 for stage in act.stages], self._ribbon_width)
-        slowest = max(act.stages, key=lambda stage: float(stage["service_s"]))
-        where = f"{slowest['places'][0]} {milliseconds(act.slowest_s)}"
-        gap = milliseconds(act.flow.change_gap_s) if act.flow.change_gap_s else ""
-        return f"{act.epoch:5}  {marks}  {act.flow.throughput_fps:8.0f}  {where:<16} {gap:>14}  {act.note}"
-
-    def _close(self, acts: Sequence[_Act], traffic: Traffic, page: str) -> dict[str, Any]:
-        first, last = acts[0], acts[-1]
-        lost = traffic.sent - traffic.answered - len(traffic.errors)
-        faults = _faults(traffic, lost)
-        change_gap_s = max(act.flow.change_gap_s for act in acts)
-        other_gap_s = max(act.flow.longest_gap_s for act in acts)
-        ratio = last.flow.throughput_fps / first.flow.throughput_fps
-        sample = [line for line in page.splitlines() if line.split("{")[0].split(" ")[0] in _SAMPLE]
-        name = sys.argv[0] if Path(sys.argv[0]).name == "shisha-rt" else "shisha-rt"
-        verdict = "; ".join(faults) or "none lost, all in order, every result as under the seed"
-        self._say(
-            f"\nThe last plan, with the time that each stage takes for a frame:\n\n"
-            f"{draw(stage_boxes(last.stages), self._width)}\n\n"
-            f"frames      {traffic.sent} sent, {traffic.answered} answered: {verdict}\n"
-            f"throughput  {first.flow.throughput_fps:.0f} frames/s with the seed, {last.flow.throughput_fps:.0f} with "
-            f"the last plan ({ratio:.2f} times)\n"
-            f"gaps        longest between two answers: {milliseconds(change_gap_s)} at a change of plan, "
-            f"{milliseconds(other_gap_s)} at other times\n"
-            f"epochs      {first.epoch} to {last.epoch}, {len(acts) - 1} changes under load\n"
-            f"metrics     {self._daemon.metrics} said, among others:\n"
-            + "".join(f"              {line}\n" for line in sample)
-            + "\nNext, with a model of your own in place of zoo:squeezenet:\n"
-            f"  {name} serve zoo:squeezenet         # stays; then, from another terminal:\n"
-            f"  {name} submit --frames 1000         # send frames, see throughput and latency\n"
-            f"  {name} status                       # see the pipeline\n"
-            f"  {name} layers zoo:squeezenet        # see what a pipeline can move"
+    def _heading(self) -> str:
+        key = "  ".join(f"{mark} {place}" for place, mark in self._marks.items())
+        return (
+            "Now the tuner may move layers (Shisha, Algorithm 2). Each plan that it tries goes live, and is measured:\n"
+            f"frames/s as its slowest stage allows, EMULATED. A mark is a layer: {key}\n"
         )
-        return {
-            "model": self._compiled.model.name,
-            "sent": traffic.sent,
-            "answered": traffic.answered,
-            "lost": lost,
-            "out_of_order": traffic.out_of_order,
-            "different": traffic.different,
-            "errors": len(traffic.errors),
-            "faults": faults,
-            "change_gap_s": change_gap_s,
-            "other_gap_s": other_gap_s,
-            "plans": [
-                {
-                    "epoch": act.epoch,
-                    "note": act.note,
-                    "stages": act.stages,
-                    "bottleneck_s": act.slowest_s,
-                    **asdict(act.flow),
-                }
-                for act in acts
-            ],
-            "metrics": sample,
-        }
+
+    def _row(self, trial: Event, before: Event | None, name: str) -> str:
+        """What was moved, and what came of it. A plan that has a name is not judged."""
+        lines = []
+        if before is not None:
+            lines.append(f"       {_slowest(before)} is the slowest: {trial['reason']}")
+        stretches = [(self._marks[stage["places"][0]], stage["last"] - stage["first"] + 1) for stage in trial["stages"]]
+        measured = f"{rate(trial)} frames/s ±{trial['band']:.1%}" if trial["throughput_fps"] else trial["trouble"]
+        lines.append(f"{trial['trial']:5}  {ribbon(stretches, _RIBBON)}  {measured}  {name or verdict(trial)}")
+        return "\n".join(lines)
+
+
+def _slowest(trial: Event) -> str:
+    """Its slowest stage and the time that it takes."""
+    times_s = trial["service_s"]
+    if not times_s:
+        return "a stage that cannot run"
+    slowest_s = max(times_s)
+    return f"{trial['stages'][times_s.index(slowest_s)]['places'][0]} ({milliseconds(slowest_s)})"
 
 
 def _faults(traffic: Traffic, lost: int) -> list[str]:
@@ -263,23 +293,10 @@ def _faults(traffic: Traffic, lost: int) -> list[str]:
     return [f"{count} {what}" for count, what in faults if count]
 
 
-def moved_cuts(stages: Sequence[Mapping[str, Any]], legal_cuts: frozenset[int]) -> list[tuple[str, Stages]]:
-    """The cut between the slowest stage and its faster neighbour, moved a few layers each way, with a note for each."""
-    times_s = [stage["service_s"] for stage in stages]
-    slowest = times_s.index(max(times_s))
-    neighbours = [i for i in (slowest - 1, slowest + 1) if 0 <= i < len(stages)]
-    if not neighbours:
-        return []
-    left = min(slowest, min(neighbours, key=lambda i: float(times_s[i])))
-    cut, low, high = stages[left]["last"], stages[left]["first"], stages[left + 1]["last"]
-    plans = []
-    for step in _STEPS:
-        to = cut + step * _LAYERS_PER_STEP
-        if low <= to < high and to in legal_cuts:
-            plan = [{key: stage[key] for key in ("first", "last", "places")} for stage in stages]
-            plan[left]["last"], plan[left + 1]["first"] = to, to + 1
-            plans.append((f"the cut {abs(to - cut)} layers {'earlier' if to < cut else 'later'}", plan))
-    return plans
+async def _let_flow(task: asyncio.Task[None], seconds: float) -> None:
+    await asyncio.wait({task}, timeout=seconds)
+    if task.done():
+        task.result()  # raises what went wrong
 
 
 def _page(url: str) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import accumulate, chain, repeat
+from string import ascii_lowercase
 from typing import Final
 
 _NARROWEST: Final = 26
@@ -17,6 +18,7 @@ _ARROW: Final = " ─▶ "
 _LIGHT: Final = "┌─┐│└┘"
 _HEAVY: Final = "┏━┓┃┗┛"
 _SLOWEST: Final = "slowest"
+_MARKS: Final = "█▓▒░"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +48,17 @@ def span(first: int, last: int) -> str:
     return f"layers {first}-{last}" if last > first else f"layer {first}"
 
 
-def ribbon(layer_counts: Sequence[int], width: int = 32) -> str:
-    """One line for a whole plan: a stretch for each stage, as long as it has layers, in at most `width` columns."""
-    whole = sum(layer_counts)
-    scale = min(1.0, width / whole)
-    ends = [round(scale * sum(layer_counts[: i + 1])) for i in range(len(layer_counts))]
+def marks(places: Sequence[str]) -> dict[str, str]:
+    """A mark for each place, for `ribbon`; the first places get the darkest."""
+    return dict(zip(places, chain(_MARKS, ascii_lowercase, repeat("?")), strict=False))
+
+
+def ribbon(stretches: Sequence[tuple[str, int]], width: int = 32) -> str:
+    """One line for a whole plan, in at most `width` columns: for each stage, its mark as often as it has layers."""
+    scale = min(1.0, width / sum(layers for _, layers in stretches))
+    ends = [round(scale * end) for end in accumulate(layers for _, layers in stretches)]
     starts = [0, *ends[:-1]]
-    return "".join(tone * (end - start) for tone, start, end in zip(cycle("█░"), starts, ends, strict=False))
+    return "".join(mark * (end - start) for (mark, _), start, end in zip(stretches, starts, ends, strict=True))
 
 
 def _side_by_side(boxes: Sequence[Box], width: int) -> str:

@@ -22,6 +22,8 @@ _LATELY: Final = 4
 _MOST_TRIALS: Final = 12
 _FEWEST_TRIALS: Final = 3
 _WIDEST_BAR: Final = 60
+_WIDEST_NAME: Final = 16
+_WIDEST_WHY: Final = 52
 _WIDE: Final = 110  # columns from which there is room for the plans of trials
 _PARTS_OF_A_BLOCK: Final = " ▏▎▍▌▋▊▉"
 _SPARKS: Final = "▁▂▃▄▅▆▇█"
@@ -64,7 +66,7 @@ class Screen:
         yield Text()
         yield places
         if any(place["emulated"] for place in self._status["places"]):
-            yield Text("* emulated: it computes for real, then waits as long as a slower place would", style="dim")
+            yield _line("* emulated: it computes for real, then waits as a slower place would", "dim")
             rows += 1
         yield Text()
         if self._trials:
@@ -72,13 +74,11 @@ class Screen:
             yield from self._tuning(min(_MOST_TRIALS, max(_FEWEST_TRIALS, room)), options.max_width)
             yield Text()
         for event in self._lately:
-            line = Text(no_wrap=True, overflow="ellipsis")
-            yield line.append(f"{clock(event)}  ", "dim").append(in_words(event))
+            yield _line(f"{clock(event)}  ", "dim").append(in_words(event), "not dim")
         if self._status["fault"]:
-            yield Text(f"fault: {self._status['fault']}", style="red")
+            yield _line(f"fault: {self._status['fault']}", "red")
 
     def _head(self) -> list[Text]:
-        from rich.text import Text
 
         s = self._status
         model, machine, frames = s["model"], s["machine"], s["frames"]
@@ -101,29 +101,30 @@ class Screen:
         lines = [(first, "bold"), (flow, "")]
         if "tuner" in s:
             lines.append((_tuner(s["tuner"]), "dim" if s["tuner"]["state"] in ("off", "paused") else "cyan"))
-        return [Text(" · ".join(parts), style, no_wrap=True, overflow="ellipsis") for parts, style in lines]
+        return [_line(" · ".join(parts), style) for parts, style in lines]
 
     def _tuning(self, rows: int, width: int) -> list[Text | Table]:
         """The trials of the run as a line of their throughput, and the last of them one by one."""
         from rich.table import Table
-        from rich.text import Text
 
         table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, pad_edge=False, header_style="dim")
         for name in ("trial", "frames/s"):
             table.add_column(name, justify="right", no_wrap=True)
         table.add_column("verdict", no_wrap=True)
-        table.add_column("why", no_wrap=True, overflow="ellipsis")
+        table.add_column("why", no_wrap=True)
         is_wide = width >= _WIDE
         if is_wide:
-            table.add_column("plan", no_wrap=True, overflow="ellipsis")
+            table.add_column("plan", no_wrap=True)
+        room = width - len("trial  frames/s  not better  ")
+        why_room = _WIDEST_WHY if is_wide else room
         best = next((t for t in reversed(self._trials) if t["verdict"] in ("better", "first")), self._trials[0])
         for trial in list(self._trials)[-rows:]:
             why = f"{trial['reason']}; {trial['trouble']}" if trial["trouble"] else trial["reason"]
             style = "bold green" if trial is best else _STYLE_OF_VERDICT.get(trial["verdict"], "")
-            row: list[str | Text] = [str(trial["trial"]), rate(trial), verdict(trial), Text(why)]
-            table.add_row(*row, *([Text(trial["plan"])] if is_wide else []), style=style)
+            row: list[str | Text] = [str(trial["trial"]), rate(trial), verdict(trial), _cut(why, why_room)]
+            table.add_row(*row, *([_cut(trial["plan"], room - why_room - 2)] if is_wide else []), style=style)
         shown = list(self._trials)[-max(1, width - 50) :]
-        line = Text(f"run {best['run']}  ", "dim", no_wrap=True).append(_sparks([_fps(t) for t in shown]), "cyan")
+        line = _line(f"run {best['run']}  ", "dim").append(_sparks([_fps(t) for t in shown]), "not dim cyan")
         line.append(f"  {rate(self._trials[0])} to {rate(best)} frames/s at best", "dim")
         return [line, table]
 
@@ -148,30 +149,51 @@ def _places(status: Mapping[str, Any], width: int) -> Table:
     order = [*(name for name in at if name in places), *(name for name in places if name not in at)]
     with_restarts = any(place["restarts"] for place in places.values())
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, pad_edge=False, header_style="dim")
-    table.add_column("place", no_wrap=True, overflow="ellipsis", max_width=16)
+    table.add_column("place", no_wrap=True)
     table.add_column("speed", no_wrap=True)
     table.add_column("layers", no_wrap=True)
     if with_restarts:
         table.add_column("restarts", justify="right", no_wrap=True)
     table.add_column("a frame takes", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True, overflow="ellipsis")
-    taken = min(16, max(5, *map(len, places))) + 8 + 9 + (10 if with_restarts else 0) + 15 + len("  slowest")
+    table.add_column("", no_wrap=True)
+    names_width = min(_WIDEST_NAME, max(map(len, ["place", *places])))
+    layers_width = max(map(len, ["layers", *(_layers(stage) for stage in stages)]))
+    room = (
+        width - sum(w + 2 for w in (names_width, 5, layers_width, len("a frame takes"))) - (10 if with_restarts else 0)
+    )
     for name in order:
         place = places[name]
         is_well = place["state"] == "up" and place["available"]
-        row: list[str | Text] = [Text(name, "" if is_well else "yellow"), _speed(place)]
+        row: list[str | Text] = [_cut(name, names_width, "" if is_well else "yellow"), _speed(place)]
         row.append(_layers(at[name][0]) if name in at else "-")
         if with_restarts:
             row.append(Text(str(place["restarts"]), "yellow" if place["restarts"] else "dim"))
         if not is_well:
-            row += ["", Text(_trouble(place), "yellow")]
+            row += ["", _cut(_trouble(place), room, "yellow")]
         elif name in at:
             box = at[name][1]
-            row += [Text(box.label, "bold" if box.is_slowest else ""), _bar(box, min(_WIDEST_BAR, width - taken))]
+            row += [
+                Text(box.label, "bold" if box.is_slowest else ""),
+                _bar(box, min(_WIDEST_BAR, room - len("  slowest"))),
+            ]
         else:
             row += ["", Text("no stage", "dim")]
         table.add_row(*row)
     return table
+
+
+def _line(text: str, style: str = "") -> Text:
+    """One that is cut where the terminal ends."""
+    from rich.text import Text
+
+    return Text(text, style, no_wrap=True, overflow="ellipsis")
+
+
+def _cut(text: str, width: int, style: str = "") -> Text:
+    """For a table, which would cut every column where one is too wide."""
+    line = _line(text, style)
+    line.truncate(max(1, width), overflow="ellipsis")
+    return line
 
 
 def _speed(place: Mapping[str, Any]) -> str:

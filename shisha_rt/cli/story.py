@@ -35,7 +35,7 @@ def verdict(trial: Event) -> str:
 def rate(trial: Event) -> str:
     """Frames per second, or a dash for a plan that did not run."""
     fps = trial["throughput_fps"]
-    return "-" if fps is None else f"{fps:#.4g}".rstrip(".")
+    return "-" if fps is None else f"{fps:#.4g}" if fps < 999.95 else f"{fps:.0f}"
 
 
 def _trial(e: Event) -> str:
@@ -59,7 +59,8 @@ def _settled(outcome: str) -> Callable[[Event], str]:
     def tell(e: Event) -> str:
         name = "a plan" if e["epoch"] is None else f"epoch {e['epoch']}"
         why = "" if outcome == "live" else f" ({e['reason']})"
-        return f"{name} is {outcome}{why}: {e['plan']}"
+        plan = f": {e['plan']}" if e["plan"] else ""
+        return f"{name} is {outcome}{why}{plan}"
 
     return tell
 

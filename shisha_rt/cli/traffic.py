@@ -20,7 +20,7 @@ from shisha_rt.cli.frames import Array, Frame
 from shisha_rt.client import Answer, AsyncClient, ShishaError, Unavailable
 from shisha_rt.errors import Failure
 
-_IN_FLIGHT: Final = 8
+_IN_FLIGHT: Final = 12  # what four workers hold at once, and some to wait
 _RTOL, _ATOL = 1e-4, 1e-5  # what a different cut may change: the last bits, where an engine fuses otherwise
 
 
@@ -31,14 +31,12 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
-    """The answers of one epoch. Gaps are between neighbours; `change_gap_s` is the longest while it took over."""
+class Gaps:
+    """Between neighbouring answers. `change_s`: the longest as one epoch took over from another."""
 
-    frames: int
-    throughput_fps: float
-    median_gap_s: float
-    longest_gap_s: float
-    change_gap_s: float
+    median_s: float
+    longest_s: float
+    change_s: float
 
 
 class Traffic:
@@ -97,20 +95,15 @@ class Traffic:
         while self.answered < len(self._frames):
             await asyncio.sleep(0.01)
 
-    def flow(self, epoch: int, asked_s: float) -> Flow | None:
-        """How `epoch` went, from when it was asked for; None if it answered too little to say."""
-        times_s = [arrival.at_s for arrival in self.arrivals if arrival.epoch == epoch]
-        if len(times_s) < 3:
-            return None
-        gaps_s = [later - earlier for earlier, later in pairwise(times_s)]
-        before_s = [arrival.at_s for arrival in self.arrivals if arrival.epoch < epoch]
-        change_s = [at_s for at_s in before_s if at_s >= asked_s]
-        # From the last answer before it was asked for, over its preparation, to its own first few.
-        around_s = [*before_s[len(before_s) - len(change_s) - 1 :], *times_s[:_IN_FLIGHT]] if before_s else []
-        return Flow(
-            frames=len(times_s),
-            throughput_fps=len(gaps_s) / (times_s[-1] - times_s[0]),
-            median_gap_s=statistics.median(gaps_s),
-            longest_gap_s=max(gaps_s[_IN_FLIGHT:], default=0.0),
-            change_gap_s=max((later - earlier for earlier, later in pairwise(around_s)), default=0.0),
-        )
+    def answered_since(self, since_s: float) -> int:
+        """Answers that came after a moment of `time.monotonic()`."""
+        return sum(arrival.at_s > since_s for arrival in self.arrivals)
+
+    def gaps(self) -> Gaps:
+        """What lay between answers so far. Raises Failure where there are too few."""
+        if len(self.arrivals) < 2:
+            raise Failure("too few answers came to say anything")
+        gaps_s = [later.at_s - earlier.at_s for earlier, later in pairwise(self.arrivals)]
+        changes = [i for i, (earlier, later) in enumerate(pairwise(self.arrivals)) if later.epoch != earlier.epoch]
+        around_s = [gap_s for i in changes for gap_s in gaps_s[max(0, i - _IN_FLIGHT) : i + _IN_FLIGHT + 1]]
+        return Gaps(statistics.median(gaps_s), max(gaps_s), max(around_s, default=0.0))

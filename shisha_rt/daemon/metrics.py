@@ -92,7 +92,7 @@ class Metrics:
         self.trials = Counter(
             "shisha_tuner_trials", "Plans measured by the tuner, by verdict.", ["outcome"], registry=registry
         )
-        self.moves = Counter("shisha_tuner_moves", "Layers moved off the slowest stage to be tried.", registry=registry)
+        self.moves = Counter("shisha_tuner_moves", "Plans measured that were reached by a move.", registry=registry)
         self.tuner = Enum(
             "shisha_tuner_state",
             "What the tuner is doing.",

@@ -2,7 +2,8 @@
 
 The first frames are left out: they fault in the pages of tensors that cross new cuts, once for each slot, and find
 cold caches. Then frames are taken until every stage has enough. While the band is still wide more are taken, and beyond
-`KEPT_FRAMES` the oldest left out again, so that a disturbance passes instead of spoiling the trial; up to a limit.
+`KEPT_FRAMES` the oldest left out again, so that a disturbance passes instead of spoiling the trial; up to a limit. What
+has not passed by then is there to stay, and all frames together say more of it.
 """
 
 from __future__ import annotations
@@ -38,4 +39,7 @@ class Window:
         if frames < FRAMES or (frames % FRAMES and frames < MAX_FRAMES):
             return None
         found = measure_window([times[-KEPT_FRAMES:] for times in self._service_s], cost_s=now_s - self._since_s)
-        return found if found.band <= WIDE_BAND or frames >= MAX_FRAMES else None
+        if frames >= MAX_FRAMES and found.band > WIDE_BAND:
+            whole = measure_window(self._service_s, cost_s=found.cost_s)
+            return min(found, whole, key=lambda measurement: measurement.band)
+        return found if found.band <= WIDE_BAND else None

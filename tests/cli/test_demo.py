@@ -8,13 +8,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import psutil
 import pytest
 
-from shisha_rt.cli.demo import moved_cuts
+from shisha_rt.cli.demo import _machine
+from shisha_rt.cli.figure import NoFigure, Panel, save_pipelines
 from shisha_rt.errors import Failure
+from shisha_rt.machine.config import load_machine
 from tests.cli.conftest import Run
 from tests.serving.daemon_process import PATIENCE_S, leftovers, until
 
@@ -23,11 +26,12 @@ _MARK = "SHISHA_RT_TEST_DEMO"
 
 @pytest.fixture(autouse=True)
 def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A runtime folder of the test's own, and a mark on every process that comes of it."""
+    """A runtime folder of the test's own, where the demo may write, and a mark on every process that comes of it."""
     folder = tmp_path / "runtime"
     folder.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
     monkeypatch.setenv(_MARK, str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     return folder
 
 
@@ -49,37 +53,62 @@ def assert_nothing_left(mark: Path, runtime: Path) -> None:
 
 
 def test_the_whole_of_it(run: Run, tmp_path: Path, runtime: Path) -> None:
-    ran = run("demo", "--seconds", 0.5, "--json")
+    ran = run("demo", "--seconds", 0.5, "--png", tmp_path / "both.png", "--json")
     assert (ran.status, ran.err) == (0, "")
     found = ran.object
     assert found["model"] == "squeezenet"
+    assert found["machine"] == {"name": "demo", "emulated": True}
     assert found["sent"] == found["answered"] > 50
     assert (found["lost"], found["out_of_order"], found["different"], found["errors"]) == (0, 0, 0, 0)
     assert found["faults"] == []
-    plans = found["plans"]
-    assert [plan["epoch"] for plan in plans] == list(range(1, len(plans) + 1))
-    assert len(plans) >= 3
-    assert plans[0]["note"] == "the seed"
-    assert plans[-1]["note"].startswith("the best, as in epoch ")
-    assert len({str([(stage["first"], stage["last"]) for stage in plan["stages"]]) for plan in plans}) == len(plans) - 1
-    for plan in plans:
-        assert plan["frames"] > 2
-        assert plan["throughput_fps"] > 0
-    assert any(line == f"shisha_plan_epoch {len(plans)}.0" for line in found["metrics"])
+    assert found["gaps"]["longest_s"] >= found["gaps"]["change_s"] >= found["gaps"]["median_s"] > 0
+    assert found["epochs"] >= len(found["trials"]) > 1  # each trial is an epoch, and going back to the best is one
+    assert found["trials"][0]["verdict"] == "first"
+    assert layers(found["seed"]["stages"]) == layers(found["trials"][0]["stages"])
+    best = max((trial for trial in found["trials"] if trial["verdict"] in ("first", "better")), key=fps)
+    assert layers(found["tuned"]["stages"]) == layers(best["stages"])
+    assert found["tuned"]["tuner_throughput_fps"] >= found["seed"]["tuner_throughput_fps"]
+    for act in (found["seed"], found["tuned"]):
+        assert act["throughput_fps"] == pytest.approx(act["frames"] / act["seconds"])
+        assert max(stage["service_s"] for stage in act["stages"]) == pytest.approx(1 / act["tuner_throughput_fps"])
+    assert found["gain"] == found["tuned"]["throughput_fps"] / found["seed"]["throughput_fps"]
+    assert f"shisha_plan_epoch {found['epochs']}.0" in found["metrics"]
+    assert 'shisha_place_speed_ratio{emulated="true",place="fast0"} 0.63' in found["metrics"]
+    assert found["png"] == str(tmp_path / "both.png")
+    assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
     assert_nothing_left(tmp_path, runtime)
 
 
-def test_what_a_reader_sees(run: Run) -> None:
+def layers(stages: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [(stage["first"], stage["last"], *stage["places"]) for stage in stages]
+
+
+def fps(trial: dict[str, Any]) -> float:
+    return float(trial["throughput_fps"] or 0.0)
+
+
+def test_what_a_reader_sees(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And that a demo without the extra `plot` goes well, too."""
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     ran = run("demo", "--seconds", 0.3)
     assert (ran.status, ran.err) == (0, "")
-    seen = ["The seed: 26 layers", "made by hand", "the seed\n", "the best, as in epoch", "none lost, all in order"]
-    for text in [*seen, "frames/s with the seed", "slowest ┓", "shisha_plan_epoch", "shisha-rt submit"]:
+    seen = [
+        "The seed: 26 layers",
+        "EMULATED on core",
+        "the seed\n",
+        " is the slowest: layer",
+        "The tuner has ended: best of ",
+    ]
+    seen += ["none lost, all in order", "frames/s with the seed", "machine demo (EMULATED)", "slowest ┓"]
+    seen += ["shisha_plan_epoch", "shisha-rt submit", "matplotlib is missing: pip install 'shisha-rt[plot]'"]
+    for text in seen:
         assert text in ran.out
+    assert not (tmp_path / "demo.png").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_whatever_ends_it_nothing_is_left(tmp_path: Path, runtime: Path, number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "shisha_rt", "demo"]
+    command = [sys.executable, "-m", "shisha_rt", "demo", "--seconds", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
         assert demo.stdout is not None
         assert demo.stderr is not None
@@ -114,33 +143,54 @@ def test_a_daemon_that_dies_says_why(run: Run, monkeypatch: pytest.MonkeyPatch) 
     assert ran.err == "shisha-rt: the daemon ended with status -9: it said nothing\n"
 
 
-class TestMovedCuts:
-    def stages(self, *spans: tuple[int, int, float]) -> list[dict[str, Any]]:
-        return [
-            {"first": first, "last": last, "places": [f"p{i}"], "service_s": service_s}
-            for i, (first, last, service_s) in enumerate(spans)
-        ]
+def test_a_tuner_that_does_not_end(run: Run, runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shisha_rt.cli.demo._TUNING_LIMIT_S", -1.0)
+    ran = run("demo", "--seconds", 0.3, "--json")
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == "shisha-rt: the tuner did not end within -1 s: it is tuning, trials so far: 0\n"
+    assert_nothing_left(tmp_path, runtime)
 
-    def cuts(self, stages: list[dict[str, Any]], legal: frozenset[int]) -> list[list[int]]:
-        return [[stage["last"] for stage in plan] for _, plan in moved_cuts(stages, legal)]
 
-    def test_each_way(self) -> None:
-        found = moved_cuts(self.stages((0, 9, 1.0), (10, 19, 2.0)), frozenset(range(19)))
-        assert [(note, plan[0]["last"], plan[1]["first"]) for note, plan in found] == [
-            ("the cut 4 layers earlier", 5, 6),
-            ("the cut 2 layers earlier", 7, 8),
-            ("the cut 2 layers later", 11, 12),
-            ("the cut 4 layers later", 13, 14),
-        ]
-        assert found[0][1][0].keys() == {"first", "last", "places"}
+def test_a_picture_in_no_folder(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "none"
+    complaint = run("demo", "--png", folder / "a.png").complaint
+    assert complaint == f"shisha-rt: --png {folder}/a.png: {folder} is no folder, expected a file in one that is there"
 
-    def test_beside_the_slowest_stage_towards_the_faster_neighbour(self) -> None:
-        stages = self.stages((0, 9, 2.0), (10, 19, 3.0), (20, 29, 1.0))
-        assert self.cuts(stages, frozenset(range(29))) == [[9, to, 29] for to in (15, 17, 21, 23)]
 
-    def test_only_where_there_are_layers_and_legal_cuts(self) -> None:
-        assert self.cuts(self.stages((0, 2, 1.0), (3, 5, 2.0)), frozenset(range(5))) == [[0, 5], [4, 5]]
-        assert self.cuts(self.stages((0, 2, 1.0), (3, 5, 2.0)), frozenset({2, 4})) == [[4, 5]]
+@pytest.mark.parametrize(
+    ("usable", "expected"),
+    [
+        ((0, 1), {"fast0": 0, "fast1": 1, "slow0": 0, "slow1": 1}),
+        ((0, 1, 2), {"fast0": 0, "fast1": 1, "slow0": 0, "slow1": 1}),
+        ((1, 4, 5), {"fast0": 1, "fast1": 4, "slow0": 1, "slow1": 4}),
+        ((7,), {"fast0": 7, "slow0": 7}),
+    ],
+)
+def test_a_machine_that_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usable: tuple[int, ...], expected: dict[str, int]
+) -> None:
+    monkeypatch.setattr("shisha_rt.machine.detect.usable_cores", lambda: usable)
+    monkeypatch.setattr("shisha_rt.machine.detect.quota_cores", lambda: None)
+    text, about = _machine(tmp_path)
+    machine, shipped = load_machine(text), load_machine("demo")
+    assert {place.name: place.cores for place in machine.places} == {name: (core,) for name, core in expected.items()}
+    assert machine.memories == shipped.memories
+    for place in machine.places:
+        as_shipped = shipped.place(place.name)
+        assert (place.speed, place.rank, place.memory) == (as_shipped.speed, as_shipped.rank, as_shipped.memory)
+    assert machine.name == "demo"
+    assert "EMULATED" in about
+    assert (text == "demo") is ("needs" not in about and "usable" not in about)
 
-    def test_one_stage_has_no_cut(self) -> None:
-        assert moved_cuts(self.stages((0, 9, 1.0)), frozenset(range(9))) == []
+
+class TestFigure:
+    PANEL: Final = Panel("one", [{"first": 0, "last": 3, "places": ["a"], "service_s": 0.002}])
+    PLACES: Final = MappingProxyType({"a": "0.5 of a core", "b": "0.1 of a core"})
+
+    def test_it_is_a_png_whatever_it_is_called(self, tmp_path: Path) -> None:
+        save_pipelines(tmp_path / "x.jpg", "a title", [self.PANEL, self.PANEL], self.PLACES)
+        assert (tmp_path / "x.jpg").read_bytes().startswith(b"\x89PNG")
+
+    def test_a_file_that_cannot_be_written(self, tmp_path: Path) -> None:
+        with pytest.raises(NoFigure, match="Is a directory"):
+            save_pipelines(tmp_path, "a title", [self.PANEL], self.PLACES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shisha_rt.cli.picture import Box, draw, ribbon, span
+from shisha_rt.cli.picture import Box, draw, marks, ribbon, span
 
 BOXES = [Box("fast0", "layers 0-11", "1.00 ms", 0.5), Box("slow0", "layer 12", "2.00 ms", 1.0, is_slowest=True)]
 
@@ -52,13 +52,20 @@ def test_span() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layer_counts", "width", "expected"),
+    ("stretches", "width", "expected"),
     [
-        ((3, 2), 32, "███░░"),
-        ((3, 2, 1), 32, "███░░█"),
-        ((6, 4), 5, "███░░"),
-        ((1, 99), 10, "░" * 10),
+        ([("█", 3), ("░", 2)], 32, "███░░"),
+        ([("▒", 3), ("█", 2), ("░", 1)], 32, "▒▒▒██░"),
+        ([("█", 6), ("░", 4)], 5, "███░░"),
+        ([("█", 1), ("░", 99)], 10, "░" * 10),
     ],
 )
-def test_ribbon(layer_counts: tuple[int, ...], width: int, expected: str) -> None:
-    assert ribbon(layer_counts, width) == expected
+def test_ribbon(stretches: list[tuple[str, int]], width: int, expected: str) -> None:
+    assert ribbon(stretches, width) == expected
+
+
+def test_a_mark_for_each_place() -> None:
+    assert marks(["a", "b"]) == {"a": "█", "b": "▓"}
+    many = [f"p{i}" for i in range(40)]
+    assert list(marks(many)) == many
+    assert len(set(list(marks(many).values())[:30])) == 30

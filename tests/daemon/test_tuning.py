@@ -19,7 +19,7 @@ from shisha_rt.daemon.journal import Journal
 from shisha_rt.daemon.lifecycle_events import Settled
 from shisha_rt.daemon.tuning import WINDOWS_TO_LEAVE, Options, State, Tuning, leaving_stage
 from shisha_rt.daemon.window import FRAMES, MAX_FRAMES
-from shisha_rt.machine.machine import Machine
+from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.pipeline.tune import ShishaTuner, shisha
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
@@ -282,3 +282,65 @@ def test_what_an_old_run_says_is_ignored(world: World) -> None:
 )
 def test_the_stage_that_left_its_band(before_s: tuple[float, ...], now_s: tuple[float, ...], stage: int | None) -> None:
     assert leaving_stage(Measurement(before_s, 0.01, 32, 1.0), Measurement(now_s, 0.01, 32, 1.0)) == stage
+
+
+class TestPlansThatWaitForTheirTurn:
+    """Proposals go live in their order, so one may be live later than the search that begins meanwhile."""
+
+    @pytest.mark.parametrize("meanwhile", ["paused and resumed", "another speed"])
+    def test_a_search_does_not_stand_still(self, world: World, meanwhile: str) -> None:
+        world.tuning.begin("test")
+        world.serve_until_true(lambda: world.tuning.trials == 3)
+        waiting: list[tuple[Plan, Callable[[Settled], None]]] = []
+        at_once, world.tuning._propose = world.tuning._propose, lambda plan, settled: waiting.append((plan, settled))
+        world.serve_until_true(lambda: bool(waiting))
+        if meanwhile == "another speed":
+            world.tuning.machine_changed("the speed of slow is 0.5 now")
+        else:
+            world.tuning.pause("test", keep_best=True)
+            world.tuning.begin("test")
+        world.serve(2)  # the new search measures what is live still
+        world.tuning._propose = at_once
+        for plan, settled in waiting:
+            at_once(plan, settled)
+        world.serve_until(State.WATCHING)
+        assert world.events("tuning_began")[-1]["reason"] == "another plan has gone live"
+
+
+def test_a_search_that_lost_its_process_goes_on_from_its_best_plan(world: World) -> None:
+    world.tuning.begin("test")
+    world.serve_until_true(lambda: world.tuning.trials == 3)
+    best = world.tuning.run.best
+    assert best is not None
+    world.search = None
+    world.tuning.tuner_died("killed")
+    assert world.events("tuning_began")[-1]["plan"] == str(best[0])
+    world.serve_until(State.WATCHING)
+    runs = world.tuning.run.number
+    world.tuning.tuner_died("killed")  # nothing was lost
+    assert (world.tuning.state, world.tuning.run.number) == (State.WATCHING, runs)
+
+
+def test_moves_are_those_that_were_measured(world: World) -> None:
+    world.tuning.begin("test")
+    world.serve_until_true(lambda: world.tuning.trials == 3)
+    world.step_search()
+    world.tuning.pause("in the middle of the third move", keep_best=True)
+    assert world.tuning.moves == 2
+
+
+def test_without_a_path_no_best_plan_is_kept() -> None:
+    plans = BestPlans(None, "model", Machine("m", "m", (), ()))
+    plans.save(SEED, Measurement((1.0, 2.0), 0.01, 32, 1.0))
+    assert plans.load() is None
+
+
+def test_best_plans_are_those_of_the_speeds_that_they_were_measured_at(tmp_path: Path) -> None:
+    place = Place("fast", (0,), core_count=1, threads=1, speed=0.5, rank=1, memory="ram")
+    machine = Machine("m", "m", (Memory("ram", None),), (place,))
+    plans = BestPlans(tmp_path / "plans.sqlite", "model", machine)
+    plans.save(SEED, Measurement((1.0, 2.0), 0.01, 32, 1.0))
+    plans.machine = machine.with_speed("fast", 0.1)
+    assert plans.load() is None
+    plans.machine = machine
+    assert plans.load() is not None

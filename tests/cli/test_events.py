@@ -1,0 +1,92 @@
+"""`events`: every kind in words, and a real daemon's journal as lines and as JSON."""
+
+from __future__ import annotations
+
+import json
+import selectors
+import subprocess
+import sys
+
+import pytest
+
+from shisha_rt.cli.story import in_words
+from tests.cli.conftest import Run
+from tests.cli.journal import MOVED, SEED, a_run, event, trial
+from tests.serving.daemon_process import PATIENCE_S, DaemonProcess
+
+
+def test_a_run_in_words() -> None:
+    walk = "layer 12 from stage 1 (slow0) to stage 0 (fast0)"
+    assert [in_words(one) for one in a_run()] == [
+        f"tuning began, run 2 (the speed of fast0 is 0.5 now): {SEED}",
+        f"trial 0 of run 2: 200.0 frames/s ±1.2%, first (where the walk starts): {SEED}",
+        f"trial 1 of run 2: 250.0 frames/s ±1.2%, better ({walk}): {MOVED}",
+        f"trial 2 of run 2: 251.0 frames/s ±1.2%, not better ({walk}): {MOVED}",
+        f"trial 3 of run 2: not measured, cannot run; dropped: a worker died ({walk}): {MOVED}",
+        f"tuning ended after 4 trials and 3.2 s at 250.0 frames/s (best of 4 plans; no gain in 2 moves): {MOVED}",
+        "slow1 is down, by request",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "expected"),
+    [
+        ("plan_live", {"epoch": 3, "plan": SEED, "reason": "ready"}, f"epoch 3 is live: {SEED}"),
+        ("plan_refused", {"epoch": None, "plan": SEED, "reason": "no"}, f"a plan is refused (no): {SEED}"),
+        ("plan_refused", {"epoch": None, "plan": None, "reason": "full"}, "a plan is refused (full)"),
+        ("place_speed", {"place": "slow0", "speed": 0.1, "before": 0.3}, "the speed of slow0 is 0.1 now, 0.3 before"),
+        (
+            "drift",
+            {"stage": 1, "place": "slow0", "before_s": 0.004, "service_s": 0.012},
+            "stage 1 on slow0 takes 12.0 ms now, 4.00 ms before",
+        ),
+        ("tuning_ended", {"run": 1}, "tuning ended: run 1"),  # of another version
+        ("new_kind", {"a": 1, "b": "x\ny"}, "new kind: a 1, b x y"),
+        ("new_kind", {}, "new_kind"),
+    ],
+)
+def test_other_kinds(kind: str, fields: dict[str, object], expected: str) -> None:
+    assert in_words(event(1, kind, **fields)) == expected
+
+
+def test_a_fast_plan_keeps_its_digits() -> None:
+    assert "12346 frames/s" in in_words(trial(1, 0, "first", 12345.6))
+
+
+def test_every_kind_that_a_daemon_writes_is_told_in_words(run: Run, daemon: DaemonProcess) -> None:
+    ran = run("events", "--endpoint", daemon.endpoint)
+    assert (ran.status, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    assert any("  a worker starts on fast0" in line for line in lines)
+    assert any("  epoch 1 is live: " in line for line in lines)
+    assert any(f"  ready at {daemon.endpoint}, metrics at {daemon.metrics}" in line for line in lines)
+    assert [int(line.split()[0]) for line in lines] == list(range(len(lines)))
+
+
+def test_json(run: Run, daemon: DaemonProcess) -> None:
+    whole = run("events", "--endpoint", daemon.endpoint, "--json").object
+    assert whole == daemon.control.events()
+    last = whole["next"] - 1
+    assert run("events", "--endpoint", daemon.endpoint, "--since", last, "--json").object["events"] == [
+        whole["events"][-1]
+    ]
+
+
+def test_follow(daemon: DaemonProcess) -> None:
+    code = "import sys; from shisha_rt.cli.app import main; sys.exit(main())"
+    since = daemon.control.events()["next"]
+    command = [sys.executable, "-c", code, "events", "--follow", "--json", "--endpoint", daemon.endpoint]
+    process = subprocess.Popen([*command, "--since", str(since)], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        refused = daemon.control.set_plan([{"first": 0, "last": 0, "places": ["fast0"]}])
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            assert selector.select(PATIENCE_S)
+        told = json.loads(process.stdout.readline())
+        assert (told["kind"], told["reason"]) == ("plan_refused", refused["reason"])
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()

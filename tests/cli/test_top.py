@@ -1,0 +1,191 @@
+"""`top`: what a frame of it shows in any width, and a real one at a terminal, which `q` ends."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from shisha_rt.cli.screen import Screen
+from tests.cli.conftest import Run
+from tests.cli.journal import a_run, event, trial
+from tests.cli.test_status import STATUS
+from tests.serving.daemon_process import PATIENCE_S, DaemonProcess
+
+TUNER = {"state": "watching", "strategy": "shisha", "alpha": 10, "trials_total": 9, "moves_total": 7}
+
+
+@pytest.fixture
+def status() -> dict[str, Any]:
+    found = copy.deepcopy(STATUS) | {"tuner": dict(TUNER)}
+    found["machine"]["emulated"] = True
+    found["places"][1] |= {"emulated": True, "speed": 0.25}
+    idle = found["places"][1] | {"name": "slow1", "pid": None, "state": "down", "available": False, "emulated": False}
+    found["places"].append(idle | {"restarts": 6, "last_error": "killed by signal 9"})
+    return found
+
+
+def drawn(screen: Screen, columns: int = 100, rows: int = 40) -> list[str]:
+    console = Console(file=StringIO(), width=columns, height=rows, highlight=False)
+    with console.capture() as captured:
+        console.print(screen)
+    return captured.get().splitlines()
+
+
+def line_with(lines: list[str], text: str) -> str:
+    (found,) = (line for line in lines if text in line)
+    return found
+
+
+def test_stages_stand_on_their_places_and_the_slowest_is_marked(status: dict[str, Any]) -> None:
+    screen = Screen()
+    screen.update(status, [])
+    lines = drawn(screen)
+    assert lines[0] == "net · serving · epoch 3 · machine board (emulated)"
+    assert lines[1] == "up to 250 frames/s · 90 answered · 1 failed · 2 in flight"
+    assert lines[2] == "tuner watching · shisha, alpha 10 · trials: 9 · layers moved: 7"
+    fast, slow, lost = (line_with(lines, name) for name in ("fast0", "slow0", "slow1"))
+    assert fast.split()[:4] == ["fast0", "1", "0-11", "0"]
+    assert "2.00 ms  ███" in fast
+    assert "slowest" not in fast
+    assert "0.25*" in slow
+    assert slow.rstrip().endswith("█  slowest")
+    assert slow.count("█") == 2 * fast.count("█")
+    assert "6" in lost.split()
+    assert "down, not in planning: killed by signal 9" in lost
+    assert line_with(lines, "* emulated")
+
+
+def test_nothing_is_slowest_before_the_first_frame(status: dict[str, Any]) -> None:
+    status["plan"]["stages"][1]["service_s"] = None
+    status |= {"throughput_fps": None, "bottleneck_s": None}
+    screen = Screen()
+    screen.update(status, [])
+    text = "\n".join(drawn(screen))
+    assert "not timed yet" in text
+    assert "no frames yet" in text
+    assert "slowest" not in text
+    status |= {"state": "starting", "plan": {"epoch": None, "stages": []}, "fault": "no plan fits"}
+    screen.update(status, [])
+    assert "fault: no plan fits" in drawn(screen)
+
+
+def test_frames_a_second_come_from_two_looks(status: dict[str, Any]) -> None:
+    screen = Screen()
+    screen.update(status, [])
+    later = copy.deepcopy(status)
+    later["uptime_s"] += 2
+    later["frames"]["answered"]["OK"] += 240
+    screen.update(later, [])
+    assert drawn(screen)[1].startswith("120 frames/s · up to 250 frames/s · ")
+
+
+def test_trials_of_the_run_and_what_else_happened(status: dict[str, Any]) -> None:
+    screen = Screen()
+    screen.update(status, [trial(3, 7, "better", 111.0), *a_run()])
+    lines = drawn(screen)
+    assert "111" not in "".join(lines), "an earlier run is over"
+    assert line_with(lines, "at best").startswith("run 2  ")
+    assert line_with(lines, "at best").endswith("  200.0 to 250.0 frames/s at best")
+    assert "better" in line_with(lines, " 250.0  ")
+    assert "layer 12 from stage 1 (slow0) to stage 0 (fast0)" in line_with(lines, " 250.0  ")
+    assert line_with(lines, "cannot run").split()[:2] == ["3", "-"]
+    assert line_with(lines, "tuning ended after 4 trials and 3.2 s at 250.0 frames/s")
+    assert line_with(lines, "tuning began")
+    assert line_with(lines, "slow1 is down, by request")
+    assert not any(word in "".join(lines) for word in ("slow0: 13-25 ", "cannot_run"))
+    assert "fast0: 0-12 | slow0: 13-25" in line_with(drawn(screen, columns=140), " 250.0  ")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120, 200])
+@pytest.mark.parametrize("rows", [24, 50])
+def test_it_fits_its_terminal(status: dict[str, Any], columns: int, rows: int) -> None:
+    screen = Screen()
+    trials = [trial(20 + i, i, "better", 100.0 + i) for i in range(40)]
+    screen.update(status, [a_run()[0], *trials, *(event(90 + i, "place_up", place="x" * 200) for i in range(9))])
+    lines = drawn(screen, columns, rows)
+    assert max(map(len, lines)) <= columns
+    assert len(lines) <= rows
+    assert any(line.lstrip().startswith("39 ") for line in lines)
+
+
+def test_once_against_a_daemon(run: Run, daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run("submit", "--endpoint", daemon.endpoint, "--frames", 20).status == 0
+    ran = run("top", "--once", "--endpoint", daemon.endpoint)
+    assert (ran.status, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    assert lines[0].startswith("identity · serving · epoch ")
+    assert all(any(line.startswith(place) for line in lines) for place in ("fast0", "slow0"))
+    assert line_with(lines, "tuner off")
+    assert "slowest" in ran.out
+    assert "\x1b" not in ran.out
+    assert run("top", "--endpoint", daemon.endpoint).status == 0  # no terminal: one frame, too
+
+
+def test_no_daemon(run: Run) -> None:
+    ran = run("top", "--endpoint", "tcp://127.0.0.1:1")
+    assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
+
+
+def at_a_terminal(endpoint: str, stderr: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """`top` with a terminal of its own; its standard error goes to a file."""
+    ours, theirs = pty.openpty()
+    code = "import sys; from shisha_rt.cli.app import main; sys.exit(main())"
+    with stderr.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, "top", "--endpoint", endpoint, "--interval", "0.1"],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=file,
+            env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"},
+        )
+    os.close(theirs)
+    return process, ours
+
+
+def read_until(terminal: int, text: bytes) -> bytes:
+    """What the terminal gets, up to and with `text`. (Empty `text`: to the end.)"""
+    seen, end_s = b"", time.monotonic() + PATIENCE_S
+    while not text or text not in seen:
+        assert select.select([terminal], [], [], max(0.0, end_s - time.monotonic()))[0], seen
+        try:
+            more = os.read(terminal, 65536)
+        except OSError:  # nobody holds its other end any more
+            more = b""
+        if not more:
+            assert not text, seen
+            return seen
+        seen += more
+    return seen
+
+
+@pytest.mark.parametrize("by", ["a key", "a signal"])
+def test_it_draws_until_it_is_ended(daemon: DaemonProcess, tmp_path: Path, by: str) -> None:
+    process, terminal = at_a_terminal(daemon.endpoint, tmp_path / "stderr")
+    try:
+        read_until(terminal, b"serving")
+        read_until(terminal, b"serving")  # drawn again
+        if by == "a key":
+            os.write(terminal, b"q")
+        else:
+            process.send_signal(signal.SIGINT)
+        rest = read_until(terminal, b"")
+        assert process.wait(PATIENCE_S) == (0 if by == "a key" else 130)
+        assert b"\x1b[?1049l" in rest  # the screen is as it was before
+        assert (tmp_path / "stderr").read_bytes() == b""
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)

@@ -1,0 +1,48 @@
+"""`tuner`: what it shows, and how what goes wrong is said. Steering itself is tested where the wire is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shisha_rt.cli.tuner import _lines
+from tests.cli.conftest import Run
+from tests.serving.daemon_process import DaemonProcess
+
+FOUND: dict[str, Any] = {
+    "state": "tuning", "strategy": "shisha", "alpha": 10, "balance": "nlfep", "run": 2, "trials": 4, "trials_total": 9,
+    "moves_total": 7, "trying": "layer 12 from stage 1 (slow0) to stage 0 (fast0)", "best_throughput_fps": 250.04,
+    "best_plan": "fast0: 0-12 | slow0: 13-25",
+}  # fmt: skip
+
+
+def test_a_search_in_words() -> None:
+    assert _lines(FOUND) == [
+        "tuning (shisha, alpha 10, balance nlfep)",
+        "trying      layer 12 from stage 1 (slow0) to stage 0 (fast0)",
+        "run 2       trials: 4",
+        "its best    250 frames/s: fast0: 0-12 | slow0: 13-25",
+        "in all      trials: 9, layers moved: 7",
+    ]
+
+
+def test_a_daemon_without_a_tuner(run: Run, daemon: DaemonProcess) -> None:
+    ran = run("tuner", "--endpoint", daemon.endpoint, "--json")
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.object == daemon.control.call("tuner_get")["tuner"]
+    assert run("tuner", "--endpoint", daemon.endpoint).out.startswith("off (seed")
+    ran = run("tuner", "pause", "--endpoint", daemon.endpoint)
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == "shisha-rt: the daemon was started without a tuner (strategy seed)\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (("stop",), "shisha-rt tuner: invalid value for 'action': 'stop' is not one of 'pause', 'resume', 'restart'"),
+        (("restart", "--alpha", "0"), "shisha-rt tuner: invalid value for '--alpha'"),
+    ],
+)
+def test_bad_input_is_one_line(run: Run, argv: tuple[str, ...], expected: str) -> None:
+    assert run("tuner", *argv).complaint.startswith(expected)

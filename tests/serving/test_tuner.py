@@ -1,0 +1,208 @@
+"""A daemon that tunes itself while frames flow: what it says on the wire, in its events and on its metrics page.
+
+Which plan wins is not asked where a stopwatch on a busy host would decide it; that no frame is lost always is.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shisha_rt.client import Client, FailedPrecondition, InvalidArgument, Unimplemented
+from tests.serving.daemon_process import DaemonProcess, until
+from tests.serving.identity_model import LAYERS
+from tests.serving.load import Load, assert_kept
+from tests.serving.page import scrape, value, values
+from tests.serving.tuned import await_state, await_trials, events, tuned, tuner, verdicts
+
+FIELDS = {
+    "state", "strategy", "alpha", "balance", "run", "trials", "trials_total", "moves_total", "trying",
+    "best_throughput_fps", "best_plan",
+}  # fmt: skip
+WHOLE = [{"first": 0, "last": LAYERS - 1, "places": ["fast0"]}]
+
+
+@pytest.fixture
+def daemon(identity: Path, tmp_path: Path) -> Iterator[DaemonProcess]:
+    with tuned(identity, tmp_path, "--fresh") as process:
+        yield process
+
+
+@pytest.fixture
+def client(daemon: DaemonProcess) -> Client:
+    return daemon.control
+
+
+def test_without_frames_it_waits(client: Client) -> None:
+    await_state(client, "waiting")
+    assert tuner(client).keys() == FIELDS
+    assert (tuner(client)["trials"], tuner(client)["alpha"]) == (0, 10)
+    assert events(client, "trial") == []
+
+
+def test_it_tunes_while_frames_flow_and_then_watches(client: Client, daemon: DaemonProcess) -> None:
+    (began,) = events(client, "tuning_began")
+    with Load(daemon.endpoint) as load:
+        await_state(client, "watching")
+        found, trials = tuner(client), events(client, "trial")
+    assert_kept(load)
+    assert began["plan"] == trials[0]["plan"]
+    assert (found["strategy"], found["run"], found["trying"]) == ("shisha", 1, None)
+    assert found["best_plan"] == next(
+        trial["plan"] for trial in reversed(trials) if trial["verdict"] in ("first", "better")
+    )
+    (ended,) = events(client, "tuning_ended")
+    assert (ended["plan"], ended["trials"]) == (found["best_plan"], len(trials))
+    # What is live at the end is what was found to be best (R5), and the frames ran under each plan that was tried.
+    live = events(client, "plan_live")[-1]
+    assert (live["plan"], live["epoch"]) == (found["best_plan"], client.plan()["epoch"])
+    assert {trial["epoch"] for trial in trials} <= load.epochs
+
+
+def test_events_metrics_and_tuner_get_tell_the_same_story(client: Client, daemon: DaemonProcess) -> None:
+    with Load(daemon.endpoint) as load:
+        await_state(client, "watching")
+        client.call("tuner_set", restart=True)
+        await_trials(client, 1, load)
+        client.call("tuner_set", pause=True)
+    assert_kept(load)
+    trials, found = events(client, "trial"), tuner(client)
+    assert [event["run"] for event in events(client, "tuning_began")] == [1, 2]
+    assert {trial["run"] for trial in trials} == {1, 2}
+    assert sum(trial["run"] == 2 for trial in trials) == found["trials"]
+    for run in (1, 2):
+        numbers = [trial["trial"] for trial in trials if trial["run"] == run]
+        assert numbers == list(range(len(numbers)))
+    for trial in trials:
+        assert trial["throughput_fps"] == pytest.approx(1 / max(trial["service_s"]))
+        assert len(trial["service_s"]) == trial["plan"].count(":")
+        assert trial["frames"] >= 32
+    samples = scrape(daemon.metrics)
+    assert values(samples, "shisha_tuner_trials_total", "outcome") == dict(verdicts(trials))
+    assert len(trials) == found["trials_total"]
+    assert value(samples, "shisha_tuner_moves_total") == found["moves_total"] == sum(t["trial"] > 0 for t in trials)
+    until(lambda: shown_state(daemon) == {"paused"}, "the state on the metrics page")
+
+
+def shown_state(daemon: DaemonProcess) -> set[str]:
+    shown = values(scrape(daemon.metrics), "shisha_tuner_state", "shisha_tuner_state")
+    return {state for state, is_so in shown.items() if is_so}
+
+
+def test_pause_resume_and_restart(client: Client, daemon: DaemonProcess) -> None:
+    with Load(daemon.endpoint) as load:
+        await_trials(client, 2, load)
+        best = tuner(client)["best_plan"]
+        paused = client.call("tuner_set", pause=True)["tuner"]
+        assert paused["state"] == "paused"
+        if paused["best_plan"] == best:  # no trial has come in between
+            until(lambda: events(client, "plan_live")[-1]["plan"] == best, "the best plan to be live")
+        load.wait_for_answers(200)
+        assert tuner(client) == paused
+        assert client.call("tuner_set", pause=True)["tuner"] == paused
+        resumed = client.call("tuner_set", resume=True)["tuner"]
+        assert (resumed["state"], resumed["run"], resumed["trials"]) == ("tuning", 2, 0)
+        assert client.call("tuner_set", resume=True)["tuner"]["run"] == 2  # it is not paused
+        await_trials(client, 1, load)
+        assert client.call("tuner_set", restart=True)["tuner"]["run"] == 3
+        await_state(client, "watching")
+    assert_kept(load)
+
+
+def test_alpha(client: Client, daemon: DaemonProcess) -> None:
+    assert client.call("tuner_set", alpha=1)["tuner"]["alpha"] == 1
+    with Load(daemon.endpoint) as load:
+        client.call("tuner_set", restart=True)
+        await_state(client, "watching")
+    assert_kept(load)
+    assert events(client, "tuning_began")[-1]["alpha"] == 1
+    run = [trial["verdict"] for trial in events(client, "trial") if trial["run"] == 2]
+    assert "not_better" not in run[:-1]  # the first move without gain is the last
+    for wrong in ({"alpha": 0}, {"alpha": 1.5}, {"pause": True, "resume": True}, {}):
+        with pytest.raises(InvalidArgument):
+            client.call("tuner_set", **wrong)
+    with pytest.raises(Unimplemented):
+        client.call("tuner_set", strategy="annealing")
+    assert tuner(client)["alpha"] == 1
+
+
+def test_a_plan_of_the_users_pauses_it(client: Client, daemon: DaemonProcess) -> None:
+    with Load(daemon.endpoint) as load:
+        await_trials(client, 1, load)
+        epoch = client.set_plan(WHOLE)["epoch"]
+        assert tuner(client)["state"] == "paused"
+        load.wait_for_answers(200)
+        assert client.plan()["epoch"] == epoch
+        client.call("tuner_set", resume=True)
+        await_trials(client, 1, load)
+    assert_kept(load)
+    assert events(client, "tuning_began")[-1]["plan"] == f"fast0: 0-{LAYERS - 1}"
+
+
+def test_another_speed_makes_it_tune_again(client: Client, daemon: DaemonProcess) -> None:
+    with Load(daemon.endpoint) as load:
+        await_state(client, "watching")
+        client.call("place_set", place="fast0", speed=0.1)
+        assert tuner(client)["run"] == 2
+        client.call("place_set", place="fast0", speed=0.3)  # again, in the middle of it
+        await_state(client, "watching")
+        assert tuner(client)["run"] >= 3
+    assert_kept(load)
+
+
+def test_a_tuner_that_is_killed_is_started_again(client: Client, daemon: DaemonProcess) -> None:
+    with Load(daemon.endpoint) as load:
+        await_trials(client, 1, load)
+        killed = tuner_pid(daemon)
+        os.kill(killed, signal.SIGKILL)
+        until(lambda: events(client, "tuner_died"), "its death to be noticed")
+        assert tuner_pid(daemon) != killed
+        await_state(client, "watching")
+    assert_kept(load)
+    assert events(client, "tuner_died")[0]["reason"] == "killed by signal 9"
+    began, ended = events(client, "tuning_began")[-1], events(client, "tuning_ended")[-1]
+    assert began["run"] == ended["run"] == tuner(client)["run"]
+
+
+def tuner_pid(daemon: DaemonProcess) -> int:
+    (process,) = (
+        child for child in psutil.Process(daemon.pid).children() if "shisha_rt.daemon.tuner_process" in child.cmdline()
+    )
+    return process.pid
+
+
+def test_a_restart_begins_with_the_best_plan_and_measures_nothing(
+    identity: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with tuned(identity, tmp_path) as daemon:
+        with Load(daemon.endpoint) as load:
+            await_state(daemon.control, "watching")
+            best = tuner(daemon.control)["best_plan"]
+        assert_kept(load)
+    with tuned(identity, tmp_path) as again:
+        (resumed,) = events(again.control, "tuning_resumed")
+        assert resumed["plan"] == best == events(again.control, "plan_live")[0]["plan"]
+        assert tuner(again.control)["state"] in ("watching", "waiting")
+        assert (tuner(again.control)["run"], tuner(again.control)["trials_total"]) == (0, 0)
+        assert events(again.control, "tuning_began") == []
+    with tuned(identity, tmp_path, "--fresh") as fresh:
+        assert events(fresh.control, "tuning_resumed") == []
+        assert events(fresh.control, "tuning_began")[0]["run"] == 1
+
+
+def test_without_a_tuner(identity: Path, tmp_path: Path) -> None:
+    with tuned(identity, tmp_path, "--strategy", "seed") as daemon:
+        names = [" ".join(process.cmdline()) for process in psutil.Process(daemon.pid).children()]
+        assert names
+        assert not any("tuner" in name for name in names)
+        assert tuner(daemon.control)["state"] == "off"
+        for wanted in ({"pause": True}, {"resume": True}, {"restart": True}, {"alpha": 3}):
+            with pytest.raises(FailedPrecondition, match="strategy seed"):
+                daemon.control.call("tuner_set", **wanted)
+        assert shown_state(daemon) == {"off"}

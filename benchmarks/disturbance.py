@@ -60,7 +60,7 @@ class Effort:
 
 
 _FULL: Final = Effort(rounds=5, seconds=3.0, minutes=10.0)
-_QUICK: Final = Effort(rounds=2, seconds=1.0, minutes=1.0)
+_QUICK: Final = Effort(rounds=3, seconds=1.0, minutes=1.0)
 
 
 class Busy:

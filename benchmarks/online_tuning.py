@@ -58,7 +58,7 @@ class Effort:
 
 
 _FULL: Final = Effort(rounds=5, seconds=3.0, plans=30, repeats=20)
-_QUICK: Final = Effort(rounds=2, seconds=1.0, plans=10, repeats=10)
+_QUICK: Final = Effort(rounds=3, seconds=1.0, plans=10, repeats=10)
 
 
 def tune(one: Tuned, case: Case, effort: Effort) -> tuple[Row, Plan, Plan]:

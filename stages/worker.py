@@ -39,7 +39,8 @@ _PR_SET_TIMERSLACK: Final = 29
 def main(arguments: list[str]) -> int:
     config = msgspec.json.decode(arguments[0], type=WorkerConfig)
     _die_with_parent(config.parent_pid)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; only the daemon acts on it
+    for number in (signal.SIGINT, signal.SIGTERM):  # both may reach the whole group; only the daemon acts on them
+        signal.signal(number, signal.SIG_IGN)
     os.sched_setaffinity(0, config.cores)
     _wake_on_time()
     Worker(config).run()

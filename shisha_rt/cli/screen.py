@@ -116,15 +116,15 @@ class Screen:
         if is_wide:
             table.add_column("plan", no_wrap=True)
         room = width - len("trial  frames/s  not better  ")
-        why_room = _WIDEST_WHY if is_wide else room
+        shown = list(self._trials)[-rows:]
+        why_room = min(_WIDEST_WHY, max(len(_why(trial)) for trial in shown)) if is_wide else room
         best = next((t for t in reversed(self._trials) if t["verdict"] in ("better", "first")), self._trials[0])
-        for trial in list(self._trials)[-rows:]:
-            why = f"{trial['reason']}; {trial['trouble']}" if trial["trouble"] else trial["reason"]
+        for trial in shown:
             style = "bold green" if trial is best else _STYLE_OF_VERDICT.get(trial["verdict"], "")
-            row: list[str | Text] = [str(trial["trial"]), rate(trial), verdict(trial), _cut(why, why_room)]
+            row: list[str | Text] = [str(trial["trial"]), rate(trial), verdict(trial), _cut(_why(trial), why_room)]
             table.add_row(*row, *([_cut(trial["plan"], room - why_room - 2)] if is_wide else []), style=style)
-        shown = list(self._trials)[-max(1, width - 50) :]
-        line = _line(f"run {best['run']}  ", "dim").append(_sparks([_fps(t) for t in shown]), "not dim cyan")
+        marked = list(self._trials)[-max(1, width - 50) :]
+        line = _line(f"run {best['run']}  ", "dim").append(_sparks([_fps(t) for t in marked]), "not dim cyan")
         line.append(f"  {rate(self._trials[0])} to {rate(best)} frames/s at best", "dim")
         return [line, table]
 
@@ -225,6 +225,10 @@ def _sparks(values: Sequence[float]) -> str:
         return ""
     low, high = 0.9 * min(known), max(known)
     return "".join(_SPARKS[round((len(_SPARKS) - 1) * max(0.0, v - low) / (high - low))] for v in values)
+
+
+def _why(trial: Event) -> str:
+    return f"{trial['reason']}; {trial['trouble']}" if trial["trouble"] else str(trial["reason"])
 
 
 def _fps(trial: Event) -> float:

@@ -73,6 +73,9 @@ class BestPlans:
     def _open(path: Path) -> Iterator[sqlite3.Connection]:
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.closing(sqlite3.connect(path, timeout=_PATIENCE_S)) as database, database:
+            database.execute(
+                "PRAGMA synchronous = OFF"
+            )  # the daemon's loop waits for no disk; a lost plan is found again
             database.execute("CREATE TABLE IF NOT EXISTS best (key TEXT PRIMARY KEY, record BLOB NOT NULL)")
             yield database
 

@@ -37,6 +37,7 @@ class Control:
         self.automatic = True  # the live plan is the daemon's own choice, so the daemon may replace it
         self._shell = shell
         self._compiled = compiled
+        self._filed = machine
         self.machine = machine  # as it is now: its speeds can be changed
         self._limits = limits
         self._tuning = tuning
@@ -250,7 +251,7 @@ class Control:
         """The worker goes by the new speed from its next frame on, and so does its successor."""
         if speed > 1:
             raise WireError(Code.INVALID_ARGUMENT, f"speed: {speed:g} is faster than this host; expected at most 1")
-        changed = self.machine.with_speed(name, speed)
+        changed = self.machine.with_speed(name, speed, self._filed.rank_at(name, speed))
         fault = next(core_faults(changed.places), None)
         if fault is not None:
             raise WireError(Code.FAILED_PRECONDITION, f"speed: {fault}")
@@ -263,6 +264,7 @@ class Control:
         shell.metrics.speed.remove(*self._speed_labels(name))
         self.machine = self._tuning.best_plans.machine = changed
         self._show_speed(name)
+        self._tuning.places = changed.places
         self._tuning.machine_changed(f"the speed of {name} is {speed:g} now")
         return {"place": name, "speed": speed}
 

@@ -152,6 +152,7 @@ class Daemon:
         tuner = self._tuner
         tuning = Tuning(
             places=self._machine.places,
+            available=lambda: self.shell.lifecycle.places.available,
             legal_cuts=self._compiled.index.legal_cuts,
             options=Options(DEFAULT_ALPHA, DEFAULT_HEURISTIC.balance),
             warm_up=warm_up,

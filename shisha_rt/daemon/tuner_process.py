@@ -78,7 +78,8 @@ def main(arguments: list[str]) -> int:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(parent):
         return 1
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):  # both may reach the whole group; only the daemon acts on them
+        signal.signal(number, signal.SIG_IGN)
     channel = Channel.inherited(int(channel_fd))
     begin: tm.Begin | None = None
     while True:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol
@@ -82,6 +82,7 @@ class Tuning:
         self,
         *,
         places: Sequence[Ranked],
+        available: Callable[[], Collection[str]],
         legal_cuts: Sequence[int],
         options: Options,
         warm_up: int,
@@ -98,7 +99,8 @@ class Tuning:
         self.moves = 0
         self.live: tuple[int, Plan] | None = None
         self.measured: Measurement | None = None
-        self._places = places
+        self.places = places  # as they are now: a change of speed may change a rank
+        self._available = available
         self._legal_cuts = tuple(legal_cuts)
         self._warm_up = warm_up
         self.best_plans = best_plans
@@ -129,8 +131,7 @@ class Tuning:
         if self.live is None:
             return
         plan = start or self.live[1]
-        if set(self._order) != set(plan.places):
-            self._order = plan.places
+        self._order = self._walk_order(plan)
         self.run = Run(self.run.number + 1, self.live[0])
         self.state = State.TUNING
         self._window = None
@@ -139,13 +140,19 @@ class Tuning:
             tm.Begin(
                 run=self.run.number,
                 start=tm.stages_of(plan),
-                places=tuple((place.name, place.rank) for place in self._places),
+                places=tuple((place.name, place.rank) for place in self.places),
                 order=self._order,
                 legal_cuts=self._legal_cuts,
                 alpha=self.options.alpha,
                 balance=self.options.balance,
             )
         )
+
+    def _walk_order(self, plan: Plan) -> tuple[str, ...]:
+        """The places of the walk's positions: as before, so that one that was emptied may be given layers again."""
+        available = self._available()
+        kept = tuple(name for name in self._order if name in available)
+        return kept if tuple(name for name in kept if name in plan.places) == plan.places else plan.places
 
     def watch(self, baseline: Measurement | None = None) -> None:
         """The live plan is to stay; `baseline` is what its stages took when it was chosen (None: measure it now)."""
@@ -288,8 +295,9 @@ class Tuning:
         )
         if best is not None and best[1].can_run:
             self.best_plans.save(*best)
+        known = best[1] if best is not None and best[0] == plan and best[1].can_run else None
         if plan == self.live[1]:
-            self.watch()
+            self.watch(known)
             return
         self.state = State.SETTLING
         run = self.run.number
@@ -298,7 +306,7 @@ class Tuning:
             if run != self.run.number or self.state is not State.SETTLING:
                 return
             if end.outcome == "live":
-                self.watch()
+                self.watch(known)
             else:
                 self.begin(f"the best plan could not go live: {end.reason}")
 

@@ -38,8 +38,6 @@ class Window:
         frames = min(map(len, self._service_s))
         if frames < FRAMES or (frames % FRAMES and frames < MAX_FRAMES):
             return None
-        found = measure_window([times[-KEPT_FRAMES:] for times in self._service_s], cost_s=now_s - self._since_s)
-        if frames >= MAX_FRAMES and found.band > WIDE_BAND:
-            whole = measure_window(self._service_s, cost_s=found.cost_s)
-            return min(found, whole, key=lambda measurement: measurement.band)
-        return found if found.band <= WIDE_BAND else None
+        kept = KEPT_FRAMES if frames < MAX_FRAMES else frames
+        found = measure_window([times[-kept:] for times in self._service_s], cost_s=now_s - self._since_s)
+        return found if found.band <= WIDE_BAND or frames >= MAX_FRAMES else None

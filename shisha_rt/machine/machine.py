@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 
@@ -58,10 +59,18 @@ class Machine:
     def emulated(self) -> bool:
         return any(map(self.is_emulated, self.places))
 
-    def with_speed(self, name: str, speed: float) -> Machine:
-        """The same machine with one place slower or faster."""
-        changed = (replace(place, speed=speed) if place.name == name else place for place in self.places)
+    def with_speed(self, name: str, speed: float, rank: int | None = None) -> Machine:
+        """The same machine with one place slower or faster, and then perhaps of another class."""
+        changed = (
+            replace(place, speed=speed, rank=place.rank if rank is None else rank) if place.name == name else place
+            for place in self.places
+        )
         return replace(self, places=tuple(changed))
+
+    def rank_at(self, name: str, speed: float) -> int:
+        """The class that `name` would be in at another speed: that of the place nearest to it, its own in a tie."""
+        own = self.place(name).rank
+        return min(self.places, key=lambda p: (abs(math.log(speed / p.speed)), p.rank != own)).rank
 
     @property
     def on_paper(self) -> bool:

@@ -13,7 +13,13 @@ def event(number: int, kind: str, **fields: Any) -> dict[str, Any]:
 
 
 def trial(number: int, trial: int, verdict: str, fps: float | None, **fields: Any) -> dict[str, Any]:
-    measured = {"service_s": None, "throughput_fps": None, "band": None, "frames": 0, "measured_in_s": 0.0}
+    measured: dict[str, Any] = {
+        "service_s": None,
+        "throughput_fps": None,
+        "band": None,
+        "frames": 0,
+        "measured_in_s": 0.0,
+    }
     if fps is not None:
         measured |= {"service_s": [0.001, 1 / fps], "throughput_fps": fps, "band": 0.012, "frames": 32}
     usual = {"run": 2, "trial": trial, "epoch": 4 + trial, "plan": SEED if trial == 0 else MOVED, "trouble": None}

@@ -52,6 +52,7 @@ class World:
         self.best_plans = BestPlans(folder / "plans.sqlite", "model", Machine("m", "m", (), ()))
         self.tuning = Tuning(
             places=[Ranked("fast", 1), Ranked("slow", 2)],
+            available=lambda: ("fast", "slow"),
             legal_cuts=range(7),
             options=Options(alpha=10, balance="nlfep"),
             warm_up=WARM_UP,
@@ -248,6 +249,17 @@ def test_one_bad_window_is_not_a_drift(world: World) -> None:
     world.layer_s["slow"] /= 2
     world.serve(20 * MAX_FRAMES)
     assert world.events("drift") == []
+
+
+def test_a_place_that_was_emptied_may_be_given_layers_again(world: World) -> None:
+    world.layer_s["slow"] = 1.0
+    world.tuning.begin("test")
+    world.serve_until(State.WATCHING)
+    assert world.plan == Plan.of([(0, 7, "fast")])
+    world.layer_s["slow"] = 0.001
+    world.tuning.machine_changed("the speed of slow is 1 now")
+    world.serve_until(State.WATCHING)
+    assert world.plan.places == ("fast", "slow")
 
 
 def test_a_known_change_makes_it_tune_again_at_once(world: World) -> None:

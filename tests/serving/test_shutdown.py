@@ -98,11 +98,14 @@ def test_a_draining_daemon_says_so(tmp_path: Path, two_places: Path) -> None:
         daemon.assert_nothing_left()
 
 
-def test_ctrl_c_reaches_the_whole_group(identity: Path, two_places: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_whole_group(identity: Path, two_places: Path, tmp_path: Path, number: int) -> None:
+    """Ctrl-C at a terminal, and how service managers end a service. The workers finish what they have."""
     with DaemonProcess(tmp_path, identity, "--machine", two_places) as daemon:
+        daemon.wait_for_workers()
         with Load(daemon.endpoint) as load:
             load.wait_for_answers(50)
-            os.killpg(daemon.pid, signal.SIGINT)
+            os.killpg(daemon.pid, number)
             assert daemon.wait() == 0, daemon.stderr()
             load.finish(wait=False)
         assert load.faults == []

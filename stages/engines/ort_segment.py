@@ -1,11 +1,17 @@
 """A stage as ONNX Runtime runs it: a cut of the optimised graph, bound to the arena's slots.
 
-Cutting copies a few hundred nodes, not weights; those stay in the file that every worker maps. A binding is made once
-for each slot and holds raw addresses, which the engine does not check: shapes and sizes are compared here instead.
+Weights stay in the file that every worker maps, so cutting is a matter of a few hundred nodes. Even that is done
+beforehand: a serialised protobuf message is merged with another by putting one behind the other, so each node is
+serialised once, and a segment's model is the concatenation of its parts. Building holds the interpreter's lock for
+microseconds instead of milliseconds, in which no frame could start.
+
+A binding is made once for each slot and holds raw addresses, which the engine does not check: shapes and sizes are
+compared here instead.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,47 +26,75 @@ from stages.engines.ort_compile import MODEL_FILE
 from stages.engines.ort_options import as_built_options
 
 
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A node of the optimised graph: its layer, what it reads and makes, and itself as part of a model."""
+
+    layer: int
+    reads: tuple[str, ...]
+    makes: tuple[str, ...]
+    part: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Constant:
+    size_bytes: int
+    part: bytes
+
+
 class OptimisedModel:
     """The whole optimised graph (without weight values), from which segments are cut."""
 
     def __init__(self, folder: Path, index: ModelIndex) -> None:
+        model = onnx.load(str(folder / MODEL_FILE), load_external_data=False)
         self._folder = str(folder)
-        self._model = onnx.load(str(folder / MODEL_FILE), load_external_data=False)
-        self._constants = {tensor.name: tensor for tensor in self._model.graph.initializer}
-        self._index = index
+        self._header = onnx.ModelProto(
+            ir_version=model.ir_version, opset_import=model.opset_import, graph=onnx.GraphProto(name="segment")
+        ).SerializeToString()
+        self._nodes = [
+            _Node(
+                layer,
+                tuple(filter(None, node.input)),
+                tuple(filter(None, node.output)),
+                _part(onnx.GraphProto(node=[node])),
+            )
+            for node, layer in zip(model.graph.node, index.node_layers, strict=True)
+        ]
+        self._constants = {
+            constant.name: _Constant(_size_bytes(constant), _part(onnx.GraphProto(initializer=[constant])))
+            for constant in model.graph.initializer
+        }
         self._specs = {spec.name: spec for spec in index.tensors}
+        self._last_read = {name: node.layer for node in sorted(self._nodes, key=_layer) for name in node.reads}
+        self._last_read |= {spec.name: index.layer_count for spec in index.outputs}
 
     def segment(self, first: int, last: int, threads: int) -> Segment:
         """Build layers `first` to `last` (inclusive) as one session."""
-        here = [
-            node
-            for node, layer in zip(self._model.graph.node, self._index.node_layers, strict=True)
-            if first <= layer <= last
-        ]
-        made = {name for node in here for name in node.output if name}
-        read = dict.fromkeys(name for node in here for name in node.input if name)
-        read_later = {
-            name
-            for node, layer in zip(self._model.graph.node, self._index.node_layers, strict=True)
-            if layer > last
-            for name in node.input
-        } | {spec.name for spec in self._index.outputs}
+        here = [node for node in self._nodes if first <= node.layer <= last]
+        made = dict.fromkeys(name for node in here for name in node.makes)
+        read = dict.fromkeys(name for node in here for name in node.reads)
         constants = [self._constants[name] for name in read if name in self._constants]
         inputs = [self._specs[name] for name in read if name not in made and name not in self._constants]
-        outputs = [self._specs[name] for name in self._specs if name in made and name in read_later]
-        graph = onnx.GraphProto(
-            name="segment",
-            node=here,
-            initializer=constants,
-            input=[_value_info(spec) for spec in inputs],
-            output=[_value_info(spec) for spec in outputs],
+        outputs = [self._specs[name] for name in made if self._last_read.get(name, first) > last]
+        parts = (
+            self._header,
+            *(node.part for node in here),
+            *(constant.part for constant in constants),
+            _part(onnx.GraphProto(input=map(_value_info, inputs), output=map(_value_info, outputs))),
         )
-        model = onnx.ModelProto(ir_version=self._model.ir_version, opset_import=self._model.opset_import, graph=graph)
         session = ort.InferenceSession(
-            model.SerializeToString(), as_built_options(threads, self._folder), providers=["CPUExecutionProvider"]
+            b"".join(parts), as_built_options(threads, self._folder), providers=["CPUExecutionProvider"]
         )
-        weight_bytes = sum(int(np.prod(c.dims)) * _item_bytes(c.data_type) for c in constants)
-        return Segment(session, inputs, outputs, weight_bytes)
+        return Segment(session, inputs, outputs, sum(constant.size_bytes for constant in constants))
+
+
+def _layer(node: _Node) -> int:
+    return node.layer
+
+
+def _part(graph: onnx.GraphProto) -> bytes:
+    """A model that has nothing but these fields of its graph, to be merged with others."""
+    return bytes(onnx.ModelProto(graph=graph).SerializeToString())
 
 
 class Segment:
@@ -114,5 +148,5 @@ def _value_info(spec: TensorSpec) -> onnx.ValueInfoProto:
     return onnx.helper.make_tensor_value_info(spec.name, element, spec.shape)
 
 
-def _item_bytes(data_type: int) -> int:
-    return int(onnx.helper.tensor_dtype_to_np_dtype(data_type).itemsize)
+def _size_bytes(constant: onnx.TensorProto) -> int:
+    return int(np.prod(constant.dims)) * int(onnx.helper.tensor_dtype_to_np_dtype(constant.data_type).itemsize)

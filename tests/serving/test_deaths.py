@@ -193,9 +193,12 @@ def test_a_place_that_keeps_dying_is_given_up(daemon: DaemonProcess, loads: list
 
 
 def test_the_second_death_is_the_frames_own_error(tmp_path: Path) -> None:
-    """A frame that takes its worker down twice is answered INTERNAL; the frames around it never notice."""
-    shape = (1, 128, 48, 48)
-    model = write_identity_model(tmp_path, channels=128, size=48, name="slow")
+    """A frame that takes its worker down twice is answered INTERNAL; the frames around it never notice.
+
+    A frame takes long enough here to be found running, and killed, before it is done.
+    """
+    shape = (1, 512, 48, 48)
+    model = write_identity_model(tmp_path, channels=512, size=48, name="slow")
     with DaemonProcess(tmp_path, model, "--machine", machine_file(tmp_path, ["only"])) as daemon:
         board = daemon.board(1)
         outcomes: list[BaseException | None] = []
@@ -207,15 +210,15 @@ def test_the_second_death_is_the_frames_own_error(tmp_path: Path) -> None:
                 except Internal as error:
                     outcomes.append(error)
 
+        pid = daemon.wait_for_workers()["only"]
         sender = threading.Thread(target=poison)
         sender.start()
         poisoned = board.wait_until_running(0)
+        daemon.kill_worker(pid)
         with Load(daemon.endpoint, model_name="slow", shape=shape, streams=1, depth=2) as load:
-            until(lambda: load.sent >= 2, "frames behind it")
-            for _ in range(2):
-                pid = daemon.wait_for_workers()["only"]
-                until(lambda: board.running(0) == poisoned, "its turn", every_s=0.001)
-                daemon.kill_worker(pid)
+            pid = daemon.wait_for_workers()["only"]
+            until(lambda: board.running(0) == poisoned, "its turn again", every_s=0.001)
+            daemon.kill_worker(pid)
             sender.join(PATIENCE_S)
             load.wait_for_answers(2)
         assert_kept(load)

@@ -169,7 +169,7 @@ def stage_rig(compiled: Compiled, machine: Machine, slot_count: int) -> Iterator
         closed(arena.close)
         budgets = Budgets([m.name for m in machine.memories if m.bandwidth_bytes_per_s is not None])
         closed(budgets.close)
-        supervisor = Supervisor(machine, arena, budgets, poller, link, compiled.model_folder, compiled.engine_folder)
+        supervisor = Supervisor(machine, arena, budgets, poller, link, compiled.engine_folder)
         closed(supervisor.end_all)
         rig = StageRig(arena, link, poller, supervisor, machine)
         rig.fill(random_inputs(compiled, seed=0))

@@ -27,18 +27,18 @@ from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.channel import Channel
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.fabric.messages import WorkerConfig
+from shisha_rt.fabric.parent import die_with
 from stages.emulate.place import EmulatedPlace
 from stages.engines.ort_segment import OptimisedModel
 from stages.executor import Executor, one_line
 
 _HEARTBEAT_S: Final = 0.1
-_PR_SET_PDEATHSIG: Final = 1
 _PR_SET_TIMERSLACK: Final = 29
 
 
 def main(arguments: list[str]) -> int:
     config = msgspec.json.decode(arguments[0], type=WorkerConfig)
-    _die_with_parent(config.parent_pid)
+    die_with(config.parent_pid)
     for number in (signal.SIGINT, signal.SIGTERM):  # both may reach the whole group; only the daemon acts on them
         signal.signal(number, signal.SIG_IGN)
     os.sched_setaffinity(0, config.cores)
@@ -50,12 +50,6 @@ def main(arguments: list[str]) -> int:
 def _wake_on_time() -> None:
     """Have the kernel add no slack of its own (50 us) to the main thread's sleeps; it refuses nothing here."""
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
-
-
-def _die_with_parent(parent_pid: int) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:  # it died before we could ask
-        os._exit(1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class PartFailed:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReady:
-    """A started worker has connected and opened the model; it has no segment yet."""
+    """A started worker has opened the model and said so; it has no segment yet."""
 
     incarnation: int
 

@@ -40,7 +40,7 @@ class Places:
         return up and not any(worker.killed or worker.loading for worker in self.workers.values())
 
     def worker_of(self, name: str) -> Worker | None:
-        """The connected worker of a place; None while it has none that is up and meant to stay."""
+        """The ready worker of a place; None while it has none that is up and meant to stay."""
         place = self.by_name[name]
         if place.phase is not PlacePhase.UP or place.incarnation is None:
             return None
@@ -67,7 +67,7 @@ class Places:
         return times + [w.start_until_s for w in workers if not w.killed]
 
     def ready(self, incarnation: int) -> bool:
-        """A worker has connected; False if it is not one that is awaited."""
+        """A worker is ready; False if it is not one that is awaited."""
         worker = self.workers.get(incarnation)
         if worker is None or worker.killed or self.by_name[worker.place].phase is not PlacePhase.STARTING:
             return False

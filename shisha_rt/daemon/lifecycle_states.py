@@ -36,7 +36,7 @@ class EpochPhase(Enum):
 class PlacePhase(Enum):
     RESTARTING = "no process; one is started when its time comes"
     STARTING = "process started, not heard of yet"
-    UP = "worker connected"
+    UP = "its worker has said that it is ready"
     OUT = "no process and none wanted"
 
 

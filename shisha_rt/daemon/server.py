@@ -112,9 +112,7 @@ class Daemon:
             limited = [memory.name for memory in machine.memories if memory.bandwidth_bytes_per_s is not None]
             self._budgets = Budgets(limited)
             self._closing.callback(self._budgets.close)
-            supervisor = Supervisor(
-                machine, arena, self._budgets, self._poller, link, compiled.model_folder, compiled.engine_folder
-            )
+            supervisor = Supervisor(machine, arena, self._budgets, self._poller, link, compiled.engine_folder)
             self._closing.callback(supervisor.end_all)
             self._tuner: TunerLink | None = None
             if strategy != "seed":

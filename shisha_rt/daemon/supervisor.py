@@ -63,7 +63,6 @@ class Supervisor:
         budgets: Budgets,
         poller: Poller,
         link: Link,
-        model_folder: Path,
         engine_folder: Path,
     ) -> None:
         self._machine = machine
@@ -76,7 +75,6 @@ class Supervisor:
         self._link = link
         self.said: Callable[[FromWorker], None] = lambda message: None
         self.gone: Callable[[WorkerGone], None] = lambda gone: None
-        self._model_folder = model_folder
         self._engine_folder = engine_folder
         self._last_look_s = time.monotonic()
         self.patience = Patience()
@@ -95,7 +93,6 @@ class Supervisor:
             threads=place.threads,
             incarnation=incarnation,
             channel_fd=theirs.fileno(),
-            model_folder=str(self._model_folder),
             engine_folder=str(self._engine_folder),
             arena_fd=self._arena.fd,
             slot_count=self._arena.slot_count,

@@ -6,20 +6,17 @@ daemon serves. The daemon may break a run off, or begin another, at any time.
 
 from __future__ import annotations
 
-import ctypes
-import os
 import signal
 import sys
-from typing import Final, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from shisha_rt.daemon import tuner_messages as tm
 from shisha_rt.fabric.channel import Channel
+from shisha_rt.fabric.parent import die_with
 from shisha_rt.pipeline.loop import Proposal, run
 from shisha_rt.pipeline.tune import Balance, ShishaTuner, Walk, shisha
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
-
-_PR_SET_PDEATHSIG: Final = 1
 
 
 class _BrokenOff(Exception):
@@ -75,9 +72,7 @@ class _LiveEvaluator:
 
 def main(arguments: list[str]) -> int:
     channel_fd, parent = arguments
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(parent):
-        return 1
+    die_with(int(parent))
     for number in (signal.SIGINT, signal.SIGTERM):  # both may reach the whole group; only the daemon acts on them
         signal.signal(number, signal.SIG_IGN)
     channel = Channel.inherited(int(channel_fd))

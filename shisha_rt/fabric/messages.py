@@ -110,7 +110,6 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     threads: int
     incarnation: int
     channel_fd: int
-    model_folder: str
     engine_folder: str
     arena_fd: int
     slot_count: int

@@ -22,6 +22,7 @@ PACKAGES: Final = ("shisha_rt", "stages")
 
 PURE: Final = (
     "shisha_rt.errors",
+    "shisha_rt.outcome",
     "shisha_rt.checked",
     "shisha_rt.machine.machine",
     "shisha_rt.plan*",

@@ -1,0 +1,103 @@
+"""The placement problem: nodes to put on devices, and tensors that cost something to move. Values only.
+
+DCG-2022 and DCG-2024 see a network as operators in topological order, each with a cost on every device that can run
+it, and tensors whose transfer between two devices costs what their size, datatype and the two devices make it. Here
+devices belong to memories: a tensor moves between memories, and is free within one.
+
+Everything is an index: nodes in topological order, devices and memories as the problem lists them. What a device
+cannot run costs `math.inf` there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, get_args
+
+TransferCounting = Literal["once", "per_edge"]
+"""How often a tensor that is needed elsewhere is paid for.
+
+`once`: for each memory but its producer's that needs it. `per_edge`, as in the papers: for each of its consumers
+that is on another memory.
+"""
+
+TRANSFER_COUNTINGS: tuple[TransferCounting, ...] = get_args(TransferCounting)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An operator. `cost_s` is (devices,) seconds, inf where a device cannot run it; at least one can."""
+
+    name: str
+    op: str
+    cost_s: tuple[float, ...]
+
+    @property
+    def capable(self) -> tuple[int, ...]:
+        """The devices that can run it, ascending."""
+        return tuple(device for device, cost_s in enumerate(self.cost_s) if cost_s < math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """What node `producer` makes and each of the nodes `consumers` (ascending, all later) reads.
+
+    `transfer_s` is (devices, memories) seconds: from the device that made it into a memory; 0 into that device's own.
+    """
+
+    name: str
+    producer: int
+    consumers: tuple[int, ...]
+    transfer_s: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Nodes that one device runs together for `cost_s`, in place of their own costs there (PartitionTuner).
+
+    `nodes` ascend and form a chain: between each and the next there is a tensor that nothing else reads.
+    """
+
+    nodes: tuple[int, ...]
+    device: int
+    cost_s: float
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`memory_of` is (devices,): the memory of each device, an index into `memories`."""
+
+    devices: tuple[str, ...]
+    memories: tuple[str, ...]
+    memory_of: tuple[int, ...]
+    nodes: tuple[Node, ...]
+    tensors: tuple[Tensor, ...]
+    groups: tuple[Group, ...] = ()
+    transfer_counting: TransferCounting = "once"
+
+    @cached_property
+    def inputs(self) -> tuple[tuple[int, ...], ...]:
+        """(nodes,): the tensors that each node reads."""
+        found: list[list[int]] = [[] for _ in self.nodes]
+        for index, tensor in enumerate(self.tensors):
+            for consumer in tensor.consumers:
+                found[consumer].append(index)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def outputs(self) -> tuple[tuple[int, ...], ...]:
+        """(nodes,): the tensors that each node makes."""
+        found: list[list[int]] = [[] for _ in self.nodes]
+        for index, tensor in enumerate(self.tensors):
+            found[tensor.producer].append(index)
+        return tuple(map(tuple, found))
+
+    def edge_cost_s(self, tensor: Tensor, source: int, target: int) -> float:
+        """Seconds to move a tensor from the device that made it to another; 0 within a memory."""
+        return tensor.transfer_s[source][self.memory_of[target]]
+
+
+Assignment = Sequence[int]
+"""(nodes,): the device of each node."""

@@ -1,0 +1,219 @@
+"""PROBLEM.json: a placement problem as strangers write it.
+
+Pure: text in, `Problem` out, or one line (BadInput) that says where the file is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Annotated, Any, NoReturn
+
+import msgspec
+
+from shisha_rt.checked import convert, shown
+from shisha_rt.errors import BadInput
+from shisha_rt.placement.problem import Group, Node, Problem, Tensor, TransferCounting
+
+_Name = Annotated[str, msgspec.Meta(min_length=1)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class _Node(msgspec.Struct, forbid_unknown_fields=True):
+    name: _Name
+    cost_s: dict[str, _Seconds]
+    op: str = ""
+
+
+class _Tensor(msgspec.Struct, forbid_unknown_fields=True):
+    name: _Name
+    producer: str
+    consumers: list[str]
+    transfer_s: dict[str, _Seconds] = {}
+
+
+class _Group(msgspec.Struct, forbid_unknown_fields=True):
+    nodes: Annotated[list[str], msgspec.Meta(min_length=1)]
+    device: str
+    cost_s: _Seconds
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    devices: Annotated[list[_Name], msgspec.Meta(min_length=1)]
+    nodes: Annotated[list[_Node], msgspec.Meta(min_length=1)]
+    tensors: list[_Tensor]
+    memories: dict[str, _Name] | None = None
+    groups: list[_Group] = []
+    transfer_counting: TransferCounting = "once"
+
+
+def parse_problem(text: bytes | str, source: str) -> Problem:
+    """The problem that JSON text states; `source` names it in messages. Raises BadInput."""
+    try:
+        raw = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{source}: not JSON: {error}") from None
+    except RecursionError:
+        raise BadInput(f"{source}: nested too deeply, expected a placement problem as JSON") from None
+    return _Reader(convert(raw, _File, source), source).problem()
+
+
+class _Reader:
+    """Names into indices, and what a schema cannot say."""
+
+    def __init__(self, file: _File, source: str) -> None:
+        self._file = file
+        self._source = source
+        self._device = self._indices(file.devices, "devices[{}]")
+        self._node = self._indices([node.name for node in file.nodes], "nodes[{}].name")
+        self._indices([tensor.name for tensor in file.tensors], "tensors[{}].name")
+        self._memories, self._memory_of = self._read_memories()
+        self._pairs = {f"{source}->{target}" for source in file.devices for target in file.devices}
+
+    def problem(self) -> Problem:
+        file = self._file
+        alone = Problem(
+            devices=tuple(file.devices),
+            memories=self._memories,
+            memory_of=self._memory_of,
+            nodes=tuple(self._read_node(i, node) for i, node in enumerate(file.nodes)),
+            tensors=tuple(self._tensor(i, tensor) for i, tensor in enumerate(file.tensors)),
+            transfer_counting=file.transfer_counting,
+        )
+        links = chain_links(alone)
+        return replace(alone, groups=tuple(self._group(i, group, links) for i, group in enumerate(file.groups)))
+
+    def _indices(self, names: Sequence[str], where: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for index, name in enumerate(names):
+            if found.setdefault(name, index) != index:
+                self._fail(f"{where.format(index)} = {shown(name)}: used twice, expected one of its own")
+        return found
+
+    def _read_memories(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        given = self._file.memories
+        if given is None:
+            return tuple(self._file.devices), tuple(range(len(self._file.devices)))
+        for device in given:
+            self._index(self._device, device, f"memories: {shown(device)}", "device")
+        for device in self._file.devices:
+            if device not in given:
+                self._fail(f"memories: {device} is missing, expected a memory for each device")
+        names = tuple(dict.fromkeys(given[device] for device in self._file.devices))
+        return names, tuple(names.index(given[device]) for device in self._file.devices)
+
+    def _read_node(self, index: int, node: _Node) -> Node:
+        where = f"nodes[{index}].cost_s"
+        if not node.cost_s:
+            devices = ", ".join(self._file.devices)
+            self._fail(f"{where} is empty: no device can run {node.name}, expected a cost on one of {devices}")
+        cost_s = [math.inf] * len(self._device)
+        for device, seconds in node.cost_s.items():
+            cost_s[self._index(self._device, device, f"{where}: {shown(device)}", "device")] = seconds
+        return Node(node.name, node.op, tuple(cost_s))
+
+    def _tensor(self, index: int, tensor: _Tensor) -> Tensor:
+        where = f"tensors[{index}]"
+        producer = self._index(self._node, tensor.producer, f"{where}.producer = {shown(tensor.producer)}", "node")
+        consumers: set[int] = set()
+        for i, name in enumerate(tensor.consumers):
+            consumer = self._index(self._node, name, f"{where}.consumers[{i}] = {shown(name)}", "node")
+            if consumer <= producer:
+                self._fail(
+                    f"{where}.consumers[{i}] = {shown(name)}: does not come after its producer {tensor.producer}, "
+                    "expected nodes in topological order"
+                )
+            consumers.add(consumer)
+        transfer_s = self._transfers(tensor.transfer_s, f"{where}.transfer_s")
+        return Tensor(tensor.name, producer, tuple(sorted(consumers)), transfer_s)
+
+    def _transfers(self, given: Mapping[str, float], where: str) -> tuple[tuple[float, ...], ...]:
+        """(devices, memories); a pair that is not given costs nothing."""
+        for pair in given:
+            if pair not in self._pairs:
+                self._fail(f"{where}: {shown(pair)}: expected DEVICE->DEVICE, two of {', '.join(self._file.devices)}")
+        names = self._file.devices
+        rows = []
+        for source, source_name in enumerate(names):
+            row = [0.0] * len(self._memories)
+            first: dict[int, str] = {}
+            for target, target_name in enumerate(names):
+                memory = self._memory_of[target]
+                if memory == self._memory_of[source]:
+                    continue
+                seconds = given.get(f"{source_name}->{target_name}", 0.0)
+                if first.setdefault(memory, target_name) != target_name and row[memory] != seconds:
+                    other = f"{source_name}->{first[memory]}"
+                    self._fail(
+                        f"{where}: {source_name}->{target_name} costs {seconds:g} and {other} {row[memory]:g}, "
+                        f"expected the same, as {target_name} and {first[memory]} share memory {self._memories[memory]}"
+                    )
+                row[memory] = seconds
+            rows.append(tuple(row))
+        return tuple(rows)
+
+    def _group(self, index: int, group: _Group, links: set[tuple[int, int]]) -> Group:
+        where = f"groups[{index}]"
+        nodes = [
+            self._index(self._node, name, f"{where}.nodes[{i}] = {shown(name)}", "node")
+            for i, name in enumerate(group.nodes)
+        ]
+        device = self._index(self._device, group.device, f"{where}.device = {shown(group.device)}", "device")
+        for before, after in pairwise(nodes):
+            if (before, after) not in links:
+                names = self._file.nodes[before].name, self._file.nodes[after].name
+                self._fail(
+                    f"{where}.nodes: {names[0]} and {names[1]} are no chain, expected a tensor from the one that only "
+                    "the other reads"
+                )
+        return Group(tuple(nodes), device, group.cost_s)
+
+    def _index(self, known: Mapping[str, int], name: str, where: str, kind: str) -> int:
+        if name not in known:
+            names = shown(", ".join(known))[1:-1]
+            self._fail(f"{where}: no such {kind}, expected one of {names}")
+        return known[name]
+
+    def _fail(self, message: str) -> NoReturn:
+        raise BadInput(f"{self._source}: {message}")
+
+
+def chain_links(problem: Problem) -> set[tuple[int, int]]:
+    """Pairs of nodes that may follow each other in a group: all that goes from one to the other goes nowhere else."""
+    shared = {(t.producer, c) for t in problem.tensors if len(t.consumers) > 1 for c in t.consumers}
+    return {(t.producer, t.consumers[0]) for t in problem.tensors if len(t.consumers) == 1} - shared
+
+
+def problem_object(problem: Problem) -> dict[str, Any]:
+    """The problem as the JSON object that `parse_problem` reads."""
+    names = problem.devices
+
+    def transfers(tensor: Tensor) -> dict[str, float]:
+        pairs = ((source, target) for source in range(len(names)) for target in range(len(names)))
+        costs = {f"{names[i]}->{names[j]}": problem.edge_cost_s(tensor, i, j) for i, j in pairs if i != j}
+        return {pair: seconds for pair, seconds in costs.items() if seconds}
+
+    return {
+        "devices": list(names),
+        "memories": {device: problem.memories[m] for device, m in zip(names, problem.memory_of, strict=True)},
+        "nodes": [
+            {"name": node.name, "op": node.op, "cost_s": {names[d]: node.cost_s[d] for d in node.capable}}
+            for node in problem.nodes
+        ],
+        "tensors": [
+            {
+                "name": tensor.name,
+                "producer": problem.nodes[tensor.producer].name,
+                "consumers": [problem.nodes[consumer].name for consumer in tensor.consumers],
+                "transfer_s": transfers(tensor),
+            }
+            for tensor in problem.tensors
+        ],
+        "groups": [
+            {"nodes": [problem.nodes[n].name for n in g.nodes], "device": names[g.device], "cost_s": g.cost_s}
+            for g in problem.groups
+        ],
+        "transfer_counting": problem.transfer_counting,
+    }

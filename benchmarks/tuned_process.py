@@ -25,7 +25,7 @@ from shisha_rt.machine.config import check_runnable, load_machine
 
 
 class Meter:
-    """Measures the live plan from the frames that pass, by the window that trials are measured by."""
+    """Measures the live plan from the frames that pass, as a trial is measured."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
@@ -54,11 +54,14 @@ class Meter:
         live = self._daemon.tuning.live
         if live is None or live[0] != self._epoch:
             self._begin()
-        if epoch != self._epoch:
+        if live is None or epoch != self._epoch:
             return
         found = self._window.add(stage, service_s, time.monotonic())
         if found is not None:
             self._window = None
+            repeatability = self._daemon.tuning.repeatability
+            repeatability.observe(live[1], found)
+            found = repeatability.widen(found)
             say(service_s=found.service_s, band=found.band, frames=found.frames, cost_s=found.cost_s)
 
 

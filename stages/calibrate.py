@@ -4,7 +4,7 @@ Each span of layers is built as a segment of its own, exactly as a worker builds
 slot. All spans are then run in turns, round after round, so that a drift of the host hits all alike, and medians are
 taken. A stage runs again and again on its core, so its weights and code are in the caches as far as they fit: a span
 is therefore run once untimed before its timed run. (Without it the sum of SqueezeNet's layers came out 15% over the
-whole model, and small stages up to 40% too slow.)
+whole model, and small stages up to 40% too slow.) Other cores that will have stages are kept busy (`neighbour`).
 
 Every round ends with a line of progress, so this process does not outlive a parent that reads no more.
 """
@@ -30,6 +30,7 @@ from shisha_rt.fabric.layout import layout_of
 from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.graph.datatypes import NUMPY_OF
 from stages.engines.ort_segment import OptimisedModel, Segment
+from stages.neighbour import neighbours
 
 _SLOT: Final = 0
 
@@ -37,7 +38,8 @@ _SLOT: Final = 0
 def main(arguments: list[str]) -> int:
     job = msgspec.json.decode(arguments[0], type=CalibrationJob)
     os.sched_setaffinity(0, job.cores)
-    calibrated = calibrate(job, tell=_print)
+    with neighbours(job.engine_folder, job.neighbours):
+        calibrated = calibrate(job, tell=_print)
     _print(calibrated)
     return 0
 

@@ -11,6 +11,7 @@ class Setting:
 
     `engine` is the device's name in the store. `core_kind` tells apart the kinds of cores of one processor
     (big.LITTLE); it is empty where there is only one. `processor` names the model and its instruction sets.
+    `neighbours`: how many other cores were busy meanwhile.
     """
 
     engine: str
@@ -18,6 +19,7 @@ class Setting:
     threads: int
     core_kind: str
     processor: str
+    neighbours: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from shisha_rt.costs.profiles import Profile, Setting
 from shisha_rt.errors import Failure
 
 FILE_NAME: Final = "profiles.sqlite"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 _BUSY_S: Final = 20.0
 _SCHEMA: Final = """
@@ -30,19 +30,21 @@ _SCHEMA: Final = """
         threads INTEGER NOT NULL,
         core_kind TEXT NOT NULL,
         processor TEXT NOT NULL,
+        neighbours INTEGER NOT NULL,
         cpu_s REAL NOT NULL,
         wall_s REAL NOT NULL,
         spread_s REAL NOT NULL,
         runs INTEGER NOT NULL,
         moved_bytes INTEGER NOT NULL,
-        PRIMARY KEY (signature, engine, engine_version, threads, core_kind, processor)
+        PRIMARY KEY (signature, engine, engine_version, threads, core_kind, processor, neighbours)
     ) WITHOUT ROWID
 """
 _FIND: Final = """
     SELECT cpu_s, wall_s, spread_s, runs, moved_bytes FROM profile
     WHERE signature = ? AND engine = ? AND engine_version = ? AND threads = ? AND core_kind = ? AND processor = ?
+        AND neighbours = ?
 """
-_ADD: Final = "INSERT OR IGNORE INTO profile VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_ADD: Final = "INSERT OR IGNORE INTO profile VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 class ProfileStore:

@@ -1,7 +1,8 @@
 """Measured layer costs for a machine's places: from the profile store, and what is missing measured first.
 
-Places of one *class* share their profiles: the same engine, number of threads and kind of core. A class is measured
-once, by a process of its own (the control plane never runs a model) on the cores of one of its places. Calibrations
+Places of one *class* share their profiles: the same engine, number of threads and kind of core, and as many busy cores
+beside. A class is measured once, by a process of its own (the control plane never runs a model) on the cores of one of
+its places, while the cores of all the others are kept busy as they will be. Calibrations
 take turns, even those of different daemons, as they would disturb each other; whoever waited finds the entries there.
 """
 
@@ -54,6 +55,7 @@ class _Class:
 
     setting: Setting
     cores: tuple[int, ...]
+    neighbours: tuple[int, ...]
 
 
 def costs_of(compiled: Compiled, machine: Machine, on_progress: Tell | None = None) -> Costs:
@@ -73,8 +75,8 @@ def profile_model(compiled: Compiled, machine: Machine, on_progress: Tell | None
     classes = {place.name: _class_of(place, machine, compiled) for place in machine.places}
     with ProfileStore(cache_folder() / FILE_NAME) as store:
         found = {
-            setting: _profiles(compiled, store, _Class(setting, cores), spans, tell)
-            for setting, cores in _first_cores(classes.values()).items()
+            setting: _profiles(compiled, store, its, spans, tell)
+            for setting, its in _first_of_each(classes.values()).items()
         }
     times = {setting: _fitted(groups, setting, profiles) for setting, profiles in found.items()}
     return RawCosts(
@@ -85,10 +87,10 @@ def profile_model(compiled: Compiled, machine: Machine, on_progress: Tell | None
     )
 
 
-def _first_cores(classes: Iterable[_Class]) -> dict[Setting, tuple[int, ...]]:
-    found: dict[Setting, tuple[int, ...]] = {}
+def _first_of_each(classes: Iterable[_Class]) -> dict[Setting, _Class]:
+    found: dict[Setting, _Class] = {}
     for its in classes:
-        found.setdefault(its.setting, its.cores)
+        found.setdefault(its.setting, its)
     return found
 
 
@@ -153,6 +155,7 @@ def _calibrate(compiled: Compiled, its: _Class, spans: Sequence[Span], tell: Tel
         budget_s=_BUDGET_S,
         min_rounds=_MIN_ROUNDS,
         max_rounds=_MAX_ROUNDS,
+        neighbours=its.neighbours,
     )
     where = f"core{'s' if len(its.cores) > 1 else ''} {', '.join(map(str, its.cores))}"
     what = f"measuring the layers of {compiled.model.name} on {where} (once; kept for the next start)"
@@ -204,10 +207,10 @@ def _class_of(place: Place, machine: Machine, compiled: Compiled) -> _Class:
             f"expected at most the {len(usable)} usable cores of this host"
         )
     kinds = sorted({ranks.get(core, 1) for core in cores}) if len(set(ranks.values())) > 1 else []
+    neighbours = tuple(sorted({core for other in machine.places for core in other.cores} & set(usable) - set(cores)))
     name, _, version = compiled.index.engine.partition(" ")
-    return _Class(
-        Setting(name, version, place.threads, "+".join(f"class {kind}" for kind in kinds), processor()), cores
-    )
+    kind = "+".join(f"class {kind}" for kind in kinds)
+    return _Class(Setting(name, version, place.threads, kind, processor(), len(neighbours)), cores, neighbours)
 
 
 def _all_cores() -> list[int]:

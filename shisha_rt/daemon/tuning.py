@@ -22,6 +22,7 @@ from shisha_rt.daemon.lifecycle_events import Settled
 from shisha_rt.daemon.window import Window
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.repeatability import Repeatability
 
 LEAVING_FACTOR: Final = 1.0
 LEAVING_FLOOR: Final = 0.05
@@ -99,6 +100,7 @@ class Tuning:
         self.moves = 0
         self.live: tuple[int, Plan] | None = None
         self.measured: Measurement | None = None
+        self.repeatability = Repeatability()
         self.places = places  # as they are now: a change of speed may change a rank
         self._available = available
         self._legal_cuts = tuple(legal_cuts)
@@ -176,6 +178,7 @@ class Tuning:
 
     def machine_changed(self, why: str) -> None:
         """What was measured holds no longer."""
+        self.repeatability.machine_changed()
         if self.state in (State.TUNING, State.SETTLING, State.WATCHING):
             self.begin(why)
 
@@ -253,6 +256,8 @@ class Tuning:
         trying = self.run.trying
         assert trying is not None
         plan = Plan.of(trying.stages)
+        self.repeatability.observe(plan, found)
+        found = self.repeatability.widen(found)
         best = self.run.best
         if not found.can_run:
             verdict = "cannot_run"
@@ -318,6 +323,7 @@ class Tuning:
         """Compare a window of the live plan with what it is known to take."""
         assert self.live is not None
         self._window = Window(len(self.live[1].stages), warm_up=0)
+        found = self.repeatability.widen(found)
         baseline = self.measured
         if baseline is None or len(baseline.service_s) != len(found.service_s):
             self.measured = found
@@ -325,6 +331,7 @@ class Tuning:
         stage = leaving_stage(baseline, found)
         self._windows_outside = self._windows_outside + 1 if stage is not None else 0
         if stage is not None and self._windows_outside >= WINDOWS_TO_LEAVE:
+            self.repeatability.machine_changed()
             before_s, now_s = baseline.service_s[stage], found.service_s[stage]
             place = self.live[1].stages[stage].place
             self._journal.write("drift", stage=stage, place=place, before_s=before_s, service_s=now_s)

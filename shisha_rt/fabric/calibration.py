@@ -6,7 +6,9 @@ import msgspec
 
 
 class CalibrationJob(msgspec.Struct, frozen=True):
-    """Measure `spans` (first and last layer, inclusive) of the model in `engine_folder`.
+    """Measure `spans` (first and last layer, inclusive) of the model in `engine_folder`, on `cores`.
+
+    Each core of `neighbours` is kept busy with the model meanwhile.
 
     At least `min_rounds` rounds are run whatever they take, then more until `budget_s` is spent or there are
     `max_rounds`.
@@ -19,6 +21,15 @@ class CalibrationJob(msgspec.Struct, frozen=True):
     budget_s: float
     min_rounds: int
     max_rounds: int
+    neighbours: tuple[int, ...] = ()
+
+
+class NeighbourJob(msgspec.Struct, frozen=True):
+    """Run the model in `engine_folder` on `core` until killed, or until the parent is no more."""
+
+    engine_folder: str
+    core: int
+    parent_pid: int
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):

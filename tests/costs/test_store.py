@@ -15,7 +15,7 @@ from shisha_rt.costs.profiles import Profile, Setting
 from shisha_rt.costs.store import SCHEMA_VERSION, ProfileStore
 from shisha_rt.errors import Failure
 
-SETTING = Setting("onnxruntime", "1.23.0", 1, "", "Some CPU 0123abcd")
+SETTING = Setting("onnxruntime", "1.23.0", 1, "", "Some CPU 0123abcd", 0)
 PROFILE = Profile(cpu_s=1.25e-3, wall_s=1.5e-3, spread_s=1e-5, runs=40, moved_bytes=2**40)
 
 
@@ -45,6 +45,7 @@ def test_what_is_added_is_found_after_a_restart(path: Path) -> None:
         replace(SETTING, threads=2),
         replace(SETTING, core_kind="class 2"),
         replace(SETTING, processor="Other CPU"),
+        replace(SETTING, neighbours=1),
     ],
 )
 def test_each_part_of_the_setting_tells_entries_apart(store: ProfileStore, other: Setting) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import onnx
+import psutil
 import pytest
 from onnx import helper
 
@@ -93,6 +95,37 @@ def test_two_threads() -> None:
     *_, answer = calibrate(job_of(compiled, [(0, len(compiled.layers) - 1)], threads=2))
     assert isinstance(answer, Calibrated)
     assert answer.times[0].cpu_s > 0
+
+
+def at_work(folder: Path) -> list[int]:
+    """Processes that run the model in `folder` as neighbours of a calibration."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            line = process.cmdline()
+            if "stages.neighbour" in line and str(folder) in line[-1] and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+    return found
+
+
+@pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
+@pytest.mark.parametrize("killed", [False, True])
+def test_neighbours_are_at_work_meanwhile_and_never_longer(tmp_path: Path, killed: bool) -> None:
+    compiled = compile_model(residual(tmp_path), {})
+    job = msgspec.structs.replace(job_of(compiled, [(0, 0)]), neighbours=usable_cores()[1:2], budget_s=60.0)
+    if not killed:
+        job = msgspec.structs.replace(job, max_rounds=200)
+    command = [sys.executable, "-m", "stages.calibrate", msgspec.json.encode(job).decode()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert isinstance(decode(child.stdout.readline()), Progress)
+        (neighbour,) = at_work(compiled.engine_folder)
+        if killed:
+            child.kill()
+        else:
+            assert isinstance(decode(child.stdout.readlines()[-1]), Calibrated)
+    psutil.wait_procs([psutil.Process(neighbour)] if psutil.pid_exists(neighbour) else [], timeout=10)
+    assert at_work(compiled.engine_folder) == []
 
 
 def test_a_second_start_measures_nothing(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -20,12 +21,22 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 _PATIENCE_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class BestPlan:
+    """A plan, what it was measured to do, and the order of places in which the search walked, unused ones included."""
+
+    plan: Plan
+    measurement: Measurement
+    order: tuple[str, ...]
 
 
 class _Record(msgspec.Struct, frozen=True):
     stages: Stages
+    order: tuple[str, ...]
     service_s: tuple[float, ...]
     band: float
     frames: int
@@ -43,8 +54,8 @@ class BestPlans:
         self._model_key = model_key
         self.machine = machine  # as it is now: its speeds can be changed
 
-    def load(self) -> tuple[Plan, Measurement] | None:
-        """The best plan and its last measurement; None if there is none, or none that can be read."""
+    def load(self) -> BestPlan | None:
+        """None if there is none, or none that can be read."""
         if self._path is None:
             return None
         try:
@@ -55,12 +66,14 @@ class BestPlans:
             return None  # a cache that is broken is a cache that is empty
         if record is None:
             return None
-        return Plan.of(record.stages), Measurement(record.service_s, record.band, record.frames, record.cost_s)
+        measurement = Measurement(record.service_s, record.band, record.frames, record.cost_s)
+        return BestPlan(Plan.of(record.stages), measurement, record.order)
 
-    def save(self, plan: Plan, m: Measurement) -> None:
+    def save(self, best: BestPlan) -> None:
         if self._path is None:
             return
-        record = _Record(stages_of(plan), m.service_s, m.band, m.frames, m.cost_s)
+        m = best.measurement
+        record = _Record(stages_of(best.plan), best.order, m.service_s, m.band, m.frames, m.cost_s)
         with contextlib.suppress(sqlite3.Error), self._open(self._path) as database:
             database.execute("INSERT OR REPLACE INTO best VALUES (?, ?)", (self._key, msgspec.json.encode(record)))
 
@@ -73,9 +86,7 @@ class BestPlans:
     def _open(path: Path) -> Iterator[sqlite3.Connection]:
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.closing(sqlite3.connect(path, timeout=_PATIENCE_S)) as database, database:
-            database.execute(
-                "PRAGMA synchronous = OFF"
-            )  # the daemon's loop waits for no disk; a lost plan is found again
+            database.execute("PRAGMA synchronous = OFF")  # the loop waits for no disk; a lost plan is found again
             database.execute("CREATE TABLE IF NOT EXISTS best (key TEXT PRIMARY KEY, record BLOB NOT NULL)")
             yield database
 

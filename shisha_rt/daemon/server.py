@@ -176,9 +176,8 @@ class Daemon:
         if self._tuner is None or self.tuning.state is State.PAUSED or self.tuning.live is None:
             return
         best = self._best_plans.load()
-        if self.tuning.state is State.OFF and best is not None and best[0] == self.tuning.live[1]:
-            self.shell.journal.write("tuning_resumed", plan=str(best[0]), reason="the best plan of an earlier run")
-            self.tuning.watch(best[1])
+        if self.tuning.state is State.OFF and best is not None and best.plan == self.tuning.live[1]:
+            self.tuning.resume_watching(best)
         elif self.tuning.state is not State.TUNING or self.tuning.run.epoch != self.tuning.live[0]:
             self.tuning.begin("a new plan of the daemon's own")
 
@@ -190,15 +189,15 @@ class Daemon:
     def _own_choice(self, available: tuple[str, ...]) -> Plan:
         """The plan that tuning ended with last time, if it still fits; else the seed."""
         best = self._best_plans.load() if self._tuner is not None else None
-        if best is not None and set(best[0].places) <= set(available):
+        if best is not None and set(best.plan.places) <= set(available):
             faults = problems(
-                best[0],
+                best.plan,
                 layer_count=len(self._compiled.layers),
                 places=available,
                 legal_cuts=self._compiled.legal_cuts,
             )
             if not faults:
-                return best[0]
+                return best.plan
         return self._seed(available)
 
     def _seed(self, available: tuple[str, ...]) -> Plan:
@@ -275,6 +274,8 @@ class Daemon:
                 expected[stage.place] = max(service_s * self._machine.time_scale, expected.get(stage.place, 0.0))
         for incarnation, reason in shell.supervisor.look(expected):
             shell.supervisor.kill(incarnation, reason)
+        if self._tuner is not None:
+            self._tuner.look()
         shell.update_gauges()
         self.metrics.tuner.state(self.tuning.doing)
         self._count_reserved()

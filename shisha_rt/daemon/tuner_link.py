@@ -1,4 +1,8 @@
-"""The tuner's process and the line to it."""
+"""The tuner's process and the line to it.
+
+A process that dies is started again: at once if it had lived for a while, else after a delay that doubles. What is
+sent meanwhile is lost, as it is with the process; whoever is told of the death begins anew.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -16,6 +22,10 @@ from shisha_rt.fabric.channel import Channel
 
 log = logging.getLogger(__name__)
 
+_LIVED_S: Final = 10.0
+_FIRST_DELAY_S: Final = 0.1
+_MAX_DELAY_S: Final = 10.0
+
 
 class TunerLink:
     """Keeps the process running. `said` is told each message, `died` how it ended, when another has been started."""
@@ -24,9 +34,14 @@ class TunerLink:
         self.said: Callable[[tm.FromTuner], None] = lambda message: None
         self.died: Callable[[str], None] = lambda reason: None
         self._poller = poller
+        self._delay_s = 0.0
+        self._status: int | None = None
+        self._again_at_s = 0.0
         self._start()
 
     def _start(self) -> None:
+        self._started_s = time.monotonic()
+        self._status = None
         self._channel, theirs = Channel.pair()
         fd = theirs.fileno()
         command = [sys.executable, "-m", "shisha_rt.daemon.tuner_process", str(fd), str(os.getpid())]
@@ -34,10 +49,11 @@ class TunerLink:
         theirs.close()
         self._pidfd = os.pidfd_open(self._popen.pid)
         self._poller.watch(self._channel.fileno(), self._hear)
-        self._poller.watch(self._pidfd, self._restart)
+        self._poller.watch(self._pidfd, self._ended)
 
     def send(self, message: tm.ToTuner) -> None:
-        self._channel.send(tm.encode(message))
+        if self._status is None:
+            self._channel.send(tm.encode(message))
 
     def _hear(self) -> None:
         for data in self._channel.receive():
@@ -48,18 +64,30 @@ class TunerLink:
         if not self._channel.open:
             self._poller.unwatch(self._channel.fileno())
 
-    def _restart(self) -> None:
-        status = self.close()
+    def _ended(self) -> None:
+        self.close()
+        now_s = time.monotonic()
+        lived = now_s - self._started_s > _LIVED_S
+        self._delay_s = 0.0 if lived else min(max(2 * self._delay_s, _FIRST_DELAY_S), _MAX_DELAY_S)
+        self._again_at_s = now_s + self._delay_s
+        self.look()
+
+    def look(self) -> None:
+        """Every so often: start the process that has died, when it is time to."""
+        if self._status is None or time.monotonic() < self._again_at_s:
+            return
+        status = self._status
         self._start()
         self.died(f"exit status {status}" if status >= 0 else f"killed by signal {-status}")
 
-    def close(self) -> int:
-        """End the process, if it has not ended itself; returns its status."""
+    def close(self) -> None:
+        """End the process, if it has not ended itself."""
+        if self._status is not None:
+            return
         self._popen.kill()
-        status = self._popen.wait()
+        self._status = self._popen.wait()
         for fd in (self._pidfd, self._channel.fileno()):
             if self._poller.watches(fd):
                 self._poller.unwatch(fd)
         os.close(self._pidfd)
         self._channel.close()
-        return status

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 from shisha_rt.daemon import tuner_messages as tm
-from shisha_rt.daemon.best_plans import BestPlans
+from shisha_rt.daemon.best_plans import BestPlan, BestPlans
 from shisha_rt.daemon.journal import Journal
 from shisha_rt.daemon.lifecycle_events import Settled
 from shisha_rt.daemon.window import Window
@@ -176,6 +176,12 @@ class Tuning:
         if searching and keep_best and best is not None and self.live is not None and best[0] != self.live[1]:
             self._propose(best[0], lambda settled: None)
 
+    def resume_watching(self, best: BestPlan) -> None:
+        """The live plan is the one that an earlier search ended with."""
+        self._journal.write("tuning_resumed", plan=str(best.plan), reason="the best plan of an earlier run")
+        self._order = best.order
+        self.watch(best.measurement)
+
     def machine_changed(self, why: str) -> None:
         """What was measured holds no longer."""
         self.repeatability.machine_changed()
@@ -299,7 +305,7 @@ class Tuning:
             throughput_fps=best[1].throughput_fps if best else None,
         )
         if best is not None and best[1].can_run:
-            self.best_plans.save(*best)
+            self.best_plans.save(BestPlan(*best, self._order))
         known = best[1] if best is not None and best[0] == plan and best[1].can_run else None
         if plan == self.live[1]:
             self.watch(known)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from shisha_rt.daemon import tuner_messages as tm
-from shisha_rt.daemon.best_plans import BestPlans
+from shisha_rt.daemon.best_plans import BestPlan, BestPlans
 from shisha_rt.daemon.journal import Journal
 from shisha_rt.daemon.lifecycle_events import Settled
 from shisha_rt.daemon.tuning import WINDOWS_TO_LEAVE, Options, State, Tuning, leaving_stage
@@ -136,8 +136,8 @@ def test_it_finds_the_best_plan_makes_it_live_and_keeps_it(world: World) -> None
     assert world.plan == Plan.of([(0, 5, "fast"), (6, 7, "slow")])
     kept = world.best_plans.load()
     assert kept is not None
-    assert kept[0] == world.plan
-    assert kept[1].throughput_fps == pytest.approx(1000 / 6, rel=0.02)
+    assert kept.plan == world.plan
+    assert kept.measurement.throughput_fps == pytest.approx(1000 / 6, rel=0.02)
 
 
 def test_the_events_tell_each_trial_and_agree_with_the_counts(world: World) -> None:
@@ -341,9 +341,19 @@ def test_moves_are_those_that_were_measured(world: World) -> None:
     assert world.tuning.moves == 2
 
 
+def test_a_place_that_the_best_plan_leaves_out_may_be_given_layers_after_a_restart(world: World) -> None:
+    only_fast = Plan.of([(0, 7, "fast")])
+    world.go_live(only_fast)
+    world.tuning.resume_watching(BestPlan(only_fast, Measurement((8e-3,), 0.01, 32, 1.0), ("fast", "slow")))
+    assert world.events("tuning_resumed")[0]["plan"] == str(only_fast)
+    world.tuning.begin("test")
+    began = [message for message in world.sent if isinstance(message, tm.Begin)][-1]
+    assert began.order == ("fast", "slow")
+
+
 def test_without_a_path_no_best_plan_is_kept() -> None:
     plans = BestPlans(None, "model", Machine("m", "m", (), ()))
-    plans.save(SEED, Measurement((1.0, 2.0), 0.01, 32, 1.0))
+    plans.save(BestPlan(SEED, Measurement((1.0, 2.0), 0.01, 32, 1.0), SEED.places))
     assert plans.load() is None
 
 
@@ -351,7 +361,7 @@ def test_best_plans_are_those_of_the_speeds_that_they_were_measured_at(tmp_path:
     place = Place("fast", (0,), core_count=1, threads=1, speed=0.5, rank=1, memory="ram")
     machine = Machine("m", "m", (Memory("ram", None),), (place,))
     plans = BestPlans(tmp_path / "plans.sqlite", "model", machine)
-    plans.save(SEED, Measurement((1.0, 2.0), 0.01, 32, 1.0))
+    plans.save(BestPlan(SEED, Measurement((1.0, 2.0), 0.01, 32, 1.0), SEED.places))
     plans.machine = machine.with_speed("fast", 0.1)
     assert plans.load() is None
     plans.machine = machine

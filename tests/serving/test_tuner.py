@@ -162,6 +162,8 @@ def test_a_tuner_that_is_killed_is_started_again(client: Client, daemon: DaemonP
         os.kill(killed, signal.SIGKILL)
         until(lambda: events(client, "tuner_died"), "its death to be noticed")
         assert tuner_pid(daemon) != killed
+        os.kill(tuner_pid(daemon), signal.SIGKILL)  # at once again: then it is not in such a hurry
+        until(lambda: len(events(client, "tuner_died")) == 2, "its second death to be noticed")
         await_state(client, "watching")
     assert_kept(load)
     assert events(client, "tuner_died")[0]["reason"] == "killed by signal 9"

@@ -2,8 +2,8 @@
 
 The first frames are left out: they fault in the pages of tensors that cross new cuts, once for each slot, and find
 cold caches. Then frames are taken until every stage has enough. While the band is still wide more are taken, and beyond
-`KEPT_FRAMES` the oldest left out again, so that a disturbance passes instead of spoiling the trial; up to a limit. What
-has not passed by then is there to stay, and all frames together say more of it.
+`KEPT_FRAMES` the oldest left out again, so that a disturbance passes instead of spoiling the trial; up to a limit of frames and
+one of time. What has not passed by then is there to stay, and all frames together say more of it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from shisha_rt.plan.measurement import Measurement, measure_window
 FRAMES: Final = 32
 KEPT_FRAMES: Final = 128
 MAX_FRAMES: Final = 512
+MAX_S: Final = 5.0
 WIDE_BAND: Final = 0.03
 
 
@@ -36,8 +37,12 @@ class Window:
             self._since_s = now_s
         self._service_s[stage].append(service_s)
         frames = min(map(len, self._service_s))
-        if frames < FRAMES or (frames % FRAMES and frames < MAX_FRAMES):
+        if frames < FRAMES:
             return None
-        kept = KEPT_FRAMES if frames < MAX_FRAMES else frames
-        found = measure_window([times[-kept:] for times in self._service_s], cost_s=now_s - self._since_s)
-        return found if found.band <= WIDE_BAND or frames >= MAX_FRAMES else None
+        cost_s = now_s - self._since_s
+        last = frames >= MAX_FRAMES or cost_s >= MAX_S
+        if frames % FRAMES and not last:
+            return None
+        kept = frames if last else KEPT_FRAMES
+        found = measure_window([times[-kept:] for times in self._service_s], cost_s=cost_s)
+        return found if last or found.band <= WIDE_BAND else None

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 
-from shisha_rt.daemon.window import FRAMES, KEPT_FRAMES, MAX_FRAMES, WIDE_BAND, Window
+import pytest
+
+from shisha_rt.daemon.window import FRAMES, KEPT_FRAMES, MAX_FRAMES, MAX_S, WIDE_BAND, Window
 from shisha_rt.plan.measurement import Measurement
 
 
 def _feed(
-    window: Window, service_s: list[float], stage: int = 0, from_s: float = 0.0
+    window: Window, service_s: list[float], stage: int = 0, every_s: float = 0.01
 ) -> tuple[int, Measurement | None]:
     """How many frames it took, and what came of them."""
     for count, seconds in enumerate(service_s, start=1):
-        found = window.add(stage, seconds, count * 0.01)
+        found = window.add(stage, seconds, count * every_s)
         if found is not None:
             return count, found
     return len(service_s), None
@@ -47,9 +49,13 @@ def test_a_disturbance_passes() -> None:
     assert abs(found.bottleneck_s - 0.01) < 1e-3
 
 
-def test_a_machine_that_is_never_steady_is_measured_all_the_same_and_says_so() -> None:
+@pytest.mark.parametrize(("every_s", "expected"), [(0.001, MAX_FRAMES), (0.1, 51), (1.0, FRAMES)])
+def test_a_machine_that_is_never_steady_is_measured_all_the_same_and_says_so(every_s: float, expected: int) -> None:
     rng = random.Random(2)
-    count, found = _feed(Window(1, warm_up=0), [0.01 * rng.choice([1, 3]) for _ in range(2000)])
-    assert count == MAX_FRAMES
+    unsteady = [every_s * rng.choice([1, 3]) for _ in range(2000)]
+    count, found = _feed(Window(1, warm_up=0), unsteady, every_s=every_s)
+    assert count == expected
     assert found is not None
+    assert found.frames == expected
     assert found.band > WIDE_BAND
+    assert found.cost_s >= MAX_S or found.frames == MAX_FRAMES

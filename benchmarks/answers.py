@@ -25,7 +25,7 @@ from benchmarks.stage_rig import random_inputs
 from shisha_rt.cache import cache_folder, publish
 from shisha_rt.client import Client
 from shisha_rt.daemon.compile import Compiled, compile_model
-from shisha_rt.graph.zoo import NAMES, zoo_path
+from shisha_rt.graph.zoo import SHIPPED, zoo_path
 from shisha_rt.machine.config import load_machine
 from shisha_rt.machine.machine import Machine
 from shisha_rt.pipeline.seed import seed
@@ -158,7 +158,7 @@ def _row(comparison: Comparison) -> Row:
 
 
 def answers(
-    models: Annotated[str, typer.Option(help="Networks of the zoo, separated by commas.")] = ",".join(NAMES),
+    models: Annotated[str, typer.Option(help="Networks of the zoo, separated by commas.")] = ",".join(SHIPPED),
     machine: Annotated[str, typer.Option(help="A machine file or a shipped name.")] = MACHINE,
     frames: Annotated[int, typer.Option(min=2, help="Frames under each plan.")] = 3,
 ) -> None:

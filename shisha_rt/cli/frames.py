@@ -20,7 +20,6 @@ Frame: TypeAlias = Mapping[str, Array]
 
 _EXPECTED: Final = "a .npy file of one array, or an .npz file of named ones, without pickled objects"
 _NPY_MAGIC: Final = b"\x93NUMPY"
-_SMALL: Final = 10  # random integers stay below it: they may be indexes
 
 
 def model_inputs(metadata: Mapping[str, Any]) -> tuple[Tensor, ...]:
@@ -29,7 +28,7 @@ def model_inputs(metadata: Mapping[str, Any]) -> tuple[Tensor, ...]:
 
 
 def random_frames(inputs: Sequence[Tensor], count: int, seed: int) -> list[Frame]:
-    """Floats are normal with unit variance, integers from 0 to 9, booleans either."""
+    """Floats are normal with unit variance; integers are 0 or 1, as they may be indexes, types or masks."""
     rng = np.random.default_rng(seed)
     return [{tensor.name: _random(tensor, rng) for tensor in inputs} for _ in range(count)]
 
@@ -38,7 +37,7 @@ def _random(tensor: Tensor, rng: np.random.Generator) -> Array:
     dtype = NUMPY_OF[tensor.datatype]
     if dtype.kind == "f":
         return rng.standard_normal(tensor.shape).astype(dtype)
-    return rng.integers(0, 2 if dtype.kind == "b" else _SMALL, tensor.shape).astype(dtype)
+    return rng.integers(0, 2, tensor.shape).astype(dtype)
 
 
 def read_arrays(path: Path) -> Array | dict[str, Array]:

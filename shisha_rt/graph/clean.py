@@ -26,7 +26,7 @@ Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 
 MIN_IR_VERSION: Final = 8  # from version 4 on initialisers need not be inputs too; 8 is what opset 15 came with
-_SMALL_BYTES: Final = 1024  # holds every shape, axis or pad list that shape inference wants the value of
+_SMALL_ELEMENTS: Final = 128  # holds every shape, axis or pad list that shape inference wants the value of
 _FOLD_LIMIT_ELEMENTS: Final = 1 << 28  # 1 GiB of FP32; a few bytes of Expand or ConstantOfShape can stand for terabytes
 _RANDOM: Final = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
@@ -117,7 +117,8 @@ class _Net:
 
     def light(self) -> _Net:
         """The same graph, sharing its nodes, with large constants declared as inputs."""
-        large = {name: tensor for name, tensor in self.constants.items() if tensor.ByteSize() > _SMALL_BYTES}
+        # Not ByteSize(): that serialises the tensor.
+        large = {name: tensor for name, tensor in self.constants.items() if math.prod(tensor.dims) > _SMALL_ELEMENTS}
         return replace(
             self,
             constants={name: tensor for name, tensor in self.constants.items() if name not in large},

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.clean import clean, without_weights
+from shisha_rt.graph.default_dims import default_dims
 from shisha_rt.graph.external_data import datatype_of, load_weights, save_with_external_weights
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 
@@ -198,9 +199,9 @@ def _check_inputs(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _fix_dimensions(model: onnx.ModelProto, dims: Mapping[str, int], path: Path) -> None:
-    """Give every symbol its number: from `dims`, else 1 where it is the first dimension of an input, the batch.
+    """Give every symbol its number: from `dims`, else what the model itself suggests, else 1 for a batch.
 
-    An unknown dimension that has no name gets one: `INPUT:AXIS`.
+    The batch is the first dimension of an input. An unknown dimension that has no name gets one: `INPUT:AXIS`.
     """
     graph = model.graph
     found: dict[str, str] = {}
@@ -213,8 +214,11 @@ def _fix_dimensions(model: onnx.ModelProto, dims: Mapping[str, int], path: Path)
             found.setdefault(dim.dim_param, value.name)
             if axis == 0:
                 batches.add(dim.dim_param)
-    _check_dims(found, batches, dims, path)
-    sizes = {name: dims.get(name, 1) for name in found}
+    _check_dims(found, dims, path)
+    known = dict.fromkeys(batches, 1) | default_dims(model) | dict(dims)
+    for name in found.keys() - known.keys():
+        raise BadInput(f"{path}: input {found[name]!r} has the unknown dimension {name!r}; expected --dim {name}=8")
+    sizes = {name: known[name] for name in found}
     for value in (*graph.input, *graph.output, *graph.value_info):
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in sizes:
@@ -223,15 +227,13 @@ def _fix_dimensions(model: onnx.ModelProto, dims: Mapping[str, int], path: Path)
                 dim.Clear()  # shape inference has to find it
 
 
-def _check_dims(found: Mapping[str, str], batches: Iterable[str], dims: Mapping[str, int], path: Path) -> None:
+def _check_dims(found: Mapping[str, str], dims: Mapping[str, int], path: Path) -> None:
     for name, size in dims.items():
         if name not in found:
             known = f"one of {', '.join(found)}" if found else "none, as all its input dimensions are fixed"
             raise BadInput(f"{path}: --dim {name}={size}: no unknown dimension of that name; expected {known}")
         if size < 1:
             raise BadInput(f"{path}: --dim {name}={size}: not a size; expected 1 or more")
-    for name in found.keys() - dims.keys() - set(batches):
-        raise BadInput(f"{path}: input {found[name]!r} has the unknown dimension {name!r}; expected --dim {name}=8")
 
 
 # The graph

@@ -1,7 +1,8 @@
-"""Nine true CNN topologies to run without a download: `zoo:resnet50`.
+"""Real networks to run without a download: `zoo:resnet50`.
 
-The `onnx` package ships them with constant weights. They get weights that make their answers depend on their input
-on first use, in a process of the data plane (this one never runs a model), and are kept in the user's cache.
+Their topologies are those that the `onnx` package ships, with constant weights, and those in `topologies`. They get
+weights that make their answers depend on their input on first use, in a process of the data plane (this one never
+runs a model), and are kept in the user's cache.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import onnx
 
 from shisha_rt.cache import cache_folder, publish
 from shisha_rt.errors import BadInput, Failure
+from shisha_rt.graph.topologies.catalogue import TOPOLOGIES
 
-NAMES: Final = (
+SHIPPED: Final = (
     "alexnet",
     "densenet121",
     "inception_v1",
@@ -28,6 +30,8 @@ NAMES: Final = (
     "vgg19",
     "zfnet512",
 )
+"""With the `onnx` package."""
+NAMES: Final = tuple(sorted((*SHIPPED, *TOPOLOGIES)))
 _PREFIX: Final = "zoo:"
 _WEIGHTS_VERSION: Final = "v1"  # raise it when the weights would come out differently
 
@@ -55,14 +59,17 @@ def zoo_path(name: str, on_progress: Callable[[str], None] | None = None) -> Pat
     return publish(cache_folder() / "zoo" / _WEIGHTS_VERSION / name, build) / f"{name}.onnx"
 
 
-def _topology(name: str) -> Path:
+def _topology(name: str) -> bytes:
+    """An ONNX file with constants for weights."""
+    if name in TOPOLOGIES:
+        return bytes(TOPOLOGIES[name]().SerializeToString())
     file = f"light_{'bvlc_' if name == 'alexnet' else ''}{name}.onnx"
-    return Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / file
+    return (Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / file).read_bytes()
 
 
-def _build(source: Path, target: Path) -> None:
-    command = [sys.executable, "-m", "stages.zoo_weights", str(source), str(target)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+def _build(topology: bytes, target: Path) -> None:
+    command = [sys.executable, "-m", "stages.zoo_weights", str(target)]
+    done = subprocess.run(command, input=topology, capture_output=True, check=False)
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.returncode}"]
         raise Failure(f"{_PREFIX}{target.stem}: could not be built: {said[-1]}")

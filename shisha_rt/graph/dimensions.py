@@ -1,0 +1,63 @@
+"""The dimensions of an operator, in which cost formulas are written.
+
+Matrix products and convolutions are seen alike: `batch` times (rows, inner) by (inner, columns), so that the product
+of the four counts multiply-adds, and batch * inner * columns the elements of the second operand. A convolution is
+the product that im2col makes of it, one for each group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final, Literal, get_args
+
+from shisha_rt.graph.graph import Graph, Operator, Tensor
+from shisha_rt.graph.layers import HEAVY
+
+ProductDimension = Literal["batch", "rows", "inner", "columns"]
+Dimension = Literal[ProductDimension, "elements_in", "elements_out", "bytes_in", "bytes_out"]
+
+PRODUCT_DIMENSIONS: Final[tuple[ProductDimension, ...]] = get_args(ProductDimension)
+DIMENSIONS: Final[tuple[Dimension, ...]] = get_args(Dimension)
+
+
+def dimensions(graph: Graph, operator: Operator) -> Mapping[Dimension, int]:
+    """What an operator reads (weights too) and makes; and of a heavy one its dimensions as a product."""
+    read = [tensor_of(graph, name) for name in operator.inputs if name]
+    made = [tensor_of(graph, name) for name in operator.outputs if name]
+    found: dict[Dimension, int] = {
+        "elements_in": sum(math.prod(tensor.shape) for tensor in read),
+        "elements_out": sum(math.prod(tensor.shape) for tensor in made),
+        "bytes_in": sum(tensor.size_bytes for tensor in read),
+        "bytes_out": sum(tensor.size_bytes for tensor in made),
+    }
+    if operator.op_type in HEAVY:
+        multiply = _convolution if "Conv" in operator.op_type else _matrix_product
+        shapes = read[0].shape, read[1].shape, made[0].shape
+        found.update(zip(PRODUCT_DIMENSIONS, multiply(operator, *shapes), strict=True))
+    return found
+
+
+def tensor_of(graph: Graph, name: str) -> Tensor:
+    """A tensor of the graph, made at run time or constant."""
+    return graph.tensors.get(name) or graph.constants[name]
+
+
+_Shape = tuple[int, ...]
+
+
+def _matrix_product(operator: Operator, left: _Shape, right: _Shape, out: _Shape) -> tuple[int, int, int, int]:
+    """A second operand without leading dimensions is one matrix for all rows, whatever the first one's shape."""
+    inner = left[-2] if operator.attributes.get("transA", 0) and len(left) > 1 else left[-1]
+    columns = out[-1] if len(right) > 1 else 1
+    batch = math.prod(out[:-2]) if len(right) > 2 and len(left) > 1 else 1
+    return batch, math.prod(out) // max(1, batch * columns), inner, columns
+
+
+def _convolution(operator: Operator, image: _Shape, kernel: _Shape, out: _Shape) -> tuple[int, int, int, int]:
+    """Conv has a kernel (K, C/group, R, S); ConvTranspose, which multiplies before it spreads, (C, K/group, R, S)."""
+    groups = operator.attributes.get("group", 1)
+    assert isinstance(groups, int), "ONNX defines `group` as an integer"
+    if operator.op_type == "ConvTranspose":
+        return groups, image[0] * math.prod(image[2:]), kernel[0] // groups, math.prod(kernel[1:])
+    return groups, out[0] * math.prod(out[2:]), math.prod(kernel[1:]), kernel[0] // groups

@@ -13,13 +13,14 @@ from benchmarks.emulation import emulation
 from benchmarks.live_change import MODELS as CHANGED
 from benchmarks.live_change import live_change
 from benchmarks.online_tuning import online_tuning
+from benchmarks.placement_gap import placement_gap
 from benchmarks.served import IN_FLIGHT
 from benchmarks.transport import MODELS, transport
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.zoo import NAMES
+from shisha_rt.graph.zoo import SHIPPED
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-for command in (transport, live_change, answers, emulation, online_tuning, disturbance):
+for command in (transport, live_change, answers, emulation, online_tuning, disturbance, placement_gap):
     app.command(name=command.__name__)(command)
 
 
@@ -27,10 +28,11 @@ for command in (transport, live_change, answers, emulation, online_tuning, distu
 def _all(context: typer.Context) -> None:
     """The short benchmarks: a few minutes in all. Tables here; CSV and figures in benchmarks/results."""
     if context.invoked_subcommand is None:
-        answers(",".join(NAMES), MACHINE, frames=3)
+        answers(",".join(SHIPPED), MACHINE, frames=3)
         transport(MODELS, "this-machine", seconds=0.8, rounds=5, in_flight=IN_FLIGHT)
         emulation(PACED, seconds=4.0)
         live_change(CHANGED, "this-machine", pairs=6, pause=0.7, in_flight=IN_FLIGHT)
+        placement_gap()
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from shisha_rt.cli.costs import costs
 from shisha_rt.cli.demo import demo
 from shisha_rt.cli.events import events
 from shisha_rt.cli.layers import layers
+from shisha_rt.cli.place import place
 from shisha_rt.cli.plan import plan
 from shisha_rt.cli.serve import serve
 from shisha_rt.cli.status import status
@@ -31,7 +32,7 @@ _NAME = "shisha-rt"
 _EXIT_FAILURE, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(name=_NAME, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-for command in (layers, costs, plan, serve, submit, status, top, events, tuner, demo):
+for command in (layers, costs, plan, place, serve, submit, status, top, events, tuner, demo):
     app.command()(command)
 
 

@@ -2,8 +2,8 @@
 
 The first frames are left out: they fault in the pages of tensors that cross new cuts, once for each slot, and find
 cold caches. Then frames are taken until every stage has enough. While the band is still wide more are taken, and beyond
-`KEPT_FRAMES` the oldest left out again, so that a disturbance passes instead of spoiling the trial; up to a limit of frames and
-one of time. What has not passed by then is there to stay, and all frames together say more of it.
+`KEPT_FRAMES` the oldest left out again, so that a disturbance passes instead of spoiling the trial; up to a limit of
+frames and one of time. What has not passed by then is there to stay, and all frames together say more of it.
 """
 
 from __future__ import annotations

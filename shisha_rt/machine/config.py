@@ -6,7 +6,6 @@ Reading never looks at this host: a file may describe another machine, to be pla
 
 from __future__ import annotations
 
-import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -14,10 +13,11 @@ from typing import Annotated, Final
 
 import msgspec
 
-from shisha_rt.checked import convert, shown
+from shisha_rt.checked import shown
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.detect import this_machine, usable_cores
 from shisha_rt.machine.machine import Machine, Memory, Place
+from shisha_rt.machine.toml_file import parse_toml, read_text
 
 THIS_MACHINE: Final = "this-machine"
 
@@ -27,6 +27,7 @@ MAX_PINNED_SPEED_PER_CORE: Final = 0.85
 _ROUNDING: Final = 1e-9  # 0.65 + 0.2 is a little over 0.85 in binary
 
 _TIMINGS: Final = ("measured", "modelled")
+_WHAT: Final = "machine file"
 
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
 _Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -48,7 +49,7 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
     memory: str | None = None
     memory_bytes: _Count | None = None
     shared: bool = False
-    devices: object = None
+    devices: Annotated[list[Annotated[str, msgspec.Meta(min_length=1)]], msgspec.Meta(min_length=1)] | None = None
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -63,24 +64,12 @@ def load_machine(text: str) -> Machine:
     if text == THIS_MACHINE:
         return this_machine()
     path = _find(text)
-    try:
-        content = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise BadInput(f"{path}: not UTF-8 text, expected a TOML machine file") from None
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror}), expected a TOML machine file") from None
-    return parse_machine(content, name=path.stem, source=str(path))
+    return parse_machine(read_text(path, _WHAT), name=path.stem, source=str(path))
 
 
 def parse_machine(content: str, *, name: str, source: str) -> Machine:
     """The machine that TOML text describes; `source` names the text in messages. Raises BadInput."""
-    try:
-        raw = tomllib.loads(content)
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{source}: not TOML: {error}") from None
-    except RecursionError:
-        raise BadInput(f"{source}: nested too deeply, expected a TOML machine file") from None
-    file = convert(raw, _File, source)
+    file = parse_toml(content, _File, source, _WHAT)
     fault = next(_faults(file), None)
     if fault is not None:
         raise BadInput(f"{source}: {fault}")
@@ -132,6 +121,7 @@ def _place(place: _Place, default_memory: str) -> Place:
         memory=place.memory or default_memory,
         memory_bytes=place.memory_bytes,
         shared=place.shared,
+        devices=tuple(place.devices or ()),
     )
 
 
@@ -155,8 +145,9 @@ def _duplicates(kind: str, names: list[str]) -> Iterator[str]:
 
 
 def _place_faults(place: _Place, memories: list[str]) -> Iterator[str]:
-    if place.devices is not None:
-        yield f"devices = {shown(place.devices)}: devices are not built yet, expected no such key"
+    for device, times in Counter(place.devices or ()).items():
+        if times > 1:
+            yield f"devices = {shown(place.devices)}: {device} is listed {times} times, expected once"
     if (place.cores is None) == (place.core_count is None):
         count = "neither" if place.cores is None else "both"
         yield f"{count} of cores and core_count: expected exactly one of them"
@@ -198,6 +189,8 @@ def _why_not_here(machine: Machine, available: Collection[int]) -> Iterator[str]
     for place in machine.places:
         if not place.cores:
             yield f"place {place.name}: only core_count is given, expected cores: nothing can run on paper"
+        if place.devices:
+            yield f"place {place.name}: devices cannot be run yet, only planned for, expected no such key"
         for core in place.cores:
             if core not in available:
                 yield f"place {place.name}: core {core} may not be used here, expected among {usable}"

@@ -19,6 +19,7 @@ class Place:
     """An execution place (EP). `cores` is empty for a place on paper, which has only `core_count`.
 
     `speed` is relative to this host (1 = unthrottled); `rank` 1 is the fastest class; equal ranks form a class.
+    `devices` are names or paths of device descriptions, as the machine file has them.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Place:
     memory: str
     memory_bytes: int | None = None
     shared: bool = False
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

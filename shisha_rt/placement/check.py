@@ -1,4 +1,4 @@
-"""What an assignment really costs, computed apart from every solver. No solver may use this; every result passes it.
+"""What an assignment really costs, computed apart from every solver: every result passes it.
 
 The cost is a sum in sequence, as the papers have it: operators run one at a time, and a transfer overlaps nothing.
 """

@@ -58,12 +58,14 @@ def test_every_key_is_read() -> None:
         memory = "ddr"
         memory_bytes = 1000
         shared = true
+        devices = ["cpu_s", "boards/npu.toml"]
         """
     )
     assert machine.timing == "modelled"
     assert machine.time_scale == 4.0
     assert machine.memories == (Memory("hbm", 4e9), Memory("ddr"))
-    assert machine.places == (Place("fast0", (), 8, 4, 0.5, 2, "ddr", memory_bytes=1000, shared=True),)
+    devices = ("cpu_s", "boards/npu.toml")
+    assert machine.places == (Place("fast0", (), 8, 4, 0.5, 2, "ddr", memory_bytes=1000, shared=True, devices=devices),)
     assert machine.on_paper
 
 
@@ -101,7 +103,12 @@ def test_the_only_memory_is_the_default_one() -> None:
         (place("memory_bytes = -1"), "place[0].memory_bytes = -1: expected a whole number >= 1"),
         (place("memory = 'hbm'"), 'place[0] (a): memory = "hbm": unknown memory, expected one of ram'),
         (place("shared = 1"), "place[0].shared = 1: expected true or false, got a whole number"),
-        (place("devices = ['npu']"), 'place[0] (a): devices = ["npu"]: devices are not built yet'),
+        (
+            place("devices = ['pim', 'cpu_s', 'pim']"),
+            'place[0] (a): devices = ["pim", "cpu_s", "pim"]: pim is listed 2',
+        ),
+        (place("devices = []"), "place[0].devices = []: expected a list of length >= 1"),
+        (place("devices = 'pim'"), 'place[0].devices = "pim": expected a list or null, got text'),
         (place("", cores=""), "place[0] (a): neither of cores and core_count"),
         (place("core_count = 1"), "place[0] (a): both of cores and core_count"),
         (place("", cores="core_count = 0"), "place[0].core_count = 0: expected a whole number >= 1"),
@@ -217,6 +224,7 @@ class TestRunnable:
         [
             (place("", cores="cores = [7]"), "place a: core 7 may not be used here, expected among 0, 1"),
             (place("", cores="core_count = 2"), "place a: only core_count is given, expected cores"),
+            (place("devices = ['pim']"), "place a: devices cannot be run yet, only planned for"),
         ],
     )
     def test_refused(self, content: str, expected: str) -> None:

@@ -1,0 +1,33 @@
+"""TOML text into records, with one line (BadInput) for whatever is wrong with a file."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TypeVar
+
+from shisha_rt.checked import convert
+from shisha_rt.errors import BadInput
+
+T = TypeVar("T")
+
+
+def read_text(path: Path, what: str) -> str:
+    """`what`: the kind of file that was expected, such as 'machine file'. Raises BadInput."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise BadInput(f"{path}: not UTF-8 text, expected a TOML {what}") from None
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror}), expected a TOML {what}") from None
+
+
+def parse_toml(content: str, record: type[T], source: str, what: str) -> T:
+    """TOML text as a `record` (a msgspec.Struct); `source` names it in messages. Raises BadInput."""
+    try:
+        raw = tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{source}: not TOML: {error}") from None
+    except RecursionError:
+        raise BadInput(f"{source}: nested too deeply, expected a TOML {what}") from None
+    return convert(raw, record, source)

@@ -1,0 +1,133 @@
+"""Assembly-line scheduling (DCG-2022 and DCG-2024, section 3.3, Eq. 2): the cheapest path to each device, node by node.
+
+    f_d[j] = a_dj + min(f_d[j-1], min over c != d of f_c[j-1] + T_dj)
+
+It trades the optimum for a time linear in the operators: of all paths that end on a device only the cheapest lives
+on, though another may have left the tensors that are still to be read in a better place. Where nothing is read but
+by the next operator there is no such tensor: on a chain the result is the optimum.
+
+The two solvers differ in T_dj, what it costs to bring all that node j reads to device d. `als` sums it along the path
+that was kept. `als_literal` does as Eq. 2 is printed: every producer counts as if it were on the device of operator
+j-1, so whoever stays on a device pays nothing, even for what was made elsewhere.
+
+Groups are ignored in solving; they can only make the result cheaper than the recurrence says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from operator import add
+from typing import Protocol
+
+from shisha_rt.outcome import Outcome
+from shisha_rt.placement.paths import START, Paths
+from shisha_rt.placement.problem import Problem, Tensor
+from shisha_rt.placement.solution import Solution
+
+Rows = Sequence[Sequence[float]]
+"""(devices, memories) seconds: what a tensor costs to bring into each memory, by the device where a path stands."""
+
+
+def als(problem: Problem) -> Solution:
+    """Eq. 2 with T summed along the stored path, as `transfer_counting` has it.
+
+    Optimal on a chain without groups, else feasible. `statistics["recurrence_s"]` is f at the end.
+    """
+    paths = Paths()
+    return _solve(problem, paths, _AlongPath(problem, paths))
+
+
+def als_literal(problem: Problem) -> Solution:
+    """Eq. 2 as printed; `statistics["recurrence_s"]` is what it takes its assignment to cost."""
+    return _solve(problem, Paths(), _FromPrevious(problem))
+
+
+class _Transfers(Protocol):
+    """T_dj, tensor by tensor."""
+
+    def due_s(self, node: int, kept: Sequence[int]) -> Iterator[Rows]:
+        """For each tensor that a node reads; the paths `kept` (devices,) end just before it."""
+
+    def read(self, node: int, kept: Sequence[int]) -> None:
+        """The node has read its tensors; the paths `kept` (devices,) now end with it."""
+
+
+def _solve(problem: Problem, paths: Paths, transfers: _Transfers) -> Solution:
+    memory_of = problem.memory_of
+    kept = [START] * len(problem.devices)
+    best_s = [0.0] * len(problem.devices)  # f of Eq. 2
+    for index, node in enumerate(problem.nodes):
+        arrival_s = [best_s] * len(problem.memories)  # (memories, devices): by where the path stood before
+        for rows in transfers.due_s(index, kept):
+            columns = zip(*rows, strict=True)
+            arrival_s = [list(map(add, before_s, column)) for before_s, column in zip(arrival_s, columns, strict=True)]
+        least_s = list(map(min, arrival_s))
+        through = [kept[by_device_s.index(s)] for by_device_s, s in zip(arrival_s, least_s, strict=True)]
+        kept = [paths.then(through[memory], device) for device, memory in enumerate(memory_of)]
+        best_s = [cost_s + least_s[memory] for cost_s, memory in zip(node.cost_s, memory_of, strict=True)]
+        transfers.read(index, kept)
+    total_s = min(best_s)
+    statistics = {"recurrence_s": total_s}
+    assignment = paths.devices(kept[best_s.index(total_s)])
+    if _is_plain_chain(problem):
+        return Solution(assignment, Outcome.OPTIMAL, total_s, statistics)
+    return Solution(assignment, Outcome.FEASIBLE, None, statistics)
+
+
+def _is_plain_chain(problem: Problem) -> bool:
+    return not problem.groups and all(set(t.consumers) <= {t.producer + 1} for t in problem.tensors)
+
+
+class _AlongPath:
+    """What is still to be paid for each tensor, known for the device of each path at the tensor's last use."""
+
+    def __init__(self, problem: Problem, paths: Paths) -> None:
+        self._problem = problem
+        self._paths = paths
+        self._inputs = problem.inputs
+        self._once = problem.transfer_counting == "once"
+        self._used: list[tuple[int, Rows]] = [(tensor.producer, tensor.transfer_s) for tensor in problem.tensors]
+
+    def due_s(self, node: int, kept: Sequence[int]) -> Iterator[Rows]:
+        return (self._unpaid_s(tensor, node - 1, kept) for tensor in self._inputs[node])
+
+    def read(self, node: int, kept: Sequence[int]) -> None:
+        if not self._once:
+            return
+        for tensor in self._inputs[node]:
+            if node < self._problem.tensors[tensor].consumers[-1]:
+                rows = self._unpaid_s(tensor, node, kept)
+                self._used[tensor] = node, tuple(map(_paid, rows, self._problem.memory_of))
+
+    def _unpaid_s(self, tensor: int, end: int, kept: Sequence[int]) -> Rows:
+        used, rows = self._used[tensor]
+        return rows if used == end else [rows[self._paths.device_of(used, path)] for path in kept]
+
+
+def _paid(row: Sequence[float], memory: int) -> Sequence[float]:
+    return (*row[:memory], 0.0, *row[memory + 1 :]) if row[memory] else row
+
+
+class _FromPrevious:
+    """Every producer as if on the device of the previous operator; one that this device cannot run costs nothing.
+
+    With two devices, as in the papers, such a producer is on the device that it would be brought to. With more this
+    is ours: the device-mapped graph has no edge there.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._inputs = problem.inputs
+        self._rows = [_possible(problem, tensor) for tensor in problem.tensors]
+
+    def due_s(self, node: int, kept: Sequence[int]) -> Iterator[Rows]:
+        return (self._rows[tensor] for tensor in self._inputs[node])
+
+    def read(self, node: int, kept: Sequence[int]) -> None:
+        pass
+
+
+def _possible(problem: Problem, tensor: Tensor) -> Rows:
+    nothing_s = [0.0] * len(problem.memories)
+    made_s = problem.nodes[tensor.producer].cost_s
+    return [row if s < math.inf else nothing_s for row, s in zip(tensor.transfer_s, made_s, strict=True)]

@@ -1,0 +1,120 @@
+"""Every assignment's cost, for small problems: what the other solvers are held against.
+
+So it shares nothing with them and leaves nothing out. One array has an axis for each node that has a choice, and each
+term of the cost, an array that is long only in the axes of its own nodes, is added to all of it at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shisha_rt.outcome import Outcome
+from shisha_rt.placement.check import cost
+from shisha_rt.placement.problem import Group, Problem, Tensor
+from shisha_rt.placement.solution import Solution
+
+LIMIT_ASSIGNMENTS: Final = 2**24
+"""128 MiB of costs; 15 nodes on three devices are within it."""
+
+Term = NDArray[np.float64]
+
+
+def brute(problem: Problem, limit_assignments: int = LIMIT_ASSIGNMENTS) -> Solution:
+    """The cheapest of all assignments; none (LIMIT) where there are more than `limit_assignments`."""
+    if assignment_count(problem) > limit_assignments:
+        return Solution(None, Outcome.LIMIT)
+    cost_s = every_cost_s(problem)
+    best = int(cost_s.argmin())
+    assignment = assignment_at(problem, best)
+    # The checker adds the same costs in another order; that can only lower the bound, by a rounding.
+    bound_s = min(float(cost_s[best]), cost(problem, assignment).total_s)
+    return Solution(assignment, Outcome.OPTIMAL, bound_s, {"assignments": float(len(cost_s))})
+
+
+def assignment_count(problem: Problem) -> int:
+    return math.prod(len(node.capable) for node in problem.nodes)
+
+
+def assignment_at(problem: Problem, index: int) -> tuple[int, ...]:
+    """The assignment of this index among all, the last node's device changing fastest."""
+    devices = []
+    for node in reversed(problem.nodes):
+        index, choice = divmod(index, len(node.capable))
+        devices.append(node.capable[choice])
+    return tuple(reversed(devices))
+
+
+def every_cost_s(problem: Problem) -> NDArray[np.float64]:
+    """(assignments,) seconds, by the index that `assignment_at` takes."""
+    sizes = [len(node.capable) for node in problem.nodes if len(node.capable) > 1]
+    total_s = np.zeros(sizes)
+    for term_s in _Terms(problem, len(sizes)).all():
+        total_s += term_s
+    return total_s.reshape(-1)
+
+
+class _Terms:
+    """Arrays of `axes` axes, each of length 1 but for those of the nodes that the term depends on."""
+
+    def __init__(self, problem: Problem, axes: int) -> None:
+        self._problem = problem
+        chosen = iter(range(axes))
+        self._devices: list[NDArray[np.intp]] = []  # of each node, along its own axis
+        for node in problem.nodes:
+            shape = [1] * axes
+            if len(node.capable) > 1:
+                shape[next(chosen)] = len(node.capable)
+            self._devices.append(np.array(node.capable, np.intp).reshape(shape))
+
+    def all(self) -> Iterator[Term]:
+        for node, device in zip(self._problem.nodes, self._devices, strict=True):
+            yield np.array(node.cost_s)[device]
+        for tensor in self._problem.tensors:
+            yield from self._transfers(tensor)
+        for groups in _overlapping(self._problem.groups):
+            yield -self._most_saved(groups)
+
+    def _transfers(self, tensor: Tensor) -> Iterator[Term]:
+        memory_of, transfer_s = np.array(self._problem.memory_of), np.array(tensor.transfer_s)
+        source = self._devices[tensor.producer]
+        targets = [memory_of[self._devices[consumer]] for consumer in tensor.consumers]
+        if self._problem.transfer_counting == "per_edge":
+            yield from (transfer_s[source, target] for target in targets)
+            return
+        for memory in range(len(self._problem.memories)):
+            needed = np.zeros((1,) * source.ndim, bool)
+            for target in targets:
+                needed = needed | (target == memory)
+            yield np.where(needed, transfer_s[source, memory], 0.0)
+
+    def _most_saved(self, groups: Sequence[Group]) -> Term:
+        """By the best of all sets of disjoint groups."""
+        packings: list[tuple[frozenset[int], Term]] = [(frozenset(), np.zeros(()))]  # the nodes, what they save
+        for group in groups:
+            nodes, saved_s = frozenset(group.nodes), self._saved(group)
+            packings += [(taken | nodes, sum_s + saved_s) for taken, sum_s in packings if not taken & nodes]
+        return reduce(np.maximum, (sum_s for _, sum_s in packings))
+
+    def _saved(self, group: Group) -> Term:
+        """What the group saves where all of it is on its device, elsewhere nothing."""
+        saved_s = sum(self._problem.nodes[node].cost_s[group.device] for node in group.nodes) - group.cost_s
+        whole = np.ones((), bool)
+        for node in group.nodes:
+            whole = whole & (self._devices[node] == group.device)
+        return np.where(whole, saved_s, 0.0)
+
+
+def _overlapping(groups: Sequence[Group]) -> list[list[Group]]:
+    """The groups, those together that share nodes, directly or through others."""
+    parts: list[list[Group]] = []
+    for group in groups:
+        touching = [part for part in parts if any(set(group.nodes) & set(other.nodes) for other in part)]
+        parts = [part for part in parts if part not in touching]
+        parts.append([group, *(other for part in touching for other in part)])
+    return parts

@@ -1,0 +1,78 @@
+"""A graph and device descriptions into a placement problem.
+
+Nodes are the graph's operators in its order, tensors what they make and read. What no operator makes is in every
+memory from the start: weights, and the inputs of the graph, as the papers' start node costs nothing. Nor does it
+cost anything to hand out the graph's outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from shisha_rt.costs.device_costs import operator_cost_s, transfer_cost_s
+from shisha_rt.errors import BadInput
+from shisha_rt.graph.graph import Graph, Operator
+from shisha_rt.machine.device import Device
+from shisha_rt.placement.dcg import TensorKind
+from shisha_rt.placement.problem import Node, Problem, Tensor, TransferCounting
+
+
+def build_problem(graph: Graph, devices: Sequence[Device], transfer_counting: TransferCounting = "once") -> Problem:
+    """The problem of running a graph on devices, with modelled costs.
+
+    Raises BadInput for an operator that no device can run, and for devices of one memory that state different prices
+    for moving into it. `devices` has at least one, of names of their own.
+    """
+    memories = tuple(dict.fromkeys(device.memory for device in devices))
+    doors = _doors(devices)
+    return Problem(
+        devices=tuple(device.name for device in devices),
+        memories=memories,
+        memory_of=tuple(memories.index(device.memory) for device in devices),
+        nodes=tuple(_node(graph, operator, devices) for operator in graph.operators),
+        tensors=tuple(
+            Tensor(
+                name,
+                producer,
+                graph.consumers[name],
+                tuple(
+                    tuple(transfer_cost_s(graph.tensors[name], source, doors[memory]) for memory in memories)
+                    for source in devices
+                ),
+            )
+            for name, producer in graph.producer.items()
+            if name in graph.consumers
+        ),
+        transfer_counting=transfer_counting,
+    )
+
+
+def tensor_kinds(graph: Graph, problem: Problem) -> tuple[TensorKind, ...]:
+    """(tensors,): what the transfers of each tensor of a graph's problem depend on besides the devices."""
+    found = [graph.tensors[tensor.name] for tensor in problem.tensors]
+    return tuple(TensorKind(tensor.datatype, tensor.size_bytes) for tensor in found)
+
+
+def _doors(devices: Sequence[Device]) -> Mapping[str, Device]:
+    """For each memory a device that states the price of moving into it."""
+    doors: dict[str, Device] = {}
+    for device in devices:
+        other = doors.setdefault(device.memory, device)
+        if (device.transfer_in, device.precision) != (other.transfer_in, other.precision):
+            raise BadInput(
+                f"{device.source}: shares memory {device.memory} with {other.name}, "
+                "expected the same transfer_in and precision"
+            )
+    return doors
+
+
+def _node(graph: Graph, operator: Operator, devices: Sequence[Device]) -> Node:
+    cost_s = tuple(operator_cost_s(graph, operator, device) for device in devices)
+    if not any(map(math.isfinite, cost_s)):
+        names = ", ".join(device.name for device in devices)
+        raise BadInput(
+            f"{graph.name}: operator {operator.op_type} ({operator.name!r}): no device can run it of {names}, "
+            "expected at least one that can"
+        )
+    return Node(operator.name, operator.op_type, cost_s)

@@ -1,0 +1,194 @@
+"""The device-mapped graph (DCG-2022 and DCG-2024, sections 3.1 and 3.2.1): a network as its devices see it.
+
+A start node, a node for each operator and each device that can run it, an edge wherever data may go from one such
+node to another, and an end node. Only edges between devices cost anything, and most of those are alike: the datatype
+and size of the tensor, the source and the destination device decide what a transfer takes. So each set of distinct
+attributes, a DA edge, is profiled once.
+
+Edges grow with the square of the devices: they are counted and listed when asked for, never stored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, product
+from typing import Final, Literal, NamedTuple, get_args
+
+from shisha_rt.placement.problem import Assignment, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class TensorKind:
+    """What a transfer's cost depends on besides its two devices; `datatype` is a name of `graph.datatypes`."""
+
+    datatype: str
+    size_bytes: int
+
+
+Kind = TensorKind | tuple[tuple[float, ...], ...]
+"""A problem read from a file says nothing of datatypes and sizes: there the costs, `Tensor.transfer_s`, stand in."""
+
+Between = Literal["memories", "devices"]
+"""Which edges are transfers: those between memories (ours: within one nothing moves), or all between two devices, as
+the papers count."""
+BETWEEN: Final[tuple[Between, ...]] = get_args(Between)
+
+
+class DaEdge(NamedTuple):
+    """Distinct attributes; `source` and `target` are devices."""
+
+    kind: Kind
+    source: int
+    target: int
+
+
+class Vertex(NamedTuple):
+    """A node of the DCG: an operator (a node of the problem) on a device."""
+
+    operator: int
+    device: int
+
+
+START: Final = Vertex(-1, -1)
+
+
+class Edge(NamedTuple):
+    """`da_edge` is the number of its attributes, None where nothing moves."""
+
+    source: Vertex
+    target: Vertex
+    da_edge: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Tables 1 and 3. `nodes` and `edges` have the start and the end node and their edges in them.
+
+    `transfer_edges` are the edges between devices alone, E_d of Table 1. `capable` is (devices,): the operators that
+    each can run.
+    """
+
+    operators: int
+    operator_edges: int
+    nodes: int
+    edges: int
+    transfer_edges: int
+    da_edges: int
+    capable: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Dcg:
+    """Made by `device_mapped_graph`.
+
+    `capable` is (operators,): the devices of each, ascending. `moves` is (devices, devices): whether an edge from one
+    to another is a transfer. `da_edges` lists the DA edges by number, in the order in which the edges are first met.
+    `kind_of` is (tensors,), an index into the distinct kinds; `number` is (kinds, devices, devices): the number of the
+    kind's DA edge from one device to another, None where there is none.
+    """
+
+    problem: Problem
+    capable: tuple[tuple[int, ...], ...]
+    moves: tuple[tuple[bool, ...], ...]
+    da_edges: tuple[DaEdge, ...]
+    kind_of: tuple[int, ...]
+    number: Sequence[Sequence[Sequence[int | None]]]
+
+    @property
+    def end(self) -> Vertex:
+        return Vertex(len(self.capable), -1)
+
+    def vertices(self) -> Iterator[Vertex]:
+        """In topological order; the devices of an operator are siblings."""
+        yield START
+        for operator, devices in enumerate(self.capable):
+            yield from (Vertex(operator, device) for device in devices)
+        yield self.end
+
+    def edges(self) -> Iterator[Edge]:
+        """Those from the start, those that carry data, and those to the end."""
+        first, last = _ends(self.problem)
+        for operator in first:
+            yield from (Edge(START, Vertex(operator, device), None) for device in self.capable[operator])
+        for tensor, producer, consumer in data_edges(self.problem):
+            number = self.number[self.kind_of[tensor]]
+            for source, target in product(self.capable[producer], self.capable[consumer]):
+                yield Edge(Vertex(producer, source), Vertex(consumer, target), number[source][target])
+        for operator in last:
+            yield from (Edge(Vertex(operator, device), self.end, None) for device in self.capable[operator])
+
+    def crossed(self, assignment: Assignment) -> frozenset[int]:
+        """The numbers of the DA edges on which a run with this assignment moves data."""
+        found = {
+            self.number[self.kind_of[tensor]][assignment[producer]][assignment[consumer]]
+            for tensor, producer, consumer in data_edges(self.problem)
+        }
+        return frozenset(number for number in found if number is not None)
+
+    def counts(self) -> Counts:
+        pairs = Counter(
+            (self.capable[producer], self.capable[consumer]) for _, producer, consumer in data_edges(self.problem)
+        )
+        outer = chain(*_ends(self.problem))
+        return Counts(
+            operators=len(self.capable),
+            operator_edges=pairs.total(),
+            nodes=sum(map(len, self.capable)) + 2,
+            edges=sum(n * len(sources) * len(targets) for (sources, targets), n in pairs.items())
+            + sum(len(self.capable[operator]) for operator in outer),
+            transfer_edges=sum(n * sum(self.moves[s][t] for s, t in product(*ends)) for ends, n in pairs.items()),
+            da_edges=len(self.da_edges),
+            capable=tuple(sum(device in devices for devices in self.capable) for device in range(len(self.moves))),
+        )
+
+
+def device_mapped_graph(
+    problem: Problem, kinds: Sequence[TensorKind] | None = None, between: Between = "memories"
+) -> Dcg:
+    """The DCG of a problem. `kinds` is (tensors,), None where they are not known.
+
+    Raises ValueError unless there is one kind for each tensor.
+    """
+    of_tensor: Sequence[Kind] = [tensor.transfer_s for tensor in problem.tensors] if kinds is None else kinds
+    if len(of_tensor) != len(problem.tensors):
+        raise ValueError(f"{len(of_tensor)} kinds for {len(problem.tensors)} tensors")
+    index_of = {kind: index for index, kind in enumerate(dict.fromkeys(of_tensor))}
+    kind_of = tuple(index_of[kind] for kind in of_tensor)
+    room_of = problem.memory_of if between == "memories" else range(len(problem.devices))
+    moves = tuple(tuple(source != target for target in room_of) for source in room_of)
+    capable = tuple(node.capable for node in problem.nodes)
+
+    da_edges: list[DaEdge] = []
+    number: list[list[list[int | None]]] = [[[None] * len(moves) for _ in moves] for _ in index_of]
+    met = set()
+    for tensor, producer, consumer in data_edges(problem):
+        alike = kind_of[tensor], capable[producer], capable[consumer]
+        if alike in met:
+            continue
+        met.add(alike)
+        numbers = number[kind_of[tensor]]
+        for source, target in product(capable[producer], capable[consumer]):
+            if moves[source][target] and numbers[source][target] is None:
+                numbers[source][target] = len(da_edges)
+                da_edges.append(DaEdge(of_tensor[tensor], source, target))
+    return Dcg(problem, capable, moves, tuple(da_edges), kind_of, number)
+
+
+def data_edges(problem: Problem) -> Iterator[tuple[int, int, int]]:
+    """(tensor, producer, consumer) for each edge between operators, consumers in topological order."""
+    for consumer, inputs in enumerate(problem.inputs):
+        for tensor in inputs:
+            yield tensor, problem.tensors[tensor].producer, consumer
+
+
+def _ends(problem: Problem) -> tuple[list[int], list[int]]:
+    """The operators that read no other's tensor, and those whose tensors no other reads."""
+    first = [operator for operator, inputs in enumerate(problem.inputs) if not inputs]
+    last = [
+        operator
+        for operator, outputs in enumerate(problem.outputs)
+        if not any(problem.tensors[tensor].consumers for tensor in outputs)
+    ]
+    return first, last

@@ -1,0 +1,75 @@
+"""DUET's greedy correction, as DCG-2024 (Section 4.3) describes its rival: first without transfers, then with them.
+
+Every node goes to its fastest device. Then the first x percent, in topological order, are chosen again: node cost
+plus the transfers to and from the neighbours where they are now (the paper leaves this rule open; ours). One pass,
+one node at a time: no choice raises the cost, and none can move two nodes together, so nodes that would pay on
+another device only in company stay where they are. Groups are not seen.
+
+How many consumers of each tensor sit on each memory is kept up to date. So what moving one node would change is
+read off its own tensors, and the whole takes time linear in nodes and edges.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shisha_rt.errors import BadInput
+from shisha_rt.outcome import Outcome
+from shisha_rt.placement.problem import Problem
+from shisha_rt.placement.solution import Solution
+
+DEFAULT_X: Final = 50.0
+"""The share that the paper's Figure 9 compares with."""
+
+
+def duet(problem: Problem, x: float = DEFAULT_X) -> Solution:
+    """DUET with the first `x` percent of the nodes chosen again; 0, 25 and 50 in the paper.
+
+    Of equal devices the one listed first; a node moves only for a gain. Raises BadInput unless x is from 0 to 100.
+    """
+    if not 0 <= x <= 100:
+        raise BadInput(f"x = {x:g}: expected a percentage from 0 to 100")
+    state = _Present(problem)
+    for node in range(int(len(problem.nodes) * x / 100)):
+        state.choose_again(node)
+    return Solution(tuple(state.assignment), Outcome.FEASIBLE)
+
+
+class _Present:
+    """Where nodes are now. `_readers` is (tensors, memories): how many consumers of a tensor a memory has."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._once = problem.transfer_counting == "once"
+        self.assignment = [min(node.capable, key=node.cost_s.__getitem__) for node in problem.nodes]
+        self._readers = [[0] * len(problem.memories) for _ in problem.tensors]
+        for node in range(len(problem.nodes)):
+            self._count(node, 1)
+
+    def choose_again(self, node: int) -> None:
+        before = self.assignment[node]
+        self._count(node, -1)
+        costs_s = {device: self._cost_s(node, device) for device in self._problem.nodes[node].capable}
+        cheapest = min(costs_s, key=costs_s.__getitem__)
+        if costs_s[cheapest] < costs_s[before]:
+            self.assignment[node] = cheapest
+        self._count(node, 1)
+
+    def _count(self, node: int, by: int) -> None:
+        memory = self._problem.memory_of[self.assignment[node]]
+        for tensor in self._problem.inputs[node]:
+            self._readers[tensor][memory] += by
+
+    def _cost_s(self, node: int, device: int) -> float:
+        """What the node adds on `device`, transfers both ways included; it is not among the readers now."""
+        problem = self._problem
+        cost_s = problem.nodes[node].cost_s[device]
+        for index in problem.inputs[node]:
+            tensor = problem.tensors[index]
+            if not (self._once and self._readers[index][problem.memory_of[device]]):  # else a copy is there already
+                cost_s += problem.edge_cost_s(tensor, self.assignment[tensor.producer], device)
+        for index in problem.outputs[node]:
+            row = problem.tensors[index].transfer_s[device]
+            for transfer_s, readers in zip(row, self._readers[index], strict=True):
+                cost_s += transfer_s * (min(readers, 1) if self._once else readers)
+        return cost_s

@@ -1,0 +1,148 @@
+"""A placement problem as a cost network: variables of few values, and tables of seconds over a few of them each.
+
+Every node is a variable. So that a tensor of several consumers is paid once for each memory, it gets a helper
+variable, the set of memories that its copies are in: the producer pays for the set, and each consumer's memory must
+be one of it. As no cost is negative and copies come straight from the producer, a best set has no more than it needs.
+
+Groups add no variables: a node is alone on a device, or there as a member of one group. Along each link of a chain
+both ends are in the same group or neither is in one that has the link. So groups in use are whole and disjoint, and
+the constraint joins only what a tensor joins already.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shisha_rt.placement.elimination import Factor, Scope, Table
+from shisha_rt.placement.problem import Group, Problem, Tensor
+
+Ints = NDArray[np.intp]
+
+_NO_GROUP: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """(states,) what a node can be: alone on a device, or there in a group (its index, else -1).
+
+    The first node of a group pays for all of it.
+    """
+
+    device: Ints
+    memory: Ints
+    group: Ints
+    cost_s: Table
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The sum of `factors` is to be least; variable i has `sizes[i]` values, and variables of one are in no scope.
+
+    The first variables are the nodes, and their values are `states`.
+    """
+
+    states: tuple[States, ...]
+    sizes: list[int]
+    factors: list[Factor]
+
+
+def cost_network(problem: Problem, limit_entries: int) -> Network | None:
+    """None where the helpers' tables alone, before any elimination, have more than `limit_entries` entries."""
+    groups = {index: group for index, group in enumerate(problem.groups) if _saves(problem, group)}
+    states = _states(problem, groups)
+    network = Network(states, [len(node.device) for node in states], [])
+    for node, of in enumerate(states):
+        _add(network, (node,), of.cost_s)
+    entries = 0
+    transfers_s = np.array([tensor.transfer_s for tensor in problem.tensors])  # (tensors, devices, memories)
+    for tensor, transfer_s in zip(problem.tensors, transfers_s, strict=True):
+        from_s = transfer_s[states[tensor.producer].device]
+        if not from_s.any():
+            continue  # free wherever it goes
+        if problem.transfer_counting == "per_edge" or len(tensor.consumers) == 1:
+            _add_moves(network, tensor, from_s)
+        elif tensor.consumers:
+            reach = frozenset([m for consumer in tensor.consumers for m in states[consumer].memory.tolist()])
+            entries += 2 ** len(reach) * sum([network.sizes[node] for node in (tensor.producer, *tensor.consumers)])
+            if entries > limit_entries:
+                return None
+            _add_copies(network, tensor, from_s, _sets(reach, len(problem.memories)))
+    _add_links(network, groups)
+    return network
+
+
+def _saves(problem: Problem, group: Group) -> bool:
+    return group.cost_s < sum([problem.nodes[node].cost_s[group.device] for node in group.nodes]) < math.inf
+
+
+def _states(problem: Problem, groups: Mapping[int, Group]) -> tuple[States, ...]:
+    member_of: list[list[int]] = [[] for _ in problem.nodes]
+    for index, group in groups.items():
+        for member in group.nodes:
+            member_of[member].append(index)
+    memory_of = np.array(problem.memory_of, np.intp)
+    found = []
+    for number, (node, of) in enumerate(zip(problem.nodes, member_of, strict=True)):
+        alone = node.capable
+        device = np.array([*alone, *[groups[g].device for g in of]], np.intp)
+        shares_s = [groups[g].cost_s if groups[g].nodes[0] == number else 0.0 for g in of]
+        cost_s = np.array([*[node.cost_s[d] for d in alone], *shares_s])
+        found.append(States(device, memory_of[device], np.array([_NO_GROUP] * len(alone) + of, np.intp), cost_s))
+    return tuple(found)
+
+
+def _add(network: Network, scope: Scope, table: Table) -> None:
+    """Leaves out variables of one value: they would only make neighbours of their neighbours."""
+    sizes = network.sizes
+    several = tuple([variable for variable in scope if sizes[variable] > 1])
+    if len(several) < len(scope):
+        scope = several
+        table = table.reshape([sizes[variable] for variable in scope])
+    network.factors.append((scope, table))
+
+
+def _add_moves(network: Network, tensor: Tensor, from_s: Table) -> None:
+    """One payment for each consumer; `from_s` is (states of the producer, memories) seconds."""
+    for consumer in tensor.consumers:
+        _add(network, (tensor.producer, consumer), from_s[:, network.states[consumer].memory])
+
+
+def _add_copies(network: Network, tensor: Tensor, from_s: Table, sets: Table) -> None:
+    """One payment for each memory; `from_s` is (states of the producer, memories) seconds, `sets` see _sets."""
+    helper = len(network.sizes)
+    network.sizes.append(len(sets))
+    _add(network, (tensor.producer, helper), from_s @ sets.T)
+    absent_s = np.where(sets > 0, 0.0, math.inf)
+    for consumer in tensor.consumers:
+        _add(network, (helper, consumer), absent_s[:, network.states[consumer].memory])
+
+
+@cache
+def _sets(reach: frozenset[int], memories: int) -> Table:
+    """(sets, memories): 1 for what is in each set, of all sets of some of `reach` but the empty one."""
+    members = sorted(reach)
+    numbers = np.arange(1, 2 ** len(members))[:, None]
+    sets = np.zeros((len(numbers), memories))
+    sets[:, members] = numbers >> np.arange(len(members)) & 1
+    return sets
+
+
+def _add_links(network: Network, groups: Mapping[int, Group]) -> None:
+    having: dict[tuple[int, int], list[int]] = {}
+    for index, group in groups.items():
+        for link in pairwise(group.nodes):
+            having.setdefault(link, []).append(index)
+    for link, indices in having.items():
+        first, second = [
+            np.where(np.isin(network.states[node].group, indices), network.states[node].group, _NO_GROUP)
+            for node in link
+        ]
+        _add(network, link, np.where(first[:, None] == second, 0.0, math.inf))

@@ -1,0 +1,36 @@
+"""Each node on the first device of an order that can run it: how people place by hand, and the papers' baseline.
+
+It looks at no cost at all, neither of a node nor of a transfer, so it is right only where one device is best at all
+that it can run (DCG-2024, Section 4.3: (CPU_P, PIM, CPU_S) and (PIM, CPU_P, CPU_S)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shisha_rt.checked import shown
+from shisha_rt.errors import BadInput
+from shisha_rt.outcome import Outcome
+from shisha_rt.placement.problem import Problem
+from shisha_rt.placement.solution import Solution
+
+
+def priority(problem: Problem, order: Sequence[str] = ()) -> Solution:
+    """Place by `order`, names of devices; those that it leaves out come last, as the problem lists them.
+
+    Raises BadInput for a device that is unknown or named twice.
+    """
+    ranked = [_index(problem, name) for name in order]
+    if len(set(ranked)) < len(ranked):
+        raise BadInput(f"priority = {shown(','.join(order))}: expected each device once")
+    ranked += [device for device in range(len(problem.devices)) if device not in ranked]
+    assignment = tuple(
+        next(device for device in ranked if device in capable) for capable in (node.capable for node in problem.nodes)
+    )
+    return Solution(assignment, Outcome.FEASIBLE)
+
+
+def _index(problem: Problem, name: str) -> int:
+    if name not in problem.devices:
+        raise BadInput(f"priority: {shown(name)}: no such device, expected one of {', '.join(problem.devices)}")
+    return problem.devices.index(name)

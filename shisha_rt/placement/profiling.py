@@ -1,0 +1,188 @@
+"""Low-overhead profiling (DCG-2022 and DCG-2024, section 3.2, Algorithm 1): few runs that show every cost.
+
+One run for each device shows all node costs, and on the way many DA edges; a few more runs show the other DA edges.
+To find the fewest is a covering problem. Algorithm 1 walks the DCG once, keeps for every node the lists of DA edges
+that some path to it has crossed, and stops when a list is full. Lists can grow in number without end, so only the
+fullest few are kept (ours): the runs are few, not fewest, and the bound says how few they could be.
+
+Where no list is full at the end, of which the paper is silent, the path of the fullest becomes a run, and the walk
+begins again with what is left (ours). Paths that have crossed the same are one to the algorithm, though they differ
+in where tensors for later were made; if so it loses the paths that matter, and the next run is packed by hand (ours).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Final, NamedTuple
+
+from shisha_rt.placement.dcg import Dcg, Vertex, data_edges
+from shisha_rt.placement.paths import START, Paths
+
+MAX_LISTS: Final = 8
+"""Profiled-edge lists kept for one node of the DCG."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`assignment` is (operators,) devices; `newly_measured` the numbers of DA edges that no run before it crosses."""
+
+    assignment: tuple[int, ...]
+    newly_measured: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRuns:
+    """`node_runs` is (devices,). No fewer than `edge_run_bound` edge runs can follow these node runs (proven)."""
+
+    node_runs: tuple[Run, ...]
+    edge_runs: tuple[Run, ...]
+    edge_run_bound: int
+
+    @property
+    def left_after_node_runs(self) -> int:
+        """DA edges for the edge runs to measure."""
+        return sum(len(run.newly_measured) for run in self.edge_runs)
+
+
+def profile_runs(dcg: Dcg) -> ProfileRuns:
+    """The runs that measure every node on every capable device, and every DA edge."""
+    left = set(range(len(dcg.da_edges)))
+    node_runs = [_measuring(left, by_priority(dcg, device), dcg) for device in range(len(dcg.moves))]
+    bound = _fewest_runs(dcg, left)
+    edge_runs = []
+    while left:
+        run = _measuring(left, _walked(dcg, left), dcg)
+        edge_runs.append(run if run.newly_measured else _measuring(left, _packed(dcg, left), dcg))
+    return ProfileRuns(tuple(node_runs), tuple(edge_runs), bound)
+
+
+def by_priority(dcg: Dcg, device: int) -> tuple[int, ...]:
+    """Lines 5-6: every operator on `device`, else on device 0, else on the first that can run it (ours)."""
+    return tuple(device if device in devices else devices[0] for devices in dcg.capable)
+
+
+def _measuring(left: set[int], assignment: tuple[int, ...], dcg: Dcg) -> Run:
+    """The run, and its DA edges taken out of `left`."""
+    new = dcg.crossed(assignment) & left
+    left -= new
+    return Run(assignment, tuple(sorted(new)))
+
+
+class ProfiledList(NamedTuple):
+    """`crossed` has bit i set if DA edge i has been profiled; `path` is the profiled path."""
+
+    crossed: int
+    path: int
+
+
+class Visit(NamedTuple):
+    """Lines 10-26 for one node of the DCG: its lists, the fullest first, none included in another."""
+
+    vertex: Vertex
+    lists: Sequence[ProfiledList]
+
+
+def visits(dcg: Dcg, known: Collection[int], paths: Paths) -> Iterator[Visit]:
+    """Algorithm 1's walk from the start node, whose list has the DA edges `known`, to the end node.
+
+    Siblings come in Figure 5's order, the last device first. A node's predecessors are the previous operator's nodes,
+    whether or not data flows between them: an operator runs after all that come before it in the order.
+    """
+    bit = [[[0 if n is None else 1 << n for n in row] for row in numbers] for numbers in dcg.number]
+    tensors, inputs = dcg.problem.tensors, dcg.problem.inputs
+    before = [ProfiledList(_bits(known), START)]
+    for operator, devices in enumerate(dcg.capable):
+        # For each list so far, and each tensor now read: what bringing it to each device crosses, (devices,) bits.
+        moved = [
+            [bit[dcg.kind_of[t]][paths.device_of(tensors[t].producer, path)] for t in inputs[operator]]
+            for _, path in before
+        ]
+        after: list[ProfiledList] = []
+        for device in reversed(devices):
+            found: dict[int, int] = {}
+            for (crossed, path), rows in zip(before, moved, strict=True):
+                for row in rows:
+                    crossed |= row[device]
+                found.setdefault(crossed, path)
+            lists = [ProfiledList(crossed, paths.then(found[crossed], device)) for crossed in _summarized(found)]
+            yield Visit(Vertex(operator, device), lists)
+            after = lists + after
+        before = after
+    at_end = dict(reversed(before))
+    yield Visit(dcg.end, [ProfiledList(crossed, at_end[crossed]) for crossed in _summarized(at_end)])
+
+
+def _bits(numbers: Iterable[int]) -> int:
+    return sum(1 << number for number in numbers)
+
+
+def _summarized(lists: Iterable[int]) -> list[int]:
+    """Lines 19-21: the fullest first, without those that another includes, `MAX_LISTS` at most."""
+    kept: list[int] = []
+    for crossed in sorted(lists, key=int.bit_count, reverse=True):
+        if all(crossed & ~other for other in kept):
+            kept.append(crossed)
+            if len(kept) == MAX_LISTS:
+                break
+    return kept
+
+
+def _walked(dcg: Dcg, left: Collection[int]) -> tuple[int, ...]:
+    """Lines 10-27: the path of the first full list, else of the fullest; what comes after it as device 0 has it."""
+    paths = Paths()
+    full = (1 << len(dcg.da_edges)) - 1
+    fullest = ProfiledList(0, START)
+    for _, lists in visits(dcg, set(range(len(dcg.da_edges))).difference(left), paths):
+        fullest = lists[0]
+        if fullest.crossed == full:
+            break
+    begun = paths.devices(fullest.path)
+    return begun + by_priority(dcg, 0)[len(begun) :]
+
+
+def _packed(dcg: Dcg, left: Collection[int]) -> tuple[int, ...]:
+    """An assignment that crosses at least one DA edge of `left`, and each further one that goes with those before."""
+    missing = set(left)
+    device_of: dict[int, int] = {}
+    for tensor, producer, consumer in data_edges(dcg.problem):
+        for source, target in product(dcg.capable[producer], dcg.capable[consumer]):
+            number = dcg.number[dcg.kind_of[tensor]][source][target]
+            if (
+                number in missing
+                and device_of.get(producer, source) == source
+                and device_of.get(consumer, target) == target
+            ):
+                missing.remove(number)
+                device_of |= {producer: source, consumer: target}
+    return tuple(device_of.get(operator, device) for operator, device in enumerate(by_priority(dcg, 0)))
+
+
+def _fewest_runs(dcg: Dcg, left: Collection[int]) -> int:
+    """A bound from below on the runs that cross all of `left`.
+
+    In one run a data edge shows one DA edge, a producer is one source and a consumer one target. So for DA edges of
+    one kind: no run shows more of them than there are data edges to show them on, nor more of their sources than
+    producers, nor more of their targets than consumers.
+    """
+    wanted: dict[int, set[int]] = {}
+    shown_on: dict[int, set[tuple[int, int]]] = {}
+    for tensor, producer, consumer in data_edges(dcg.problem):
+        kind = dcg.kind_of[tensor]
+        numbers = {
+            number
+            for source, target in product(dcg.capable[producer], dcg.capable[consumer])
+            if (number := dcg.number[kind][source][target]) in left and number is not None
+        }
+        if numbers:
+            wanted.setdefault(kind, set()).update(numbers)
+            shown_on.setdefault(kind, set()).add((producer, consumer))
+    bound = 0
+    for kind, numbers in wanted.items():
+        producers, consumers = map(set, zip(*shown_on[kind], strict=True))
+        sources = {dcg.da_edges[number].source for number in numbers}
+        targets = {dcg.da_edges[number].target for number in numbers}
+        for needs, has in ((numbers, shown_on[kind]), (sources, producers), (targets, consumers)):
+            bound = max(bound, -(-len(needs) // len(has)))
+    return bound

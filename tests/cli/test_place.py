@@ -1,0 +1,272 @@
+"""`place` from a problem and from a model: the object that it promises, table and drawings, and each refusal."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from shisha_rt.cli.place import Solver
+from shisha_rt.outcome import Outcome
+from shisha_rt.placement import solvers
+from shisha_rt.placement.solution import Solution
+from tests.cli.conftest import Run
+
+SOLVERS = ("als", "als_literal", "exact", "brute", "priority", "duet")
+
+
+def problem() -> dict[str, Any]:
+    """Nodes a -> b -> c on cpu and pim. All on cpu costs 9; b alone gains 5 on pim and pays 2 + 2; with c only 2."""
+    return {
+        "devices": ["cpu", "pim"],
+        "nodes": [
+            {"name": "a", "op": "Erf", "cost_s": {"cpu": 1}},
+            {"name": "b", "op": "MatMul", "cost_s": {"cpu": 6, "pim": 1}},
+            {"name": "c", "op": "Add", "cost_s": {"cpu": 2, "pim": 1.5}},
+        ],
+        "tensors": [
+            {"name": "ab", "producer": "a", "consumers": ["b"], "transfer_s": {"cpu->pim": 2, "pim->cpu": 2}},
+            {"name": "bc", "producer": "b", "consumers": ["c"], "transfer_s": {"cpu->pim": 2, "pim->cpu": 2}},
+        ],
+    }
+
+
+@pytest.fixture
+def problem_file(tmp_path: Path) -> Path:
+    path = tmp_path / "PROBLEM.json"
+    path.write_text(json.dumps(problem()))
+    return path
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Path:
+    path = tmp_path / "board.toml"
+    path.write_text('[[place]]\nname = "board"\ncore_count = 4\ndevices = ["cpu_s", "cpu_p", "pim"]\n')
+    return path
+
+
+def test_the_option_has_every_solver() -> None:
+    assert get_args(Solver) == get_args(solvers.SolverName)
+
+
+class TestTheObject:
+    def test_exact(self, run: Run, problem_file: Path) -> None:
+        ran = run("place", problem_file, "--json")
+        assert (ran.status, ran.err) == (0, "")
+        found = ran.object
+        assert found.pop("solve_time_s") >= 0
+        assert found == {
+            "assignment": {"a": "cpu", "b": "pim", "c": "pim"},
+            "cost_s": 5.5,
+            "node_cost_s": 3.5,
+            "transfer_cost_s": 2.0,
+            "lower_bound_s": pytest.approx(5.5),
+            "outcome": "optimal",
+        }
+
+    @pytest.mark.parametrize("solver", SOLVERS)
+    def test_every_solver_has_the_same_keys(self, run: Run, problem_file: Path, solver: str) -> None:
+        found = run("place", problem_file, "--solver", solver, "--json").object
+        assert list(found) == [
+            "assignment",
+            "cost_s",
+            "node_cost_s",
+            "transfer_cost_s",
+            "lower_bound_s",
+            "outcome",
+            "solve_time_s",
+        ]
+        assert found["cost_s"] >= 5.5
+
+    def test_priority(self, run: Run, problem_file: Path) -> None:
+        found = run("place", problem_file, "--solver", "priority", "--priority", "cpu,pim", "--json").object
+        assert (found["cost_s"], set(found["assignment"].values()), found["outcome"]) == (9.0, {"cpu"}, "feasible")
+
+    def test_duet(self, run: Run, problem_file: Path) -> None:
+        found = run("place", problem_file, "--solver", "duet", "--duet-x", 0, "--json").object
+        assert found["assignment"] == {"a": "cpu", "b": "pim", "c": "pim"}
+
+    def test_a_limit_prints_its_object_and_fails(
+        self, run: Run, problem_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stopped = Solution(None, Outcome.LIMIT, lower_bound_s=1.0)
+        monkeypatch.setattr(solvers, "solve", lambda *_: stopped)
+        ran = run("place", problem_file, "--solver", "brute", "--json")
+        assert ran.status == 1
+        assert ran.err == "shisha-rt: limit: brute has found no assignment\n"
+        assert ran.object["assignment"] is ran.object["cost_s"] is ran.object["transfer_cost_s"] is None
+        assert (ran.object["lower_bound_s"], ran.object["outcome"]) == (1.0, "limit")
+
+
+class TestForPeople:
+    def test_the_table(self, run: Run, problem_file: Path) -> None:
+        ran = run("place", problem_file)
+        assert (ran.status, ran.err) == (0, "")
+        lines = [" ".join(line.split()) for line in ran.out.splitlines()]
+        assert lines[0] == "PROBLEM.json"
+        for line in (
+            "cpu 1 1000 ms",
+            "pim 2 2500 ms",
+            "cpu -> pim 1 transfer 2000 ms",
+            "optimal: no assignment costs less than 5500 ms",
+            "all on cpu: 9000 ms, 1.64 times",
+            "each on its fastest device: 5500 ms, 1 times",
+        ):
+            assert line in lines
+        assert "all on pim" not in ran.out
+
+    def test_groups_show_what_they_save(self, run: Run, problem_file: Path) -> None:
+        with_group = problem() | {"groups": [{"nodes": ["b", "c"], "device": "pim", "cost_s": 2}]}
+        problem_file.write_text(json.dumps(with_group))
+        assert "groups -500 ms" in " ".join(run("place", problem_file).out.split())
+
+    def test_a_model_says_that_its_times_are_modelled(self, run: Run, tiny_model: Path, board: Path) -> None:
+        ran = run("place", tiny_model, "--machine", board, "--place", "board")
+        assert ran.status == 0
+        assert ran.out.startswith("tiny on board of board, modelled: times are those of device descriptions\n")
+
+    def test_dot(self, run: Run, problem_file: Path, tmp_path: Path) -> None:
+        named = problem()
+        named["nodes"][1]["name"] = named["tensors"][0]["consumers"][0] = named["tensors"][1]["producer"] = 'b "\\'
+        problem_file.write_text(json.dumps(named))
+        assert run("place", problem_file, "--dot", tmp_path / "p.dot").status == 0
+        lines = [line.strip() for line in (tmp_path / "p.dot").read_text().splitlines()]
+        assert (lines[0], lines[-1]) == ("digraph placement {", "}")
+        assert 'n1 [label="b \\"\\\\\\nMatMul\\n1000 ms", fillcolor="#fdd0a2"];' in lines
+        assert 'n0 -> n1 [label="2000 ms", color="#c0392b", penwidth=2];' in lines
+        assert "n1 -> n2;" in lines
+
+    @pytest.mark.parametrize("count", [1, 60, 205])
+    def test_png(self, run: Run, tmp_path: Path, count: int) -> None:
+        pytest.importorskip("matplotlib")
+        names = [f"n{i}" for i in range(count)]
+        chain = {
+            "devices": ["cpu", "pim"],
+            "nodes": [{"name": n, "cost_s": {("cpu", "pim")[i % 3 == 0]: 1}} for i, n in enumerate(names)],
+            "tensors": [
+                {"name": f"t{i}", "producer": names[i], "consumers": names[i + 1 : i + 4 : 2]} for i in range(count - 1)
+            ],
+        }
+        path = tmp_path / "chain.json"
+        path.write_text(json.dumps(chain))
+        assert run("place", path, "--png", tmp_path / "p.png").status == 0
+        assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+    def test_png_without_matplotlib(self, run: Run, problem_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        real: Callable[..., Any] = builtins.__import__
+
+        def without(name: str, *rest: Any) -> Any:
+            if name.startswith("matplotlib"):
+                raise ImportError(name)
+            return real(name, *rest)
+
+        monkeypatch.setattr(builtins, "__import__", without)
+        ran = run("place", problem_file, "--png", "p.png")
+        assert (ran.status, ran.err) == (1, "shisha-rt: --png: matplotlib is missing: pip install 'shisha-rt[plot]'\n")
+
+
+def node(index: int, **changes: Any) -> dict[str, Any]:
+    nodes = [dict(found) for found in problem()["nodes"]]
+    nodes[index] |= changes
+    return {"nodes": nodes}
+
+
+def tensor(index: int, **changes: Any) -> dict[str, Any]:
+    tensors = [dict(found) for found in problem()["tensors"]]
+    tensors[index] |= changes
+    return {"tensors": tensors}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (node(1, cost_s={}), "nodes[1].cost_s is empty: no device can run b, expected a cost on one of cpu, pim"),
+        (node(1, cost_s=None), "nodes[1].cost_s = null: expected a table, got null"),
+        (node(1, cost_s={"cpu": -1}), "nodes[1].cost_s"),
+        (node(1, cost_s={"npu": 1}), 'nodes[1].cost_s: "npu": no such device, expected one of cpu, pim'),
+        (tensor(0, producer="c"), 'tensors[0].consumers[0] = "b": does not come after its producer c'),
+        (tensor(0, consumers=["a"]), 'tensors[0].consumers[0] = "a": does not come after its producer a'),
+        (tensor(0, transfer_s={"cpu->npu": 1}), 'tensors[0].transfer_s: "cpu->npu": expected DEVICE->DEVICE'),
+        (tensor(0, transfer_s={"cpu->pim": -1}), "tensors[0].transfer_s"),
+        (
+            {"groups": [{"nodes": ["a", "c"], "device": "cpu", "cost_s": 1}]},
+            "groups[0].nodes: a and c are no chain",
+        ),
+        ({"groups": [{"nodes": ["a"], "device": "npu", "cost_s": 1}]}, 'groups[0].device = "npu": no such device'),
+    ],
+)
+def test_bad_problems(run: Run, problem_file: Path, changes: dict[str, Any], expected: str) -> None:
+    problem_file.write_text(json.dumps(problem() | changes))
+    assert run("place", problem_file).complaint.startswith(f"shisha-rt: {problem_file}: {expected}")
+
+
+def test_an_infinite_cost(run: Run, problem_file: Path) -> None:
+    problem_file.write_text(json.dumps(problem()).replace('"pim": 1.5', '"pim": 1e999'))
+    assert str(problem_file) in run("place", problem_file).complaint
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--solver", "priority", "--priority", "cpu,npu"], '"npu": no such device, expected one of cpu, pim'),
+        (["--solver", "priority", "--priority", "cpu,cpu"], "expected each device once"),
+        (["--solver", "duet", "--duet-x", "101"], "--duet-x 101: expected a percentage from 0 to 100"),
+        (["--solver", "duet", "--duet-x", "-1"], "--duet-x -1: expected a percentage from 0 to 100"),
+        (["--solver", "duet", "--duet-x", "nan"], "--duet-x nan: expected a percentage from 0 to 100"),
+        (["--solver", "milp", "--time-limit", "0"], "--time-limit 0: expected a number of seconds above 0"),
+        (["--solver", "guess"], "--solver"),
+        (["--solver", "typeseq"], "--solver typeseq: not built yet, expected one of als, als_literal, exact"),
+        (["--accelerator", "pim"], "--accelerator: not built yet, expected no such option"),
+        (["--measured"], "--measured: not built yet, expected no such option"),
+        (["--priority", "cpu"], "--priority: not with --solver exact, expected --solver priority"),
+        (["--duet-x", "10"], "--duet-x: not with --solver exact, expected --solver duet"),
+        (["--time-limit", "10"], "--time-limit: not with --solver exact, expected --solver milp"),
+        (["--machine", "pim-board"], "--machine: not with PROBLEM.json, which states its own nodes and costs"),
+        (["--place", "board"], "--place: not with PROBLEM.json"),
+        (["--dim", "N=1"], "--dim: not with PROBLEM.json"),
+    ],
+)
+def test_bad_options(run: Run, problem_file: Path, options: list[str], expected: str) -> None:
+    assert expected in run("place", problem_file, *options).complaint
+
+
+def test_no_such_problem(run: Run, tmp_path: Path) -> None:
+    complaint = run("place", tmp_path / "none.json").complaint
+    assert "none.json: cannot be read (No such file or directory), expected a placement problem as JSON" in complaint
+
+
+def test_a_dot_that_cannot_be_written(run: Run, problem_file: Path, tmp_path: Path) -> None:
+    ran = run("place", problem_file, "--dot", tmp_path / "none" / "p.dot")
+    assert ran.status == 2
+    assert "p.dot: cannot be written (No such file or directory), expected a file to write" in ran.err
+
+
+class TestBadModels:
+    def test_no_machine(self, run: Run, tiny_model: Path) -> None:
+        assert "place MODEL: --machine is missing" in run("place", tiny_model).complaint
+
+    def test_a_machine_without_devices(self, run: Run, tiny_model: Path, tmp_path: Path) -> None:
+        bare = tmp_path / "bare.toml"
+        bare.write_text('[[place]]\nname = "a"\ncores = [0]\n')
+        complaint = run("place", tiny_model, "--machine", bare).complaint
+        assert complaint.endswith("bare.toml: place a has no devices, expected devices = [...] in it")
+
+    def test_several_places(self, run: Run, tiny_model: Path, board: Path) -> None:
+        board.write_text(board.read_text() + '[[place]]\nname = "other"\ncore_count = 1\n')
+        complaint = run("place", tiny_model, "--machine", board).complaint
+        assert complaint.endswith("board.toml: has several places, expected --place with one of board, other")
+        assert run("place", tiny_model, "--machine", board, "--place", "board").status == 0
+
+    def test_no_such_place(self, run: Run, tiny_model: Path, board: Path) -> None:
+        complaint = run("place", tiny_model, "--machine", board, "--place", "x").complaint
+        assert "--place x: " in complaint
+        assert complaint.endswith("has no such place, expected one of board")
+
+    def test_an_operator_that_no_device_can_run(self, run: Run, tiny_model: Path, board: Path) -> None:
+        board.write_text(board.read_text().replace('"cpu_s", "cpu_p", ', ""))
+        complaint = run("place", tiny_model, "--machine", board).complaint
+        assert "tiny: operator Conv ('conv0'): no device can run it of pim, expected at least one" in complaint

@@ -1,0 +1,108 @@
+"""A graph and devices into a problem: what becomes of operators, tensors and prices, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+
+from shisha_rt.errors import BadInput
+from shisha_rt.graph.graph import Graph, Operator, Tensor
+from shisha_rt.graph.onnx_reader import read_model
+from shisha_rt.graph.topologies.bert import bert
+from shisha_rt.machine.config import load_machine
+from shisha_rt.machine.device import Device, Family, Term, Transfer
+from shisha_rt.machine.devices import devices_of
+from shisha_rt.placement.build import build_problem, tensor_kinds
+from shisha_rt.placement.dcg import TensorKind
+from shisha_rt.placement.problem_file import parse_problem, problem_object
+
+
+def graph() -> Graph:
+    """Tensor x -> a (Add) -> b (Relu) -> c (Add of what a and b make) -> y; nothing reads the second output of a."""
+    operators = (
+        Operator("a", "Add", "", ("x", "w"), ("ta", "unread"), {}),
+        Operator("b", "Relu", "", ("ta",), ("tb",), {}),
+        Operator("c", "Add", "", ("ta", "tb"), ("y",), {}),
+    )
+    tensors = {name: Tensor(name, (4, 2), "FP32") for name in ("x", "ta", "tb", "y", "unread")}
+    constants = {"w": Tensor("w", (2,), "FP32")}
+    return Graph("net", operators, (tensors["x"],), (tensors["y"],), tensors, constants)
+
+
+HOST = Device("host", "host.toml", "onnxruntime", "dram", "fp32", 1.0, (Family(frozenset(), (), (Term(1.0),)),))
+TURBO = replace(HOST, name="turbo", source="turbo.toml", call_s=0.5)
+ADDER = Device(
+    "adder",
+    "adder.toml",
+    "onnxruntime",
+    "own",
+    "bf16",
+    0.25,
+    (Family(frozenset({"Add"}), (), ()),),
+    transfer_in=Transfer(1.0, 16.0),
+    transfer_out=Transfer(2.0, 8.0),
+)
+
+
+def test_the_problem() -> None:
+    problem = build_problem(graph(), [HOST, TURBO, ADDER])
+    assert problem.devices == ("host", "turbo", "adder")
+    assert problem.memories == ("dram", "own")
+    assert problem.memory_of == (0, 0, 1)
+    assert problem.transfer_counting == "once"
+    assert [(node.name, node.op, node.cost_s) for node in problem.nodes] == [
+        ("a", "Add", (2.0, 1.5, 0.25)),
+        ("b", "Relu", (2.0, 1.5, math.inf)),
+        ("c", "Add", (2.0, 1.5, 0.25)),
+    ]
+    # 8 elements of 2 bytes: in 1 + 16/16, out 2 + 16/8. What nobody reads, and the graph's own ends, move for nothing.
+    transfers = (0.0, 2.0), (0.0, 2.0), (4.0, 0.0)
+    assert [(tensor.name, tensor.producer, tensor.consumers, tensor.transfer_s) for tensor in problem.tensors] == [
+        ("ta", 0, (1, 2), transfers),
+        ("tb", 1, (2,), transfers),
+    ]
+
+
+def test_the_problem_can_be_written_and_read() -> None:
+    problem = build_problem(graph(), [HOST, ADDER], "per_edge")
+    text = json.dumps(problem_object(problem))
+    assert parse_problem(text, "p") == problem
+
+
+def test_kinds_are_those_of_the_tensors_in_their_order() -> None:
+    built = graph()
+    assert tensor_kinds(built, build_problem(built, [HOST])) == (TensorKind("FP32", 32), TensorKind("FP32", 32))
+
+
+def test_an_operator_that_no_device_can_run() -> None:
+    with pytest.raises(BadInput) as caught:
+        build_problem(graph(), [ADDER, replace(ADDER, name="other")])
+    assert str(caught.value) == (
+        "net: operator Relu ('b'): no device can run it of adder, other, expected at least one that can"
+    )
+
+
+@pytest.mark.parametrize("change", [{"transfer_in": Transfer(9.0, 16.0)}, {"precision": "fp32"}])
+def test_devices_of_one_memory_agree_on_the_way_in(change: dict[str, object]) -> None:
+    other = replace(ADDER, name="other", source="other.toml", **change)  # type: ignore[arg-type]
+    with pytest.raises(BadInput) as caught:
+        build_problem(graph(), [HOST, ADDER, other])
+    assert str(caught.value) == (
+        "other.toml: shares memory own with adder, expected the same transfer_in and precision"
+    )
+
+
+def test_bert_on_the_shipped_board_has_the_paper_s_counts(tmp_path: Path) -> None:
+    """DCG-2024, Table 3: 222 operators, 108 on PIM; with those on CPU_P they are 469 nodes of the DCG."""
+    onnx.save(bert(), tmp_path / "bert.onnx")
+    machine = load_machine("pim-board")
+    problem = build_problem(
+        read_model(tmp_path / "bert.onnx", {"sequence": 16}).graph, devices_of(machine, machine.places[0])
+    )
+    on_cpu_s, on_cpu_p, on_pim = (sum(device in node.capable for node in problem.nodes) for device in range(3))
+    assert (on_cpu_s, on_pim, on_cpu_s + on_cpu_p + on_pim) == (222, 108, 469)

@@ -1,0 +1,78 @@
+"""Every solver on every small problem: valid, never below the optimum, and its claims true."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from shisha_rt.errors import BadInput
+from shisha_rt.outcome import Outcome
+from shisha_rt.placement.check import cost
+from shisha_rt.placement.problem import Problem
+from shisha_rt.placement.solvers import BUILT, Options, SolverName, solve
+from tests.placement.random_problems import SHAPES, random_small_problem
+
+PROVERS = {"exact", "milp", "brute"}
+PROBLEMS = 40
+
+
+@cache
+def solved(shape: str) -> tuple[tuple[Problem, float], ...]:
+    """Problems of a shape, each with the optimum that trying every assignment finds."""
+
+    def draw() -> Iterator[tuple[Problem, float]]:
+        rng = random.Random(shape)
+        for _ in range(PROBLEMS):
+            problem = random_small_problem(rng, shape)
+            assignment = solve("brute", problem).assignment
+            assert assignment is not None
+            yield problem, cost(problem, assignment).total_s
+
+    return tuple(draw())
+
+
+def random_options(rng: random.Random, problem: Problem) -> Options:
+    order = rng.sample(problem.devices, rng.randint(0, len(problem.devices)))
+    return Options(priority=tuple(order), duet_x=rng.choice((0, 25, 50, 100)))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", BUILT)
+def test_every_solver_on_every_problem(name: SolverName, shape: str) -> None:
+    rng = random.Random(name)
+    for problem, optimum_s in solved(shape):
+        solution = solve(name, problem, random_options(rng, problem))
+        assert solution.assignment is not None
+        assert all(d in node.capable for node, d in zip(problem.nodes, solution.assignment, strict=True))
+        cost_s = cost(problem, solution.assignment).total_s
+        assert cost_s >= optimum_s
+        assert solution.lower_bound_s is None or solution.lower_bound_s <= optimum_s
+        if solution.outcome is Outcome.OPTIMAL:
+            assert cost_s == optimum_s
+            assert solution.lower_bound_s == pytest.approx(optimum_s, abs=1e-4)  # less milp's tolerances
+        assert solution.outcome is (Outcome.OPTIMAL if name in PROVERS else solution.outcome)
+
+
+def test_the_heuristics_do_miss_optima() -> None:
+    """Else the test above shows nothing of them."""
+    for name in ("als", "als_literal", "priority", "duet"):
+        costs_s = [(solve(name, problem).assignment, optimum_s, problem) for problem, optimum_s in solved("dense")]
+        assert any(cost(problem, a or ()).total_s > optimum_s for a, optimum_s, problem in costs_s)
+
+
+def test_options_reach_the_solvers() -> None:
+    problem = max((problem for problem, _ in solved("chain")), key=lambda problem: len(problem.nodes))
+    backwards = solve("priority", problem, Options(priority=problem.devices[::-1]))
+    assert backwards.assignment == tuple(node.capable[-1] for node in problem.nodes)
+    with pytest.raises(BadInput, match="x = 200"):
+        solve("duet", problem, Options(duet_x=200))
+
+
+@pytest.mark.parametrize("name", ["typeseq", "opseq", "partitiontuner"])
+def test_what_is_not_built_yet_says_so(name: SolverName) -> None:
+    problem, _ = solved("chain")[0]
+    with pytest.raises(BadInput, match=f"--solver {name}: not built yet, expected one of als, als_literal, exact"):
+        solve(name, problem)

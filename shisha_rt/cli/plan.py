@@ -7,7 +7,7 @@ import math
 import random
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -18,8 +18,11 @@ from shisha_rt.cli.options import Dims, Json, parse_dims, progress, read_bytes
 from shisha_rt.cli.picture import Box, draw, span
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.pipeline.loop import Result, Trial, run
+from shisha_rt.pipeline.search.arrangement import space_of
+from shisha_rt.pipeline.search.search import Limit
 from shisha_rt.pipeline.seed import Assign, Ranked, seed
 from shisha_rt.pipeline.space import explored_fraction, plan_count
+from shisha_rt.pipeline.strategies import RIVALS, RivalName, alike, rival
 from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC, Balance, shisha
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import problems
@@ -40,7 +43,7 @@ Strategy = Literal[
     "exhaustive",
     "pipe_search",
 ]
-_BUILT: Final[tuple[Strategy, ...]] = ("seed", "shisha")
+_BUILT: Final[tuple[Strategy, ...]] = ("seed", "shisha", *RIVALS)
 _SHOWN_MOVES: Final = 10
 
 
@@ -62,7 +65,9 @@ def plan(
         Assign, typer.Option(help="What decides which stage gets the fastest place.")
     ] = DEFAULT_HEURISTIC.assign,
     seed_: Annotated[int, typer.Option("--seed", metavar="N", help="Start of the random generator.")] = 0,
-    time_limit: Annotated[float | None, typer.Option(metavar="S", help="Seconds to search for.")] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(metavar="S", help="Stop a search after trials of S seconds in all.")
+    ] = None,
     balance: Annotated[
         Balance | None,
         typer.Option(help=f"Where Shisha moves a layer to. Default: {DEFAULT_HEURISTIC.balance}."),
@@ -85,8 +90,8 @@ def plan(
       shisha-rt plan --costs COSTS.json --assign layers --json
       shisha-rt plan --costs COSTS.json --strategy shisha --alpha 20
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    _refuse_unbuilt(strategy, time_limit, replicate)
-    _refuse_foreign(strategy, balance, alpha)
+    _refuse_unbuilt(strategy, replicate)
+    _refuse_foreign(strategy, balance, alpha, time_limit)
     if (model is None) == (costs is None):
         raise BadInput("plan: expected exactly one of MODEL and --costs COSTS.json")
     if model is not None:
@@ -94,15 +99,20 @@ def plan(
     else:
         assert costs is not None  # one of the two is given
         problem = _problem_of_costs(costs, machine, dim)
+    rng = random.Random(seed_)
     chosen = seed(
         problem.weights,
         problem.places,
         stage_count=stages,
         assign=assign,
         legal_cuts=problem.legal_cuts,
-        rng=random.Random(seed_),
+        rng=rng,
     )
-    tuned = _tuned(problem, chosen, balance, alpha) if strategy == "shisha" else None
+    tuned = None
+    if strategy == "shisha":
+        tuned = _tuned(problem, chosen, balance, alpha)
+    elif strategy in RIVALS:
+        tuned = _searched(problem, chosen, strategy, Limit(trial_time_s=time_limit), rng)
     found = _assess(problem, chosen, tuned)
     print(json.dumps(found.as_object()) if as_json else found.in_words(shutil.get_terminal_size().columns))
     if found.faults:
@@ -188,12 +198,12 @@ class _Answer:
 
 
 def _walk(tuned: Result) -> list[str]:
-    """The seed, and the last moves with what became of each."""
+    """The first plan, and the last moves with what became of each."""
     first, *moves = tuned.trials
     shown = moves[-_SHOWN_MOVES:]
     left_out = len(moves) - len(shown)
     return [
-        f"seed  {first.plan}: {_fps(first)}",
+        f"start {first.plan}: {_fps(first)}",
         *([f"      ({left_out} earlier moves)"] if left_out else []),
         *(f"{move.number:4}  {move.reason}: {_fps(move)}{', best so far' * move.is_best}" for move in shown),
     ]
@@ -212,20 +222,23 @@ def _fps(trial: Trial) -> str:
     return f"{trial.measurement.throughput_fps:.4g} fps" if trial.measurement.can_run else "cannot run"
 
 
-def _refuse_unbuilt(strategy: Strategy, time_limit: float | None, replicate: bool) -> None:
+def _refuse_unbuilt(strategy: Strategy, replicate: bool) -> None:
     if strategy not in _BUILT:
         raise BadInput(f"--strategy {strategy}: not built yet, expected {' or '.join(_BUILT)}")
-    for option, is_given in (("--time-limit", time_limit is not None), ("--replicate", replicate)):
-        if is_given:
-            raise BadInput(f"{option}: not built yet, expected no such option")
+    if replicate:
+        raise BadInput("--replicate: not built yet, expected no such option")
 
 
-def _refuse_foreign(strategy: Strategy, balance: Balance | None, alpha: int | None) -> None:
+def _refuse_foreign(strategy: Strategy, balance: Balance | None, alpha: int | None, time_limit: float | None) -> None:
     for option, value in (("--balance", balance), ("--alpha", alpha)):
         if value is not None and strategy != "shisha":
             raise BadInput(f"{option}: not with --strategy {strategy}, expected --strategy shisha")
     if alpha is not None and alpha < 1:
         raise BadInput(f"--alpha {alpha}: expected at least 1")
+    if time_limit is not None and strategy not in RIVALS:
+        raise BadInput(f"--time-limit: not with --strategy {strategy}, expected --strategy {' or '.join(RIVALS)}")
+    if time_limit is not None and not time_limit > 0:
+        raise BadInput(f"--time-limit {time_limit:g}: expected more than 0")
 
 
 def _problem_of_model(model: str, machine: str | None, dims: dict[str, int], strategy: Strategy) -> _Problem:
@@ -275,6 +288,23 @@ def _tuned(problem: _Problem, start: Plan, balance: Balance | None, alpha: int |
         legal_cuts=problem.legal_cuts,
     )
     return run(tuner, CostsEvaluator(problem.costs))
+
+
+def _searched(problem: _Problem, start: Plan, name: RivalName, limit: Limit, rng: random.Random) -> Result:
+    """A rival's search over the costs, in plans of at most as many stages as the seed."""
+    from shisha_rt.costs.evaluator import CostsEvaluator
+
+    assert problem.costs is not None  # only the seed does without
+    space = space_of(
+        len(problem.weights),
+        [place.name for place in problem.places],
+        stage_count=len(start.stages),
+        legal_cuts=problem.legal_cuts,
+        alike=alike(problem.costs),
+    )
+    tuner = rival(name, space, weights=problem.weights, places=problem.places, seed=start, rng=rng, limit=limit)
+    # What a database took to build on the paper's machine is no time of the user's.
+    return run(replace(tuner, setup_s=0.0), CostsEvaluator(problem.costs))
 
 
 def _assess(problem: _Problem, start: Plan, tuned: Result | None) -> _Answer:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from shisha_rt.pipeline.strategies import RIVALS
 from tests.cli.conftest import Run
 
 
@@ -160,7 +161,7 @@ class TestShisha:
 
     def test_the_seed_is_assigned_as_asked(self, run: Run, costs: Path) -> None:
         ran = run("plan", "--costs", costs, "--strategy", "shisha", "--assign", "layers", "--stages", 2)
-        assert ran.out.startswith("seed  g: 0-4 | f: 5-5: 0.1 fps\n")
+        assert ran.out.startswith("start g: 0-4 | f: 5-5: 0.1 fps\n")
 
     def test_a_stage_that_tuning_emptied_still_counts_in_the_space(self, run: Run, costs: Path) -> None:
         rewritten(costs, time_s=[[9, 1, 1]] * 6)
@@ -171,7 +172,7 @@ class TestShisha:
     def test_in_words(self, run: Run, costs: Path) -> None:
         lines = run("plan", "--costs", costs, "--strategy", "shisha").out.splitlines()
         assert lines[:4] == [
-            "seed  s: 0-1 | g: 2-4 | f: 5-5: 0.1667 fps",
+            "start s: 0-1 | g: 2-4 | f: 5-5: 0.1667 fps",
             "   1  layer 1 from stage 0 (s) towards stage 2 (f): 0.1667 fps",
             "   2  layer 3 from stage 1 (g) to stage 2 (f): 0.25 fps, best so far",
             "   3  layer 2 from stage 1 (g) to stage 2 (f): 0.3077 fps, best so far",
@@ -201,7 +202,7 @@ class TestShisha:
         assert (ran.status, ran.object["outcome"], ran.object["trial_time_s"]) == (1, "infeasible", 0.0)
         assert ran.err == "shisha-rt: infeasible: s cannot run layer 0 (a)\n"
         ran = run("plan", "--costs", costs, "--strategy", "shisha")
-        assert ran.out.startswith("seed  s: 0-1 | g: 2-4 | f: 5-5: cannot run\n")
+        assert ran.out.startswith("start s: 0-1 | g: 2-4 | f: 5-5: cannot run\n")
 
     def test_a_place_that_cannot_run_a_layer_is_tuned_around(self, run: Run, costs: Path) -> None:
         rewritten(costs, time_s=[[None, 1, 2]] * 5 + [[0.25] * 3])
@@ -213,6 +214,42 @@ class TestShisha:
         rewritten(costs, time_s=[[0, 0, 0]] * 6)
         ran = run("plan", "--costs", costs, "--strategy", "shisha")
         assert ran.out.splitlines()[-1] == "throughput: inf fps before, inf fps after"
+
+
+class TestRivals:
+    @pytest.mark.parametrize("strategy", RIVALS)
+    def test_the_object(self, run: Run, costs_file: Path, strategy: str) -> None:
+        ran = run("plan", "--costs", costs_file, "--strategy", strategy, "--json")
+        assert (ran.status, ran.err) == (0, "")
+        found = ran.object
+        assert found["bottleneck_s"] == max(stage["service_s"] for stage in found["stages"])
+        assert found["trial_time_s"] >= found["trials"] * found["bottleneck_s"]
+        assert (found["space_size"], found["explored_fraction"]) == ("21", found["trials"] / 3)
+        assert (found["lower_bound_s"], found["outcome"]) == (None, "feasible")
+
+    def test_exhaustive_tries_the_whole_space(self, run: Run, costs_file: Path) -> None:
+        exhaustive = run("plan", "--costs", costs_file, "--strategy", "exhaustive", "--json").object
+        assert exhaustive["trials"] == 21
+        for strategy in RIVALS:
+            found = run("plan", "--costs", costs_file, "--strategy", strategy, "--json").object
+            assert exhaustive["bottleneck_s"] <= found["bottleneck_s"]
+
+    def test_a_search_repeats_with_its_seed(self, run: Run, costs_file: Path) -> None:
+        def walked(seed: int) -> str:
+            return run("plan", "--costs", costs_file, "--strategy", "annealing", "--seed", seed).out
+
+        assert walked(4) == walked(4)
+        assert len({walked(seed) for seed in range(5)}) > 1
+
+    def test_the_time_limit_is_one_of_trial_time(self, run: Run, costs_file: Path) -> None:
+        ran = run("plan", "--costs", costs_file, "--strategy", "random_walk", "--time-limit", 50)
+        assert "the limit of 50 s of trials is reached" in ran.out
+        found = run("plan", "--costs", costs_file, "--strategy", "random_walk", "--time-limit", 50, "--json").object
+        assert 50 <= found["trial_time_s"] < 100
+
+    def test_pipe_search_pays_for_trials_only(self, run: Run, costs_file: Path) -> None:
+        found = run("plan", "--costs", costs_file, "--strategy", "pipe_search", "--json").object
+        assert found["trials"] == 1 + 2 + 1  # the cuts of one, two and three stages
 
 
 @pytest.fixture
@@ -267,8 +304,13 @@ class TestModel:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (("--strategy", "exact"), "--strategy exact: not built yet, expected seed or shisha"),
-        (("--time-limit", 5), "--time-limit: not built yet"),
+        (("--strategy", "exact"), "--strategy exact: not built yet, expected seed or shisha or"),
+        (("--time-limit", 5), "--time-limit: not with --strategy seed, expected --strategy annealing or"),
+        (("--time-limit", 5, "--strategy", "shisha"), "--time-limit: not with --strategy shisha"),
+        (("--time-limit", 0, "--strategy", "annealing"), "--time-limit 0: expected more than 0"),
+        (("--time-limit", "nan", "--strategy", "annealing"), "--time-limit nan: expected more than 0"),
+        (("--alpha", 10, "--strategy", "annealing"), "--alpha: not with --strategy annealing"),
+        (("--stages", 0, "--strategy", "exhaustive"), "0 stages: expected at least 1"),
         (("--balance", "nfep"), "--balance: not with --strategy seed, expected --strategy shisha"),
         (("--alpha", 10), "--alpha: not with --strategy seed, expected --strategy shisha"),
         (("--strategy", "shisha", "--alpha", 0), "--alpha 0: expected at least 1"),

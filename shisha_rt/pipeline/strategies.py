@@ -1,0 +1,79 @@
+"""The rivals by the names that users give them, each made ready for the one loop."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from shisha_rt.errors import BadInput
+from shisha_rt.pipeline.search.annealing import Annealing
+from shisha_rt.pipeline.search.arrangement import Space
+from shisha_rt.pipeline.search.exhaustive import Exhaustive, trial_count
+from shisha_rt.pipeline.search.hill_climbing import HillClimbing
+from shisha_rt.pipeline.search.pipe_search import build_s, pipe_search
+from shisha_rt.pipeline.search.random_walk import RandomWalk
+from shisha_rt.pipeline.search.search import Limit, Search
+from shisha_rt.pipeline.seed import Ranked
+from shisha_rt.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from shisha_rt.costs.costs_file import Costs
+
+RivalName = Literal[
+    "annealing",
+    "hill_climbing",
+    "annealing_seeded",
+    "hill_climbing_seeded",
+    "random_walk",
+    "exhaustive",
+    "pipe_search",
+]
+RIVALS: Final[tuple[RivalName, ...]] = get_args(RivalName)
+
+RANDOM_WALK_TRIALS: Final = 1000
+"""Without a limit, as it never ends by itself."""
+
+MAX_UNLIMITED_TRIALS: Final = 1_000_000
+"""Of Exhaustive Search, each kept as about a kilobyte; a larger space needs a limit."""
+
+
+def rival(
+    name: RivalName,
+    space: Space,
+    *,
+    weights: Sequence[float],
+    places: Sequence[Ranked],
+    seed: Plan,
+    rng: random.Random,
+    limit: Limit,
+) -> Search[Any]:
+    """The `Tuner` of that name. `weights` is (layers,), Eq. 1; `seed` (Algorithm 1's) is where the seeded ones start.
+
+    Raises BadInput where Exhaustive Search has too many plans and no limit, or Pipe-Search too many ways to cut.
+    """
+    match name:
+        case "annealing":
+            return Search(Annealing(space, rng), limit)
+        case "annealing_seeded":
+            return Search(Annealing(space, rng, space.arrangement(seed)), limit)
+        case "hill_climbing":
+            return Search(HillClimbing(space, rng), limit)
+        case "hill_climbing_seeded":
+            return Search(HillClimbing(space, rng, space.arrangement(seed)), limit)
+        case "random_walk":
+            return Search(RandomWalk(space, rng), Limit(RANDOM_WALK_TRIALS) if limit == Limit() else limit)
+        case "exhaustive":
+            if limit == Limit() and trial_count(space) > MAX_UNLIMITED_TRIALS:
+                raise BadInput(
+                    f"exhaustive: {trial_count(space)} plans, "
+                    f"expected at most {MAX_UNLIMITED_TRIALS}, fewer stages, or a time limit"
+                )
+            return Search(Exhaustive(space), limit)
+        case "pipe_search":
+            return Search(pipe_search(space, weights, places), limit, setup_s=build_s(space))
+
+
+def alike(costs: Costs) -> list[tuple[bytes, int | None]]:
+    """For `space_of`: one entry for each place, equal where no layer's time nor the memory's size tells them apart."""
+    return [(costs.time_s[:, i].tobytes(), place.memory_bytes) for i, place in enumerate(costs.places)]

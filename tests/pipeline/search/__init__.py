@@ -1,0 +1,1 @@
+"""Shisha's rivals."""

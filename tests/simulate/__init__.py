@@ -1,0 +1,1 @@
+"""The simulated machine: its costs, its machines and its virtual time."""

@@ -141,6 +141,28 @@ def long_run_figure(recoveries: Sequence[Mapping[str, object]], samples: Sequenc
     return figure
 
 
+def planner_figure(by_layers: Sequence[Mapping[str, object]], by_places: Sequence[Mapping[str, object]]) -> Figure:
+    """CPU time and peak memory of the exact planner, for each number of kinds of places, on logarithmic axes."""
+    figure, panels = _new(width=9, rows=4)
+    for grown, rows, both in (("layers", by_layers, panels[:2]), ("places", by_places, panels[2:])):
+        fixed = "64 places" if grown == "layers" else "1,000 layers"
+        for axes, what, label in zip(
+            both, ("with latency s", "peak MiB"), ("CPU time, s", "peak memory, MiB"), strict=True
+        ):
+            for kinds in dict.fromkeys(row["kinds"] for row in rows):
+                own = [row for row in rows if row["kinds"] == kinds]
+                axes.loglog([row[grown] for row in own], [row[what] for row in own], "o-", label=f"{kinds}")
+            grown_to = sorted({_number(row[grown]) for row in rows})
+            axes.set_xticks(grown_to, [f"{number:.0f}" for number in grown_to])
+            axes.set_xticks([], minor=True)
+            axes.set_xlabel(grown)
+            axes.set_ylabel(label)
+            axes.set_title(f"Exact planner, {fixed}")
+            axes.grid(which="major", color="0.9")
+            axes.legend(title="kinds of places", fontsize=8, title_fontsize=8)
+    return figure
+
+
 def _number(value: object) -> float:
     return float(str(value))
 

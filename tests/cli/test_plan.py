@@ -34,6 +34,7 @@ def test_the_object_from_costs(run: Run, costs_file: Path) -> None:
         "explored_fraction": 1 / 3,
         "lower_bound_s": None,
         "outcome": "feasible",
+        "reason": None,
     }
 
 
@@ -60,7 +61,7 @@ def test_infeasible_prints_its_object_and_fails(run: Run, costs_file: Path) -> N
     costs = rewritten(costs_file, time_s=[[1, None, 1]] * 4)
     ran = run("plan", "--costs", costs, "--json")
     assert ran.status == 1
-    assert ran.object["outcome"] == "infeasible"
+    assert (ran.object["outcome"], ran.object["reason"]) == ("infeasible", "q cannot run layer 0 (a)")
     assert ran.object["stages"][0]["service_s"] is None
     assert ran.object["bottleneck_s"] is ran.object["throughput_fps"] is ran.object["latency_s"] is None
     assert ran.err == "shisha-rt: infeasible: q cannot run layer 0 (a)\n"
@@ -147,6 +148,7 @@ class TestShisha:
             "explored_fraction": 4 / 10,
             "lower_bound_s": None,
             "outcome": "feasible",
+            "reason": None,
         }
 
     def test_alpha_ends_it_sooner(self, run: Run, costs: Path) -> None:
@@ -252,6 +254,90 @@ class TestRivals:
         assert found["trials"] == 1 + 2 + 1  # the cuts of one, two and three stages
 
 
+class TestExact:
+    def test_the_object(self, run: Run, costs_file: Path) -> None:
+        # q takes 0.5 s a layer, p 1 s, r 3 s. Cut 0 is illegal; entries cost 0.5 s at cut 1 and 0.25 s at cut 2. Layers
+        # 0 to 2 on q take 1.5 s, as do layers 2 and 3 there; the rest on p takes 1.25 s or 2 s.
+        ran = run("plan", "--costs", costs_file, "--strategy", "exact", "--json")
+        assert (ran.status, ran.err) == (0, "")
+        assert ran.object == {
+            "stages": [
+                {"first": 0, "last": 2, "places": ["q"], "service_s": 1.5},
+                {"first": 3, "last": 3, "places": ["p"], "service_s": 1.25},
+            ],
+            "unused": ["r"],
+            "bottleneck_s": 1.5,
+            "throughput_fps": 1 / 1.5,
+            "latency_s": 2.75,
+            "latency_proven": True,
+            "trials": 0,
+            "trial_time_s": 0.0,
+            "space_size": "21",
+            "log10_space_size": pytest.approx(math.log10(21)),
+            "explored_fraction": 0.0,
+            "lower_bound_s": 1.5,
+            "outcome": "optimal",
+            "reason": None,
+        }
+
+    def test_no_more_stages_than_asked_for(self, run: Run, costs_file: Path) -> None:
+        found = run("plan", "--costs", costs_file, "--strategy", "exact", "--stages", 1, "--json").object
+        assert [(s["first"], s["last"], s["places"]) for s in found["stages"]] == [(0, 3, ["q"])]
+        assert (found["lower_bound_s"], found["space_size"]) == (2.0, "3")
+
+    def test_it_is_what_exhaustive_finds(self, run: Run, costs_file: Path) -> None:
+        exact, exhaustive = (
+            run("plan", "--costs", costs_file, "--strategy", strategy, "--json").object
+            for strategy in ("exact", "exhaustive")
+        )
+        assert exact["bottleneck_s"] == exhaustive["bottleneck_s"]
+
+    def test_in_words(self, run: Run, costs_file: Path) -> None:
+        lines = run("plan", "--costs", costs_file, "--strategy", "exact").out.splitlines()
+        assert lines[-2:] == ["unused: r", "proven: no plan is faster, and none as fast has a lower latency"]
+
+    def test_infeasible_says_which_layer(self, run: Run, costs_file: Path) -> None:
+        rewritten(costs_file, time_s=[[1, 1, 1], [1, 1, 1], [None, None, None], [1, 1, 1]])
+        ran = run("plan", "--costs", costs_file, "--strategy", "exact", "--json")
+        reason = "no place can run layer 2: p cannot run layer 2 (c)"
+        assert (ran.status, ran.err) == (1, f"shisha-rt: infeasible: {reason}\n")
+        assert (ran.object["outcome"], ran.object["reason"], ran.object["stages"]) == ("infeasible", reason, [])
+        assert (ran.object["unused"], ran.object["bottleneck_s"]) == (["p", "q", "r"], None)
+        assert run("plan", "--costs", costs_file, "--strategy", "exact").out == "no plan\n"
+
+    def test_a_time_limit_too_short_for_a_plan(self, run: Run, costs_file: Path) -> None:
+        ran = run("plan", "--costs", costs_file, "--strategy", "exact", "--time-limit", 1e-9, "--json")
+        reason = "stopped before the first plan"
+        assert (ran.status, ran.err) == (1, f"shisha-rt: limit: {reason}\n")
+        assert (ran.object["outcome"], ran.object["reason"], ran.object["stages"]) == ("limit", reason, [])
+        assert 0 < ran.object["lower_bound_s"] <= 1.5
+
+    def test_a_time_limit_that_is_not_reached(self, run: Run, costs_file: Path) -> None:
+        ran = run("plan", "--costs", costs_file, "--strategy", "exact", "--time-limit", 1e6, "--json")
+        assert (ran.status, ran.object["outcome"]) == (0, "optimal")
+
+    def test_what_is_not_proven(self, run: Run, costs_file: Path) -> None:
+        count = 40
+        rewritten(
+            costs_file,
+            layers=[{"name": str(i), "weight": 1} for i in range(count)],
+            places=[{"name": f"p{i}", "rank": 1} for i in range(count)],
+            time_s=[[1 + i / 100 for i in range(count)]] * count,
+            transfer_s=[0] * (count - 1),
+        )
+        ran = run("plan", "--costs", costs_file, "--strategy", "exact", "--json")
+        assert (ran.status, ran.object["outcome"], ran.object["reason"]) == (0, "feasible", None)
+        assert 1 < ran.object["lower_bound_s"] < ran.object["bottleneck_s"] < 5
+        words = run("plan", "--costs", costs_file, "--strategy", "exact").out.splitlines()
+        assert words[-1].startswith("not proven: only that no plan has a slowest stage of less than 11")
+
+    def test_from_the_profile_store(self, run: Run, tiny_model: Path) -> None:
+        found = run("plan", tiny_model, "--machine", "shared-2", "--strategy", "exact", "--json").object
+        assert found["bottleneck_s"] == found["lower_bound_s"] > 0
+        shisha = run("plan", tiny_model, "--machine", "shared-2", "--strategy", "shisha", "--json").object
+        assert found["bottleneck_s"] <= shisha["bottleneck_s"]
+
+
 @pytest.fixture
 def larger_machine(tmp_path: Path) -> Path:
     """A place with more threads than any host has to measure with."""
@@ -304,8 +390,10 @@ class TestModel:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (("--strategy", "exact"), "--strategy exact: not built yet, expected seed or shisha or"),
-        (("--time-limit", 5), "--time-limit: not with --strategy seed, expected --strategy annealing or"),
+        (("--strategy", "guided"), "--strategy guided: not built yet, expected seed or shisha or exact or"),
+        (("--time-limit", 5), "--time-limit: not with --strategy seed, expected --strategy exact or annealing or"),
+        (("--time-limit", 0, "--strategy", "exact"), "--time-limit 0: expected more than 0"),
+        (("--alpha", 10, "--strategy", "exact"), "--alpha: not with --strategy exact"),
         (("--time-limit", 5, "--strategy", "shisha"), "--time-limit: not with --strategy shisha"),
         (("--time-limit", 0, "--strategy", "annealing"), "--time-limit 0: expected more than 0"),
         (("--time-limit", "nan", "--strategy", "annealing"), "--time-limit nan: expected more than 0"),

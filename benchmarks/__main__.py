@@ -7,20 +7,34 @@ import sys
 import typer
 
 from benchmarks.answers import MACHINE, answers
+from benchmarks.dcg.repeat import dcg
 from benchmarks.disturbance import disturbance
 from benchmarks.emulation import MODEL as PACED
 from benchmarks.emulation import emulation
+from benchmarks.exact_planner import exact_planner
 from benchmarks.live_change import MODELS as CHANGED
 from benchmarks.live_change import live_change
 from benchmarks.online_tuning import online_tuning
 from benchmarks.placement_gap import placement_gap
 from benchmarks.served import IN_FLIGHT
+from benchmarks.shisha.repeat import shisha
 from benchmarks.transport import MODELS, transport
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.zoo import SHIPPED
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-for command in (transport, live_change, answers, emulation, online_tuning, disturbance, placement_gap):
+for command in (
+    transport,
+    live_change,
+    answers,
+    emulation,
+    online_tuning,
+    disturbance,
+    placement_gap,
+    dcg,
+    exact_planner,
+    shisha,
+):
     app.command(name=command.__name__)(command)
 
 
@@ -33,6 +47,9 @@ def _all(context: typer.Context) -> None:
         emulation(PACED, seconds=4.0)
         live_change(CHANGED, "this-machine", pairs=6, pause=0.7, in_flight=IN_FLIGHT)
         placement_gap()
+        dcg(quick=True)
+        exact_planner()
+        shisha(quick=True)
 
 
 if __name__ == "__main__":

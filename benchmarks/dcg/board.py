@@ -1,0 +1,93 @@
+"""The papers' three networks on the papers' board, and the ways in which the papers place them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import onnx
+
+from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.onnx_reader import read_model
+from shisha_rt.graph.topologies.catalogue import TOPOLOGIES
+from shisha_rt.machine.config import load_machine
+from shisha_rt.machine.device import Device
+from shisha_rt.machine.devices import devices_of
+from shisha_rt.placement.build import build_problem
+from shisha_rt.placement.problem import Assignment, Problem
+from shisha_rt.placement.solvers import Options, SolverName, solve
+
+BOARD: Final = "pim-board"
+MODELLED: Final = "modelled, device descriptions"
+TITLES: Final[Mapping[str, str]] = MappingProxyType({"bert": "BERT", "roberta": "RoBERTa", "gpt2": "GPT-2"})
+SEQUENCES: Final = (8, 16, 32, 64)
+"""The papers' p."""
+SHOWN: Final = 16
+"""The p of Figures 10 to 12."""
+
+CPU_S: Final = "CPU_S only"
+CPU_P_FIRST: Final = "(CPU_P, PIM, CPU_S)"
+PIM_FIRST: Final = "(PIM, CPU_P, CPU_S)"
+ALS: Final = "ALS"
+OPT: Final = "optimum"
+DUET: Final[Mapping[int, str]] = MappingProxyType({x: f"DUET(x={x}%)" for x in (0, 25, 50)})
+
+SCHEMES: Final[Mapping[str, tuple[SolverName, Options]]] = MappingProxyType(
+    {
+        CPU_S: ("priority", Options(priority=("cpu_s",))),
+        CPU_P_FIRST: ("priority", Options(priority=("cpu_p", "pim", "cpu_s"))),
+        PIM_FIRST: ("priority", Options(priority=("pim", "cpu_p", "cpu_s"))),
+        **{label: ("duet", Options(duet_x=x)) for x, label in DUET.items()},
+        ALS: ("als", Options()),
+        OPT: ("exact", Options()),
+    }
+)
+"""Those of section 4.3. What the paper calls OPT is ALS; `exact` beside it is the optimum, proven."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A network at sequence length p; transfers count as in the papers, for each edge."""
+
+    network: str
+    sequence: int
+    graph: Graph
+    devices: tuple[Device, ...]
+    problem: Problem
+
+    @property
+    def title(self) -> str:
+        return TITLES[self.network]
+
+
+def cases(networks: Sequence[str], sequences: Sequence[int]) -> list[Case]:
+    """Every network at every p. Weights, all zeros, decide nothing here."""
+    devices = board_devices()
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for network in networks:
+            print(f"dcg: reading {TITLES[network]} ...", flush=True)
+            path = Path(folder) / f"{network}.onnx"
+            onnx.save(TOPOLOGIES[network](), path)
+            for sequence in sequences:
+                graph = read_model(path, {"sequence": sequence}).graph
+                problem = build_problem(graph, devices, "per_edge")
+                found.append(Case(network, sequence, graph, devices, problem))
+    return found
+
+
+def board_devices() -> tuple[Device, ...]:
+    """CPU_S, CPU_P and PIM, in this order."""
+    machine = load_machine(BOARD)
+    (place,) = machine.places
+    return devices_of(machine, place)
+
+
+def place(problem: Problem, scheme: str) -> Assignment:
+    assignment = solve(SCHEMES[scheme][0], problem, SCHEMES[scheme][1]).assignment
+    assert assignment is not None  # none of the schemes ends without
+    return assignment

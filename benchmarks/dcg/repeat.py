@@ -1,0 +1,108 @@
+"""The tables and figures of the DCG papers, repeated on paper: `python -m benchmarks dcg`, `--quick` for less of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import typer
+
+from benchmarks.dcg.board import MODELLED, SEQUENCES, SHOWN, TITLES, board_devices, cases
+from benchmarks.dcg.figures import (
+    operators_figure,
+    partitions_figure,
+    scaling_figure,
+    shares_figure,
+    speedups_figure,
+    subgraphs_figure,
+)
+from benchmarks.dcg.operands import operand_rows
+from benchmarks.dcg.operators import operator_rows, transfer_rows
+from benchmarks.dcg.scaling import DRAWN, scaling_rows
+from benchmarks.dcg.speedups import partition_rows, placed, speedup_rows
+from benchmarks.dcg.statements import (
+    figure_9_statements,
+    figure_11_statements,
+    operator_statements,
+    partition_statements,
+    subgraph_statement,
+    table_statements,
+)
+from benchmarks.dcg.subgraphs import chosen
+from benchmarks.dcg.tables import quantities
+from benchmarks.facts import facts
+from benchmarks.report import Row, save_csv, save_figure, show
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """`sizes`: operators of the graphs that show how times grow; `step` between the subgraphs that are looked at."""
+
+    repeats: int
+    sizes: Sequence[int]
+    step: int
+
+
+FULL: Final = Size(repeats=9, sizes=(100, 300, 1000, 3000, 10_000, 30_000, 100_000), step=1)
+QUICK: Final = Size(repeats=3, sizes=(100, 1000, 10_000), step=10)
+
+
+def dcg(
+    quick: Annotated[bool, typer.Option("--quick", help="Graphs up to 10,000 operators, and fewer subgraphs.")] = False,
+) -> None:
+    """The DCG papers' tables and figures beside ours; costs are modelled, the algorithms' own times measured."""
+    size = QUICK if quick else FULL
+    about = facts() | {"repeat": f"python -m benchmarks dcg{' --quick' * quick}"}
+    # First, while there is little else in memory for the garbage collector to walk through.
+    scaling = scaling_rows(size.sizes, min(5, size.repeats))
+
+    devices = board_devices()
+    networks = cases(tuple(TITLES), SEQUENCES)
+    at_shown = [case for case in networks if case.sequence == SHOWN]
+
+    counted = quantities(at_shown, size.repeats)
+    transfers, operators = transfer_rows(devices), operator_rows(devices)
+    results = placed(networks)
+    speedups, partitions = speedup_rows(results), partition_rows(at_shown)
+    looked_at = [chosen(case, size.step) for case in at_shown]
+    subgraphs = [row for row, _ in looked_at]
+    statements = [
+        *table_statements(counted),
+        *operator_statements(transfers, operators),
+        *figure_9_statements(results),
+        *figure_11_statements(results),
+        *partition_statements(partitions),
+        subgraph_statement(subgraphs),
+    ]
+
+    tables: dict[str, tuple[str, Sequence[Row]]] = {
+        "tables": (f"Tables 1 and 3, p = {SHOWN}", [one.row() for one in counted]),
+        "table_2": ("Table 2: q x r, or r, of the operators that the PIM takes", operand_rows(at_shown)),
+        "scaling": ("CPU time to place, medians", scaling),
+        "transfers": ("Figure 2(b)", transfers),
+        "operators": ("Figure 8", operators),
+        "speedups": ("Figures 9 and 11", speedups),
+        "partitions": (f"Figures 10 and 12, p = {SHOWN}: operators with a choice", partitions),
+        "subgraphs": (f"Figure 13, p = {SHOWN}", subgraphs),
+        "statements": ("The papers' statements and ours", [one.row() for one in statements]),
+    }
+    figures = {
+        "operators": operators_figure(transfers, operators),
+        "speedups": speedups_figure(speedups),
+        "shares": shares_figure(speedups),
+        "partitions": partitions_figure(at_shown),
+        "subgraphs": subgraphs_figure([one for _, drawn in looked_at for one in drawn]),
+        "scaling": scaling_figure(scaling),
+    }
+    for name, (title, rows) in tables.items():
+        costs = DRAWN if name == "scaling" else MODELLED
+        if name not in ("transfers", "speedups", "partitions"):
+            show(f"{title} ({costs})", rows)
+        print(f"written to {save_csv(f'dcg_{name}', rows, about | {'costs': costs})}")
+    for name, figure in figures.items():
+        print(f"written to {save_figure(f'dcg_{name}', figure, about)}")
+
+
+if __name__ == "__main__":
+    typer.run(dcg)

@@ -1,0 +1,123 @@
+"""Figure 13: all assignments of 15 consecutive operators, and where ALS and `exact` stand among them.
+
+The paper shows one such subgraph for each network; here every one is looked at, those that are alike once. What goes
+into a subgraph from outside is in every memory, and what leaves it costs nothing. On three devices there are at most
+3^15 assignments, 14 million: few enough to add up each one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.dcg.board import ALS, MODELLED, OPT, Case, place
+from benchmarks.report import Row
+from shisha_rt.placement.brute import every_cost_s
+from shisha_rt.placement.check import cost
+from shisha_rt.placement.problem import Assignment, Problem, Tensor
+
+NODES: Final = 15
+_ROUNDING: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Subgraph:
+    """`cost_s` is (assignments,) seconds, in the order of `brute`; `als` and `exact` are what those solvers choose."""
+
+    case: Case
+    first: int
+    problem: Problem
+    cost_s: NDArray[np.float64]
+    als: Assignment
+    exact: Assignment
+
+    @property
+    def als_ratio(self) -> float:
+        return self._ratio(self.als)
+
+    @property
+    def exact_ratio(self) -> float:
+        return self._ratio(self.exact)
+
+    def _ratio(self, assignment: Assignment) -> float:
+        return cost(self.problem, assignment).total_s / float(self.cost_s.min())
+
+    def index_of(self, assignment: Assignment) -> int:
+        """Where in `cost_s` an assignment stands."""
+        index = 0
+        for node, device in zip(self.problem.nodes, assignment, strict=True):
+            index = index * len(node.capable) + node.capable.index(device)
+        return index
+
+
+def subgraphs(case: Case, step: int = 1) -> Iterator[Subgraph]:
+    """From every `step`-th operator on; of those that cost the same only the first."""
+    seen = set()
+    for first in range(0, len(case.problem.nodes) - NODES + 1, step):
+        problem = window(case.problem, first)
+        alike = (
+            tuple(node.cost_s for node in problem.nodes),
+            tuple((tensor.producer, tensor.consumers, tensor.transfer_s) for tensor in problem.tensors),
+        )
+        if alike in seen:
+            continue
+        seen.add(alike)
+        yield Subgraph(case, first, problem, every_cost_s(problem), place(problem, ALS), place(problem, OPT))
+
+
+def window(problem: Problem, first: int, count: int = NODES) -> Problem:
+    """The problem of `count` nodes from `first` on, by themselves."""
+    inside = range(first, first + count)
+    tensors = [
+        Tensor(tensor.name, tensor.producer - first, consumers, tensor.transfer_s)
+        for tensor in problem.tensors
+        if tensor.producer in inside and (consumers := tuple(c - first for c in tensor.consumers if c in inside))
+    ]
+    return Problem(
+        problem.devices,
+        problem.memories,
+        problem.memory_of,
+        problem.nodes[first : first + count],
+        tuple(tensors),
+        transfer_counting=problem.transfer_counting,
+    )
+
+
+def chosen(case: Case, step: int) -> tuple[Row, list[Subgraph]]:
+    """What was found in a network's subgraphs; and to draw, the one of most assignments and that worst for ALS."""
+    checked = misses = wrong = 0
+    largest: Subgraph | None = None
+    worst: Subgraph | None = None
+    for one in subgraphs(case, step):
+        checked += 1
+        misses += one.als_ratio > 1 + _ROUNDING
+        wrong += abs(one.exact_ratio - 1) > _ROUNDING
+        if largest is None or len(one.cost_s) > len(largest.cost_s):
+            largest = one
+        if worst is None or one.als_ratio > worst.als_ratio:
+            worst = one
+    assert largest is not None  # every network has at least 15 operators
+    assert worst is not None
+    row: Row = {
+        "network": case.title,
+        "p": case.sequence,
+        "different subgraphs": checked,
+        "assignments, at most": len(largest.cost_s),
+        "exact not the optimum": wrong,
+        "ALS not the optimum": misses,
+        "worst ALS over optimum": worst.als_ratio,
+        "costs": MODELLED,
+    }
+    return row, [largest, worst]
+
+
+def sampled(one: Subgraph, most: int, rng: np.random.Generator) -> tuple[NDArray[np.intp], bool]:
+    """The numbers of the assignments to draw, and whether that is all of them."""
+    count = len(one.cost_s)
+    if count <= most:
+        return np.arange(count), True
+    return np.sort(rng.choice(count, most, replace=False)), False

@@ -1,0 +1,215 @@
+"""Tables 1 and 3: what the device-mapped graphs count, and what the algorithms take.
+
+The papers do not say which edges E_d counts. Theirs come out, to the last one, if it is those between two devices,
+each tensor once for a pair of devices however many read it. GPT-2 they take as it was exported, with the operators
+that compute shapes; here those are folded before anything is placed, so its export is counted beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Final, NamedTuple
+
+import onnx
+
+from benchmarks.dcg.board import TITLES, Case
+from benchmarks.dcg.timing import Solver, median_s, solve_time_s
+from benchmarks.report import Row
+from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.topologies.catalogue import TOPOLOGIES
+from shisha_rt.machine.device import Device
+from shisha_rt.placement.als import als
+from shisha_rt.placement.build import build_problem, tensor_kinds
+from shisha_rt.placement.dcg import Between, Dcg, device_mapped_graph
+from shisha_rt.placement.exact import exact
+from shisha_rt.placement.problem import Problem
+from shisha_rt.placement.profiling import profile_runs
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A row of the papers' tables: `paper` and `ours` by network. `note`: how it is counted, or why it differs."""
+
+    where: str
+    name: str
+    paper: tuple[object, ...]
+    ours: tuple[object, ...]
+    note: str = ""
+
+    def row(self) -> Row:
+        cells = zip(TITLES.values(), self.paper, self.ours, strict=True)
+        columns = {f"{title}, {who}": value for title, *both in cells for who, value in zip(_WHO, both, strict=True)}
+        return {"table": self.where, "quantity": self.name, **columns, "note": self.note}
+
+
+_WHO: Final = ("paper", "ours")
+_NONE: Final = (None, None, None)
+_SOLVERS: Final[Sequence[tuple[Solver, str, str]]] = (
+    (als, "ALS", "aim: GPT-2 under 20"),
+    (exact, "exact", "aim: GPT-2 under 100"),
+)
+
+
+class Operator(NamedTuple):
+    """`capable`: the devices that can run it."""
+
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    capable: Sequence[int]
+
+
+class GraphCounts(NamedTuple):
+    """CG and DCG, start and end left out. `transfer_edges`: (tensor, source, target), source and target devices."""
+
+    nodes: int
+    edges: int
+    dcg_nodes: int
+    transfer_edges: int
+
+
+def graph_counts(operators: Iterable[Operator]) -> GraphCounts:
+    operators = list(operators)
+    made = {tensor: operator.capable for operator in operators for tensor in operator.outputs}
+    read = [(tensor, operator.capable) for operator in operators for tensor in operator.inputs if tensor in made]
+    moved = {(tensor, *ends) for tensor, capable in read for ends in product(made[tensor], capable) if len({*ends}) > 1}
+    return GraphCounts(len(operators), len(read), sum(len(one.capable) for one in operators), len(moved))
+
+
+def cleaned(case: Case, devices: Sequence[int] = (0, 1, 2)) -> list[Operator]:
+    """What is placed: the operators that run for every frame."""
+    return [
+        Operator(operator.inputs, operator.outputs, [device for device in node.capable if device in devices])
+        for operator, node in zip(case.graph.operators, case.problem.nodes, strict=True)
+    ]
+
+
+def exported(case: Case) -> list[Operator]:
+    """The whole export, weights left out. What cleaning folds computes shapes: nothing that the PIM takes."""
+    graph = TOPOLOGIES[case.network]().graph
+    constants = {tensor.name for tensor in graph.initializer}
+    capable = {node.name: node.capable for node in case.problem.nodes}
+    return [
+        Operator(node.input, node.output, capable.get(node.name) or _by_type(node, case.devices))
+        for node in graph.node
+        if not (node.op_type == "ConstantOfShape" and node.input[0] in constants)
+    ]
+
+
+def _folded(count: int) -> str:
+    return f"GPT-2: theirs is the whole export, {count:,} here"
+
+
+def _by_type(node: onnx.NodeProto, devices: Sequence[Device]) -> list[int]:
+    return [
+        index
+        for index, device in enumerate(devices)
+        if not device.datatypes and any(not family.ops or node.op_type in family.ops for family in device.families)
+    ]
+
+
+def quantities(cases: Sequence[Case], repeats: int) -> list[Quantity]:
+    """One case for each network, all at one p; times are medians of `repeats`."""
+    return [*_counted(cases), *_timed(cases, repeats)]
+
+
+def _counted(cases: Sequence[Case]) -> list[Quantity]:
+    counts = [graph_counts(cleaned(case)) for case in cases]
+    exports = [graph_counts(exported(case)) for case in cases]
+    dcgs = [_dcg(case.graph, case.problem, "devices") for case in cases]
+    built = [dcg.counts() for dcg in dcgs]
+    runs = [profile_runs(dcg) for dcg in dcgs]
+    two = [build_problem(case.graph, (case.devices[0], case.devices[2]), "per_edge") for case in cases]
+    two_da = [len(_dcg(case.graph, problem, "devices").da_edges) for case, problem in zip(cases, two, strict=True)]
+    in_memories = [len(_dcg(case.graph, case.problem, "memories").da_edges) for case in cases]
+    gpt2 = exports[-1]
+    return [
+        Quantity(
+            "1",
+            "E_d, CPU_S and PIM",
+            (221, 628, 527),
+            tuple(graph_counts(cleaned(case, (0, 2))).transfer_edges for case in cases),
+            "a tensor once for each pair of devices, however many read it",
+        ),
+        Quantity("1", "DA edges, CPU_S and PIM", (8, 8, 7), tuple(two_da)),
+        Quantity("3", "CG nodes", (222, 616, 1934), tuple(one.nodes for one in counts), _folded(gpt2.nodes)),
+        Quantity(
+            "3",
+            "CG edges",
+            (262, 725, 2424),
+            tuple(one.edges for one in counts),
+            f"{_folded(gpt2.edges)}; RoBERTa: 765 in the text",
+        ),
+        Quantity(
+            "3",
+            "V_d",
+            (469, 1317, 2593),
+            tuple(one.dcg_nodes for one in counts),
+            f"without start and end; {_folded(gpt2.dcg_nodes)}",
+        ),
+        Quantity(
+            "3", "E_d", (686, 1951, 1723), tuple(one.transfer_edges for one in counts), _folded(gpt2.transfer_edges)
+        ),
+        Quantity("", "CG nodes, export", (222, 616, 1934), tuple(one.nodes for one in exports)),
+        Quantity("", "CG edges, export", (262, 725, 2424), tuple(one.edges for one in exports)),
+        Quantity(
+            "",
+            "V_d, export",
+            (469, 1317, 2593),
+            tuple(one.dcg_nodes for one in exports),
+            "which shape operators of GPT-2 the papers run on CPU_P is not said",
+        ),
+        Quantity("", "E_d, export", (686, 1951, 1723), tuple(one.transfer_edges for one in exports)),
+        Quantity("", "E_d, once for each reader", _NONE, tuple(one.transfer_edges for one in built)),
+        Quantity("", "all edges, start and end too", _NONE, tuple(one.edges for one in built)),
+        Quantity(
+            "3",
+            "DA edges",
+            (20, 20, 24),
+            tuple(len(dcg.da_edges) for dcg in dcgs),
+            "BERT, RoBERTa: 20 at p = 8 and 64, where attention scores are as large as other tensors; "
+            "GPT-2's shape operators move whole numbers too",
+        ),
+        Quantity(
+            "", "DA edges between memories", _NONE, tuple(in_memories), "ours: CPU_S and CPU_P share one, nothing moves"
+        ),
+        Quantity("3", "DA edges left after node runs", (4, 4, 4), tuple(run.left_after_node_runs for run in runs)),
+        Quantity("3", "PIM capable", (108, 308, 245), tuple(one.capable[2] for one in built)),
+        Quantity("3", "profile runs, nodes", (3, 3, 3), tuple(len(run.node_runs) for run in runs)),
+        Quantity(
+            "3",
+            "profile runs, edges",
+            (1, 1, 1),
+            tuple(len(run.edge_runs) for run in runs),
+            f"no fewer than {', '.join(str(run.edge_run_bound) for run in runs)}: proven",
+        ),
+    ]
+
+
+def _timed(cases: Sequence[Case], repeats: int) -> list[Quantity]:
+    dcgs = [_dcg(case.graph, case.problem, "devices") for case in cases]
+    return [
+        Quantity(
+            "3",
+            "graph traversal, ms",
+            (40, 40, 70),
+            tuple(1e3 * median_s(repeats, partial(profile_runs, dcg)) for dcg in dcgs),
+            "another machine, and GPT-2 folded",
+        ),
+        *(
+            Quantity(
+                "3",
+                f"partitioning, {name}, ms",
+                (20, 70, 210),
+                tuple(1e3 * solve_time_s(repeats, solver, case.problem) for case in cases),
+                note,
+            )
+            for solver, name, note in _SOLVERS
+        ),
+    ]
+
+
+def _dcg(graph: Graph, problem: Problem, between: Between) -> Dcg:
+    return device_mapped_graph(problem, tensor_kinds(graph, problem), between)

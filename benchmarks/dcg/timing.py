@@ -1,0 +1,32 @@
+"""How long the algorithms take, here: medians of CPU seconds, as they run in one thread and others may run beside."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from statistics import median
+
+from shisha_rt.placement.problem import Problem
+from shisha_rt.placement.solution import Solution
+
+Solver = Callable[[Problem], Solution]
+
+
+def median_s(repeats: int, call: Callable[[], object]) -> float:
+    times_s = []
+    for _ in range(repeats):
+        began_s = time.process_time()
+        call()
+        times_s.append(time.process_time() - began_s)
+    return median(times_s)
+
+
+def solve_time_s(repeats: int, solver: Solver, problem: Problem) -> float:
+    return median_s(repeats, partial(_solve_anew, solver, problem))
+
+
+def _solve_anew(solver: Solver, problem: Problem) -> None:
+    """A copy each time, as what a problem has cached is part of the work."""
+    solver(replace(problem))

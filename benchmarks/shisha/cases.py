@@ -1,0 +1,141 @@
+"""A network on one of the paper's machines, and what a search on it came to. Pure but for reading the network.
+
+The paper counts 52 layers in YOLOv3: the convolutions of its backbone. With its heads there are 75; both are here.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from types import MappingProxyType
+from typing import Final
+
+from benchmarks.optimum import Optimum
+from shisha_rt.costs.costs_file import Costs, stage_service_s
+from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.layers import Layer, group_layers
+from shisha_rt.graph.onnx_reader import read_model
+from shisha_rt.graph.zoo import resolve_model
+from shisha_rt.machine.machine import Place
+from shisha_rt.pipeline.exact import exact
+from shisha_rt.pipeline.loop import Result, run
+from shisha_rt.pipeline.search.arrangement import Space, space_of
+from shisha_rt.pipeline.search.search import Limit
+from shisha_rt.pipeline.seed import seed
+from shisha_rt.pipeline.strategies import RivalName, alike, rival
+from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC, Heuristic, shisha
+from shisha_rt.plan.plan import Plan
+from shisha_rt.simulate.evaluator import SimulatedEvaluator
+from shisha_rt.simulate.paper_machines import paper_machine
+from shisha_rt.simulate.roofline import roofline_costs
+
+SYNTHNET, RESNET, YOLO, YOLO_HEADS = "SynthNet", "ResNet-50", "YOLOv3", "YOLOv3 with heads"
+NETWORKS: Final[Mapping[str, str]] = MappingProxyType(
+    {SYNTHNET: "synthnet", RESNET: "resnet50", YOLO: "darknet53", YOLO_HEADS: "yolov3"}
+)
+PAPERS: Final = (SYNTHNET, RESNET, YOLO)
+FOUR_PLACES: Final = "C2"
+EIGHT_PLACES: Final = "C5"
+"""Ours: the paper says how many places Figures 4 and 5 have, not which. These have as many fast ones as slow ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`network` is a title; `weights` is (layers,), Eq. 1."""
+
+    network: str
+    configuration: str
+    places: Sequence[Place]
+    weights: Sequence[float]
+    costs: Costs
+    optimum_fps: float
+
+    @property
+    def space(self) -> Space:
+        stage_count = min(len(self.places), len(self.weights))
+        names = [place.name for place in self.places]
+        return space_of(len(self.weights), names, stage_count=stage_count, alike=alike(self.costs))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`gains` are (virtual seconds, frames per second) of each best plan so far; the last one is the solution.
+
+    `time_s` is the virtual time of all trials, `trials` counts plans measured. The walk of Shisha ends where it would
+    only repeat itself: see `paper_trials`.
+    """
+
+    gains: tuple[tuple[float, float], ...]
+    time_s: float
+    trials: int
+    trials_to_best: int
+
+    @property
+    def fps(self) -> float:
+        return self.gains[-1][1]
+
+    @property
+    def time_to_best_s(self) -> float:
+        return self.gains[-1][0]
+
+    def paper_trials(self, alpha: int = DEFAULT_ALPHA) -> int:
+        """As the paper counts Shisha's: alpha more after the last gain, those measured before included."""
+        return self.trials_to_best + alpha
+
+
+def case(network: str, configuration: str, slowdown: float = 3.0) -> Case:
+    graph, layers = _read(NETWORKS[network])
+    machine = paper_machine(configuration, slowdown)
+    costs = roofline_costs(graph, layers, machine)
+    plan = exact(costs).plan
+    assert plan is not None  # every place runs every layer, and no memory is limited
+    optimum_fps = SimulatedEvaluator(costs).measure(plan).throughput_fps
+    return Case(network, configuration, machine.places, [layer.weight for layer in layers], costs, optimum_fps)
+
+
+def best_with_assignment_fps(case: Case, start: Plan) -> float:
+    """What Algorithm 2 could reach at most: its places stay where `start` has them."""
+
+    def stage_time_s(first: int, last: int, place: str) -> float:
+        return stage_service_s(case.costs, first, last, case.costs.place_index(place))
+
+    layer_count = len(case.weights)
+    names = [place.name for place in case.places]
+    plan = Optimum(layer_count, range(layer_count - 1), names, stage_time_s).best_in_order(start.places)
+    return SimulatedEvaluator(case.costs).measure(plan).throughput_fps
+
+
+def tuned(case: Case, start: Plan, heuristic: Heuristic = DEFAULT_HEURISTIC, alpha: int = DEFAULT_ALPHA) -> Run:
+    """Algorithm 2 from `start`."""
+    return _run(run(shisha(start, case.places, alpha=alpha, balance=heuristic.balance), SimulatedEvaluator(case.costs)))
+
+
+def seeded(case: Case, heuristic: Heuristic = DEFAULT_HEURISTIC, rng: random.Random | None = None) -> Plan:
+    """Algorithm 1."""
+    return seed(case.weights, case.places, assign=heuristic.assign, rng=rng)
+
+
+def searched(case: Case, name: RivalName, rng: random.Random, limit: Limit) -> Run:
+    start = seeded(case)
+    search = rival(name, case.space, weights=case.weights, places=case.places, seed=start, rng=rng, limit=limit)
+    return _run(run(search, SimulatedEvaluator(case.costs)), search.setup_s)
+
+
+def _run(result: Result, setup_s: float = 0.0) -> Run:
+    clock_s = accumulate((trial.measurement.cost_s for trial in result.trials), initial=setup_s)
+    next(clock_s)
+    gains = tuple(
+        (at_s, trial.measurement.throughput_fps)
+        for at_s, trial in zip(clock_s, result.trials, strict=True)
+        if trial.is_best
+    )
+    return Run(gains, setup_s + result.trial_time_s, len(result.trials), result.trials_to_best)
+
+
+@lru_cache
+def _read(zoo_name: str) -> tuple[Graph, tuple[Layer, ...]]:
+    graph = read_model(resolve_model(f"zoo:{zoo_name}"), {}).graph
+    return graph, group_layers(graph)

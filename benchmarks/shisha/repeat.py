@@ -1,0 +1,113 @@
+"""The tables and figures of the Shisha paper, repeated on paper: `python -m benchmarks shisha`, `--quick` for less."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import typer
+
+from benchmarks.facts import facts
+from benchmarks.report import Row, save_csv, save_figure, show
+from benchmarks.shisha.cases import (
+    EIGHT_PLACES,
+    FOUR_PLACES,
+    NETWORKS,
+    PAPERS,
+    RESNET,
+    SYNTHNET,
+    YOLO,
+    YOLO_HEADS,
+    case,
+)
+from benchmarks.shisha.figures import (
+    SIMULATED,
+    alpha_figure,
+    convergence_figure,
+    heuristics_figure,
+    heuristics_time_figure,
+    optimality_figure,
+    seeds_figure,
+)
+from benchmarks.shisha.heuristics import SLOWDOWNS, alpha_rows, heuristic_rows, table_1, table_2
+from benchmarks.shisha.page import save_page
+from benchmarks.shisha.searches import compared, search_rows
+from benchmarks.shisha.seeds import from_seeds
+from benchmarks.shisha.statements import statements
+from shisha_rt.simulate.paper_machines import CONFIGURATIONS
+
+COSTS: Final = f"{SIMULATED}: a roofline of machines on paper; seconds are virtual, nothing was run"
+MACHINES: Final = (FOUR_PLACES, EIGHT_PLACES)
+"""Of Figures 6 and 9: the paper does not say which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """`runs` of each randomised rival; ES runs where it has `most_plans` at most; `draws` of H5 and H6."""
+
+    runs: int
+    most_plans: int
+    seeds: int
+    draws: int
+
+
+FULL: Final = Size(runs=200, most_plans=150_000, seeds=100, draws=100)
+QUICK: Final = Size(runs=20, most_plans=10_000, seeds=100, draws=20)
+
+
+def shisha(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="20 runs of a randomised rival, not 200; ES on SynthNet only.")
+    ] = False,
+) -> None:
+    """Shisha's tables and figures beside ours, on machines on paper: everything is simulated."""
+    size = QUICK if quick else FULL
+    about = facts() | {"repeat": f"python -m benchmarks shisha{' --quick' * quick}", "costs": COSTS}
+    eight = case(SYNTHNET, EIGHT_PLACES)
+    found = compared(eight, size.runs)
+    four = [case(network, FOUR_PLACES) for network in NETWORKS]
+    seeds = [from_seeds(case(network, m), size.seeds) for network in (YOLO, RESNET) for m in MACHINES]
+    convergence = search_rows(eight, found)
+    optimality = [row for one in four for row in search_rows(one, compared(one, size.runs, size.most_plans))]
+    heuristics = [
+        row for network in PAPERS for m in CONFIGURATIONS for row in heuristic_rows(case(network, m), size.draws)
+    ]
+    alphas = [
+        row
+        for network in (YOLO, YOLO_HEADS)
+        for m in MACHINES
+        for row in alpha_rows([(slowdown, case(network, m, slowdown)) for slowdown in SLOWDOWNS])
+    ]
+    seed_rows = [one.row() for one in seeds]
+    stated = [one.row() for one in statements(convergence, optimality, seed_rows, heuristics, alphas)]
+
+    tables: dict[str, tuple[str, Sequence[Row]]] = {
+        "table_1": ("Table 1", table_1()),
+        "table_2": ("Table 2", table_2()),
+        "convergence": ("Figure 4", convergence),
+        "optimality": ("Figure 5", optimality),
+        "seeds": ("Figure 6", seed_rows),
+        "heuristics": ("Figures 7 and 8", heuristics),
+        "alpha": ("Figure 9", alphas),
+        "statements": ("The paper's statements and ours", stated),
+    }
+    figures = {
+        "convergence": convergence_figure(eight, found),
+        "optimality": optimality_figure(optimality),
+        "seeds": seeds_figure(seeds),
+        "heuristics": heuristics_figure(heuristics),
+        "heuristics_time": heuristics_time_figure(heuristics),
+        "alpha": alpha_figure(alphas),
+    }
+    for name, (title, rows) in tables.items():
+        if name not in ("heuristics", "alpha"):
+            show(f"{title} ({SIMULATED})", rows)
+        print(f"written to {save_csv(f'shisha_{name}', rows, about)}")
+    for name, figure in figures.items():
+        print(f"written to {save_figure(f'shisha_{name}', figure, about)}")
+    print(f"written to {save_page(stated, table_1(), table_2(), about)}")
+
+
+if __name__ == "__main__":
+    typer.run(shisha)

@@ -57,7 +57,7 @@ class Effort:
     repeats: int
 
 
-_FULL: Final = Effort(rounds=5, seconds=3.0, plans=30, repeats=20)
+_FULL: Final = Effort(rounds=3, seconds=2.0, plans=30, repeats=20)
 _QUICK: Final = Effort(rounds=3, seconds=1.0, plans=10, repeats=10)
 
 

@@ -174,7 +174,7 @@ def plan_of(text: str) -> Plan:
 
 
 @contextlib.contextmanager
-def tuned(case: Case) -> Iterator[Tuned]:
+def tuned(case: Case, strategy: str = "shisha") -> Iterator[Tuned]:
     """Start the daemon with nothing tuned before, and frames; the tuner begins with them."""
     with contextlib.ExitStack() as closing:
         keep = closing.enter_context(tempfile.TemporaryDirectory())
@@ -183,6 +183,7 @@ def tuned(case: Case) -> Iterator[Tuned]:
                 "benchmarks.tuned_process",
                 model=f"zoo:{case.model}",
                 machine=case.machine.source,
+                strategy=strategy,
                 endpoint="tcp://127.0.0.1:0",
                 keep=keep,
             )

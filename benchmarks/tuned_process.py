@@ -77,8 +77,8 @@ def main(arguments: list[str]) -> int:
         machine,
         settings["endpoint"],
         metrics_port=0,
-        modelled_s=lambda place, first, last: costs.segment_cpu_s(first, last, place),
-        strategy="shisha",
+        stored=costs,
+        strategy=settings["strategy"],
     )
     orders = Orders(daemon, Meter(daemon))
     daemon.run(lambda: say(endpoint=daemon.gateway.endpoint, slots=daemon.shell.lifecycle.slot_count), orders.turn)

@@ -26,7 +26,7 @@ def serve(
         str | None, typer.Option(metavar="HOST:PORT", help="Where Prometheus scrapes; port 0: any free one.")
     ] = None,
     strategy: Annotated[
-        str | None, typer.Option(help="How the live pipeline is tuned: shisha (default), or seed: not at all.")
+        str | None, typer.Option(help="How the live pipeline is tuned: shisha (default), guided, or seed: not at all.")
     ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Start from the seed; leave the best plan of earlier runs as it is.")
@@ -70,16 +70,10 @@ def serve(
     places = load_machine(settings.machine)
     check_runnable(places)
     compiled = compile_model(resolve_model(settings.model, progress), settings.dims, progress)
-    modelled_s = None
-    if places.timing == "modelled":
-        costs = LayerCosts(profile_model(compiled, places, progress), places)
-
-        def modelled_s(place: str, first: int, last: int) -> float:
-            return costs.segment_cpu_s(first, last, place)
-
-    daemon = Daemon(
-        compiled, places, settings.endpoint, port, strategy=settings.strategy, modelled_s=modelled_s, fresh=fresh
-    )
+    stored = None
+    if places.timing == "modelled" or settings.strategy == "guided":
+        stored = LayerCosts(profile_model(compiled, places, progress), places)
+    daemon = Daemon(compiled, places, settings.endpoint, port, strategy=settings.strategy, stored=stored, fresh=fresh)
 
     def announce() -> None:
         line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}

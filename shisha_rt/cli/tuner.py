@@ -20,6 +20,10 @@ def tuner(
         int | None,
         typer.Option(metavar="N", min=1, help="Moves without gain that end a search; from the next one on."),
     ] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(help="shisha or guided; from the next search on. guided needs a daemon that knows costs."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show the tuner of a running daemon, or steer it.
@@ -32,6 +36,7 @@ def tuner(
       shisha-rt tuner
       shisha-rt tuner pause
       shisha-rt tuner restart --alpha 20
+      shisha-rt tuner restart --strategy guided
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.cli.reach import REACH_S, plainly
     from shisha_rt.client import Client
@@ -40,6 +45,8 @@ def tuner(
     wanted: dict[str, Any] = {action: True} if action else {}
     if alpha is not None:
         wanted["alpha"] = alpha
+    if strategy is not None:
+        wanted["strategy"] = strategy
     with plainly(), Client(endpoint or ENDPOINT, timeout_s=REACH_S) as client:
         found = client.call("tuner_set", **wanted) if wanted else client.call("tuner_get")
     if as_json:

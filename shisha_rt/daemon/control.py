@@ -16,6 +16,7 @@ from shisha_rt import __version__
 from shisha_rt.daemon.compile import Compiled
 from shisha_rt.daemon.gateway import Reply
 from shisha_rt.daemon.lifecycle_events import Drain, PlaceDown, PlaceUp, Settled
+from shisha_rt.daemon.settings import SEARCHES
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.daemon.tuning import State, Tuning
 from shisha_rt.graph.graph import Tensor
@@ -280,8 +281,8 @@ class Control:
         tuning = self._tuning
         if tuning.state is State.OFF:
             raise WireError(Code.FAILED_PRECONDITION, "the daemon was started without a tuner (strategy seed)")
-        if arguments.strategy not in (None, "shisha"):
-            raise WireError(Code.UNIMPLEMENTED, f"strategy: {arguments.strategy!r} is not built yet; expected 'shisha'")
+        if arguments.strategy is not None:
+            self._set_strategy(arguments.strategy)
         if arguments.alpha is not None:
             tuning.options = replace(tuning.options, alpha=arguments.alpha)
         if arguments.pause:
@@ -290,6 +291,18 @@ class Control:
             self.automatic = True
             tuning.begin("a client has asked for it")
         return {"tuner": tuning.describe()}
+
+    def _set_strategy(self, strategy: str) -> None:
+        """For the next search."""
+        if strategy not in SEARCHES:
+            known = " or ".join(map(repr, SEARCHES))
+            raise WireError(Code.UNIMPLEMENTED, f"strategy: {strategy!r} is not built yet; expected {known}")
+        if strategy == "guided" and not self._tuning.knows_costs:
+            raise WireError(
+                Code.FAILED_PRECONDITION,
+                "strategy: 'guided' needs measured costs, and this daemon was started without them; expected 'shisha'",
+            )
+        self._tuning.options = replace(self._tuning.options, strategy=strategy)
 
     def drain(self) -> None:
         if not self._shell.lifecycle.draining:

@@ -6,6 +6,7 @@ reads the library's own (locked) values, never the daemon's state.
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Final
 from wsgiref.simple_server import WSGIServer
@@ -99,6 +100,12 @@ class Metrics:
             states=[*(state.value for state in State), WAITING],
             registry=registry,
         )
+        self.gap = Gauge(
+            "shisha_tuner_gap_ratio",
+            "Slowest stage of the best plan over the lower bound by known costs; NaN: no bound is known.",
+            registry=registry,
+        )
+        self.gap.set(math.nan)
         self._server: WSGIServer | None = None
         self._thread: threading.Thread | None = None
 

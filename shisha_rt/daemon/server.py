@@ -13,12 +13,17 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import FrameType
 from typing import Final
 
+import msgspec
 import zmq
 
 from shisha_rt.cache import cache_folder
+from shisha_rt.costs.costs_file import Costs, costs_object
+from shisha_rt.costs.layer_costs import LayerCosts
+from shisha_rt.daemon import tuner_messages as tm
 from shisha_rt.daemon.best_plans import BestPlans
 from shisha_rt.daemon.compile import Compiled
 from shisha_rt.daemon.control import Control
@@ -30,15 +35,17 @@ from shisha_rt.daemon.lifecycle_policy import Policy
 from shisha_rt.daemon.link import Link
 from shisha_rt.daemon.metrics import Metrics
 from shisha_rt.daemon.poller import Poller
+from shisha_rt.daemon.search_run import Options
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.daemon.supervisor import LOOK_EVERY_S, Supervisor
 from shisha_rt.daemon.tuner_link import TunerLink
-from shisha_rt.daemon.tuning import Options, State, Tuning
+from shisha_rt.daemon.tuning import State, Tuning
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.budgets import Budgets
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.machine.machine import Machine
+from shisha_rt.pipeline.exact import exact
 from shisha_rt.pipeline.seed import seed
 from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC
 from shisha_rt.plan.plan import Plan
@@ -55,8 +62,8 @@ _DRAIN_S: Final = 30.0
 class Daemon:
     """One model on one machine. `run` serves until `stop` is called (SIGTERM and SIGINT call it).
 
-    `modelled_s(place, first, last)`: stored CPU seconds of these layers, by which a machine with modelled timing is
-    paced. Raises `BadInput` if it is needed and not given. `fresh`: the best plan of earlier runs is neither used nor
+    `stored`: what layers cost here, by which a machine with modelled timing is paced, and where the strategy `guided`
+    begins. Raises `BadInput` if it is needed and not given. `fresh`: the best plan of earlier runs is neither used nor
     replaced.
     """
 
@@ -69,11 +76,11 @@ class Daemon:
         *,
         policy: Policy | None = None,
         slot_count: int | None = None,
-        modelled_s: Callable[[str, int, int], float] | None = None,
+        stored: LayerCosts | None = None,
         strategy: str = "seed",
         fresh: bool = False,
     ) -> None:
-        if machine.timing == "modelled" and modelled_s is None:
+        if machine.timing == "modelled" and stored is None:
             raise BadInput(
                 f'{machine.source}: timing = "modelled": measured costs are needed and there are none yet, '
                 'expected "measured"'
@@ -82,6 +89,10 @@ class Daemon:
         limits = Limits(max_message_bytes=_largest_message(compiled), max_in_flight=policy.max_in_flight)
         self._compiled = compiled
         self._machine = machine
+        self._strategy = strategy
+        told = None if stored is None else _told(stored, machine.time_scale)
+        self._knows_costs = told is not None
+        self._best_by_costs = exact(told).plan if told is not None and strategy == "guided" else None
         self._reserved_bytes: dict[str, int] = {}
         self._stopping = False
         self._stop_at_s = float("inf")
@@ -116,7 +127,8 @@ class Daemon:
             self._closing.callback(supervisor.end_all)
             self._tuner: TunerLink | None = None
             if strategy != "seed":
-                self._tuner = TunerLink(self._poller)
+                greeting = [] if told is None else [tm.StoredCosts(msgspec.json.encode(costs_object(told)))]
+                self._tuner = TunerLink(self._poller, greeting)
                 self._closing.callback(self._tuner.close)
         except BaseException:
             self._closing.close()
@@ -131,7 +143,7 @@ class Daemon:
             metrics=self.metrics,
             make_plan=self._own_choice,
             time_scale=machine.time_scale,
-            modelled_s=modelled_s if modelled_s and machine.timing == "modelled" else lambda *_: 0.0,
+            modelled_s=_stored_cpu_s(stored) if machine.timing == "modelled" else lambda *_: 0.0,
         )
         kept = None if fresh else cache_folder() / "plans.sqlite"
         self._best_plans = BestPlans(kept, compiled.engine_folder.parent.name, machine)
@@ -152,7 +164,8 @@ class Daemon:
             places=self._machine.places,
             available=lambda: self.shell.lifecycle.places.available,
             legal_cuts=self._compiled.index.legal_cuts,
-            options=Options(DEFAULT_ALPHA, DEFAULT_HEURISTIC.balance),
+            knows_costs=self._knows_costs,
+            options=Options(self._strategy, DEFAULT_ALPHA, DEFAULT_HEURISTIC.balance),
             warm_up=warm_up,
             best_plans=self._best_plans,
             journal=self.shell.journal,
@@ -187,7 +200,7 @@ class Daemon:
             self.metrics.moves.inc()
 
     def _own_choice(self, available: tuple[str, ...]) -> Plan:
-        """The plan that tuning ended with last time, if it still fits; else the seed."""
+        """The plan that tuning ended with last time, or else the best by stored costs, if it fits; else the seed."""
         best = self._best_plans.load() if self._tuner is not None else None
         if best is not None and set(best.plan.places) <= set(available):
             faults = problems(
@@ -198,6 +211,8 @@ class Daemon:
             )
             if not faults:
                 return best.plan
+        if self._best_by_costs is not None and set(self._best_by_costs.places) <= set(available):
+            return self._best_by_costs
         return self._seed(available)
 
     def _seed(self, available: tuple[str, ...]) -> Plan:
@@ -278,6 +293,7 @@ class Daemon:
             self._tuner.look()
         shell.update_gauges()
         self.metrics.tuner.state(self.tuning.doing)
+        self.metrics.gap.set(self.tuning.gap_ratio)
         self._count_reserved()
 
     def _count_reserved(self) -> None:
@@ -308,6 +324,17 @@ def _largest_message(compiled: Compiled) -> int:
     graph = compiled.model.graph
     tensors = (*graph.inputs, *graph.outputs)
     return sum(tensor.size_bytes for tensor in tensors) + Limits().max_header_bytes
+
+
+def _stored_cpu_s(stored: LayerCosts | None) -> Callable[[str, int, int], float]:
+    assert stored is not None  # it was refused before
+    return lambda place, first, last: stored.segment_cpu_s(first, last, place)
+
+
+def _told(stored: LayerCosts, time_scale: float) -> Costs:
+    """The stored costs in the time of measurements, from which the stretching has been taken out."""
+    costs = stored.costs()
+    return replace(costs, time_s=costs.time_s / time_scale)
 
 
 @contextlib.contextmanager

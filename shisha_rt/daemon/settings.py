@@ -14,8 +14,11 @@ from shisha_rt.errors import BadInput
 
 ENDPOINT: Final = "tcp://127.0.0.1:5555"
 METRICS: Final = "127.0.0.1:9464"
-STRATEGIES: Final = ("shisha", "seed")
-"""How a live pipeline is tuned: Shisha's walk, or not at all."""
+SEARCHES: Final = ("shisha", "guided")
+"""How a live pipeline is tuned: by Shisha's walk, or by exact plans for costs that each trial corrects."""
+
+STRATEGIES: Final = (*SEARCHES, "seed")
+"""`seed`: it is not tuned at all."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,8 @@ def read_settings(path: Path) -> Settings:
 def check_built(settings: Settings, source: str) -> None:
     """Values that the design has and this version has not."""
     if settings.strategy not in STRATEGIES:
-        known = " or ".join(STRATEGIES)
-        raise BadInput(f"{source}: strategy = {shown(settings.strategy)}: not built yet, expected {known}")
+        known = ", ".join(STRATEGIES)
+        raise BadInput(f"{source}: strategy = {shown(settings.strategy)}: not built yet, expected one of {known}")
     if settings.precision != "exact":
         raise BadInput(f"{source}: precision = {shown(settings.precision)}: not built yet, expected exact")
 

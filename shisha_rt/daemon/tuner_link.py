@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -28,12 +28,16 @@ _MAX_DELAY_S: Final = 10.0
 
 
 class TunerLink:
-    """Keeps the process running. `said` is told each message, `died` how it ended, when another has been started."""
+    """Keeps the process running; `greeting` is the first that each hears.
 
-    def __init__(self, poller: Poller) -> None:
+    `said` is told each message, `died` how it ended, when another has been started.
+    """
+
+    def __init__(self, poller: Poller, greeting: Sequence[tm.ToTuner] = ()) -> None:
         self.said: Callable[[tm.FromTuner], None] = lambda message: None
         self.died: Callable[[str], None] = lambda reason: None
         self._poller = poller
+        self._greeting = greeting
         self._delay_s = 0.0
         self._status: int | None = None
         self._again_at_s = 0.0
@@ -50,6 +54,8 @@ class TunerLink:
         self._pidfd = os.pidfd_open(self._popen.pid)
         self._poller.watch(self._channel.fileno(), self._hear)
         self._poller.watch(self._pidfd, self._ended)
+        for message in self._greeting:
+            self.send(message)
 
     def send(self, message: tm.ToTuner) -> None:
         if self._status is None:

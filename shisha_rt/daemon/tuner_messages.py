@@ -13,12 +13,27 @@ Stages: TypeAlias = tuple[tuple[int, int, str], ...]
 """(first layer, last layer, place) of each stage."""
 
 
+class StoredCosts(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What is known of each layer on each place before anything has run: a COSTS.json. Sent once, at the start."""
+
+    text: bytes
+
+
+class PlaceNow(msgspec.Struct, frozen=True, array_like=True):
+    """A place that can be used; `slower` is by how much more than in the stored costs its layers take now."""
+
+    name: str
+    rank: int
+    slower: float
+
+
 class Begin(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Search from `start`. `places`: (name, rank) of the machine's; `order`: of the walk's positions."""
+    """Search from `start`, the live plan, as `strategy` does; `order`: the places of the walk's positions."""
 
     run: int
+    strategy: str
     start: Stages
-    places: tuple[tuple[str, int], ...]
+    places: tuple[PlaceNow, ...]
     order: tuple[str, ...]
     legal_cuts: tuple[int, ...]
     alpha: int
@@ -45,22 +60,26 @@ class Break(msgspec.Struct, frozen=True, array_like=True, tag=True):
     run: int
 
 
-ToTuner: TypeAlias = Begin | Measured | Break
+ToTuner: TypeAlias = StoredCosts | Begin | Measured | Break
 
 
 class Try(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Measure a plan. `lower_bound_s`: no plan can be faster, as far as the search knows; None: it does not know."""
+
     run: int
     stages: Stages
     reason: str
+    lower_bound_s: float | None = None
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The plan to keep, and its measurement."""
+    """The plan to keep."""
 
     run: int
     stages: Stages
     reason: str
     outcome: str
+    lower_bound_s: float | None = None
 
 
 FromTuner: TypeAlias = Try | Finished

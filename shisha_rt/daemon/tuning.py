@@ -11,23 +11,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from shisha_rt.daemon import tuner_messages as tm
 from shisha_rt.daemon.best_plans import BestPlan, BestPlans
+from shisha_rt.daemon.drift import WINDOWS_TO_LEAVE, leaving_stage
 from shisha_rt.daemon.journal import Journal
 from shisha_rt.daemon.lifecycle_events import Settled
+from shisha_rt.daemon.search_run import Options, Run, SearchedPlace
 from shisha_rt.daemon.window import Window
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.repeatability import Repeatability
-
-LEAVING_FACTOR: Final = 1.0
-LEAVING_FLOOR: Final = 0.05
-WINDOWS_TO_LEAVE: Final = 3
-"""A stage has left its band when it was outside it, by these measures, for this many windows on end."""
 
 ATTEMPTS: Final = 3
 """To make a plan live, before it counts as one that cannot run."""
@@ -48,43 +44,16 @@ class State(Enum):
 WAITING: Final = "waiting"
 
 
-class Ranked(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def rank(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Algorithm 2's alpha, and how it chooses who takes a layer."""
-
-    alpha: int
-    balance: str
-
-
-@dataclass(slots=True)
-class Run:
-    """One search, which began under `epoch`. `trials` counts plans measured; `best` is the best of them so far."""
-
-    number: int
-    epoch: int = 0
-    trials: int = 0
-    trying: tm.Try | None = None
-    best: tuple[Plan, Measurement] | None = None
-    began_s: float = field(default_factory=time.monotonic)
-
-
 class Tuning:
     """Drives the tuner's process and watches what is live. Called from the daemon's loop only."""
 
     def __init__(
         self,
         *,
-        places: Sequence[Ranked],
+        places: Sequence[SearchedPlace],
         available: Callable[[], Collection[str]],
         legal_cuts: Sequence[int],
+        knows_costs: bool,
         options: Options,
         warm_up: int,
         best_plans: BestPlans,
@@ -95,6 +64,7 @@ class Tuning:
     ) -> None:
         self.state = State.OFF
         self.options = options
+        self.knows_costs = knows_costs
         self.run = Run(0)
         self.trials = 0
         self.moves = 0
@@ -102,6 +72,7 @@ class Tuning:
         self.measured: Measurement | None = None
         self.repeatability = Repeatability()
         self.places = places  # as they are now: a change of speed may change a rank
+        self._stored_speed = {place.name: place.speed for place in places}
         self._available = available
         self._legal_cuts = tuple(legal_cuts)
         self._warm_up = warm_up
@@ -137,12 +108,25 @@ class Tuning:
         self.run = Run(self.run.number + 1, self.live[0])
         self.state = State.TUNING
         self._window = None
-        self._journal.write("tuning_began", run=self.run.number, reason=why, plan=str(plan), alpha=self.options.alpha)
+        self._journal.write(
+            "tuning_began",
+            run=self.run.number,
+            reason=why,
+            plan=str(plan),
+            strategy=self.options.strategy,
+            alpha=self.options.alpha,
+        )
+        available = self._available()
         self._send(
             tm.Begin(
                 run=self.run.number,
+                strategy=self.options.strategy,
                 start=tm.stages_of(plan),
-                places=tuple((place.name, place.rank) for place in self.places),
+                places=tuple(
+                    tm.PlaceNow(place.name, place.rank, self._stored_speed[place.name] / place.speed)
+                    for place in self.places
+                    if place.name in available
+                ),
                 order=self._order,
                 legal_cuts=self._legal_cuts,
                 alpha=self.options.alpha,
@@ -213,6 +197,12 @@ class Tuning:
         return self._window is not None and time.monotonic() - self._last_frame_s > _QUIET_S
 
     @property
+    def gap_ratio(self) -> float:
+        """The best plan's slowest stage over the bound that no plan can be below; nan where one is not known."""
+        best, bound_s = self.run.best, self.run.lower_bound_s
+        return best[1].bottleneck_s / bound_s if best is not None and bound_s else math.nan
+
+    @property
     def doing(self) -> str:
         """Its state in a word, for people: `waiting` while it needs frames and none come."""
         return WAITING if self.waits_for_frames else self.state.value
@@ -224,8 +214,10 @@ class Tuning:
             return  # of a run that is over
         match message:
             case tm.Try():
+                self.run.lower_bound_s = message.lower_bound_s
                 self._try(message)
             case tm.Finished():
+                self.run.lower_bound_s = message.lower_bound_s
                 self._settle(Plan.of(message.stages), message.reason)
 
     def _try(self, wanted: tm.Try) -> None:
@@ -285,7 +277,7 @@ class Tuning:
             trouble=trouble or None,
             **_as_fields(found),
         )
-        self.moves += self.run.trials > 0
+        self.moves += self.run.trials > 0 and self.options.strategy == "shisha"
         self.run.trials += 1
         self.trials += 1
         self._on_trial(verdict)
@@ -348,7 +340,7 @@ class Tuning:
         best = self.run.best
         return {
             "state": self.doing,
-            "strategy": "seed" if self.state is State.OFF else "shisha",
+            "strategy": "seed" if self.state is State.OFF else self.options.strategy,
             "alpha": self.options.alpha,
             "balance": self.options.balance,
             "run": self.run.number,
@@ -358,22 +350,8 @@ class Tuning:
             "trying": self.run.trying.reason if self.run.trying and self.state is State.TUNING else None,
             "best_throughput_fps": best[1].throughput_fps if best else None,
             "best_plan": str(best[0]) if best else None,
+            "lower_bound_s": self.run.lower_bound_s,
         }
-
-
-def leaving_stage(baseline: Measurement, found: Measurement) -> int | None:
-    """The stage whose time is furthest outside its band, if any is: beyond the noise of both, and 5%.
-
-    Each band is for a difference of two, so their root sum of squares is 1.4 times what 95 in 100 stay within.
-    Demanding more would miss a busy process on a core: it makes a stage half as slow again, and its noise, too.
-    """
-    noise_s = math.hypot(baseline.band * baseline.bottleneck_s, found.band * found.bottleneck_s)
-    excess = [
-        abs(now_s - before_s) - max(LEAVING_FACTOR * noise_s, LEAVING_FLOOR * before_s)
-        for before_s, now_s in zip(baseline.service_s, found.service_s, strict=True)
-    ]
-    worst = max(range(len(excess)), key=excess.__getitem__)
-    return worst if excess[worst] > 0 else None
 
 
 def _as_fields(m: Measurement) -> dict[str, object]:

@@ -21,11 +21,15 @@ Outcome = Literal["optimal", "feasible", "infeasible", "limit"]
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A plan to measure and why; the `final` one is not to be measured, but to stay: the best plan measured."""
+    """A plan to measure and why; the `final` one is not to be measured, but to stay: the best plan measured.
+
+    `lower_bound_s`: no plan is faster by the costs that the tuner goes by; None: it has none.
+    """
 
     plan: Plan
     reason: str
     final: bool = False
+    lower_bound_s: float | None = None
 
 
 S = TypeVar("S")

@@ -70,7 +70,7 @@ def test_the_metrics_page_is_for_this_machine_only(metrics: str) -> None:
         _ = Settings("m", metrics=metrics).metrics_port
 
 
-@pytest.mark.parametrize("settings", [Settings("m", strategy="guided"), Settings("m", precision="any")])
+@pytest.mark.parametrize("settings", [Settings("m", strategy="annealing"), Settings("m", precision="any")])
 def test_what_is_not_built_yet_is_said(settings: Settings) -> None:
     with pytest.raises(BadInput, match="not built yet"):
         check_built(settings, "m")

@@ -15,9 +15,11 @@ import pytest
 
 from shisha_rt.daemon import tuner_messages as tm
 from shisha_rt.daemon.best_plans import BestPlan, BestPlans
+from shisha_rt.daemon.drift import WINDOWS_TO_LEAVE, leaving_stage
 from shisha_rt.daemon.journal import Journal
 from shisha_rt.daemon.lifecycle_events import Settled
-from shisha_rt.daemon.tuning import WINDOWS_TO_LEAVE, Options, State, Tuning, leaving_stage
+from shisha_rt.daemon.search_run import Options
+from shisha_rt.daemon.tuning import State, Tuning
 from shisha_rt.daemon.window import FRAMES, MAX_FRAMES
 from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.pipeline.tune import ShishaTuner, shisha
@@ -33,6 +35,7 @@ NOISE = 0.002
 class Ranked:
     name: str
     rank: int
+    speed: float = 0.5
 
 
 class World:
@@ -54,7 +57,8 @@ class World:
             places=[Ranked("fast", 1), Ranked("slow", 2)],
             available=lambda: ("fast", "slow"),
             legal_cuts=range(7),
-            options=Options(alpha=10, balance="nlfep"),
+            knows_costs=True,
+            options=Options("shisha", alpha=10, balance="nlfep"),
             warm_up=WARM_UP,
             best_plans=self.best_plans,
             journal=self.journal,
@@ -88,7 +92,7 @@ class World:
             message = self.sent.pop(0)
             match message:
                 case tm.Begin():
-                    places = [Ranked(name, rank) for name, rank in message.places]
+                    places = [Ranked(place.name, place.rank) for place in message.places]
                     tuner = shisha(Plan.of(message.start), places, alpha=message.alpha, order=message.order)
                     state, proposal = tuner.init()
                 case tm.Measured() if self.search is not None:

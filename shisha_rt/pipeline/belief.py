@@ -1,0 +1,121 @@
+"""What layers take on a place, as far as the times of whole stages tell: a Gaussian belief, conditioned exactly.
+
+Before anything has run, a layer is believed to take what was told, times a factor that all layers of the place share
+and times another one of its own: means c, covariances p^2 c c' + l^2 diag(c^2), with scales p and l. A stage's time
+is the sum of its layers', with an error of measurement: what it was off by is dealt out among them and, by the shared
+factor, to layers that have not run there. What stays unknown stays in the deviations.
+
+How wrong the told times are is not known either. So scales are tried out, and those count that make what was measured
+the likeliest: costs that hold true are soon trusted, and others are not.
+
+All is held as sums over the layers before a position (0 to the number of layers): a stage is the difference of two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shisha_rt.costs.costs_file import Floats
+
+Ints = npt.NDArray[np.int64]
+
+
+class Scales(NamedTuple):
+    """Relative standard deviations: of the factor that a place's layers share, and of each layer's own."""
+
+    place: float
+    layer: float
+
+
+SCALES: Final = tuple(Scales(place, layer) for place, layer in product((0.01, 0.03, 0.1, 0.3), repeat=2))
+"""Told times that were measured in another hour are off by the least of these, those of a formula by the most."""
+
+
+class Sighting(NamedTuple):
+    """Layers `first` up to and without `end` took `time_s` in all, with a standard error of `error_s` > 0."""
+
+    first: int
+    end: int
+    time_s: float
+    error_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Belief:
+    """Of one place. `told_s` (layers,), 0 where a layer cannot run: that is never part of a stage.
+
+    `mean_s` (layers,) seconds. `explained_s` (sightings, positions): what the sightings say of the layers before each
+    position, in independent parts. `log_likelihood` of the sightings, up to what all scales have in common.
+    """
+
+    told_s: Floats
+    scales: Scales
+    mean_s: Floats
+    explained_s: Floats
+    log_likelihood: float
+
+    def deviation_s(self, positions: Ints) -> Floats:
+        """(positions, positions): the standard deviation of what the layers between two positions take."""
+        covariance_s2 = _covariance_s2(self.told_s, self.scales, positions, positions[:, None])
+        explained_s = self.explained_s[:, positions]
+        covariance_s2 -= explained_s.T @ explained_s
+        variance_s2 = np.diag(covariance_s2)
+        return np.sqrt(np.maximum(0.0, variance_s2 + variance_s2[:, None] - 2 * covariance_s2))
+
+
+def likeliest(told_s: Sequence[Floats], seen: Sequence[Sequence[Sighting]]) -> list[Belief]:
+    """One belief for each place, `told_s` and `seen` being the places'; with the scales that are likeliest for all.
+
+    Trust has to be earned: before all sightings, a layer's scale is the likelier the larger it is, in proportion.
+    """
+
+    def log_likelihood(beliefs: Sequence[Belief]) -> float:
+        return math.log(beliefs[0].scales.layer) + math.fsum(belief.log_likelihood for belief in beliefs)
+
+    candidates = (
+        [believe(told, sightings, scales) for told, sightings in zip(told_s, seen, strict=True)] for scales in SCALES
+    )
+    return max(candidates, key=log_likelihood)
+
+
+def believe(told_s: Floats, seen: Sequence[Sighting], scales: Scales) -> Belief:
+    """Gaussian conditioning, by the Cholesky factor of the sightings' covariance (Rasmussen and Williams, Alg. 2.1)."""
+    if not seen:
+        return Belief(told_s, scales, told_s, np.zeros((0, len(told_s) + 1)), 0.0)
+    firsts, ends = np.array([(one.first, one.end) for one in seen]).T
+    time_s, error_s = np.array([(one.time_s, one.error_s) for one in seen]).T
+    positions = np.arange(len(told_s) + 1)
+    covariance_s2 = _covariance_s2(told_s, scales, positions, ends[:, None])
+    covariance_s2 -= _covariance_s2(told_s, scales, positions, firsts[:, None])
+    among_s2 = covariance_s2[:, ends] - covariance_s2[:, firsts] + np.diag(error_s**2)
+    factor_s = np.linalg.cholesky(among_s2)
+    before_s = _before(told_s)
+    surprise = np.linalg.solve(factor_s, time_s - (before_s[ends] - before_s[firsts]))
+    explained_s = np.linalg.solve(factor_s, covariance_s2)
+    return Belief(
+        told_s=told_s,
+        scales=scales,
+        mean_s=told_s + np.diff(surprise @ explained_s),
+        explained_s=explained_s,
+        log_likelihood=-float(surprise @ surprise / 2 + np.log(np.diag(factor_s)).sum()),
+    )
+
+
+def _covariance_s2(told_s: Floats, scales: Scales, some: Ints, others: Ints) -> Floats:
+    """Before any sighting: of the layers before one position with those before another, for all pairs (broadcast)."""
+    before_s = _before(told_s)
+    shared_s2 = scales.place**2 * before_s[some] * before_s[others]
+    own_s2 = scales.layer**2 * _before(told_s**2)[np.minimum(some, others)]
+    return np.asarray(shared_s2 + own_s2)
+
+
+def _before(terms: Floats) -> Floats:
+    """(positions,): the sum of the terms before each."""
+    return np.concatenate([[0.0], np.cumsum(terms)])

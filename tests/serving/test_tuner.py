@@ -5,6 +5,7 @@ Which plan wins is not asked where a stopwatch on a busy host would decide it; t
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Iterator
@@ -226,7 +227,8 @@ def gap_shown(daemon: DaemonProcess) -> float:
 
 def gap_told(daemon: DaemonProcess) -> float:
     found = tuner(daemon.control)
-    return 1 / (float(found["best_throughput_fps"] or 0) * float(found["lower_bound_s"] or 0))
+    fps, bound_s = found["best_throughput_fps"], found["lower_bound_s"]
+    return 1 / (fps * bound_s) if fps and bound_s else math.nan
 
 
 def test_guided_needs_measured_costs(client: Client) -> None:

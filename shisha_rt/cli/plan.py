@@ -40,7 +40,6 @@ Strategy = Literal[
     "exhaustive",
     "pipe_search",
 ]
-_BUILT: Final[tuple[Strategy, ...]] = ("seed", "shisha", "exact", *RIVALS)
 _LIMITED: Final[tuple[Strategy, ...]] = ("exact", *RIVALS)
 
 
@@ -89,7 +88,8 @@ def plan(
       shisha-rt plan --costs COSTS.json --strategy shisha --alpha 20
       shisha-rt plan --costs COSTS.json --strategy exact --time-limit 10
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    _refuse_unbuilt(strategy, replicate)
+    if replicate:
+        raise BadInput("--replicate: not built yet, expected no such option")
     _refuse_foreign(strategy, balance, alpha, time_limit)
     if (model is None) == (costs is None):
         raise BadInput("plan: expected exactly one of MODEL and --costs COSTS.json")
@@ -112,18 +112,13 @@ def plan(
         tuned = _tuned(problem, chosen, balance, alpha)
     elif strategy in RIVALS:
         tuned = _searched(problem, chosen, strategy, Limit(trial_time_s=time_limit), rng)
-    is_exact = strategy == "exact"
-    found = _solved(problem, len(chosen.stages), time_limit) if is_exact else _assess(problem, chosen, tuned)
+    elif strategy == "guided":
+        tuned = _guided(problem, len(chosen.stages))
+    without_trials = strategy in ("exact", "guided") and tuned is None
+    found = _solved(problem, len(chosen.stages), time_limit) if without_trials else _assess(problem, chosen, tuned)
     print(json.dumps(found.as_object()) if as_json else found.in_words(shutil.get_terminal_size().columns))
     if found.reason is not None:
         raise Failure(f"{found.outcome}: {found.reason}")
-
-
-def _refuse_unbuilt(strategy: Strategy, replicate: bool) -> None:
-    if strategy not in _BUILT:
-        raise BadInput(f"--strategy {strategy}: not built yet, expected {' or '.join(_BUILT)}")
-    if replicate:
-        raise BadInput("--replicate: not built yet, expected no such option")
 
 
 def _refuse_foreign(strategy: Strategy, balance: Balance | None, alpha: int | None, time_limit: float | None) -> None:
@@ -202,6 +197,19 @@ def _searched(problem: PlanProblem, start: Plan, name: RivalName, limit: Limit, 
     tuner = rival(name, space, weights=problem.weights, places=problem.places, seed=start, rng=rng, limit=limit)
     # What a database took to build on the paper's machine is no time of the user's.
     return run(replace(tuner, setup_s=0.0), CostsEvaluator(problem.costs))
+
+
+def _guided(problem: PlanProblem, stage_count: int) -> Result | None:
+    """From the exact plan, which the costs confirm; None where there is no plan to start from."""
+    from shisha_rt.costs.evaluator import CostsEvaluator
+    from shisha_rt.pipeline.exact import exact
+    from shisha_rt.pipeline.guided import guided
+
+    assert problem.costs is not None  # only the seed does without
+    start = exact(problem.costs, most_stages=stage_count).plan
+    if start is None:
+        return None
+    return run(guided(problem.costs, start, most_stages=stage_count), CostsEvaluator(problem.costs))
 
 
 def _solved(problem: PlanProblem, stage_count: int, time_limit: float | None) -> PlanAnswer:

@@ -390,7 +390,7 @@ class TestModel:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (("--strategy", "guided"), "--strategy guided: not built yet, expected seed or shisha or exact or"),
+        (("--alpha", 10, "--strategy", "guided"), "--alpha: not with --strategy guided"),
         (("--time-limit", 5), "--time-limit: not with --strategy seed, expected --strategy exact or annealing or"),
         (("--time-limit", 0, "--strategy", "exact"), "--time-limit 0: expected more than 0"),
         (("--alpha", 10, "--strategy", "exact"), "--alpha: not with --strategy exact"),

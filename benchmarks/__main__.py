@@ -12,6 +12,7 @@ from benchmarks.disturbance import disturbance
 from benchmarks.emulation import MODEL as PACED
 from benchmarks.emulation import emulation
 from benchmarks.exact_planner import exact_planner
+from benchmarks.guided import guided
 from benchmarks.live_change import MODELS as CHANGED
 from benchmarks.live_change import live_change
 from benchmarks.online_tuning import online_tuning
@@ -33,6 +34,7 @@ for command in (
     placement_gap,
     dcg,
     exact_planner,
+    guided,
     shisha,
 ):
     app.command(name=command.__name__)(command)

@@ -163,6 +163,32 @@ def planner_figure(by_layers: Sequence[Mapping[str, object]], by_places: Sequenc
     return figure
 
 
+def guided_figure(
+    reached: Mapping[str, Sequence[float]],
+    best_so_far: Mapping[str, Sequence[float]],
+    by_machine: Mapping[str, Sequence[float]],
+) -> Figure:
+    """After 1, 2, ... trials: the runs within 1% of the optimum, and the best bottleneck over it; by tuner, machine."""
+    figure, panels = _new(width=9, rows=3)
+    for axes, lines, label in (
+        (panels[0], reached, "runs within 1% of the optimum, %"),
+        (panels[1], best_so_far, "best bottleneck so far / optimum, median"),
+        (panels[2], by_machine, "runs within 1% of the optimum, %"),
+    ):
+        for name, heights in lines.items():
+            axes.plot(range(1, len(heights) + 1), heights, ".-", markersize=4, label=name)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.set_xlabel("trials")
+        axes.set_ylabel(label)
+        axes.grid(color="0.9")
+        axes.legend(fontsize=8)
+    panels[0].set_title("Tuning on wrong costs: all machines and networks (simulated)")
+    panels[2].set_title("guided, by machine (simulated)")
+    for axes in (panels[0], panels[2]):
+        axes.set_ylim(0, 100)
+    return figure
+
+
 def _number(value: object) -> float:
     return float(str(value))
 

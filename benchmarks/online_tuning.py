@@ -9,10 +9,10 @@ answer. Places are emulated. Three parts:
   model is wrong the tuned plan may beat them. Throughputs are answers per second of wall time at saturation, ratios
   are medians over the rounds' own ratios. `kept worse`: how many plans the walk took for better than its best so far
   that are worse by the stored costs.
-- `prediction`: random plans, each run live: the slowest stage by the stored costs against the median service time of
-  the slowest stage measured, with the machine's timing as `measured` and as `modelled`.
-- `noise`: the tuned plan and the seed take turns, each time as a new epoch, and the tuned plan is measured by a window
-  as a trial is. Of all pairs of its measurements, how many differ by more than their stated band.
+- `prediction`, for the first model and machine: random plans, each run live: the slowest stage by the stored costs
+  against the median service time of the slowest stage measured, with the timing as `measured` and as `modelled`.
+- `noise`, for the same: the tuned plan and the seed take turns, each time as a new epoch, and the tuned plan is
+  measured as a trial is. Of all pairs of its measurements, how many differ by more than their stated band.
 
 A stage's service time is by the emulation's clock; what other work on this host's cores adds shows in `measured`.
 """
@@ -23,7 +23,7 @@ import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from typing import Annotated, Final
 
 import typer
@@ -61,8 +61,8 @@ _FULL: Final = Effort(rounds=3, seconds=2.0, plans=30, repeats=20)
 _QUICK: Final = Effort(rounds=3, seconds=1.0, plans=10, repeats=10)
 
 
-def tune(one: Tuned, case: Case, effort: Effort) -> tuple[Row, Plan, Plan]:
-    """Wait for the walk's end, then compare. Returns the row, the seed and the tuned plan."""
+def tune(one: Tuned, case: Case, effort: Effort) -> Row:
+    """Wait for the walk's end, then compare."""
     found = one.tuning(0, _TUNING_TIMEOUT_S)
     if found is None:
         raise RuntimeError(f"the tuner does not begin on {case.machine.name}")
@@ -112,7 +112,7 @@ def tune(one: Tuned, case: Case, effort: Effort) -> tuple[Row, Plan, Plan]:
         "best in order": str(plans["best in order"]),
         "best of all": str(plans["best of all"]),
     }
-    return row, seed, kept
+    return row
 
 
 def _round(one: Tuned, plans: Mapping[str, Plan], seconds: float) -> Mapping[str, Observed]:
@@ -240,20 +240,20 @@ def online_tuning(
         "emulated": "all places: real computation, then a wait",
     }
     tunings: list[Row] = []
-    noises: list[Row] = []
-    predictions: list[Row] = []
-    for model in models.split(","):
-        for number, name in enumerate(machines.split(",")):
-            print(f"online_tuning: {model} on {name} ...", flush=True)
-            case = Case.of(model, load_machine(name))
-            with tuned(case) as one:
-                row, seed, kept = tune(one, case, effort)
-                if number == 0:
-                    noises.append(noise(one, case, seed, kept, effort.repeats))
-                tally = _clean(one.load.stop())
-            tunings.append({**row, "frames in all": tally.answered, "lost": tally.lost})
-            if number == 0:
-                predictions += prediction(case, effort.plans)
+    for model, name in product(models.split(","), machines.split(",")):
+        print(f"online_tuning: {model} on {name} ...", flush=True)
+        case = Case.of(model, load_machine(name))
+        with tuned(case) as one:
+            row = tune(one, case, effort)
+            tally = _clean(one.load.stop())
+        tunings.append({**row, "frames in all": tally.answered, "lost": tally.lost})
+    case = Case.of(models.split(",")[0], load_machine(machines.split(",")[0]))
+    print(f"online_tuning: {case.model} on {case.machine.name}, predictions and noise ...", flush=True)
+    predictions = prediction(case, effort.plans)
+    with tuned(case) as one:
+        first = plan_of(str(tunings[0]["seed"])), plan_of(str(tunings[0]["tuned"]))
+        noises = [noise(one, case, *first, effort.repeats)]
+        _clean(one.load.stop())
     short = [{key: value for key, value in row.items() if key not in _PLAN_KEYS} for row in tunings]
     show("Live tuning on emulated places", short, [f"aim: tuned / best in order at least {_AIM_TUNED}"])
     show("Predicted against measured slowest stage, random plans", _summary(predictions))

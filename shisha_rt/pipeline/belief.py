@@ -13,7 +13,6 @@ All is held as sums over the layers before a position (0 to the number of layers
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -52,14 +51,13 @@ class Belief:
     """Of one place. `told_s` (layers,), 0 where a layer cannot run: that is never part of a stage.
 
     `mean_s` (layers,) seconds. `explained_s` (sightings, positions): what the sightings say of the layers before each
-    position, in independent parts. `log_likelihood` of the sightings, up to what all scales have in common.
+    position, in independent parts.
     """
 
     told_s: Floats
     scales: Scales
     mean_s: Floats
     explained_s: Floats
-    log_likelihood: float
 
     def deviation_s(self, positions: Ints) -> Floats:
         """(positions, positions): the standard deviation of what the layers between two positions take."""
@@ -75,37 +73,50 @@ def likeliest(told_s: Sequence[Floats], seen: Sequence[Sequence[Sighting]]) -> l
 
     Trust has to be earned: before all sightings, a layer's scale is the likelier the larger it is, in proportion.
     """
-
-    def log_likelihood(beliefs: Sequence[Belief]) -> float:
-        return math.log(beliefs[0].scales.layer) + math.fsum(belief.log_likelihood for belief in beliefs)
-
-    candidates = (
-        [believe(told, sightings, scales) for told, sightings in zip(told_s, seen, strict=True)] for scales in SCALES
-    )
-    return max(candidates, key=log_likelihood)
+    likelihoods = np.log([scales.layer for scales in SCALES])
+    for told, sightings in zip(told_s, seen, strict=True):
+        likelihoods += log_likelihoods(told, sightings)
+    scales = SCALES[int(likelihoods.argmax())]
+    return [believe(told, sightings, scales) for told, sightings in zip(told_s, seen, strict=True)]
 
 
 def believe(told_s: Floats, seen: Sequence[Sighting], scales: Scales) -> Belief:
     """Gaussian conditioning, by the Cholesky factor of the sightings' covariance (Rasmussen and Williams, Alg. 2.1)."""
     if not seen:
-        return Belief(told_s, scales, told_s, np.zeros((0, len(told_s) + 1)), 0.0)
-    firsts, ends = np.array([(one.first, one.end) for one in seen]).T
-    time_s, error_s = np.array([(one.time_s, one.error_s) for one in seen]).T
+        return Belief(told_s, scales, told_s, np.zeros((0, len(told_s) + 1)))
+    firsts, ends, off_s, error_s = _columns(told_s, seen)
     positions = np.arange(len(told_s) + 1)
     covariance_s2 = _covariance_s2(told_s, scales, positions, ends[:, None])
     covariance_s2 -= _covariance_s2(told_s, scales, positions, firsts[:, None])
-    among_s2 = covariance_s2[:, ends] - covariance_s2[:, firsts] + np.diag(error_s**2)
-    factor_s = np.linalg.cholesky(among_s2)
-    before_s = _before(told_s)
-    surprise = np.linalg.solve(factor_s, time_s - (before_s[ends] - before_s[firsts]))
+    factor_s = np.linalg.cholesky(covariance_s2[:, ends] - covariance_s2[:, firsts] + np.diag(error_s**2))
     explained_s = np.linalg.solve(factor_s, covariance_s2)
-    return Belief(
-        told_s=told_s,
-        scales=scales,
-        mean_s=told_s + np.diff(surprise @ explained_s),
-        explained_s=explained_s,
-        log_likelihood=-float(surprise @ surprise / 2 + np.log(np.diag(factor_s)).sum()),
-    )
+    surprise = np.linalg.solve(factor_s, off_s)
+    return Belief(told_s, scales, told_s + np.diff(surprise @ explained_s), explained_s)
+
+
+def log_likelihoods(told_s: Floats, seen: Sequence[Sighting]) -> Floats:
+    """(SCALES,): of a place's sightings under each, up to what all have in common."""
+    if not seen:
+        return np.zeros(len(SCALES))
+    firsts, ends, off_s, error_s = _columns(told_s, seen)
+    before_s = _before(told_s)
+    layers_s = before_s[ends] - before_s[firsts]
+    overlap_s2 = _before(told_s**2)[np.minimum(ends, ends[:, None])]
+    overlap_s2 -= _before(told_s**2)[np.maximum(firsts, firsts[:, None])]
+    place, layer = np.array(SCALES).T[:, :, None, None]
+    among_s2 = place**2 * np.outer(layers_s, layers_s) + layer**2 * np.maximum(0.0, overlap_s2) + np.diag(error_s**2)
+    factor_s = np.linalg.cholesky(among_s2)
+    surprise = np.linalg.solve(factor_s, off_s[:, None])
+    diagonal_s = np.diagonal(factor_s, axis1=1, axis2=2)
+    return np.asarray(-(surprise**2).sum(axis=(1, 2)) / 2 - np.log(diagonal_s).sum(axis=1))
+
+
+def _columns(told_s: Floats, seen: Sequence[Sighting]) -> tuple[Ints, Ints, Floats, Floats]:
+    """(sightings,) each: where they begin and end, what they are off by, and their errors."""
+    firsts, ends = np.array([(one.first, one.end) for one in seen]).T
+    time_s, error_s = np.array([(one.time_s, one.error_s) for one in seen]).T
+    before_s = _before(told_s)
+    return firsts, ends, time_s - (before_s[ends] - before_s[firsts]), error_s
 
 
 def _covariance_s2(told_s: Floats, scales: Scales, some: Ints, others: Ints) -> Floats:

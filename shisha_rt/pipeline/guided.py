@@ -23,12 +23,12 @@ from typing import Final
 
 import numpy as np
 
-from shisha_rt.costs.costs_file import Costs, Floats
+from shisha_rt.costs.costs_file import Costs, Floats, stage_service_s
 from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.belief import Belief, Sighting, likeliest
 from shisha_rt.pipeline.exact import PlanSolution, exact
 from shisha_rt.pipeline.loop import Proposal
-from shisha_rt.pipeline.outlook import Outlook, outlook
+from shisha_rt.pipeline.outlook import outlook
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan, Stage
 
@@ -89,13 +89,15 @@ class GuidedTuner:
 
         So a plan measured as fast by luck sets no mark that others cannot meet, and none of the measured is found.
         """
-        measured = [plan for plan, measurement in trials.done if measurement.can_run]
         best, bound_s = solution.plan, solution.lower_bound_s
         assert best is not None  # the caller has seen to it
-        if not measured:
-            return Proposal(best, "the best of the plans left", lower_bound_s=bound_s)
+        measured = [plan for plan, measurement in trials.done if measurement.can_run]
+        best_s = _predicted_s(corrected, best)
+        to_beat_s = min((_predicted_s(corrected, plan) for plan in measured), default=math.inf)
+        if best_s <= (1 - self.gain) * to_beat_s:
+            return Proposal(best, f"predicted {1e3 * best_s:.4g} ms, the best by the corrected costs", False, bound_s)
         if solution.outcome is not Outcome.OPTIMAL:  # too many unlike places for the recursion
-            return Proposal(best, "the best plan found by the corrected costs", lower_bound_s=bound_s)
+            return None
         view = outlook(corrected, beliefs, self.most_stages)
 
         def better(doubt: float) -> Plan | None:
@@ -103,16 +105,14 @@ class GuidedTuner:
             to_beat_s = min(view.bottleneck_s(stage_s, plan) for plan in measured)
             return view.plan_within((1 - self.gain) * to_beat_s, stage_s)
 
-        if better(0.0) is not None:
-            return Proposal(
-                best, f"predicted {_ms(view, best)}, the best by the corrected costs", lower_bound_s=bound_s
-            )
         at = bisect_left(DOUBTS, True, key=lambda doubt: better(doubt) is not None)
         plan = better(DOUBTS[at]) if at < len(DOUBTS) else None
         if plan is None:
             return None
-        perhaps = f"perhaps {_ms(view, plan, DOUBTS[at])} ({DOUBTS[at]:g} standard deviations less)"
-        return Proposal(plan, f"predicted {_ms(view, plan)}, {perhaps}", lower_bound_s=bound_s)
+        at_best_s = view.bottleneck_s(view.at_best_s(DOUBTS[at]), plan)
+        predicted = f"predicted {1e3 * _predicted_s(corrected, plan):.4g} ms"
+        perhaps = f"perhaps {1e3 * at_best_s:.4g} ms, {DOUBTS[at]:g} standard deviations below"
+        return Proposal(plan, f"{predicted}, {perhaps}", False, bound_s)
 
     def _corrected(self, trials: Trials) -> tuple[Costs, list[Belief]]:
         """The costs as they are believed to be.
@@ -130,8 +130,8 @@ class GuidedTuner:
                 time_s[layers, place] = np.where(ran[layers, place], time_s[layers, place], math.nan)
         told_s = np.nan_to_num(time_s)
         beliefs = likeliest(list(told_s.T), [self._seen(trials, place, told_s) for place in range(told_s.shape[1])])
-        mean_s = np.stack([belief.mean_s for belief in beliefs], axis=1)
-        return replace(self.costs, time_s=np.maximum(mean_s, _LEAST_SHARE * told_s) + 0 * time_s), beliefs
+        mean_s = np.maximum(np.stack([belief.mean_s for belief in beliefs], axis=1), _LEAST_SHARE * told_s)
+        return replace(self.costs, time_s=np.where(np.isnan(time_s), math.nan, mean_s)), beliefs
 
     def _seen(self, trials: Trials, place: int, told_s: Floats) -> list[Sighting]:
         """What stages took on a place, their entries taken off. Where nothing was told, nothing can be corrected."""
@@ -181,5 +181,8 @@ def _final(trials: Trials, why: str, solution: PlanSolution) -> Proposal:
     return Proposal(best, f"best of {count} plan{'s' * (count > 1)}; {why}", True, solution.lower_bound_s)
 
 
-def _ms(view: Outlook, plan: Plan, doubt: float = 0.0) -> str:
-    return f"{1e3 * view.bottleneck_s(view.at_best_s(doubt), plan):.4g} ms"
+def _predicted_s(costs: Costs, plan: Plan) -> float:
+    """The bottleneck by `costs`; inf where they do not know a stage of the plan."""
+    index_of = {place.name: index for index, place in enumerate(costs.places)}
+    service_s = [stage_service_s(costs, stage.first, stage.last, index_of[stage.place]) for stage in plan.stages]
+    return math.inf if any(map(math.isnan, service_s)) else max(service_s)

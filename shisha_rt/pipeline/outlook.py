@@ -15,26 +15,29 @@ import numpy as np
 
 from shisha_rt.costs.costs_file import Costs, Floats
 from shisha_rt.pipeline.belief import Belief
-from shisha_rt.pipeline.kinds import StageCosts, stage_costs
+from shisha_rt.pipeline.kinds import Kind, StageCosts, stage_costs
 from shisha_rt.pipeline.reach import Lattice, lattice, reach
 from shisha_rt.plan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outlook:
-    """Of a pipeline: `predicted_s`, `deviation_s` (kinds, positions, positions): of the stage from begin to end.
+    """Of a pipeline. `predicted_s` (kinds, positions, positions): what the stage from begin to end takes.
 
-    Both are 0 where the end is not behind the begin; `predicted_s` is inf where no such stage can run.
+    It is 0 where the end is not behind the begin, inf where no such stage can run. `deviation` is relative to it.
     """
 
     model: StageCosts
     states: Lattice
     predicted_s: Floats
-    deviation_s: Floats
+    deviation: Floats
 
     def at_best_s(self, doubt: float) -> Floats:
-        """(kinds, positions, positions): `doubt` deviations below the prediction. A longer stage takes no less."""
-        return np.maximum.accumulate(self.predicted_s - doubt * self.deviation_s, axis=2)
+        """(kinds, positions, positions): `doubt` deviations below the prediction, on a logarithmic scale.
+
+        There no time becomes negative, and for small deviations it is the same. A longer stage takes no less.
+        """
+        return np.maximum.accumulate(self.predicted_s * np.exp(-doubt * self.deviation), axis=2)
 
     def bottleneck_s(self, stage_s: Floats, plan: Plan) -> float:
         """Of a plan, if stages take `stage_s` (kinds, positions, positions)."""
@@ -58,15 +61,16 @@ def outlook(costs: Costs, beliefs: Sequence[Belief], most_stages: int | None = N
     most = min(len(costs.places), model.groups, most_stages or model.groups)
     begins, ends = np.ogrid[: model.groups + 1, : model.groups + 1]
 
-    def predicted_s(index: int) -> Floats:
-        kind = model.kinds[index]
+    def stages_s(kind: Kind) -> Floats:
         time_s = kind.prefix_s - kind.prefix_s[:, None] + model.entry_s[:, None]
         return np.where(ends <= begins, 0.0, np.where(ends <= kind.longest[:, None], time_s, math.inf))
 
     starts = np.array(model.starts)
+    predicted_s = np.stack([stages_s(kind) for kind in model.kinds])
+    deviation_s = np.stack([beliefs[kind.places[0]].deviation_s(starts) for kind in model.kinds])
     return Outlook(
         model=model,
         states=lattice([min(len(kind.places), most) for kind in model.kinds], most),
-        predicted_s=np.stack([predicted_s(index) for index in range(len(model.kinds))]),
-        deviation_s=np.stack([np.triu(beliefs[kind.places[0]].deviation_s(starts), 1) for kind in model.kinds]),
+        predicted_s=predicted_s,
+        deviation=np.divide(deviation_s, predicted_s, out=np.zeros_like(predicted_s), where=predicted_s > 0),
     )

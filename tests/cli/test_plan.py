@@ -338,6 +338,33 @@ class TestExact:
         assert found["bottleneck_s"] <= shisha["bottleneck_s"]
 
 
+class TestGuided:
+    def test_on_paper_the_exact_plan_is_confirmed(self, run: Run, costs_file: Path) -> None:
+        ran = run("plan", "--costs", costs_file, "--strategy", "guided", "--json")
+        exact = run("plan", "--costs", costs_file, "--strategy", "exact", "--json").object
+        assert (ran.status, ran.err) == (0, "")
+        found = ran.object
+        assert found["bottleneck_s"] == exact["bottleneck_s"]
+        assert 1 <= found["trials"] <= 5
+        assert found["trial_time_s"] >= found["trials"] * found["bottleneck_s"]
+        assert (found["lower_bound_s"], found["outcome"], found["reason"]) == (None, "feasible", None)
+
+    def test_no_more_stages_than_asked_for(self, run: Run, costs_file: Path) -> None:
+        found = run("plan", "--costs", costs_file, "--strategy", "guided", "--stages", 1, "--json").object
+        assert [stage["places"] for stage in found["stages"]] == [["q"]]
+
+    def test_in_words(self, run: Run, costs_file: Path) -> None:
+        out = run("plan", "--costs", costs_file, "--strategy", "guided").out
+        assert out.startswith("start q: 0-2 | p: 3-3: 0.6667 fps\n")
+        assert "no other promises to be 1% faster" in out
+
+    def test_infeasible_says_which_layer(self, run: Run, costs_file: Path) -> None:
+        rewritten(costs_file, time_s=[[1, 1, 1], [1, 1, 1], [None, None, None], [1, 1, 1]])
+        ran = run("plan", "--costs", costs_file, "--strategy", "guided", "--json")
+        assert (ran.status, ran.object["outcome"], ran.object["stages"]) == (1, "infeasible", [])
+        assert ran.object["reason"] == "no place can run layer 2: p cannot run layer 2 (c)"
+
+
 @pytest.fixture
 def larger_machine(tmp_path: Path) -> Path:
     """A place with more threads than any host has to measure with."""

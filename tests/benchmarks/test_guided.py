@@ -1,0 +1,68 @@
+"""What counts as within 1% and as a frame lost, and every tuner on one small machine."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from benchmarks.figures import guided_figure
+from benchmarks.guided import GUIDED, TUNERS, Case, Tuned, best_so_far, drawn, quantile, reached, row
+from shisha_rt.simulate.evaluator import FRAMES
+from tests.pipeline.test_guided import drawn as drawn_costs
+
+CASE = Case("by hand", "C0", drawn_costs(random.Random(1), layers=9, places=3))
+
+
+def tuned(*ratios: float, final: float = 1.0) -> Tuned:
+    return Tuned(CASE, GUIDED, ratios, final, cpu_s=0.001 * len(ratios))
+
+
+def test_the_first_trial_within_one_percent_counts() -> None:
+    assert tuned(1.3, 1.011, 1.01, 1.0).trials_to_optimum == 3
+    assert tuned(1.3, 1.011).trials_to_optimum == math.inf
+
+
+def test_frames_lost_are_what_the_optimum_would_have_done_meanwhile() -> None:
+    # Trials that take 1.5 and 2 times as long as the optimum's: half as many again, and as many again.
+    assert tuned(1.5, 2.0, 1.0).frames_lost == 1.5 * FRAMES
+
+
+def test_the_row_of_a_tuner() -> None:
+    runs = [tuned(1.5, 1.0), tuned(1.0), tuned(1.5, 1.5, 1.5, final=1.5), tuned(*[1.5] * 5, 1.0)]
+    found = row(runs, "all", "C0")
+    assert (found["runs"], found["trials"]) == (4, 2.5)
+    assert (found["to 1%: median"], found["95%"]) == (2, math.inf)
+    assert (found["within 4 %"], found["within 8 %"], found["ever %"]) == (50, 75, 75)
+    assert (found["final / optimum"], found["its 95%"]) == (1.0, 1.5)
+    assert found["frames lost"] == (1 + 0 + 3 + 5) / 2 * FRAMES / 4
+    assert found["CPU ms"] == pytest.approx(1)
+
+
+def test_quantiles_are_values_that_occur() -> None:
+    assert quantile([1, 2, 3, math.inf], 0.5) == 2
+    assert quantile([1, 2, 3, math.inf], 0.75) == 3
+    assert quantile([1, 2, 3, math.inf], 0.76) == math.inf
+
+
+def test_curves_over_trials_and_their_figure() -> None:
+    runs = [tuned(1.5, 1.0, 1.2), tuned(1.2)]
+    assert reached(runs, 3) == [0, 50, 50]
+    assert best_so_far(runs, 3) == [1.35, 1.1, 1.1]
+    figure = guided_figure({GUIDED: [0, 50]}, {GUIDED: [1.35, 1.1]}, {"C0": [0, 50]})
+    assert "simulated" in figure.axes[0].get_title()
+
+
+def test_every_tuner_on_the_same_true_costs() -> None:
+    found = {one.tuner: one for one in drawn(CASE, draw=0, sigma=0.3, tuners=list(TUNERS))}
+    assert list(found) == list(TUNERS)
+    for one in found.values():
+        assert min(one.ratios) >= 1 - 1e-9  # none beats what is proven
+        assert one.final in one.ratios
+    again = next(drawn(CASE, draw=0, sigma=0.3, tuners=[GUIDED]))
+    assert (again.ratios, again.final) == (found[GUIDED].ratios, found[GUIDED].final)
+
+
+def test_told_the_truth_the_first_trial_is_the_optimum() -> None:
+    assert next(drawn(CASE, draw=0, sigma=0.0, tuners=[GUIDED])).trials_to_optimum == 1

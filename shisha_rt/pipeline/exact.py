@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
@@ -133,12 +133,16 @@ def _early_plan(
     fewer = _fewer(model, counts, most)
     if fewer == counts:
         return None
-    states = lattice(fewer, min(most, sum(fewer)))
+    # Without the kinds that are left out: arrays have an axis for each, and there may be more than numpy allows.
+    kept = [kind for kind, count in enumerate(fewer) if count]
+    model = replace(model, kinds=tuple(model.kinds[kind] for kind in kept))
+    states = lattice([fewer[kind] for kind in kept], min(most, sum(fewer)))
     widest = reach(states, model.furthest(math.inf), should_stop)
     if widest is None or not widest.is_whole:
         return None
     stages = widest.trace()
-    return _narrowed(model, states, _Bracket(lower_s, model.bottleneck_s(stages), stages), should_stop).stages
+    bracket = _narrowed(model, states, _Bracket(lower_s, model.bottleneck_s(stages), stages), should_stop)
+    return [(kept[kind], begin, end) for kind, begin, end in bracket.stages]
 
 
 def _fewer(model: StageCosts, counts: Counts, most: int) -> Counts:

@@ -13,6 +13,7 @@ from benchmarks.emulation import MODEL as PACED
 from benchmarks.emulation import emulation
 from benchmarks.exact_planner import exact_planner
 from benchmarks.guided import guided
+from benchmarks.guided_live import guided_live
 from benchmarks.live_change import MODELS as CHANGED
 from benchmarks.live_change import live_change
 from benchmarks.online_tuning import online_tuning
@@ -35,6 +36,7 @@ for command in (
     dcg,
     exact_planner,
     guided,
+    guided_live,
     shisha,
 ):
     app.command(name=command.__name__)(command)
@@ -48,7 +50,7 @@ def _all(context: typer.Context) -> None:
         transport(MODELS, "this-machine", seconds=0.8, rounds=5, in_flight=IN_FLIGHT)
         emulation(PACED, seconds=4.0)
         live_change(CHANGED, "this-machine", pairs=6, pause=0.7, in_flight=IN_FLIGHT)
-        placement_gap()
+        placement_gap(quick=True)
         dcg(quick=True)
         exact_planner()
         shisha(quick=True)

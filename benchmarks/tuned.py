@@ -78,6 +78,10 @@ class Tuning:
     reason: str
 
 
+class Refused(RuntimeError):
+    """A plan that the daemon did not make live; the message says why."""
+
+
 class Tuned:
     """The daemon, a control connection to it, and the load."""
 
@@ -90,14 +94,14 @@ class Tuned:
         """Have a plan live; this pauses the tuner. Returns its epoch.
 
         A place refuses a stage that it finds itself too slow to emulate: a busy moment can look like that, so it is
-        asked again.
+        asked again. Raises `Refused` if that does not help.
         """
         for _ in range(_ATTEMPTS):
             settled = self.control.set_plan(plan)
             if settled["outcome"] != "dropped":
                 break
         if settled["outcome"] != "live":
-            raise RuntimeError(f"{plan} is {settled['outcome']}: {settled['reason']}")
+            raise Refused(f"{plan} is {settled['outcome']}: {settled['reason']}")
         return int(settled["epoch"])
 
     def measure(self) -> Measurement:

@@ -45,6 +45,16 @@ def convert(raw: object, record: type[T], source: str) -> T:
     return found
 
 
+def decode_json(text: bytes | str, source: str, expected: str) -> object:
+    """Plain data from JSON text; raises BadInput, which says what was `expected` of text too deeply nested."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{source}: not JSON: {error}") from None
+    except RecursionError:
+        raise BadInput(f"{source}: nested too deeply, expected {expected}") from None
+
+
 def shown(value: object) -> str:
     """A value as the user may have written it, on one line and not too long."""
     text = json.dumps(value, default=str, ensure_ascii=False)

@@ -19,7 +19,8 @@ from shisha_rt.machine.device import Device
 from shisha_rt.machine.devices import devices_of
 from shisha_rt.placement.build import build_problem
 from shisha_rt.placement.problem import Assignment, Problem
-from shisha_rt.placement.solvers import Options, SolverName, solve
+from shisha_rt.placement.solution import SolverName
+from shisha_rt.placement.solvers import Options, solve
 
 BOARD: Final = "pim-board"
 MODELLED: Final = "modelled, device descriptions"

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -17,23 +17,11 @@ from shisha_rt.placement.check import Cost, cost
 from shisha_rt.placement.duet import DEFAULT_X
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.problem_file import parse_problem
-from shisha_rt.placement.solution import Solution
+from shisha_rt.placement.solution import Solution, SolverName
 
 if TYPE_CHECKING:
     from shisha_rt.machine.machine import Machine, Place
 
-Solver = Literal[
-    "als",
-    "als_literal",
-    "exact",
-    "milp",
-    "brute",
-    "priority",
-    "duet",
-    "typeseq",
-    "opseq",
-    "partitiontuner",
-]  # placement.solvers.SolverName again, as that module is too heavy for --help
 _PROBLEM_SUFFIX: Final = ".json"
 
 
@@ -48,7 +36,7 @@ def place(
     place_: Annotated[
         str | None, typer.Option("--place", metavar="NAME", help="The place; needed if the machine has several.")
     ] = None,
-    solver: Annotated[Solver, typer.Option(help="How to look for an assignment.")] = "exact",
+    solver: Annotated[SolverName, typer.Option(help="How to look for an assignment.")] = "exact",
     priority: Annotated[
         str | None, typer.Option(metavar="A,B,C", help="Devices for --solver priority, the preferred one first.")
     ] = None,
@@ -139,7 +127,7 @@ class _Found:
         }
 
 
-def _refuse_unbuilt(solver: Solver, accelerator: str | None, measured: bool) -> None:
+def _refuse_unbuilt(solver: SolverName, accelerator: str | None, measured: bool) -> None:
     from shisha_rt.placement.solvers import BUILT
 
     if solver not in BUILT:
@@ -149,7 +137,7 @@ def _refuse_unbuilt(solver: Solver, accelerator: str | None, measured: bool) -> 
             raise BadInput(f"{option}: not built yet, expected no such option")
 
 
-def _refuse_foreign(solver: Solver, priority: str | None, duet_x: float | None, time_limit: float | None) -> None:
+def _refuse_foreign(solver: SolverName, priority: str | None, duet_x: float | None, time_limit: float | None) -> None:
     for option, value, own in (
         ("--priority", priority, "priority"),
         ("--duet-x", duet_x, "duet"),

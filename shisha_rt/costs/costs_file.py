@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from shisha_rt.checked import convert, shown
+from shisha_rt.checked import convert, decode_json, shown
 from shisha_rt.errors import BadInput
 
 Floats = npt.NDArray[np.float64]
@@ -114,12 +114,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 def parse_costs(text: bytes | str, source: str) -> Costs:
     """The costs that JSON text states; `source` names it in messages. Raises BadInput."""
-    try:
-        raw = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{source}: not JSON: {error}") from None
-    except RecursionError:
-        raise BadInput(f"{source}: nested too deeply, expected costs as JSON") from None
+    raw = decode_json(text, source, "costs as JSON")
     file = convert(raw, _File, source)
     _check_names(file.places, source)
     _check_sizes(file, source)

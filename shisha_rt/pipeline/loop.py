@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+from shisha_rt.outcome import Outcome
 from shisha_rt.plan.evaluator import Evaluator
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
-
-Outcome = Literal["optimal", "feasible", "infeasible", "limit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ def run(tuner: Tuner[S], evaluator: Evaluator, on_trial: Callable[[Trial], None]
     return Result(
         solution=proposal.plan,
         measurement=kept,
-        outcome="feasible" if kept.can_run else "infeasible",
+        outcome=Outcome.FEASIBLE if kept.can_run else Outcome.INFEASIBLE,
         reason=proposal.reason,
         trials=tuple(trials),
     )

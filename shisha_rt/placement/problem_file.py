@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 
 import msgspec
 
-from shisha_rt.checked import convert, shown
+from shisha_rt.checked import convert, decode_json, shown
 from shisha_rt.errors import BadInput
 from shisha_rt.placement.problem import Group, Node, Problem, Tensor, TransferCounting
 
@@ -51,12 +51,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 def parse_problem(text: bytes | str, source: str) -> Problem:
     """The problem that JSON text states; `source` names it in messages. Raises BadInput."""
-    try:
-        raw = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{source}: not JSON: {error}") from None
-    except RecursionError:
-        raise BadInput(f"{source}: nested too deeply, expected a placement problem as JSON") from None
+    raw = decode_json(text, source, "a placement problem as JSON")
     return _Reader(convert(raw, _File, source), source).problem()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final
 
 from shisha_rt.errors import BadInput
 from shisha_rt.placement.als import als, als_literal
@@ -15,20 +15,7 @@ from shisha_rt.placement.exact import exact
 from shisha_rt.placement.milp import milp
 from shisha_rt.placement.priority import priority
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.solution import Solution
-
-SolverName = Literal[
-    "als",
-    "als_literal",
-    "exact",
-    "milp",
-    "brute",
-    "priority",
-    "duet",
-    "typeseq",
-    "opseq",
-    "partitiontuner",
-]
+from shisha_rt.placement.solution import Solution, SolverName
 
 
 @dataclass(frozen=True, slots=True)

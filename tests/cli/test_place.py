@@ -6,11 +6,10 @@ import builtins
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
-from shisha_rt.cli.place import Solver
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement import solvers
 from shisha_rt.placement.solution import Solution
@@ -47,10 +46,6 @@ def board(tmp_path: Path) -> Path:
     path = tmp_path / "board.toml"
     path.write_text('[[place]]\nname = "board"\ncore_count = 4\ndevices = ["cpu_s", "cpu_p", "pim"]\n')
     return path
-
-
-def test_the_option_has_every_solver() -> None:
-    assert get_args(Solver) == get_args(solvers.SolverName)
 
 
 class TestTheObject:

@@ -12,7 +12,8 @@ from shisha_rt.errors import BadInput
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.solvers import BUILT, Options, SolverName, solve
+from shisha_rt.placement.solution import SolverName
+from shisha_rt.placement.solvers import BUILT, Options, solve
 from tests.placement.random_problems import SHAPES, random_small_problem
 
 PROVERS = {"exact", "milp", "brute"}

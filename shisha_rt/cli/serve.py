@@ -29,7 +29,7 @@ def serve(
         str | None, typer.Option(help="How the live pipeline is tuned: shisha (default), guided, or seed: not at all.")
     ] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Start from the seed; leave the best plan of earlier runs as it is.")
+        bool, typer.Option("--fresh", help="Begin anew; leave the best plan of earlier runs as it is.")
     ] = False,
     dim: Dims = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every event to standard error.")] = False,

@@ -61,7 +61,8 @@ class Trial:
 class Result:
     """`solution` is the plan to keep, `measurement` its last one, `reason` why the search ended where it did.
 
-    `outcome` is infeasible where no plan tried could run. A tuner proves nothing, so `lower_bound_s` is None.
+    `outcome` is infeasible where no plan tried could run. Nothing is proven of what was measured, so `lower_bound_s` is
+    None, whatever bounds a tuner proposed by.
     """
 
     solution: Plan

@@ -97,3 +97,9 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     machine = machine_file(folder, ["fast0", "slow0"])
     with DaemonProcess(folder, write_identity_model(folder), "--machine", machine) as process:
         yield process
+
+
+def rewritten(path: Path, **changes: Any) -> Path:
+    """A file of JSON with some of its keys set anew."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    return path

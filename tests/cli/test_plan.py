@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from shisha_rt.pipeline.strategies import RIVALS
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, rewritten
 
 
 def test_the_object_from_costs(run: Run, costs_file: Path) -> None:
@@ -50,11 +48,6 @@ def test_random_assignment_repeats_with_its_seed(run: Run, costs_file: Path) -> 
 
     assert drawn(3) == drawn(3)
     assert len({drawn(seed) for seed in range(20)}) > 1
-
-
-def rewritten(path: Path, **changes: Any) -> Path:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-    return path
 
 
 def test_infeasible_prints_its_object_and_fails(run: Run, costs_file: Path) -> None:
@@ -216,153 +209,6 @@ class TestShisha:
         rewritten(costs, time_s=[[0, 0, 0]] * 6)
         ran = run("plan", "--costs", costs, "--strategy", "shisha")
         assert ran.out.splitlines()[-1] == "throughput: inf fps before, inf fps after"
-
-
-class TestRivals:
-    @pytest.mark.parametrize("strategy", RIVALS)
-    def test_the_object(self, run: Run, costs_file: Path, strategy: str) -> None:
-        ran = run("plan", "--costs", costs_file, "--strategy", strategy, "--json")
-        assert (ran.status, ran.err) == (0, "")
-        found = ran.object
-        assert found["bottleneck_s"] == max(stage["service_s"] for stage in found["stages"])
-        assert found["trial_time_s"] >= found["trials"] * found["bottleneck_s"]
-        assert (found["space_size"], found["explored_fraction"]) == ("21", found["trials"] / 3)
-        assert (found["lower_bound_s"], found["outcome"]) == (None, "feasible")
-
-    def test_exhaustive_tries_the_whole_space(self, run: Run, costs_file: Path) -> None:
-        exhaustive = run("plan", "--costs", costs_file, "--strategy", "exhaustive", "--json").object
-        assert exhaustive["trials"] == 21
-        for strategy in RIVALS:
-            found = run("plan", "--costs", costs_file, "--strategy", strategy, "--json").object
-            assert exhaustive["bottleneck_s"] <= found["bottleneck_s"]
-
-    def test_a_search_repeats_with_its_seed(self, run: Run, costs_file: Path) -> None:
-        def walked(seed: int) -> str:
-            return run("plan", "--costs", costs_file, "--strategy", "annealing", "--seed", seed).out
-
-        assert walked(4) == walked(4)
-        assert len({walked(seed) for seed in range(5)}) > 1
-
-    def test_the_time_limit_is_one_of_trial_time(self, run: Run, costs_file: Path) -> None:
-        ran = run("plan", "--costs", costs_file, "--strategy", "random_walk", "--time-limit", 50)
-        assert "the limit of 50 s of trials is reached" in ran.out
-        found = run("plan", "--costs", costs_file, "--strategy", "random_walk", "--time-limit", 50, "--json").object
-        assert 50 <= found["trial_time_s"] < 100
-
-    def test_pipe_search_pays_for_trials_only(self, run: Run, costs_file: Path) -> None:
-        found = run("plan", "--costs", costs_file, "--strategy", "pipe_search", "--json").object
-        assert found["trials"] == 1 + 2 + 1  # the cuts of one, two and three stages
-
-
-class TestExact:
-    def test_the_object(self, run: Run, costs_file: Path) -> None:
-        # q takes 0.5 s a layer, p 1 s, r 3 s. Cut 0 is illegal; entries cost 0.5 s at cut 1 and 0.25 s at cut 2. Layers
-        # 0 to 2 on q take 1.5 s, as do layers 2 and 3 there; the rest on p takes 1.25 s or 2 s.
-        ran = run("plan", "--costs", costs_file, "--strategy", "exact", "--json")
-        assert (ran.status, ran.err) == (0, "")
-        assert ran.object == {
-            "stages": [
-                {"first": 0, "last": 2, "places": ["q"], "service_s": 1.5},
-                {"first": 3, "last": 3, "places": ["p"], "service_s": 1.25},
-            ],
-            "unused": ["r"],
-            "bottleneck_s": 1.5,
-            "throughput_fps": 1 / 1.5,
-            "latency_s": 2.75,
-            "latency_proven": True,
-            "trials": 0,
-            "trial_time_s": 0.0,
-            "space_size": "21",
-            "log10_space_size": pytest.approx(math.log10(21)),
-            "explored_fraction": 0.0,
-            "lower_bound_s": 1.5,
-            "outcome": "optimal",
-            "reason": None,
-        }
-
-    def test_no_more_stages_than_asked_for(self, run: Run, costs_file: Path) -> None:
-        found = run("plan", "--costs", costs_file, "--strategy", "exact", "--stages", 1, "--json").object
-        assert [(s["first"], s["last"], s["places"]) for s in found["stages"]] == [(0, 3, ["q"])]
-        assert (found["lower_bound_s"], found["space_size"]) == (2.0, "3")
-
-    def test_it_is_what_exhaustive_finds(self, run: Run, costs_file: Path) -> None:
-        exact, exhaustive = (
-            run("plan", "--costs", costs_file, "--strategy", strategy, "--json").object
-            for strategy in ("exact", "exhaustive")
-        )
-        assert exact["bottleneck_s"] == exhaustive["bottleneck_s"]
-
-    def test_in_words(self, run: Run, costs_file: Path) -> None:
-        lines = run("plan", "--costs", costs_file, "--strategy", "exact").out.splitlines()
-        assert lines[-2:] == ["unused: r", "proven: no plan is faster, and none as fast has a lower latency"]
-
-    def test_infeasible_says_which_layer(self, run: Run, costs_file: Path) -> None:
-        rewritten(costs_file, time_s=[[1, 1, 1], [1, 1, 1], [None, None, None], [1, 1, 1]])
-        ran = run("plan", "--costs", costs_file, "--strategy", "exact", "--json")
-        reason = "no place can run layer 2: p cannot run layer 2 (c)"
-        assert (ran.status, ran.err) == (1, f"shisha-rt: infeasible: {reason}\n")
-        assert (ran.object["outcome"], ran.object["reason"], ran.object["stages"]) == ("infeasible", reason, [])
-        assert (ran.object["unused"], ran.object["bottleneck_s"]) == (["p", "q", "r"], None)
-        assert run("plan", "--costs", costs_file, "--strategy", "exact").out == "no plan\n"
-
-    def test_a_time_limit_too_short_for_a_plan(self, run: Run, costs_file: Path) -> None:
-        ran = run("plan", "--costs", costs_file, "--strategy", "exact", "--time-limit", 1e-9, "--json")
-        reason = "stopped before the first plan"
-        assert (ran.status, ran.err) == (1, f"shisha-rt: limit: {reason}\n")
-        assert (ran.object["outcome"], ran.object["reason"], ran.object["stages"]) == ("limit", reason, [])
-        assert 0 < ran.object["lower_bound_s"] <= 1.5
-
-    def test_a_time_limit_that_is_not_reached(self, run: Run, costs_file: Path) -> None:
-        ran = run("plan", "--costs", costs_file, "--strategy", "exact", "--time-limit", 1e6, "--json")
-        assert (ran.status, ran.object["outcome"]) == (0, "optimal")
-
-    def test_what_is_not_proven(self, run: Run, costs_file: Path) -> None:
-        count = 40
-        rewritten(
-            costs_file,
-            layers=[{"name": str(i), "weight": 1} for i in range(count)],
-            places=[{"name": f"p{i}", "rank": 1} for i in range(count)],
-            time_s=[[1 + i / 100 for i in range(count)]] * count,
-            transfer_s=[0] * (count - 1),
-        )
-        ran = run("plan", "--costs", costs_file, "--strategy", "exact", "--json")
-        assert (ran.status, ran.object["outcome"], ran.object["reason"]) == (0, "feasible", None)
-        assert 1 < ran.object["lower_bound_s"] < ran.object["bottleneck_s"] < 5
-        words = run("plan", "--costs", costs_file, "--strategy", "exact").out.splitlines()
-        assert words[-1].startswith("not proven: only that no plan has a slowest stage of less than 11")
-
-    def test_from_the_profile_store(self, run: Run, tiny_model: Path) -> None:
-        found = run("plan", tiny_model, "--machine", "shared-2", "--strategy", "exact", "--json").object
-        assert found["bottleneck_s"] == found["lower_bound_s"] > 0
-        shisha = run("plan", tiny_model, "--machine", "shared-2", "--strategy", "shisha", "--json").object
-        assert found["bottleneck_s"] <= shisha["bottleneck_s"]
-
-
-class TestGuided:
-    def test_on_paper_the_exact_plan_is_confirmed(self, run: Run, costs_file: Path) -> None:
-        ran = run("plan", "--costs", costs_file, "--strategy", "guided", "--json")
-        exact = run("plan", "--costs", costs_file, "--strategy", "exact", "--json").object
-        assert (ran.status, ran.err) == (0, "")
-        found = ran.object
-        assert found["bottleneck_s"] == exact["bottleneck_s"]
-        assert 1 <= found["trials"] <= 5
-        assert found["trial_time_s"] >= found["trials"] * found["bottleneck_s"]
-        assert (found["lower_bound_s"], found["outcome"], found["reason"]) == (None, "feasible", None)
-
-    def test_no_more_stages_than_asked_for(self, run: Run, costs_file: Path) -> None:
-        found = run("plan", "--costs", costs_file, "--strategy", "guided", "--stages", 1, "--json").object
-        assert [stage["places"] for stage in found["stages"]] == [["q"]]
-
-    def test_in_words(self, run: Run, costs_file: Path) -> None:
-        out = run("plan", "--costs", costs_file, "--strategy", "guided").out
-        assert out.startswith("start q: 0-2 | p: 3-3: 0.6667 fps\n")
-        assert "no other promises to be 1% faster" in out
-
-    def test_infeasible_says_which_layer(self, run: Run, costs_file: Path) -> None:
-        rewritten(costs_file, time_s=[[1, 1, 1], [1, 1, 1], [None, None, None], [1, 1, 1]])
-        ran = run("plan", "--costs", costs_file, "--strategy", "guided", "--json")
-        assert (ran.status, ran.object["outcome"], ran.object["stages"]) == (1, "infeasible", [])
-        assert ran.object["reason"] == "no place can run layer 2: p cannot run layer 2 (c)"
 
 
 @pytest.fixture

@@ -11,12 +11,15 @@ from benchmarks.dcg.repeat import dcg
 from benchmarks.disturbance import disturbance
 from benchmarks.emulation import MODEL as PACED
 from benchmarks.emulation import emulation
+from benchmarks.engines import engines
 from benchmarks.exact_planner import exact_planner
 from benchmarks.guided import guided
 from benchmarks.guided_live import guided_live
 from benchmarks.live_change import MODELS as CHANGED
 from benchmarks.live_change import live_change
 from benchmarks.online_tuning import online_tuning
+from benchmarks.pim_board import pim_board
+from benchmarks.placed_prediction import placed_prediction
 from benchmarks.placement_gap import placement_gap
 from benchmarks.served import IN_FLIGHT
 from benchmarks.shisha.repeat import shisha
@@ -33,6 +36,9 @@ for command in (
     online_tuning,
     disturbance,
     placement_gap,
+    engines,
+    placed_prediction,
+    pim_board,
     dcg,
     exact_planner,
     guided,
@@ -51,6 +57,9 @@ def _all(context: typer.Context) -> None:
         emulation(PACED, seconds=4.0)
         live_change(CHANGED, "this-machine", pairs=6, pause=0.7, in_flight=IN_FLIGHT)
         placement_gap(quick=True)
+        engines(models=None, quick=True)
+        placed_prediction(quick=True)
+        pim_board(quick=True)
         dcg(quick=True)
         exact_planner()
         shisha(quick=True)

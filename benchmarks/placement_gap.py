@@ -21,6 +21,7 @@ import typer
 
 from benchmarks.facts import facts
 from benchmarks.report import Row, save_csv, show
+from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.onnx_reader import read_model
 from shisha_rt.graph.zoo import NAMES, resolve_model
@@ -116,7 +117,9 @@ def network_cases(size: Size) -> Iterator[Case]:
     }
     for family, graphs in families.items():
         for counting in TRANSFER_COUNTINGS:
-            problems = {name: build_problem(graph, devices, counting) for name, graph in graphs.items()}
+            problems = {
+                name: build_problem(graph, described_costs(graph, devices), counting) for name, graph in graphs.items()
+            }
             for name, problem in problems.items():
                 yield Case(f"{family} on the board, {counting}", name, problem)
             rng = random.Random(family)

@@ -14,10 +14,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from shisha_rt.cli.frames import random_frames
 from shisha_rt.daemon.compile import Compiled
 from shisha_rt.daemon.link import Link
 from shisha_rt.daemon.poller import Poller
@@ -26,8 +28,10 @@ from shisha_rt.fabric import messages
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.budgets import Budgets
 from shisha_rt.fabric.layout import layout_of
-from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
+
+NO_DEVICES: Final[Mapping[str, tuple[Device, ...]]] = MappingProxyType({})
 
 _Message = TypeVar("_Message", bound=messages.FromWorker)
 
@@ -52,12 +56,14 @@ class Loaded:
 class Rate:
     """`frame_s`: wall time per frame at saturation. `service_s`: median time inside the worker's part alone.
 
-    `cpu_s`: mean CPU time of the engine, over the frames that `frame_s` counts.
+    `cpu_s`: mean CPU time of the engine, over the frames that `frame_s` counts. `segments_s`: medians of what each
+    segment of a placed stage took.
     """
 
     frame_s: float
     service_s: float
     cpu_s: float
+    segments_s: tuple[float, ...]
 
 
 def _rate(parts: Sequence[messages.Done]) -> Rate:
@@ -69,6 +75,7 @@ def _rate(parts: Sequence[messages.Done]) -> Rate:
         statistics.fmean(done.waited_s + done.service_s for done in counted),
         statistics.median(done.service_s for done in parts),
         statistics.fmean(done.cpu_s for done in counted),
+        tuple(map(statistics.median, zip(*(done.segments_s for done in counted), strict=True))),
     )
 
 
@@ -94,10 +101,13 @@ class StageRig:
             for name, array in inputs.items():
                 self._arena.view(slot, self._arena.layout.regions[name])[...] = array
 
-    def load(self, worker: int, first: int, last: int) -> Loaded:
-        """Build and warm a stage, and run it once on every slot: a stage after it finds real tensors there."""
+    def load(self, worker: int, first: int, last: int, placement: Sequence[str] = ()) -> Loaded:
+        """Build and warm a stage, and run it once on every slot: a stage after it finds real tensors there.
+
+        Where the worker's place has devices, `placement` names that of each of the stage's operators.
+        """
         epoch = next(self._epochs)
-        self._link.send(worker, messages.Prepare(epoch, 0, 0, first, last))
+        self._link.send(worker, messages.Prepare(epoch, 0, 0, first, last, placement=tuple(placement)))
         loaded = Loaded(worker, epoch, first, last, self._expect(messages.Prepared, _START_S))
         for slot in range(self._arena.slot_count):
             self._send(loaded, slot)
@@ -159,8 +169,13 @@ class StageRig:
 
 
 @contextmanager
-def stage_rig(compiled: Compiled, machine: Machine, slot_count: int) -> Iterator[StageRig]:
-    """Start the workers of `machine` on an arena like a daemon's; end them afterwards."""
+def stage_rig(
+    compiled: Compiled, machine: Machine, slot_count: int, devices: Mapping[str, tuple[Device, ...]] = NO_DEVICES
+) -> Iterator[StageRig]:
+    """Start the workers of `machine` on an arena like a daemon's; end them afterwards.
+
+    `devices` are those of each place, by its name; the model is then to be compiled `plain`.
+    """
     with ExitStack() as closing:
         closed: Callable[[Callable[[], None]], object] = closing.callback
         poller, link = Poller(), Link()
@@ -169,7 +184,7 @@ def stage_rig(compiled: Compiled, machine: Machine, slot_count: int) -> Iterator
         closed(arena.close)
         budgets = Budgets([m.name for m in machine.memories if m.bandwidth_bytes_per_s is not None])
         closed(budgets.close)
-        supervisor = Supervisor(machine, arena, budgets, poller, link, compiled.engine_folder)
+        supervisor = Supervisor(machine, arena, budgets, poller, link, compiled, devices)
         closed(supervisor.end_all)
         rig = StageRig(arena, link, poller, supervisor, machine)
         rig.fill(random_inputs(compiled, seed=0))
@@ -177,9 +192,6 @@ def stage_rig(compiled: Compiled, machine: Machine, slot_count: int) -> Iterator
 
 
 def random_inputs(compiled: Compiled, seed: int) -> dict[str, np.ndarray[Any, Any]]:
-    """One frame with normally distributed values."""
-    generator = np.random.default_rng(seed)
-    return {
-        tensor.name: generator.standard_normal(tensor.shape).astype(NUMPY_OF[tensor.datatype])
-        for tensor in compiled.model.graph.inputs
-    }
+    """One frame of values that fit the model, as `random_frames` draws them."""
+    (frame,) = random_frames(compiled.model.graph.inputs, 1, seed)
+    return dict(frame)

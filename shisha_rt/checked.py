@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from types import UnionType
 from typing import Any, Final, TypeVar, get_args, get_type_hints
 
 import msgspec
@@ -107,6 +108,8 @@ def _value_at(raw: object, steps: list[str | int]) -> object:
 def _keys(record: Any, steps: list[str | int]) -> tuple[str, ...]:
     for step in steps:
         record = get_args(record)[0] if isinstance(step, int) else get_type_hints(record)[step]
+        if isinstance(record, UnionType):  # a table or None
+            record = get_args(record)[0]
     return tuple(field.encode_name for field in msgspec.structs.fields(record))
 
 

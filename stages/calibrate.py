@@ -18,14 +18,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from shisha_rt.fabric import model_index
 from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress, SpanTime, encode
+from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress, Rounds, SpanTime, encode
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.graph.datatypes import NUMPY_OF
@@ -39,8 +40,8 @@ def main(arguments: list[str]) -> int:
     job = msgspec.json.decode(arguments[0], type=CalibrationJob)
     os.sched_setaffinity(0, job.cores)
     with neighbours(job.engine_folder, job.neighbours):
-        calibrated = calibrate(job, tell=_print)
-    _print(calibrated)
+        calibrated = calibrate(job, tell=say)
+    say(calibrated)
     return 0
 
 
@@ -49,11 +50,11 @@ def calibrate(job: CalibrationJob, tell: Callable[[Progress], None]) -> Calibrat
     index = model_index.read(Path(job.engine_folder))
     arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
     try:
-        _fill(arena, index)
+        fill(arena, index)
         model = OptimisedModel(Path(job.engine_folder), index)
         _run_through(model, index, arena, job.threads)
         timers = [_Timer(model.segment(first, last, job.threads), arena, job.threads) for first, last in job.spans]
-        _run_rounds(timers, job, tell)
+        run_rounds([timer.run for timer in timers], job, tell)
         return Calibrated(tuple(timer.result() for timer in timers))
     finally:
         arena.close()
@@ -88,23 +89,29 @@ class _Timer:
         )
 
 
-def _run_rounds(timers: Sequence[_Timer], job: CalibrationJob, tell: Callable[[Progress], None]) -> None:
+def run_rounds(turns: Sequence[Callable[[], None]], rounds: Rounds, tell: Callable[[Progress], None]) -> None:
+    """Each of `turns` once in every round."""
     start_s = time.monotonic()
-    for done in range(1, job.max_rounds + 1):
-        for timer in timers:
-            timer.run()
-        spent_ratio = (time.monotonic() - start_s) / job.budget_s
-        tell(Progress(min(1.0, max(done / job.max_rounds, min(spent_ratio, done / job.min_rounds)))))
-        if spent_ratio >= 1 and done >= job.min_rounds:
+    for done in range(1, rounds.max_rounds + 1):
+        for turn in turns:
+            turn()
+        spent_ratio = (time.monotonic() - start_s) / rounds.budget_s
+        tell(Progress(min(1.0, max(done / rounds.max_rounds, min(spent_ratio, done / rounds.min_rounds)))))
+        if spent_ratio >= 1 and done >= rounds.min_rounds:
             return
 
 
-def _fill(arena: Arena, index: ModelIndex) -> None:
-    """A frame of noise: what the values are must not make an operator's work easier, as zeros might."""
+def fill(arena: Arena, index: ModelIndex) -> None:
+    """The inputs of a frame."""
     generator = np.random.default_rng(0)
     for spec in index.inputs:
-        noise = generator.standard_normal(spec.shape)
-        arena.view(_SLOT, arena.layout.regions[spec.name])[...] = noise.astype(NUMPY_OF[spec.datatype])
+        arena.view(_SLOT, arena.layout.regions[spec.name])[...] = noise(spec.shape, spec.datatype, generator)
+
+
+def noise(shape: tuple[int, ...], datatype: str, generator: np.random.Generator) -> npt.NDArray[Any]:
+    """What the values are must not make an operator's work easier, as zeros might; whole numbers may be indices."""
+    dtype = NUMPY_OF[datatype]
+    return generator.standard_normal(shape).astype(dtype) if dtype.kind == "f" else np.zeros(shape, dtype)
 
 
 def _run_through(model: OptimisedModel, index: ModelIndex, arena: Arena, threads: int) -> None:
@@ -122,7 +129,7 @@ def _interquartile_range(values: Sequence[float]) -> float:
     return high - low
 
 
-def _print(line: Progress | Calibrated) -> None:
+def say(line: msgspec.Struct) -> None:
     sys.stdout.buffer.write(encode(line))
     sys.stdout.buffer.flush()
 

@@ -1,9 +1,9 @@
 """Runs the stage of each epoch that this worker has loaded; new ones are built beside them while frames flow.
 
 Building happens in one thread of its own, at nice 5: it gives up the core to frames, but not so far that it starves
-(at nice 19 it would take many times as long). A segment is swapped in, and an old one destroyed, between two frames
-by the thread that runs them, so no frame ever sees a half-built one. A stage that keeps its layers in the new plan
-keeps its segment too.
+(at nice 19 it would take many times as long). A stage is swapped in, and an old one destroyed, between two frames by
+the thread that runs them, so no frame ever sees a half-built one. A stage that keeps its layers and its placement in
+the new plan is not built again.
 """
 
 from __future__ import annotations
@@ -17,46 +17,108 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.messages import Prepare, Prepared, PrepareFailed
 from stages.emulate.place import Demand, EmulatedPlace
-from stages.engines.ort_segment import OptimisedModel, Segment
+from stages.engines.ort_segment import Segment
+from stages.placed import CpuClock
 
 _BUILDER_NICE: Final = 5
 _TIMED_RUNS: Final = 20
 
 
+class BuiltStage(Protocol):
+    """A built stage. `frame_bytes`: weights, inputs and outputs that one frame moves.
+
+    `described`: descriptions say how long it takes, and not this host; `paced`: its time is emulated at present.
+    """
+
+    @property
+    def frame_bytes(self) -> int: ...
+
+    @property
+    def described(self) -> bool: ...
+
+    @property
+    def paced(self) -> bool: ...
+
+    def warm(self, cpu_clock: CpuClock) -> tuple[float, ...]:
+        """Run once on memory of its own; returns what `run` does."""
+        ...
+
+    def run(self, arena: Arena, slot: int, cpu_clock: CpuClock) -> tuple[float, ...]:
+        """Compute the tensors of `slot`; returns what each segment took if they are placed on devices, else nothing."""
+        ...
+
+
+class WholeStage:
+    """A stage that one engine runs, as a cut of its own form of the model."""
+
+    described = False
+    paced = False
+
+    def __init__(self, segment: Segment) -> None:
+        self.frame_bytes = segment.frame_bytes
+        self._segment = segment
+
+    def warm(self, cpu_clock: CpuClock) -> tuple[float, ...]:
+        self._segment.warm()
+        return ()
+
+    def run(self, arena: Arena, slot: int, cpu_clock: CpuClock) -> tuple[float, ...]:
+        self._segment.run(arena, slot)
+        return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What the builder hands over: the answer for the daemon and, if it went well, the segment."""
+    """What the builder hands over: the answer for the daemon and, if it went well, the stage."""
 
     answer: Prepared | PrepareFailed
-    segment: Segment | None
+    stage: BuiltStage | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A stage's run. `cpu_s`: of the engine's threads. `paced_cpu_s`: by which an emulated place paces it.
+
+    `segments_s`: what each segment took, as its device is emulated (see `stages.placed`).
+    """
+
+    cpu_s: float
+    paced_cpu_s: float
+    segments_s: tuple[float, ...]
 
 
 class Executor:
-    """Segments by (epoch, stage). `wake` is called from the builder's thread when something is built."""
+    """Stages by (epoch, number). `build` makes one; `wake` is called from the builder's thread when that is done.
+
+    `inline`: engines compute in the thread that calls them, and have none of their own.
+    """
 
     def __init__(
         self,
-        model: OptimisedModel,
+        build: Callable[[Prepare], BuiltStage],
         arena: Arena,
         place: EmulatedPlace,
         threads: int,
         incarnation: int,
         wake: Callable[[], None],
+        *,
+        inline: bool,
     ) -> None:
-        self._model = model
+        self._build_stage = build
         self._arena = arena
         self._place = place
         self._threads = threads
+        self._inline = inline
         self._incarnation = incarnation
         self._wake = wake
-        self._segments: dict[tuple[int, int], Segment] = {}
-        self._demands: dict[tuple[int, int], Demand] = {}
-        self._by_layers: weakref.WeakValueDictionary[tuple[int, int], Segment] = weakref.WeakValueDictionary()
+        self._stages: dict[tuple[int, int], BuiltStage] = {}
+        self._modelled_cpu_s: dict[tuple[int, int], float] = {}
+        self._by_content: weakref.WeakValueDictionary[tuple[object, ...], BuiltStage] = weakref.WeakValueDictionary()
         self._wanted: set[int] = set()
         self._orders: queue.SimpleQueue[Prepare] = queue.SimpleQueue()
         self._built: queue.SimpleQueue[tuple[Prepare, Built]] = queue.SimpleQueue()
@@ -64,19 +126,19 @@ class Executor:
         self._builder.start()
 
     def prepare(self, order: Prepare) -> None:
-        """Have it built, or take the segment of the same layers that is there already."""
+        """Have it built, or take the stage of the same layers and placement that is there already."""
         self._wanted.add(order.epoch)
-        segment = self._by_layers.get((order.first, order.last))
-        if segment is None:
+        stage = self._by_content.get(_content(order))
+        if stage is None:
             self._orders.put(order)
         else:
-            self._built.put((order, self._ready(order, segment, build_s=0.0, warm_s=0.0, private_bytes=0)))
+            self._built.put((order, self._ready(order, stage, build_s=0.0, warm_s=0.0, private_bytes=0)))
             self._wake()
 
     def retire(self, epoch: int) -> None:
         self._wanted.discard(epoch)
-        for key in [key for key in self._segments if key[0] == epoch]:
-            del self._segments[key], self._demands[key]
+        for key in [key for key in self._stages if key[0] == epoch]:
+            del self._stages[key], self._modelled_cpu_s[key]
 
     def take_built(self) -> list[Prepared | PrepareFailed]:
         """Swap in what has been built since; the answers are for the daemon. Dropped epochs are left out."""
@@ -85,34 +147,40 @@ class Executor:
             order, built = self._built.get()
             if order.epoch not in self._wanted:
                 continue
-            if built.segment is not None:
-                self._segments[order.epoch, order.stage] = built.segment
-                self._demands[order.epoch, order.stage] = _demand(order, built.segment)
-                self._by_layers[order.first, order.last] = built.segment
+            if built.stage is not None:
+                self._stages[order.epoch, order.stage] = built.stage
+                self._modelled_cpu_s[order.epoch, order.stage] = order.modelled_cpu_s
+                self._by_content[_content(order)] = built.stage
             answers.append(built.answer)
         return answers
 
-    def demand(self, epoch: int, stage: int) -> Demand:
+    def demand(self, epoch: int, number: int) -> Demand:
         """What a frame of this stage asks of its place."""
-        return self._demands[epoch, stage]
+        stage = self._stages[epoch, number]
+        return Demand(stage.frame_bytes, self._modelled_cpu_s[epoch, number], stage.paced)
 
-    def run(self, epoch: int, stage: int, slot: int) -> float:
-        """Run the stage on `slot`; returns the CPU seconds of the engine's threads."""
-        segment = self._segments[epoch, stage]
-        start_s = self._engine_cpu_s()
-        segment.run(self._arena, slot)
-        return self._engine_cpu_s() - start_s
+    def run(self, epoch: int, number: int, slot: int) -> Ran:
+        """Run the stage on `slot`."""
+        stage = self._stages[epoch, number]
+        start_s = self._frame_cpu_s()
+        segments_s = stage.run(self._arena, slot, self._frame_cpu_s)
+        cpu_s = self._frame_cpu_s() - start_s
+        return Ran(cpu_s, self._paced_cpu_s(cpu_s, segments_s), segments_s)
 
-    def _engine_cpu_s(self) -> float:
-        """One thread runs inside the caller's; more are the engine's own, and the builder is not one of them."""
-        if self._threads == 1:
+    def _frame_cpu_s(self) -> float:
+        """CPU seconds of the threads that compute frames; the builder is not one of them."""
+        if self._inline:
             return time.thread_time()
         assert self._builder.ident is not None
         builder_s = time.clock_gettime(time.pthread_getcpuclockid(self._builder.ident))
         return time.process_time() - builder_s
 
+    def _paced_cpu_s(self, cpu_s: float, segments_s: tuple[float, ...]) -> float:
+        """A place divides CPU time by its threads, and segments know what they take on theirs."""
+        return sum(segments_s) * self._threads if segments_s else cpu_s
+
     def _build_all(self) -> None:
-        if self._threads == 1:  # else the engine's threads, which are started here, would keep it for good
+        if self._inline:  # else the engine's threads, which are started here, would keep it for good
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BUILDER_NICE)
         while True:
             order = self._orders.get()
@@ -123,59 +191,59 @@ class Executor:
         try:
             before_bytes = _private_bytes()
             start_s = time.monotonic()
-            segment = self._model.segment(order.first, order.last, self._threads)
+            stage = self._build_stage(order)
             built_s = time.monotonic()
-            segment.warm()
+            stage.warm(self._builder_cpu_s)
             warm_s = time.monotonic()
-            too_short = self._why_too_short(order, segment)
+            too_short = self._why_too_short(order, stage)
         except Exception as error:
             # Whatever the engine says is the user's to read: it becomes the proposal's reason, in one line.
             return Built(PrepareFailed(order.epoch, self._incarnation, one_line(error)), None)
         if too_short is not None:
             return Built(PrepareFailed(order.epoch, self._incarnation, too_short, bad_machine=True), None)
         private_bytes = _private_bytes() - before_bytes
-        return self._ready(order, segment, built_s - start_s, warm_s - built_s, private_bytes)
+        return self._ready(order, stage, built_s - start_s, warm_s - built_s, private_bytes)
 
-    def _why_too_short(self, order: Prepare, segment: Segment) -> str | None:
+    def _why_too_short(self, order: Prepare, stage: BuiltStage) -> str | None:
         """Whether this host keeps the place's target; the real computation is timed only where there is a doubt.
 
         A busy moment looks like a slow host, and passes: one run in time is enough.
         """
-        demand = _demand(order, segment)
+        demand = Demand(stage.frame_bytes, order.modelled_cpu_s, stage.described)
         if not self._place.needs_check(demand):
             return None
         least_s, least_cpu_s, reason = math.inf, math.inf, None
         for _ in range(_TIMED_RUNS):
-            wall_s, cpu_s = self._timed(segment)
-            least_cpu_s = min(least_cpu_s, cpu_s)
-            # With one thread, CPU time leaves out what frames on this core took meanwhile.
-            least_s = min(least_s, cpu_s if self._threads == 1 else wall_s)
+            start_s, start_cpu_s = time.monotonic(), self._builder_cpu_s()
+            segments_s = stage.warm(self._builder_cpu_s)
+            wall_s, cpu_s = time.monotonic() - start_s, self._builder_cpu_s() - start_cpu_s
+            least_cpu_s = min(least_cpu_s, self._paced_cpu_s(cpu_s, segments_s))
+            # Computed in this thread, CPU time leaves out what frames on this core took meanwhile.
+            least_s = min(least_s, cpu_s if self._inline else wall_s)
             reason = self._place.why_too_short(demand, least_s, least_cpu_s)
             if reason is None:
                 return None
         return reason
 
-    def _timed(self, segment: Segment) -> tuple[float, float]:
-        """Wall and CPU seconds of one run, the latter of all threads; called by the builder."""
-        cpu_clock = time.thread_time if self._threads == 1 else time.process_time
-        start_s, start_cpu_s = time.monotonic(), cpu_clock()
-        segment.warm()
-        return time.monotonic() - start_s, cpu_clock() - start_cpu_s
+    def _builder_cpu_s(self) -> float:
+        """CPU seconds behind what the builder runs; with threads of the engine's own, frames' too."""
+        return time.thread_time() if self._inline else time.process_time()
 
-    def _ready(self, order: Prepare, segment: Segment, build_s: float, warm_s: float, private_bytes: int) -> Built:
+    def _ready(self, order: Prepare, stage: BuiltStage, build_s: float, warm_s: float, private_bytes: int) -> Built:
         answer = Prepared(
             epoch=order.epoch,
             incarnation=self._incarnation,
             build_s=build_s,
             warm_s=warm_s,
             private_bytes=private_bytes,
-            frame_bytes=segment.frame_bytes,
+            frame_bytes=stage.frame_bytes,
         )
-        return Built(answer, segment)
+        return Built(answer, stage)
 
 
-def _demand(order: Prepare, segment: Segment) -> Demand:
-    return Demand(segment.frame_bytes, order.modelled_cpu_s)
+def _content(order: Prepare) -> tuple[object, ...]:
+    """What makes two orders the same stage."""
+    return order.first, order.last, order.placement
 
 
 def one_line(error: BaseException) -> str:

@@ -11,26 +11,34 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from shisha_rt.fabric import model_index
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.calibration import NeighbourJob
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.fabric.parent import die_with
+from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.graph.graph import Graph
+from shisha_rt.placement.segments import segment
+from stages.clean_model import CleanModel
 from stages.engines.ort_segment import OptimisedModel
+from stages.engines.ort_session import float32_session
+from stages.engines.session import Array
 
 _SLOT = 0
 
 
 @contextlib.contextmanager
-def neighbours(engine_folder: str, cores: tuple[int, ...]) -> Iterator[None]:
-    """One on each of `cores`, at work from the beginning to the end."""
+def neighbours(folder: str, cores: tuple[int, ...], *, clean: bool = False) -> Iterator[None]:
+    """One on each of `cores`, at work from the beginning to the end; `clean`: `folder` has the cleaned model."""
     with contextlib.ExitStack() as ending:
-        children = [ending.enter_context(_child(NeighbourJob(engine_folder, core, os.getpid()))) for core in cores]
+        jobs = [NeighbourJob(folder, core, os.getpid(), clean) for core in cores]
+        children = [ending.enter_context(_child(job)) for job in jobs]
         for child in children:
             assert child.stdout is not None  # a pipe was asked for
             if not child.stdout.readline():
@@ -52,13 +60,31 @@ def main(arguments: list[str]) -> int:
     job = msgspec.json.decode(arguments[0], type=NeighbourJob)
     die_with(job.parent_pid)
     os.sched_setaffinity(0, {job.core})
-    index = model_index.read(Path(job.engine_folder))
-    arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
-    whole = OptimisedModel(Path(job.engine_folder), index).segment(0, index.layer_count - 1, threads=1)
-    whole.run(arena, _SLOT)
+    run = (_clean if job.clean else _optimised)(Path(job.folder))
+    run()
     print("at work", flush=True)
     while True:
-        whole.run(arena, _SLOT)
+        run()
+
+
+def _optimised(folder: Path) -> Callable[[], None]:
+    """The whole of the optimised graph."""
+    index = model_index.read(folder)
+    arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
+    whole = OptimisedModel(folder, index).segment(0, index.layer_count - 1, threads=1)
+    return lambda: whole.run(arena, _SLOT)
+
+
+def _clean(folder: Path) -> Callable[[], None]:
+    """The whole of the cleaned model, on the engine that every host has."""
+    model = CleanModel(folder)
+    whole = segment(model.graph, 0, len(model.graph.operators) - 1, device="")
+    session = float32_session(model, whole, threads=1)
+    return session.bind(_zeros(model.graph, session.input_names), _zeros(model.graph, session.output_names))
+
+
+def _zeros(graph: Graph, names: Sequence[str]) -> list[Array]:
+    return [np.zeros(graph.tensors[name].shape, NUMPY_OF[graph.tensors[name].datatype]) for name in names]
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,10 +28,13 @@ from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.channel import Channel
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.fabric.messages import WorkerConfig
+from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.fabric.parent import die_with
+from stages.clean_model import CleanModel
 from stages.emulate.place import EmulatedPlace
 from stages.engines.ort_segment import OptimisedModel
-from stages.executor import Executor, one_line
+from stages.executor import BuiltStage, Executor, Ran, WholeStage, one_line
+from stages.placed import PlacedModel
 
 _HEARTBEAT_S: Final = 0.1
 _PR_SET_TIMERSLACK: Final = 29
@@ -59,7 +63,7 @@ class _Part:
     run: messages.Run
     start_s: float
     due_s: float
-    cpu_s: float
+    ran: Ran
     dropped_s: float
 
 
@@ -68,8 +72,7 @@ class Worker:
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        folder = Path(config.engine_folder)
-        index = model_index.read(folder)
+        index = model_index.read(Path(config.engine_folder))
         self._arena = Arena.attach(config.arena_fd, layout_of(index), config.slot_count, config.place_count)
         threading.Thread(target=self._sign, name="heartbeat", daemon=True).start()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
@@ -81,8 +84,15 @@ class Worker:
             bandwidth_bytes_per_s=config.bandwidth_bytes_per_s,
             budget_fd=config.budget_fd,
         )
-        model = OptimisedModel(folder, index)
-        self._executor = Executor(model, self._arena, self._place, config.threads, config.incarnation, self._wake)
+        self._executor = Executor(
+            _stage_builder(config, index, self._arena),
+            self._arena,
+            self._place,
+            config.threads,
+            config.incarnation,
+            self._wake,
+            inline=config.threads == 1 and all(device.engine == "onnxruntime" for device in config.devices),
+        )
         self._pending: deque[tuple[messages.Run, float]] = deque()  # with the time since when its input is there
         self._part: _Part | None = None
         self._idle_since_s = time.monotonic()
@@ -128,19 +138,19 @@ class Worker:
         try:
             demand = self._executor.demand(run.epoch, run.stage)
             started = self._place.start(demand, ready_s, now_s)
-            cpu_s = self._executor.run(run.epoch, run.stage, run.slot)
+            ran = self._executor.run(run.epoch, run.stage, run.slot)
         except Exception as error:
             self._send(messages.Failed(run, one_line(error)))
             self._end(time.monotonic())
             return
-        due_s = self._place.finish(started, cpu_s, time.monotonic())
+        due_s = self._place.finish(started, ran.paced_cpu_s, time.monotonic())
         start_s, dropped_s = now_s, self._place.take_dropped_s()
         if started.paced:
             start_s = max(ready_s, self._idle_since_s)
             self._arena.note_pacing(self._config.place_index, round(due_s * 1e9))
         else:
             dropped_s = 0.0  # nothing is emulated, so there was nothing to make up for
-        self._part = _Part(run, start_s, due_s, cpu_s, dropped_s)
+        self._part = _Part(run, start_s, due_s, ran, dropped_s)
         self._end_if_due(self._part)
 
     def _end_if_due(self, part: _Part) -> None:
@@ -152,7 +162,8 @@ class Worker:
             time.sleep(left_s)
         end_s = time.monotonic()
         waited_s = part.start_s - self._idle_since_s
-        self._send(messages.Done(part.run, end_s - part.start_s, part.cpu_s, waited_s, part.dropped_s))
+        service_s, ran = end_s - part.start_s, part.ran
+        self._send(messages.Done(part.run, service_s, ran.cpu_s, waited_s, part.dropped_s, ran.segments_s))
         self._part = None
         self._end(end_s)
 
@@ -170,6 +181,20 @@ class Worker:
         while True:
             self._arena.beat(self._config.place_index, time.monotonic_ns())
             time.sleep(_HEARTBEAT_S)
+
+
+def _stage_builder(config: WorkerConfig, index: ModelIndex, arena: Arena) -> Callable[[messages.Prepare], BuiltStage]:
+    """Stages along the placement that each order has; on a place without devices, cuts of the engine's own form."""
+    if config.devices:
+        placed = PlacedModel(
+            CleanModel(Path(config.model_folder)),
+            config.devices,
+            config.threads,
+            lambda device: arena.device_speed(config.place_index, device),
+        )
+        return lambda order: placed.stage(order.first, order.last, order.placement)
+    optimised = OptimisedModel(Path(config.engine_folder), index)
+    return lambda order: WholeStage(optimised.segment(order.first, order.last, config.threads))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Final
 
 import onnx
 
+from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.onnx_reader import read_model
 from shisha_rt.graph.topologies.catalogue import TOPOLOGIES
@@ -76,7 +77,7 @@ def cases(networks: Sequence[str], sequences: Sequence[int]) -> list[Case]:
             onnx.save(TOPOLOGIES[network](), path)
             for sequence in sequences:
                 graph = read_model(path, {"sequence": sequence}).graph
-                problem = build_problem(graph, devices, "per_edge")
+                problem = build_problem(graph, described_costs(graph, devices), "per_edge")
                 found.append(Case(network, sequence, graph, devices, problem))
     return found
 

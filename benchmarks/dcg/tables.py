@@ -18,6 +18,7 @@ import onnx
 from benchmarks.dcg.board import TITLES, Case
 from benchmarks.dcg.timing import Solver, median_s, solve_time_s
 from benchmarks.report import Row
+from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.topologies.catalogue import TOPOLOGIES
 from shisha_rt.machine.device import Device
@@ -121,7 +122,7 @@ def _counted(cases: Sequence[Case]) -> list[Quantity]:
     dcgs = [_dcg(case.graph, case.problem, "devices") for case in cases]
     built = [dcg.counts() for dcg in dcgs]
     runs = [profile_runs(dcg) for dcg in dcgs]
-    two = [build_problem(case.graph, (case.devices[0], case.devices[2]), "per_edge") for case in cases]
+    two = [_on_two(case) for case in cases]
     two_da = [len(_dcg(case.graph, problem, "devices").da_edges) for case, problem in zip(cases, two, strict=True)]
     in_memories = [len(_dcg(case.graph, case.problem, "memories").da_edges) for case in cases]
     gpt2 = exports[-1]
@@ -209,6 +210,12 @@ def _timed(cases: Sequence[Case], repeats: int) -> list[Quantity]:
             for solver, name, note in _SOLVERS
         ),
     ]
+
+
+def _on_two(case: Case) -> Problem:
+    """On CPU_S and PIM alone."""
+    costs = described_costs(case.graph, (case.devices[0], case.devices[2]))
+    return build_problem(case.graph, costs, "per_edge")
 
 
 def _dcg(graph: Graph, problem: Problem, between: Between) -> Dcg:

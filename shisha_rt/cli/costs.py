@@ -13,7 +13,7 @@ from shisha_rt.cli.options import Dims, Json, parse_dims, progress
 
 if TYPE_CHECKING:
     from shisha_rt.costs.costs_file import Costs
-    from shisha_rt.costs.layer_costs import RawCosts
+    from shisha_rt.daemon.model_on_machine import ModelOnMachine
     from shisha_rt.machine.machine import Machine
 
 _OPERATIONS_PER_MAC: Final = 2
@@ -39,35 +39,33 @@ def costs(
       shisha-rt costs zoo:resnet50 --machine demo --json > COSTS.json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.costs.costs_file import costs_object
-    from shisha_rt.costs.layer_costs import LayerCosts
-    from shisha_rt.daemon.compile import compile_model
-    from shisha_rt.daemon.profile import profile_model
+    from shisha_rt.daemon.model_on_machine import make_ready
     from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config import load_machine
 
     dims = parse_dims(dim)
     places = load_machine(machine)
-    compiled = compile_model(resolve_model(model, progress), dims, progress)
-    raw = profile_model(compiled, places, progress)
-    found = LayerCosts(raw, places).costs()
+    ready = make_ready(resolve_model(model, progress), dims, places, on_progress=progress)
+    found = ready.layer_costs(progress).costs()
     if as_json:
         print(json.dumps(costs_object(found)))
     else:
-        _print_table(compiled.model.name, raw, found, places)
+        _print_table(ready, found)
 
 
-def _print_table(model: str, raw: RawCosts, found: Costs, machine: Machine) -> None:
+def _print_table(ready: ModelOnMachine, found: Costs) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
     from shisha_rt.costs.layer_costs import moved_bytes
 
+    compiled, machine = ready.compiled, ready.machine
     columns = _columns(found)
     fastest = min(columns, key=lambda places: found.places[places[0]].rank)[0]
     shown_s = found.time_s[:, fastest]
     table = Table(
-        title=f"{model} on {machine.name}: {len(raw.layers)} layers",
+        title=f"{compiled.model.name} on {machine.name}: {len(compiled.layers)} layers",
         title_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -82,8 +80,8 @@ def _print_table(model: str, raw: RawCosts, found: Costs, machine: Machine) -> N
     table.add_column("share", no_wrap=True)
     table.add_column("moved", justify="right", no_wrap=True)
     table.add_column("op/B", justify="right", no_wrap=True)
-    for layer in raw.layers:
-        size_bytes = moved_bytes(raw.graph, raw.layers, layer.index, layer.index)
+    for layer in compiled.layers:
+        size_bytes = moved_bytes(compiled.model.graph, compiled.layers, layer.index, layer.index)
         table.add_row(
             str(layer.index),
             layer.name,
@@ -94,7 +92,7 @@ def _print_table(model: str, raw: RawCosts, found: Costs, machine: Machine) -> N
         )
     console = Console(highlight=False)
     console.print(table)
-    for line in _notes(raw, machine):
+    for line in _notes(ready):
         console.print(line)
 
 
@@ -116,11 +114,16 @@ def _label(machine: Machine, place: int) -> str:
     return f"{its.name}*" if machine.is_emulated(its) else its.name
 
 
-def _notes(raw: RawCosts, machine: Machine) -> Sequence[str]:
-    joined = [f"{first}-{last}" for first, last in raw.groups if first < last]
+def _notes(ready: ModelOnMachine) -> Sequence[str]:
+    from shisha_rt.costs.fit import groups_of
+
+    groups = groups_of(len(ready.compiled.layers), ready.compiled.legal_cuts)
+    joined = [f"{first}-{last}" for first, last in groups if first < last]
     notes = []
-    if machine.emulated:
+    if ready.machine.emulated:
         notes.append("* emulated: measured on this host at full speed, then slowed as the machine file says")
     if joined:
         notes.append(f"measured together and divided by weight, as the engine cannot part them: {', '.join(joined)}")
+    if ready.operator_costs:
+        notes.append("with each layer's operators on the devices of its place that are best for stages of its length")
     return notes

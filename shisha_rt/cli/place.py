@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -20,9 +21,11 @@ from shisha_rt.placement.problem_file import parse_problem
 from shisha_rt.placement.solution import Solution, SolverName
 
 if TYPE_CHECKING:
+    from shisha_rt.daemon.device_profile import DeviceProfile
     from shisha_rt.machine.machine import Machine, Place
 
 _PROBLEM_SUFFIX: Final = ".json"
+_PRECISION: Final = "exact"
 
 
 def place(
@@ -36,6 +39,13 @@ def place(
     place_: Annotated[
         str | None, typer.Option("--place", metavar="NAME", help="The place; needed if the machine has several.")
     ] = None,
+    measured: Annotated[
+        bool, typer.Option("--measured", help="With MODEL: measure on this host what is not described.")
+    ] = False,
+    precision: Annotated[
+        Literal["exact", "any"] | None,
+        typer.Option(help=f"With --measured: may devices change results (any)? Default: {_PRECISION}."),
+    ] = None,
     solver: Annotated[SolverName, typer.Option(help="How to look for an assignment.")] = "exact",
     priority: Annotated[
         str | None, typer.Option(metavar="A,B,C", help="Devices for --solver priority, the preferred one first.")
@@ -46,7 +56,6 @@ def place(
     ] = None,
     time_limit: Annotated[float | None, typer.Option(metavar="S", help="Seconds that milp may take.")] = None,
     accelerator: Annotated[str | None, typer.Option(metavar="DEVICE", help="For typeseq; not built yet.")] = None,
-    measured: Annotated[bool, typer.Option("--measured", help="Measured costs; not built yet.")] = False,
     dot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the placement as Graphviz text.")] = None,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the placement (takes the extra plot).")] = None,
     dim: Dims = None,
@@ -54,19 +63,21 @@ def place(
 ) -> None:
     """Decide which operator runs on which device, transfers counted.
 
-    The problem is read from PROBLEM.json, or built from MODEL and the device descriptions of a place; those costs
-    are modelled. Whatever a solver says, the costs shown are computed anew from its assignment.
+    The problem is read from PROBLEM.json, or built from MODEL and the devices of a place: those that are described
+    have modelled costs, engines of this host are measured. Whatever a solver says, the costs shown are computed anew
+    from its assignment.
 
     \b
     Examples:
       shisha-rt place zoo:bert --machine pim-board
       shisha-rt place zoo:bert --machine pim-board --dim sequence=64 --solver priority --priority pim,cpu_p,cpu_s
+      shisha-rt place zoo:inception_v1 --machine two-engines --place core0 --measured
       shisha-rt place zoo:gpt2 --machine pim-board --dot gpt2.dot --png gpt2.png
       shisha-rt place PROBLEM.json --solver duet --duet-x 25 --json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.placement.solvers import Options, solve
 
-    _refuse_unbuilt(solver, accelerator, measured)
+    _refuse_unbuilt(solver, accelerator)
     _refuse_foreign(solver, priority, duet_x, time_limit)
     options = Options(
         priority=() if priority is None else tuple(priority.split(",")),
@@ -74,67 +85,96 @@ def place(
         time_limit_s=time_limit,
     )
     if problem.endswith(_PROBLEM_SUFFIX):
-        title, read = _problem_of_file(Path(problem), machine, place_, dim)
+        of_models = {
+            "--machine": machine,
+            "--place": place_,
+            "--measured": measured,
+            "--precision": precision,
+            "--dim": dim,
+        }
+        asked = _of_file(Path(problem), of_models)
+    elif measured:
+        asked = _measured(problem, machine, place_, precision or _PRECISION, parse_dims(dim))
+    elif precision is not None:
+        raise BadInput(f"--precision {precision}: says what --measured may run, expected both or neither")
     else:
-        title, read = _problem_of_model(problem, machine, place_, parse_dims(dim))
+        asked = _modelled(problem, machine, place_, parse_dims(dim))
     started = perf_counter()
-    solution = solve(solver, read, options)
-    found = _Found(read, solution, perf_counter() - started)
+    solution = solve(solver, asked.problem, options)
+    found = _Found(asked, solution, perf_counter() - started)
     if as_json:
         print(json.dumps(found.as_object()))
     elif found.cost is not None:
         from shisha_rt.cli.place_report import print_report
 
-        print_report(title, read, solution, solver, found.solve_time_s)
+        print_report(asked.title, asked.problem, solution, solver, found.solve_time_s)
     if solution.assignment is None:
         raise Failure(f"{solution.outcome}: {solver} has found no assignment")
     if dot is not None:
         from shisha_rt.cli.place_dot import placement_dot
 
         try:
-            dot.write_text(placement_dot(title, read, solution.assignment), encoding="utf-8")
+            dot.write_text(placement_dot(asked.title, asked.problem, solution.assignment), encoding="utf-8")
         except OSError as error:
             raise BadInput(f"--dot {dot}: cannot be written ({error.strerror}), expected a file to write") from None
     if png is not None:
-        _draw(png, title, read, solution.assignment)
+        _draw(png, asked.title, asked.problem, solution.assignment)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A problem, and what it is called; `profile` is where its costs come from, if any were measured."""
+
+    title: str
+    problem: Problem
+    profile: DeviceProfile | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    problem: Problem
+    asked: _Asked
     solution: Solution
     solve_time_s: float
 
     @property
     def cost(self) -> Cost | None:
         assignment = self.solution.assignment
-        return None if assignment is None else cost(self.problem, assignment)
+        return None if assignment is None else cost(self.asked.problem, assignment)
 
     def as_object(self) -> dict[str, object]:
-        """The answer of `--json`: all keys, always."""
-        names, found, assignment = self.problem.devices, self.cost, self.solution.assignment
+        """The answer of `--json`: all keys, always; and `profile` where costs were measured."""
+        problem, profile = self.asked.problem, self.asked.profile
+        assignment, found = self.solution.assignment, self.cost
         assert found is None or math.isfinite(found.total_s), "a solver's bug: a node on a device that cannot run it"
+        measured = {} if profile is None else {"profile": _runs(profile)}
         return {
             "assignment": None
             if assignment is None
-            else {node.name: names[d] for node, d in zip(self.problem.nodes, assignment, strict=True)},
+            else {node.name: problem.devices[d] for node, d in zip(problem.nodes, assignment, strict=True)},
             "cost_s": found and found.total_s,
             "node_cost_s": found and found.node_s,
             "transfer_cost_s": found and found.transfer_s,
             "lower_bound_s": self.solution.lower_bound_s,
             "outcome": self.solution.outcome,
             "solve_time_s": self.solve_time_s,
+            **measured,
         }
 
 
-def _refuse_unbuilt(solver: SolverName, accelerator: str | None, measured: bool) -> None:
+def _runs(profile: DeviceProfile) -> dict[str, float]:
+    return {"node_runs": profile.node_runs, "edge_runs": profile.edge_runs, "seconds": profile.seconds}
+
+
+# What is refused
+
+
+def _refuse_unbuilt(solver: SolverName, accelerator: str | None) -> None:
     from shisha_rt.placement.solvers import BUILT
 
     if solver not in BUILT:
         raise BadInput(f"--solver {solver}: not built yet, expected one of {', '.join(BUILT)}")
-    for option, is_given in (("--accelerator", accelerator is not None), ("--measured", measured)):
-        if is_given:
-            raise BadInput(f"{option}: not built yet, expected no such option")
+    if accelerator is not None:
+        raise BadInput("--accelerator: not built yet, expected no such option")
 
 
 def _refuse_foreign(solver: SolverName, priority: str | None, duet_x: float | None, time_limit: float | None) -> None:
@@ -151,41 +191,81 @@ def _refuse_foreign(solver: SolverName, priority: str | None, duet_x: float | No
         raise BadInput(f"--time-limit {time_limit:g}: expected a number of seconds above 0")
 
 
-def _problem_of_file(
-    path: Path, machine: str | None, place_name: str | None, dim: list[str] | None
-) -> tuple[str, Problem]:
-    for option, value in (("--machine", machine), ("--place", place_name), ("--dim", dim)):
+# Where the problem comes from
+
+
+def _of_file(path: Path, of_models: Mapping[str, object]) -> _Asked:
+    """`of_models`: options that go with a model only, and their values."""
+    for option, value in of_models.items():
         if value:
             raise BadInput(f"{option}: not with {path.name}, which states its own nodes and costs")
-    return path.name, parse_problem(read_bytes(path, "a placement problem as JSON"), str(path))
+    return _Asked(path.name, parse_problem(read_bytes(path, "a placement problem as JSON"), str(path)))
 
 
-def _problem_of_model(
-    model: str, machine_name: str | None, place_name: str | None, dims: dict[str, int]
-) -> tuple[str, Problem]:
+def _modelled(model: str, machine_name: str | None, place_name: str | None, dims: dict[str, int]) -> _Asked:
+    from shisha_rt.costs.operator_costs import described_costs
     from shisha_rt.graph.onnx_reader import read_model
     from shisha_rt.graph.zoo import resolve_model
-    from shisha_rt.machine.config import load_machine
     from shisha_rt.machine.devices import devices_of
     from shisha_rt.placement.build import build_problem
+
+    machine, chosen = _place_of(machine_name, place_name)
+    devices = devices_of(machine, chosen)
+    engines = [device.name for device in devices if not device.described]
+    if engines:
+        raise BadInput(
+            f"{machine.source}: place {chosen.name}: the costs of {', '.join(engines)} are measured, "
+            "expected --measured"
+        )
+    read = read_model(resolve_model(model, progress), dims)
+    title = f"{read.name} on {chosen.name} of {machine.name}, modelled: times are those of device descriptions"
+    return _Asked(title, build_problem(read.graph, described_costs(read.graph, devices)))
+
+
+def _measured(
+    model: str, machine_name: str | None, place_name: str | None, precision: str, dims: dict[str, int]
+) -> _Asked:
+    from shisha_rt.daemon.compile import compile_model
+    from shisha_rt.daemon.device_profile import profile_devices
+    from shisha_rt.graph.zoo import resolve_model
+    from shisha_rt.machine.devices import devices_of, running_devices
+    from shisha_rt.placement.build import build_problem
+
+    machine, chosen = _place_of(machine_name, place_name)
+    # A machine without any devices has none that run: what is missing is said by whoever reads them.
+    devices = running_devices(machine, chosen, precision) or devices_of(machine, chosen)
+    described = ", ".join(device.name for device in devices if device.described)
+    if all(device.described for device in devices):
+        raise BadInput(
+            f"--measured: {machine.source}: place {chosen.name} has described devices only ({described}), "
+            "expected no such option: nothing has to be measured"
+        )
+    compiled = compile_model(resolve_model(model, progress), dims, progress, plain=True)
+    profile = profile_devices(compiled, machine, chosen, devices, progress)
+    runs = f"{_count(profile.node_runs, 'node run')} and {_count(profile.edge_runs, 'edge run')}"
+    when = f"in {profile.seconds:.3g} s" if profile.seconds else "before"
+    title = f"{compiled.model.name} on {chosen.name} of {machine.name}, measured {when}: {runs}"
+    if described:
+        title += f"; modelled: {described}"
+    return _Asked(title, build_problem(compiled.model.graph, profile.costs), profile)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _place_of(machine_name: str | None, name: str | None) -> tuple[Machine, Place]:
+    from shisha_rt.machine.config import load_machine
 
     if machine_name is None:
         raise BadInput("place MODEL: --machine is missing, expected a machine file or a name such as pim-board")
     machine = load_machine(machine_name)
-    chosen = _place_of(machine, place_name)
-    devices = devices_of(machine, chosen)
-    read = read_model(resolve_model(model, progress), dims)
-    title = f"{read.name} on {chosen.name} of {machine.name}, modelled: times are those of device descriptions"
-    return title, build_problem(read.graph, devices)
-
-
-def _place_of(machine: Machine, name: str | None) -> Place:
     names = [place.name for place in machine.places]
     if name is None and len(names) > 1:
         raise BadInput(f"{machine.source}: has several places, expected --place with one of {', '.join(names)}")
     if name is not None and name not in names:
         raise BadInput(f"--place {name}: {machine.source} has no such place, expected one of {', '.join(names)}")
-    return machine.place(name or names[0])
+    return machine, machine.place(name or names[0])
 
 
 def _draw(path: Path, title: str, problem: Problem, assignment: tuple[int, ...]) -> None:

@@ -138,17 +138,17 @@ def _problem_of_model(model: str, machine: str | None, dims: dict[str, int], str
 
     A place on paper may have more threads than this host has cores to measure with. The seed needs no costs.
     """
-    from shisha_rt.daemon.compile import compile_model
-    from shisha_rt.daemon.profile import costs_of
+    from shisha_rt.daemon.model_on_machine import make_ready
     from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config import load_machine
 
     if machine is None:
         raise BadInput("plan MODEL: --machine is missing, expected a machine file or a name such as this-machine")
     described = load_machine(machine)
-    compiled = compile_model(resolve_model(model, progress), dims, progress)
+    ready = make_ready(resolve_model(model, progress), dims, described, on_progress=progress)
+    compiled = ready.compiled
     try:
-        costs = costs_of(compiled, described, progress)
+        costs = ready.layer_costs(progress).costs()
     except BadInput:
         if strategy != "seed":
             raise

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from shisha_rt.cli.picture import Box
-from shisha_rt.cli.status import stage_boxes
+from shisha_rt.cli.status import placement_lines, stage_boxes
 from shisha_rt.cli.story import Event, clock, in_words, rate, verdict
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _WIDE: Final = 110  # columns from which there is room for the plans of trials
 _PARTS_OF_A_BLOCK: Final = " ▏▎▍▌▋▊▉"
 _SPARKS: Final = "▁▂▃▄▅▆▇█"
 _STYLE_OF_VERDICT: Final = {"first": "", "better": "green", "not_better": "dim", "cannot_run": "red"}
-_TOLD_BY_TRIALS: Final = ("trial", "plan_preparing", "plan_live", "worker_started")
+_TOLD_BY_TRIALS: Final = ("trial", "plan_preparing", "plan_live", "worker_started", "placement_solved")
 """Kinds that would only fill the list of events while the tuner works."""
 
 
@@ -67,6 +67,9 @@ class Screen:
         yield places
         if any(place["emulated"] for place in self._status["places"]):
             yield _line("* emulated: it computes for real, then waits as a slower place would", "dim")
+            rows += 1
+        for line in placement_lines(self._status["plan"]["stages"]):
+            yield _line(line, "dim")
             rows += 1
         yield Text()
         if self._trials:

@@ -28,6 +28,12 @@ def serve(
     strategy: Annotated[
         str | None, typer.Option(help="How the live pipeline is tuned: shisha (default), guided, or seed: not at all.")
     ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="exact (default): no device that changes results; any: those too.")
+    ] = None,
+    solver: Annotated[
+        str | None, typer.Option(help="How operators are placed on a place's devices: exact (default), or als.")
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Begin anew; leave the best plan of earlier runs as it is.")
     ] = False,
@@ -47,10 +53,8 @@ def serve(
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from dataclasses import replace
 
-    from shisha_rt.costs.layer_costs import LayerCosts
-    from shisha_rt.daemon.compile import compile_model
     from shisha_rt.daemon.gateway import check_endpoint
-    from shisha_rt.daemon.profile import profile_model
+    from shisha_rt.daemon.model_on_machine import make_ready
     from shisha_rt.daemon.server import Daemon
     from shisha_rt.daemon.settings import Settings, check_built, read_settings
     from shisha_rt.graph.zoo import resolve_model
@@ -59,6 +63,7 @@ def serve(
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
     settings = read_settings(Path(source)) if source.endswith(".toml") else Settings(source)
     given = {"machine": machine, "endpoint": endpoint, "metrics": metrics, "strategy": strategy}
+    given |= {"precision": precision, "solver": solver}
     settings = replace(
         settings,
         dims={**settings.dims, **parse_dims(dim)},
@@ -69,11 +74,20 @@ def serve(
     port = settings.metrics_port
     places = load_machine(settings.machine)
     check_runnable(places)
-    compiled = compile_model(resolve_model(settings.model, progress), settings.dims, progress)
-    stored = None
-    if places.timing == "modelled" or settings.strategy == "guided":
-        stored = LayerCosts(profile_model(compiled, places, progress), places)
-    daemon = Daemon(compiled, places, settings.endpoint, port, strategy=settings.strategy, stored=stored, fresh=fresh)
+    model = resolve_model(settings.model, progress)
+    ready = make_ready(model, settings.dims, places, precision=settings.precision, on_progress=progress)
+    needs_costs = places.timing == "modelled" or settings.strategy == "guided"
+    daemon = Daemon(
+        ready.compiled,
+        places,
+        settings.endpoint,
+        port,
+        strategy=settings.strategy,
+        stored=ready.layer_costs(progress) if needs_costs else None,
+        operator_costs=ready.operator_costs,
+        solver=settings.solver,
+        fresh=fresh,
+    )
 
     def announce() -> None:
         line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}

@@ -47,6 +47,8 @@ def _show(found: Mapping[str, Any]) -> None:
     boxes = stage_boxes(found["plan"]["stages"])
     console.print(draw(boxes, console.width) or "no plan is live yet", soft_wrap=True, markup=False)
     console.print()
+    for line in placement_lines(found["plan"]["stages"]):
+        console.print(line, soft_wrap=True, markup=False)
     console.print(_places(found["places"]))
     console.print()
     console.print(_frames(found["frames"]), soft_wrap=True, markup=False)
@@ -67,6 +69,24 @@ def stage_boxes(stages: Sequence[Mapping[str, Any]]) -> list[Box]:
         is_slowest = is_known and service_s == slowest_s
         boxes.append(Box("+".join(stage["places"]), span(stage["first"], stage["last"]), label, share, is_slowest))
     return boxes
+
+
+def placement_lines(stages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """For each stage with devices to choose from, its segments in their order: what was predicted, what is measured."""
+    lines = []
+    for stage in stages:
+        placement = stage.get("placement")
+        if placement is not None:
+            segments = " → ".join(map(_segment, placement["segments"]))
+            predicted = milliseconds(placement["predicted_s"])
+            lines.append(f"{'+'.join(stage['places'])} ({placement['solver']}, {predicted} predicted): {segments}")
+    return lines
+
+
+def _segment(segment: Mapping[str, Any]) -> str:
+    measured_s = segment["measured_s"]
+    taken = "" if measured_s is None else f", {milliseconds(measured_s)}"
+    return f"{segment['device']} ({segment['operators']} operators{taken})"
 
 
 def milliseconds(seconds: float) -> str:

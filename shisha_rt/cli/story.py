@@ -55,6 +55,11 @@ def _drift(e: Event) -> str:
     return f"stage {e['stage']} on {e['place']} takes {now} now, {before} before"
 
 
+def _placed(e: Event) -> str:
+    stages = "; ".join(f"{s['place']} ({milliseconds(s['cost_s'])} predicted): {s['segments']}" for s in e["stages"])
+    return f"operators placed by {e['solver']} in {milliseconds(e['seconds'])} ({e['reason']}): {stages}"
+
+
 def _settled(outcome: str) -> Callable[[Event], str]:
     def tell(e: Event) -> str:
         name = "a plan" if e["epoch"] is None else f"epoch {e['epoch']}"
@@ -85,6 +90,11 @@ _TELL: Final[Mapping[str, Callable[[Event], str]]] = {
     "place_down": lambda e: f"{e['place']} is down, by request",
     "place_given_up": lambda e: f"{e['place']} is left out of planning: {e['reason']}",
     "place_speed": lambda e: f"the speed of {e['place']} is {e['speed']:g} now, {e['before']:g} before",
+    "device_speed": lambda e: f"the speed of {e['device']} on {e['place']} is {e['speed']:g} now, by request",
+    "device_ratio": lambda e: f"{e['device']} on {e['place']} takes {e['ratio']:.3g} times what was known of it",
+    "placement_solved": _placed,
+    "placement_refused": lambda e: f"no other devices for the live plan: {e['reason']}",
+    "placer_died": lambda e: f"the placer's process died and was started again: {e['reason']}",
     "tuning_began": lambda e: f"tuning began, run {e['run']} ({e['reason']}): {e['plan']}",
     "tuning_resumed": lambda e: f"tuning goes on from {e['reason']}: {e['plan']}",
     "tuning_paused": lambda e: f"tuning paused: {e['reason']}",

@@ -15,8 +15,9 @@ written them, and that writing is part of its time. At cuts that the engine does
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -73,17 +74,7 @@ class LayerCosts:
         inner = {cut for first, last in self._raw.groups for cut in range(first, last)}
         time_s = np.array([self._layer_times_s(place.name) for place in self._machine.places]).T
         transfer_s = np.array([math.nan if cut in inner else 0.0 for cut in range(len(layers) - 1)])
-        for array in (time_s, transfer_s):
-            array.flags.writeable = False
-        return Costs(
-            layers=tuple(
-                CostLayer(layer.name, layer.weight, layer.weight_bytes, max(layer.in_bytes, layer.out_bytes))
-                for layer in layers
-            ),
-            places=tuple(CostPlace(place.name, place.rank, place.memory_bytes) for place in self._machine.places),
-            time_s=time_s,
-            transfer_s=transfer_s,
-        )
+        return additive(layers, self._machine, time_s, transfer_s)
 
     def segment_cpu_s(self, first: int, last: int, place: str) -> float:
         """CPU seconds of all threads for one frame at full speed: what `timing = "modelled"` paces by."""
@@ -97,14 +88,8 @@ class LayerCosts:
         return self._span_s(first, last, moved_bytes(self._raw.graph, self._raw.layers, first, last), place)
 
     def _layer_times_s(self, place: str) -> list[float]:
-        """The shape is what inner layers of a stage take, whose tensors stay inside; the level is the target's."""
-        groups, layers = self._raw.groups, self._raw.layers
-        spans_s = {
-            (first, last): self._span_s(first, last, sum(x.weight_bytes for x in layers[first : last + 1]), place)
-            for first, last in groups
-        }
-        spans_s |= {window: self.modelled_s(*window, place) for tiling in tilings_of(groups) for window in tiling}
-        groups_s = fit_groups(groups, spans_s)
+        raw, span_s = self._raw, partial(self._span_s, place_name=place)
+        groups_s = fit_stages(raw.graph, raw.layers, raw.groups, span_s)
         return [float(groups_s[group]) * share for group, share in zip(self._group_of, self._share, strict=True)]
 
     def _span_s(self, first: int, last: int, size_bytes: int, place_name: str) -> float:
@@ -122,6 +107,37 @@ class LayerCosts:
 
     def _sum(self, groups_s: Floats, first: int, last: int) -> float:
         return math.fsum(float(groups_s[self._group_of[i]]) * self._share[i] for i in range(first, last + 1))
+
+
+def additive(layers: Sequence[Layer], machine: Machine, time_s: Floats, transfer_s: Floats) -> Costs:
+    """Costs of a machine's places; `time_s` is (layers, places), `transfer_s` (layers - 1,) seconds."""
+    for array in (time_s, transfer_s):
+        array.flags.writeable = False
+    return Costs(
+        layers=tuple(
+            CostLayer(layer.name, layer.weight, layer.weight_bytes, max(layer.in_bytes, layer.out_bytes))
+            for layer in layers
+        ),
+        places=tuple(CostPlace(place.name, place.rank, place.memory_bytes) for place in machine.places),
+        time_s=time_s,
+        transfer_s=transfer_s,
+    )
+
+
+def fit_stages(
+    graph: Graph, layers: Sequence[Layer], groups: Sequence[Span], span_s: Callable[[int, int, int], float]
+) -> Floats:
+    """(groups,) seconds that add up to those of stages; `span_s` is told first and last layer, and the bytes moved.
+
+    The shape is what inner layers of a stage take, whose tensors stay inside; the level is the stages'.
+    """
+    spans_s = {
+        (first, last): span_s(first, last, sum(layer.weight_bytes for layer in layers[first : last + 1]))
+        for first, last in groups
+    }
+    windows = (window for tiling in tilings_of(groups) for window in tiling)
+    spans_s |= {window: span_s(*window, moved_bytes(graph, layers, *window)) for window in windows}
+    return fit_groups(groups, spans_s)
 
 
 def moved_bytes(graph: Graph, layers: Sequence[Layer], first: int, last: int) -> int:

@@ -24,9 +24,9 @@ _VERSION: Final = 1  # raise it when a signature comes to mean something else
 
 
 def signature(graph: Graph, layers: Sequence[Layer], first: int, last: int, engine_nodes: int) -> str:
-    """Of layers `first` to `last` (inclusive) as one unit; `engine_nodes`: how many nodes the engine runs for them.
+    """Of layers `first` to `last` (inclusive) as one unit: 64 hexadecimal digits, the same in every process.
 
-    64 hexadecimal digits, the same in every process.
+    `engine_nodes`: how many nodes the engine runs for them; 0 where it runs cuts of the cleaned graph itself.
     """
     start, end = layers[first].first_operator, layers[last].last_operator
     numbers: dict[str, int] = {}
@@ -38,6 +38,15 @@ def signature(graph: Graph, layers: Sequence[Layer], first: int, last: int, engi
         [_kind(graph, name) for name in numbers],
         [numbers[name] for name in _read_later(graph, start, end)],
     ]
+    return _digest(parts)
+
+
+def signature_within(whole: str, *part: str | int) -> str:
+    """Of what `part` names, such as an operator by its index, within layers whose signature is `whole`."""
+    return _digest([whole, *part])
+
+
+def _digest(parts: Sequence[object]) -> str:
     return hashlib.sha256(json.dumps(parts, separators=(",", ":")).encode()).hexdigest()
 
 

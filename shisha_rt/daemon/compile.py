@@ -19,13 +19,14 @@ from shisha_rt.cache import cache_folder, publish
 from shisha_rt.errors import Failure
 from shisha_rt.fabric import model_index
 from shisha_rt.fabric.model_index import ModelIndex
+from shisha_rt.fabric.plain_index import PLAIN_VERSION, plain_index
 from shisha_rt.graph.layers import Layer, group_layers
 from shisha_rt.graph.onnx_reader import Model, read_model
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """`model_folder` holds the cleaned model, `engine_folder` the engine's optimised form and its index."""
+    """`model_folder` holds the cleaned model, `engine_folder` the index of its cuts and the engine's optimised form."""
 
     model: Model
     layers: tuple[Layer, ...]
@@ -38,19 +39,29 @@ class Compiled:
         return frozenset(self.index.legal_cuts)
 
 
-def compile_model(path: Path, dims: Mapping[str, int], on_progress: Callable[[str], None] | None = None) -> Compiled:
-    """Read, clean and optimise the model at `path`. Raises `BadInput` for a bad file, `Failure` if the engine fails."""
+def compile_model(
+    path: Path, dims: Mapping[str, int], on_progress: Callable[[str], None] | None = None, *, plain: bool = False
+) -> Compiled:
+    """Read, clean and optimise the model at `path`. Raises `BadInput` for a bad file, `Failure` if the engine fails.
+
+    `plain`: it is served from the cleaned graph, so that no engine optimises it and `engine_folder` has only its index.
+    """
     tell = on_progress or (lambda _: None)
     tell(f"reading {path.name}")
     model = read_model(path, dims)
+    layers = group_layers(model.graph)
     model_folder = publish(cache_folder() / "models" / model.key, model.save)
+
+    def write_plain_index(target: Path) -> None:
+        model_index.write(plain_index(model.graph, layers), target)
 
     def optimise(target: Path) -> None:
         tell(f"optimising {model.name} (once; kept for the next start)")
         _run_engine_compiler(model_folder, target)
 
-    engine_folder = publish(cache_folder() / "engines" / model.key / _engine_key(), optimise)
-    return Compiled(model, group_layers(model.graph), model_index.read(engine_folder), model_folder, engine_folder)
+    name, build = (f"plain-{PLAIN_VERSION}", write_plain_index) if plain else (_engine_key(), optimise)
+    engine_folder = publish(cache_folder() / "engines" / model.key / name, build)
+    return Compiled(model, layers, model_index.read(engine_folder), model_folder, engine_folder)
 
 
 def _run_engine_compiler(model_folder: Path, target: Path) -> None:

@@ -16,12 +16,14 @@ from shisha_rt import __version__
 from shisha_rt.daemon.compile import Compiled
 from shisha_rt.daemon.gateway import Reply
 from shisha_rt.daemon.lifecycle_events import Drain, PlaceDown, PlaceUp, Settled
+from shisha_rt.daemon.placing import Placing
 from shisha_rt.daemon.settings import SEARCHES
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.daemon.tuning import State, Tuning
 from shisha_rt.graph.graph import Tensor
 from shisha_rt.machine.config import core_faults
-from shisha_rt.machine.machine import Machine
+from shisha_rt.machine.device import Device
+from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import problems
 from shisha_rt.wire import operations as ops
@@ -33,7 +35,17 @@ from shisha_rt.wire.request import OpRequest
 class Control:
     """Answers operations. `instance` names this run of the daemon: a client that sees it change has lost its frames."""
 
-    def __init__(self, shell: Shell, compiled: Compiled, machine: Machine, limits: Limits, tuning: Tuning) -> None:
+    def __init__(
+        self,
+        shell: Shell,
+        compiled: Compiled,
+        machine: Machine,
+        limits: Limits,
+        tuning: Tuning,
+        *,
+        devices: Mapping[str, tuple[Device, ...]],
+        placing: Placing | None,
+    ) -> None:
         self.instance = uuid.uuid4().hex
         self.automatic = True  # the live plan is the daemon's own choice, so the daemon may replace it
         self._shell = shell
@@ -42,9 +54,13 @@ class Control:
         self.machine = machine  # as it is now: its speeds can be changed
         self._limits = limits
         self._tuning = tuning
+        self._placing = placing
+        self._devices = devices
         self._started_s = time.monotonic()
         for place in machine.places:
             self._show_speed(place.name)
+            for device in devices.get(place.name, ()):
+                shell.metrics.device_speed.labels(place.name, device.name).set(1.0)
         self._answers: dict[str, Callable[[Any], Mapping[str, object]]] = {
             "server_live": lambda _: {"live": True},
             "server_ready": lambda _: {"ready": self.ready},
@@ -138,7 +154,7 @@ class Control:
             },
             "machine": {
                 "name": self.machine.name,
-                "emulated": self.machine.emulated,
+                "emulated": any(map(self._is_emulated, self.machine.places)),
                 "timing": self.machine.timing,
                 "time_scale": self.machine.time_scale,
                 "memories": [
@@ -175,11 +191,25 @@ class Control:
                 "threads": place.threads,
                 "speed": place.speed,
                 "memory": place.memory,
-                "emulated": self.machine.is_emulated(place),
+                "devices": self._device_states(place.name),
+                "emulated": self._is_emulated(place),
                 "restarts": known[place.name].restarts,
                 "last_error": known[place.name].last_error or None,
             }
             for place in self.machine.places
+        ]
+
+    def _device_states(self, place: str) -> list[dict[str, object]]:
+        index = [p.name for p in self.machine.places].index(place)
+        arena = self._shell.arena
+        return [
+            {
+                "name": device.name,
+                "emulated": device.described,
+                "exact": device.exact,
+                "speed": arena.device_speed(index, number),
+            }
+            for number, device in enumerate(self._devices.get(place, ()))
         ]
 
     # --- plans and places -------------------------------------------------------------------------------------
@@ -194,6 +224,7 @@ class Control:
                 "last": stage.last,
                 "places": stage.places,
                 **self._shell.telemetry.window(newest.number, i).summary(),
+                "placement": self._placing.describe(newest.number, i) if self._placing is not None else None,
             }
             for i, stage in enumerate(newest.plan.stages)
         ]
@@ -237,6 +268,8 @@ class Control:
         if name not in places.by_name:
             known = ", ".join(places.by_name)
             raise WireError(Code.NOT_FOUND, f"place: the machine has no {name!r}; expected one of {known}")
+        if arguments.speed is not None and arguments.device is not None:
+            return self._set_device_speed(name, arguments.device, arguments.speed)
         if arguments.speed is not None:
             return self._set_speed(name, arguments.speed)
         if arguments.down and places.available == (name,):
@@ -269,11 +302,29 @@ class Control:
         self._tuning.machine_changed(f"the speed of {name} is {speed:g} now")
         return {"place": name, "speed": speed}
 
+    def _set_device_speed(self, name: str, device: str, speed: float) -> Mapping[str, object]:
+        """Nobody is told: what its segments take from the next frame on is found out as on real devices."""
+        known = [device.name for device in self._devices.get(name, ())]
+        if device not in known:
+            expected = f"one of {', '.join(known)}" if known else "none: it has no devices"
+            raise WireError(Code.NOT_FOUND, f"device: place {name!r} has no {device!r}; expected {expected}")
+        if speed > 1:
+            raise WireError(Code.INVALID_ARGUMENT, f"speed: {speed:g} is faster than the device; expected at most 1")
+        shell = self._shell
+        shell.journal.write("device_speed", place=name, device=device, speed=speed)
+        index = self.machine.places.index(self.machine.place(name))
+        shell.arena.set_device_speed(index, known.index(device), speed)
+        shell.metrics.device_speed.labels(name, device).set(speed)
+        return {"place": name, "device": device, "speed": speed}
+
     def _show_speed(self, name: str) -> None:
         self._shell.metrics.speed.labels(*self._speed_labels(name)).set(self.machine.place(name).speed)
 
     def _speed_labels(self, name: str) -> tuple[str, str]:
-        return name, str(self.machine.is_emulated(self.machine.place(name))).lower()
+        return name, str(self._is_emulated(self.machine.place(name))).lower()
+
+    def _is_emulated(self, place: Place) -> bool:
+        return self.machine.is_emulated(place) or any(device.described for device in self._devices.get(place.name, ()))
 
     # --- the tuner --------------------------------------------------------------------------------------------
 

@@ -90,6 +90,21 @@ class Metrics:
             ["place"],
             registry=registry,
         )
+        self.placement_cost = Gauge(
+            "shisha_placement_cost_seconds",
+            "Predicted time of a place's stage with the live placement of its operators on devices.",
+            ["place"],
+            registry=registry,
+        )
+        self.placement_solves = Counter(
+            "shisha_placement_solves", "Plans whose operators were placed on devices.", ["solver"], registry=registry
+        )
+        self.device_speed = Gauge(
+            "shisha_device_speed_ratio",
+            "Emulated speed of a place's device relative to its own.",
+            ["place", "device"],
+            registry=registry,
+        )
         self.trials = Counter(
             "shisha_tuner_trials", "Plans measured by the tuner, by verdict.", ["outcome"], registry=registry
         )

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, TypeVar
 
 import msgspec
 
@@ -31,12 +31,13 @@ from shisha_rt.costs.signature import signature
 from shisha_rt.costs.store import FILE_NAME, ProfileStore
 from shisha_rt.daemon.compile import Compiled
 from shisha_rt.errors import BadInput, Failure
-from shisha_rt.fabric import calibration
-from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, SpanTime
+from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress, SpanTime
+from shisha_rt.fabric.device_profiling import DeviceProfilingJob
 from shisha_rt.machine.detect import core_ranks, usable_cores
 from shisha_rt.machine.machine import Machine, Place
 
 Tell = Callable[[str], None]
+AnswerT = TypeVar("AnswerT", bound=msgspec.Struct)
 
 _BUDGET_S: Final = 8.0
 _MIN_ROUNDS: Final = 5
@@ -50,7 +51,7 @@ _IDENTITY: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Class:
+class PlaceClass:
     """Places that share profiles, and the cores to measure them on."""
 
     setting: Setting
@@ -72,7 +73,7 @@ def profile_model(compiled: Compiled, machine: Machine, on_progress: Tell | None
     tell = on_progress or (lambda _: None)
     spans = _signed_spans(compiled)
     groups = groups_of(len(compiled.layers), compiled.legal_cuts)
-    classes = {place.name: _class_of(place, machine, compiled) for place in machine.places}
+    classes = {place.name: class_of(place, machine, compiled) for place in machine.places}
     with ProfileStore(cache_folder() / FILE_NAME) as store:
         found = {
             setting: _profiles(compiled, store, its, spans, tell)
@@ -87,8 +88,8 @@ def profile_model(compiled: Compiled, machine: Machine, on_progress: Tell | None
     )
 
 
-def _first_of_each(classes: Iterable[_Class]) -> dict[Setting, _Class]:
-    found: dict[Setting, _Class] = {}
+def _first_of_each(classes: Iterable[PlaceClass]) -> dict[Setting, PlaceClass]:
+    found: dict[Setting, PlaceClass] = {}
     for its in classes:
         found.setdefault(its.setting, its)
     return found
@@ -114,12 +115,12 @@ def _fitted(groups: Sequence[Span], setting: Setting, profiles: dict[Span, Profi
 
 
 def _profiles(
-    compiled: Compiled, store: ProfileStore, its: _Class, spans: dict[Span, str], tell: Tell
+    compiled: Compiled, store: ProfileStore, its: PlaceClass, spans: dict[Span, str], tell: Tell
 ) -> dict[Span, Profile]:
     """A profile for each span; measures those whose signature the store does not know."""
     found = store.find(its.setting, spans.values())
     if not found.keys() >= set(spans.values()):
-        with _turn():
+        with turn():
             found = store.find(its.setting, spans.values())
             unknown = {signed: span for span, signed in reversed(spans.items()) if signed not in found}
             if unknown:
@@ -137,7 +138,7 @@ def _profile_of(time: SpanTime) -> Profile:
 
 
 @contextmanager
-def _turn() -> Iterator[None]:
+def turn() -> Iterator[None]:
     """One calibration at a time on this host; the kernel releases the lock of a process that dies."""
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
@@ -146,7 +147,7 @@ def _turn() -> Iterator[None]:
         yield
 
 
-def _calibrate(compiled: Compiled, its: _Class, spans: Sequence[Span], tell: Tell) -> Calibrated:
+def _calibrate(compiled: Compiled, its: PlaceClass, spans: Sequence[Span], tell: Tell) -> Calibrated:
     job = CalibrationJob(
         engine_folder=str(compiled.engine_folder),
         cores=its.cores,
@@ -157,10 +158,17 @@ def _calibrate(compiled: Compiled, its: _Class, spans: Sequence[Span], tell: Tel
         max_rounds=_MAX_ROUNDS,
         neighbours=its.neighbours,
     )
-    where = f"core{'s' if len(its.cores) > 1 else ''} {', '.join(map(str, its.cores))}"
-    what = f"measuring the layers of {compiled.model.name} on {where} (once; kept for the next start)"
+    return measure(f"the layers of {compiled.model.name}", "stages.calibrate", job, Calibrated, tell)
+
+
+def measure(
+    subject: str, module: str, job: CalibrationJob | DeviceProfilingJob, answer: type[AnswerT], tell: Tell
+) -> AnswerT:
+    """What `python -m MODULE JOB` answers. Raises Failure, with the child's last words, if it does not."""
+    where = f"core{'s' if len(job.cores) > 1 else ''} {', '.join(map(str, job.cores))}"
+    what = f"measuring {subject} on {where} (once; kept for the next start)"
     tell(what)
-    command = [sys.executable, "-m", "stages.calibrate", msgspec.json.encode(job).decode()]
+    command = [sys.executable, "-m", module, msgspec.json.encode(job).decode()]
     # Standard error goes to a file: as a pipe that nobody reads yet it could fill up, and both would wait for ever.
     with (
         tempfile.TemporaryFile() as said,
@@ -168,23 +176,23 @@ def _calibrate(compiled: Compiled, its: _Class, spans: Sequence[Span], tell: Tel
     ):
         assert child.stdout is not None  # a pipe was asked for
         try:
-            calibrated = _listen(child.stdout, lambda ratio: tell(f"{what}: {ratio:.0%}"))
+            answered = _listen(child.stdout, answer, lambda ratio: tell(f"{what}: {ratio:.0%}"))
         except BaseException:
             child.kill()
             raise
-        if child.wait() != 0 or calibrated is None:
+        if child.wait() != 0 or answered is None:
             said.seek(0)
             cause = said.read().decode(errors="replace").strip().splitlines() or [f"exit status {child.returncode}"]
-            raise Failure(f"the layers of {compiled.model.name} could not be measured: {cause[-1]}")
-    return calibrated
+            raise Failure(f"{subject} could not be measured: {cause[-1]}")
+    return answered
 
 
-def _listen(lines: IO[bytes], tell_ratio: Callable[[float], None]) -> Calibrated | None:
+def _listen(lines: IO[bytes], answer: type[AnswerT], tell_ratio: Callable[[float], None]) -> AnswerT | None:
     """What the child answers in the end; progress is passed on in steps of a quarter."""
     told = 0
     for line in lines:
-        message = calibration.decode(line)
-        if isinstance(message, Calibrated):
+        message: Progress | AnswerT = msgspec.json.decode(line, type=Progress | answer)
+        if not isinstance(message, Progress):
             return message
         if int(message.done_ratio * 4) > told:
             told = int(message.done_ratio * 4)
@@ -195,7 +203,8 @@ def _listen(lines: IO[bytes], tell_ratio: Callable[[float], None]) -> Calibrated
 # What a class is
 
 
-def _class_of(place: Place, machine: Machine, compiled: Compiled) -> _Class:
+def class_of(place: Place, machine: Machine, compiled: Compiled) -> PlaceClass:
+    """For the engine that `compiled` is for. Raises BadInput where this host has too few cores for its threads."""
     ranks = core_ranks(_all_cores())
     usable = usable_cores()
     cores = tuple(core for core in place.cores if core in usable)
@@ -210,7 +219,7 @@ def _class_of(place: Place, machine: Machine, compiled: Compiled) -> _Class:
     neighbours = tuple(sorted({core for other in machine.places for core in other.cores} & set(usable) - set(cores)))
     name, _, version = compiled.index.engine.partition(" ")
     kind = "+".join(f"class {kind}" for kind in kinds)
-    return _Class(Setting(name, version, place.threads, kind, processor(), len(neighbours)), cores, neighbours)
+    return PlaceClass(Setting(name, version, place.threads, kind, processor(), len(neighbours)), cores, neighbours)
 
 
 def _all_cores() -> list[int]:

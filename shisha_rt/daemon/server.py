@@ -10,11 +10,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import FrameType
 from typing import Final
 
 import msgspec
@@ -23,8 +21,12 @@ import zmq
 from shisha_rt.cache import cache_folder
 from shisha_rt.costs.costs_file import Costs, costs_object
 from shisha_rt.costs.layer_costs import LayerCosts
+from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.costs.placed_costs import PlacedCosts
+from shisha_rt.daemon import placer_messages as pm
 from shisha_rt.daemon import tuner_messages as tm
 from shisha_rt.daemon.best_plans import BestPlans
+from shisha_rt.daemon.child_link import ChildLink
 from shisha_rt.daemon.compile import Compiled
 from shisha_rt.daemon.control import Control
 from shisha_rt.daemon.gateway import Gateway
@@ -34,16 +36,18 @@ from shisha_rt.daemon.lifecycle_events import Stop, Tick, WorkerGone
 from shisha_rt.daemon.lifecycle_policy import Policy
 from shisha_rt.daemon.link import Link
 from shisha_rt.daemon.metrics import Metrics
+from shisha_rt.daemon.placing import Placing
 from shisha_rt.daemon.poller import Poller
 from shisha_rt.daemon.search_run import Options
 from shisha_rt.daemon.shell import Shell
+from shisha_rt.daemon.signals import signal_bytes
 from shisha_rt.daemon.supervisor import LOOK_EVERY_S, Supervisor
-from shisha_rt.daemon.tuner_link import TunerLink
 from shisha_rt.daemon.tuning import State, Tuning
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.budgets import Budgets
 from shisha_rt.fabric.layout import layout_of
+from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
 from shisha_rt.pipeline.exact import exact
 from shisha_rt.pipeline.seed import seed
@@ -55,6 +59,9 @@ from shisha_rt.wire.request import Signature
 
 log = logging.getLogger(__name__)
 
+TUNER: Final = "shisha_rt.daemon.tuner_process"
+PLACER: Final = "shisha_rt.daemon.placer_process"
+
 _UNREAD_RETRY_S: Final = 0.002
 _DRAIN_S: Final = 30.0
 
@@ -63,7 +70,8 @@ class Daemon:
     """One model on one machine. `run` serves until `stop` is called (SIGTERM and SIGINT call it).
 
     `stored`: what layers cost here, by which a machine with modelled timing is paced, and where the strategy `guided`
-    begins. Raises `BadInput` if it is needed and not given. `fresh`: the best plan of earlier runs is neither used nor
+    begins. Raises `BadInput` if it is needed and not given. `operator_costs` has each place's, where places have
+    devices, and `solver` places operators on those. `fresh`: the best plan of earlier runs is neither used nor
     replaced.
     """
 
@@ -76,7 +84,9 @@ class Daemon:
         *,
         policy: Policy | None = None,
         slot_count: int | None = None,
-        stored: LayerCosts | None = None,
+        stored: LayerCosts | PlacedCosts | None = None,
+        operator_costs: Mapping[str, OperatorCosts] | None = None,
+        solver: str = "exact",
         strategy: str = "seed",
         fresh: bool = False,
     ) -> None:
@@ -123,13 +133,19 @@ class Daemon:
             limited = [memory.name for memory in machine.memories if memory.bandwidth_bytes_per_s is not None]
             self._budgets = Budgets(limited)
             self._closing.callback(self._budgets.close)
-            supervisor = Supervisor(machine, arena, self._budgets, self._poller, link, compiled.engine_folder)
+            devices = {place: costs.devices for place, costs in (operator_costs or {}).items()}
+            supervisor = Supervisor(machine, arena, self._budgets, self._poller, link, compiled, devices)
             self._closing.callback(supervisor.end_all)
-            self._tuner: TunerLink | None = None
+            self._tuner: ChildLink[tm.ToTuner, tm.FromTuner] | None = None
             if strategy != "seed":
                 greeting = [] if told is None else [tm.StoredCosts(msgspec.json.encode(costs_object(told)))]
-                self._tuner = TunerLink(self._poller, greeting)
+                self._tuner = ChildLink(TUNER, self._poller, tm.encode, tm.decode_from_tuner, greeting)
                 self._closing.callback(self._tuner.close)
+            self._placer: ChildLink[pm.ToPlacer, pm.FromPlacer] | None = None
+            if operator_costs:
+                known = pm.greeting(str(compiled.model_folder), solver, operator_costs)
+                self._placer = ChildLink(PLACER, self._poller, pm.encode, pm.decode_from_placer, known)
+                self._closing.callback(self._placer.close)
         except BaseException:
             self._closing.close()
             raise
@@ -148,7 +164,10 @@ class Daemon:
         kept = None if fresh else cache_folder() / "plans.sqlite"
         self._best_plans = BestPlans(kept, compiled.engine_folder.parent.name, machine)
         self.tuning = self._make_tuning(lifecycle.slot_count + 2)
-        self.control = Control(self.shell, compiled, machine, limits, self.tuning)
+        self._placing = self._make_placing(devices, solver) if self._placer is not None else None
+        self.control = Control(
+            self.shell, compiled, machine, limits, self.tuning, devices=devices, placing=self._placing
+        )
         supervisor.said = self.shell.worker_said
         supervisor.gone = self._worker_gone
         self._poller.watch_socket(
@@ -180,6 +199,31 @@ class Daemon:
         self.shell.on_part = tuning.frame_done
         self.shell.on_replanned = self._replanned
         return tuning
+
+    def _make_placing(self, devices: Mapping[str, tuple[Device, ...]], solver: str) -> Placing:
+        placer, shell, tuning = self._placer, self.shell, self.tuning
+        assert placer is not None
+        placing = Placing(
+            solver=solver,
+            operator_counts=[layer.last_operator - layer.first_operator + 1 for layer in self._compiled.layers],
+            devices={place: [device.name for device in its] for place, its in devices.items()},
+            telemetry=shell.telemetry,
+            journal=shell.journal,
+            send=placer.send,
+            propose=shell.propose_placed,
+            searching=lambda: tuning.searching,
+            on_solved=self.metrics.placement_solves.labels(solver).inc,
+        )
+        placer.said = placing.said
+        placer.died = placing.placer_died
+        shell.place = placing.place
+
+        def live(epoch: int, plan: Plan) -> None:
+            placing.plan_live(epoch, plan)
+            tuning.plan_live(epoch, plan)
+
+        shell.on_live = live
+        return placing
 
     def _replanned(self) -> None:
         """A plan of the daemon's own choice is live, at the start or after the loss of a place: tuning begins there.
@@ -226,7 +270,7 @@ class Daemon:
 
         Raises `Failure`, with the root cause, if no plan can be made live at the start.
         """
-        with self._closing, _signals() as signal_fd:
+        with self._closing, signal_bytes() as signal_fd:
             self._serve(signal_fd, on_ready, turn)
             self.shell.post(Stop())
             self.gateway.outbox.flush()
@@ -291,10 +335,22 @@ class Daemon:
             shell.supervisor.kill(incarnation, reason)
         if self._tuner is not None:
             self._tuner.look()
+        if self._placer is not None and self._placing is not None:
+            self._placer.look()
+            self._placing.look()
+            self._show_placement(self._placing)
         shell.update_gauges()
         self.metrics.tuner.state(self.tuning.doing)
         self.metrics.gap.set(self.tuning.gap_ratio)
         self._count_reserved()
+
+    def _show_placement(self, placing: Placing) -> None:
+        newest = self.shell.lifecycle.epochs.newest
+        self.metrics.placement_cost.clear()
+        for i, stage in enumerate(newest.plan.stages if newest is not None else ()):
+            predicted_s = placing.predicted_s(newest.number, i) if newest is not None else None
+            if predicted_s is not None:
+                self.metrics.placement_cost.labels(stage.place).set(predicted_s)
 
     def _count_reserved(self) -> None:
         for memory in self._machine.memories:
@@ -326,32 +382,12 @@ def _largest_message(compiled: Compiled) -> int:
     return sum(tensor.size_bytes for tensor in tensors) + Limits().max_header_bytes
 
 
-def _stored_cpu_s(stored: LayerCosts | None) -> Callable[[str, int, int], float]:
+def _stored_cpu_s(stored: LayerCosts | PlacedCosts | None) -> Callable[[str, int, int], float]:
     assert stored is not None  # it was refused before
     return lambda place, first, last: stored.segment_cpu_s(first, last, place)
 
 
-def _told(stored: LayerCosts, time_scale: float) -> Costs:
+def _told(stored: LayerCosts | PlacedCosts, time_scale: float) -> Costs:
     """The stored costs in the time of measurements, from which the stretching has been taken out."""
     costs = stored.costs()
     return replace(costs, time_s=costs.time_s / time_scale)
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[int]:
-    """SIGTERM and SIGINT become bytes on the yielded descriptor; the old handlers come back afterwards."""
-    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    old_fd = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    old = {number: signal.signal(number, _only_wake) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield reading
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(old_fd)
-        os.close(reading)
-        os.close(writing)
-
-
-def _only_wake(_number: int, _frame: FrameType | None) -> None:
-    """The wakeup descriptor says the rest, in the loop and not in the middle of a line."""

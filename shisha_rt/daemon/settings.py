@@ -20,6 +20,12 @@ SEARCHES: Final = ("shisha", "guided")
 STRATEGIES: Final = (*SEARCHES, "seed")
 """`seed`: it is not tuned at all."""
 
+PRECISIONS: Final = ("exact", "any")
+"""Whether devices that change results may run: by default they may not."""
+
+SOLVERS: Final = ("exact", "als")
+"""How operators are placed on devices: at the least cost, or by the recurrence of the DCG papers."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -32,6 +38,7 @@ class Settings:
     dims: dict[str, int] = field(default_factory=dict)
     strategy: str = "shisha"
     precision: str = "exact"
+    solver: str = "exact"
 
     @property
     def metrics_port(self) -> int:
@@ -49,6 +56,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     dims: dict[str, Annotated[int, msgspec.Meta(ge=1)]] = {}
     strategy: str = "shisha"
     precision: str = "exact"
+    solver: str = "exact"
 
 
 def read_settings(path: Path) -> Settings:
@@ -69,16 +77,19 @@ def read_settings(path: Path) -> Settings:
         dims=file.dims,
         strategy=file.strategy,
         precision=file.precision,
+        solver=file.solver,
     )
 
 
 def check_built(settings: Settings, source: str) -> None:
-    """Values that the design has and this version has not."""
+    """Raises BadInput for a value that a key cannot have, or that the design has and this version has not."""
     if settings.strategy not in STRATEGIES:
         known = ", ".join(STRATEGIES)
         raise BadInput(f"{source}: strategy = {shown(settings.strategy)}: not built yet, expected one of {known}")
-    if settings.precision != "exact":
-        raise BadInput(f"{source}: precision = {shown(settings.precision)}: not built yet, expected exact")
+    if settings.precision not in PRECISIONS:
+        raise BadInput(f"{source}: precision = {shown(settings.precision)}: expected {' or '.join(PRECISIONS)}")
+    if settings.solver not in SOLVERS:
+        raise BadInput(f"{source}: solver = {shown(settings.solver)}: expected {' or '.join(SOLVERS)}")
 
 
 def _beside(path: Path, machine: str) -> str:

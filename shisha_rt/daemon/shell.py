@@ -6,7 +6,7 @@ import functools
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from shisha_rt.daemon import lifecycle_events as ev
 from shisha_rt.daemon.admission import Admission, Answer
@@ -20,6 +20,9 @@ from shisha_rt.fabric import messages
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.plan.plan import Plan
+
+Place: TypeAlias = Callable[[Plan, Callable[[Plan], None], Callable[[str], None]], None]
+"""Chooses the devices of a plan's operators, and calls one of the two: with the placed plan, or with why it cannot."""
 
 
 class Shell:
@@ -53,6 +56,7 @@ class Shell:
         self.on_live: Callable[[int, Plan], None] = lambda epoch, plan: None
         self.on_replanned: Callable[[], None] = lambda: None
         self.on_part: Callable[[int, int, float], None] = lambda epoch, stage, service_s: None
+        self.place: Place = lambda plan, placed, refused: placed(plan)
         self._index = index
         self._make_plan = make_plan
         self._time_scale = time_scale
@@ -62,6 +66,7 @@ class Shell:
         self._handling = False
         self._proposals: dict[int, Callable[[ev.Settled], None]] = {}
         self._proposal_count = 0
+        self._replanning: set[tuple[str, ...]] = set()  # the places over which a plan of the daemon's own is under way
         self._service_of = functools.cache(metrics.service.labels)  # looking a label up costs more than observing
         self.outcomes: Counter[str] = Counter()
         self.totals_s = {"latency": 0.0, "queue": 0.0, "compute": 0.0}  # of the frames answered with a result
@@ -99,6 +104,15 @@ class Shell:
 
     def propose(self, plan: Plan, settled: Callable[[ev.Settled], None]) -> None:
         """Propose a plan that `verify` has passed; `settled` is called once, when it is live, refused or dropped."""
+
+        def refused(reason: str) -> None:
+            self.count_refused(plan, reason)
+            settled(ev.Settled(0, None, "refused", reason))
+
+        self.place(plan, lambda placed: self.propose_placed(placed, settled), refused)
+
+    def propose_placed(self, plan: Plan, settled: Callable[[ev.Settled], None]) -> None:
+        """The same for one whose operators have their devices already, or need none."""
         self._proposal_count += 1
         self._proposals[self._proposal_count] = settled
         self.post(ev.PlanProposed(self._proposal_count, plan))
@@ -134,7 +148,8 @@ class Shell:
         if plan is None:
             return
         place, scale = plan.stages[run.stage].place, self._time_scale
-        self.telemetry.window(run.epoch, run.stage).add(done.service_s / scale, done.cpu_s, done.waited_s / scale)
+        window = self.telemetry.window(run.epoch, run.stage)
+        window.add(done.service_s / scale, done.cpu_s, done.waited_s / scale, done.segments_s)
         self._service_of(run.stage, place).observe(done.service_s / scale)
         if done.dropped_s:
             self.metrics.debt_dropped.labels(place).inc(done.dropped_s)
@@ -178,6 +193,7 @@ class Shell:
             stage.first,
             stage.last,
             self._modelled_s(stage.place, stage.first, stage.last),
+            stage.placement,
         )
         self.link.send(instruction.incarnation, order)
 
@@ -211,11 +227,16 @@ class Shell:
 
     def replan(self, reason: str) -> None:
         """Propose a plan of the daemon's own over the places that are available."""
-        plan = self._make_plan(self.lifecycle.places.available)
+        available = self.lifecycle.places.available
+        if available in self._replanning:
+            return  # the lifecycle asks again until it sees a proposal, and placing it may take a while
+        self._replanning.add(available)
+        plan = self._make_plan(available)
         self.journal.write("replan", reason=reason, plan=str(plan))
-        self.propose(plan, self._replan_settled)
+        self.propose(plan, functools.partial(self._replan_settled, available))
 
-    def _replan_settled(self, settled: ev.Settled) -> None:
+    def _replan_settled(self, available: tuple[str, ...], settled: ev.Settled) -> None:
+        self._replanning.discard(available)
         self.fault = None if settled.outcome == "live" else settled.reason
         if settled.outcome == "live":
             self.on_replanned()

@@ -22,6 +22,7 @@ from typing import IO, Final
 
 import msgspec
 
+from shisha_rt.daemon.compile import Compiled
 from shisha_rt.daemon.lifecycle_events import WorkerGone
 from shisha_rt.daemon.link import Link
 from shisha_rt.daemon.poller import Poller
@@ -29,6 +30,7 @@ from shisha_rt.daemon.watch import Patience, Watch
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.budgets import Budgets
 from shisha_rt.fabric.messages import FromWorker, WorkerConfig
+from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
 
 log = logging.getLogger(__name__)
@@ -63,7 +65,8 @@ class Supervisor:
         budgets: Budgets,
         poller: Poller,
         link: Link,
-        engine_folder: Path,
+        compiled: Compiled,
+        devices: Mapping[str, tuple[Device, ...]],
     ) -> None:
         self._machine = machine
         self._places = {place.name: (index, place) for index, place in enumerate(machine.places)}
@@ -75,7 +78,8 @@ class Supervisor:
         self._link = link
         self.said: Callable[[FromWorker], None] = lambda message: None
         self.gone: Callable[[WorkerGone], None] = lambda gone: None
-        self._engine_folder = engine_folder
+        self._compiled = compiled
+        self._devices = devices
         self._last_look_s = time.monotonic()
         self.patience = Patience()
         self.processes: dict[int, Process] = {}
@@ -93,13 +97,15 @@ class Supervisor:
             threads=place.threads,
             incarnation=incarnation,
             channel_fd=theirs.fileno(),
-            engine_folder=str(self._engine_folder),
+            engine_folder=str(self._compiled.engine_folder),
             arena_fd=self._arena.fd,
             slot_count=self._arena.slot_count,
             parent_pid=os.getpid(),
             time_scale=self._machine.time_scale,
             bandwidth_bytes_per_s=self._machine.bandwidth_bytes_per_s(place),
             budget_fd=budget_fd,
+            model_folder=str(self._compiled.model_folder),
+            devices=self._devices.get(place_name, ()),
         )
         popen = subprocess.Popen(
             [sys.executable, "-m", "stages.worker", msgspec.json.encode(config).decode()],

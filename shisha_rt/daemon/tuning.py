@@ -98,6 +98,8 @@ class Tuning:
         self._window = None
         if self.state is State.TUNING and measuring:
             self.begin("another plan has gone live")
+        elif self.state is State.WATCHING:  # the same stages, and other devices in them
+            self.watch()
 
     def begin(self, why: str, start: Plan | None = None) -> None:
         """Search from `start` (None: from the live plan); whatever search was going on is over."""
@@ -152,7 +154,7 @@ class Tuning:
         if self.state in (State.OFF, State.PAUSED):
             return
         best = self.run.best
-        searching = self.state in (State.TUNING, State.SETTLING)
+        searching = self.searching
         self.state = State.PAUSED
         self._window = None
         self._journal.write("tuning_paused", run=self.run.number, reason=why)
@@ -191,6 +193,10 @@ class Tuning:
             self._trial_done(found)
         else:
             self._look(found)
+
+    @property
+    def searching(self) -> bool:
+        return self.state in (State.TUNING, State.SETTLING)
 
     @property
     def waits_for_frames(self) -> bool:

@@ -4,9 +4,9 @@ A memfd has no name, so nothing is left to sweep: it is gone with the last proce
 descriptor. A slot holds every tensor of one frame that crosses a cut (see `layout`).
 
 The board has one record for each place: when its worker last showed a sign of life, which frame it is computing since
-when, until when it waits because its place is emulated; and, for the worker to read, the speed that the place has now.
-It stays readable after the worker's death, which is the point of it. Fields are aligned 64-bit words, each written by
-one process only: the speed by the daemon, the others by the worker.
+when, until when it waits because its place is emulated; and, for the worker to read, the speeds that the place and each
+of its devices have now. It stays readable after the worker's death, which is the point of it. Fields are aligned 64-bit
+words, each written by one process only: speeds by the daemon, the others by the worker.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ import numpy.typing as npt
 
 from shisha_rt.fabric.layout import Layout, Region, page_aligned
 from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.machine.device import MAX_DEVICES
 
-_RECORD_WORDS: Final = 8  # one cache line: two workers never write the same one
+_RECORD_WORDS: Final = 16  # two cache lines, of which a worker writes the first: no two write the same one
 _HEARTBEAT, _FRAME, _STARTED, _PACED_UNTIL, _SPEED = range(5)
+_DEVICE_SPEEDS: Final = slice(_RECORD_WORDS - MAX_DEVICES, _RECORD_WORDS)
 _PUNCH_HOLE_KEEP_SIZE: Final = 0x01 | 0x02  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -60,6 +62,7 @@ class Arena:
         self._bytes = np.frombuffer(self._map, dtype=np.uint8)
         self._board = self._bytes[: place_count * _RECORD_WORDS * 8].view(np.uint64).reshape(place_count, -1)
         self._speeds = self._board.view(np.float64)[:, _SPEED]
+        self._device_speeds = self._board.view(np.float64)[:, _DEVICE_SPEEDS]
 
     @classmethod
     def create(cls, layout: Layout, slot_count: int, place_count: int) -> Arena:
@@ -71,6 +74,7 @@ class Arena:
         except OSError:
             os.close(fd)
             raise
+        arena._device_speeds[:] = 1.0
         return arena
 
     @classmethod
@@ -112,7 +116,7 @@ class Arena:
     def clear_sign(self, place: int, now_ns: int) -> None:
         """Daemon: a new worker is about to start on this place; it has until the usual silence to sign.
 
-        The place's speed stays: it belongs to the place and not to a worker.
+        Speeds stay: they belong to the place and its devices, and not to a worker.
         """
         self._board[place, :_SPEED] = (now_ns, 0, 0, 0)
 
@@ -126,6 +130,14 @@ class Arena:
 
     def speed(self, place: int) -> float:
         return float(self._speeds[place])
+
+    def set_device_speed(self, place: int, device: int, speed: float) -> None:
+        """Daemon: so fast, against what it is otherwise, is the place's device of this index from the next frame on."""
+        self._device_speeds[place, device] = speed
+
+    def device_speed(self, place: int, device: int) -> float:
+        """1 until it is set."""
+        return float(self._device_speeds[place, device])
 
     def beat(self, place: int, now_ns: int) -> None:
         self._board[place, _HEARTBEAT] = now_ns

@@ -5,31 +5,34 @@ from __future__ import annotations
 import msgspec
 
 
-class CalibrationJob(msgspec.Struct, frozen=True):
+class Rounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How long to measure: `min_rounds` rounds whatever they take, then more until `budget_s` or `max_rounds`."""
+
+    budget_s: float
+    min_rounds: int
+    max_rounds: int
+
+
+class CalibrationJob(Rounds, frozen=True):
     """Measure `spans` (first and last layer, inclusive) of the model in `engine_folder`, on `cores`.
 
     Each core of `neighbours` is kept busy with the model meanwhile.
-
-    At least `min_rounds` rounds are run whatever they take, then more until `budget_s` is spent or there are
-    `max_rounds`.
     """
 
     engine_folder: str
     cores: tuple[int, ...]
     threads: int
     spans: tuple[tuple[int, int], ...]
-    budget_s: float
-    min_rounds: int
-    max_rounds: int
     neighbours: tuple[int, ...] = ()
 
 
 class NeighbourJob(msgspec.Struct, frozen=True):
-    """Run the model in `engine_folder` on `core` until killed, or until the parent is no more."""
+    """Run the model in `folder`, optimised or only `clean`, on `core` until killed, or until the parent is no more."""
 
-    engine_folder: str
+    folder: str
     core: int
     parent_pid: int
+    clean: bool = False
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
@@ -54,7 +57,7 @@ class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):
     times: tuple[SpanTime, ...]
 
 
-def encode(line: Progress | Calibrated) -> bytes:
+def encode(line: msgspec.Struct) -> bytes:
     return msgspec.json.encode(line) + b"\n"
 
 

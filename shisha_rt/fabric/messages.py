@@ -9,6 +9,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from shisha_rt.machine.device import Device
+
 # --- daemon -> worker -----------------------------------------------------------------------------------------
 
 
@@ -16,6 +18,7 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Build and warm layers `first` to `last` as this worker's stage of `epoch`, beside what runs now.
 
     `modelled_cpu_s`: CPU seconds by which an emulated place paces each frame; 0: by what the run really took.
+    `placement` names the device of each of the stage's operators; empty on a place without devices.
     """
 
     epoch: int
@@ -24,6 +27,7 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=True):
     first: int
     last: int
     modelled_cpu_s: float = 0.0
+    placement: tuple[str, ...] = ()
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -79,7 +83,8 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """`service_s`: from start to end of the part; `cpu_s`: of the engine's threads; `waited_s`: idle before it.
 
     All as they passed here. On an emulated place a part starts when its input is there and the last part is done, and
-    ends when it is due. `dropped_s`: lateness that the place has given up making up for.
+    ends when it is due. `dropped_s`: lateness that the place has given up making up for. `segments_s`: what each
+    segment of a placed stage took, transfers included, as its device is emulated; empty for any other stage.
     """
 
     run: Run
@@ -87,6 +92,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=True):
     cpu_s: float
     waited_s: float
     dropped_s: float = 0.0
+    segments_s: tuple[float, ...] = ()
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -100,7 +106,8 @@ FromWorker: TypeAlias = Ready | Prepared | PrepareFailed | Done | Failed
 class WorkerConfig(msgspec.Struct, frozen=True):
     """What a worker process is started with (JSON, its only argument).
 
-    The last three are of its place's machine and memory (see `fabric.budgets`); the place's speed is on the board.
+    `time_scale` and the two after it are of its place's machine and memory (see `fabric.budgets`); the speeds of the
+    place and of its devices are on the board. `model_folder` has the cleaned model, which a place with `devices` cuts.
     """
 
     place: str
@@ -117,6 +124,8 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     time_scale: float = 1.0
     bandwidth_bytes_per_s: float | None = None
     budget_fd: int | None = None
+    model_folder: str = ""
+    devices: tuple[Device, ...] = ()
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()

@@ -16,6 +16,7 @@ import msgspec
 from shisha_rt.checked import shown
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.detect import this_machine, usable_cores
+from shisha_rt.machine.device import MAX_DEVICES
 from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.machine.toml_file import parse_toml, read_text
 
@@ -49,7 +50,10 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
     memory: str | None = None
     memory_bytes: _Count | None = None
     shared: bool = False
-    devices: Annotated[list[Annotated[str, msgspec.Meta(min_length=1)]], msgspec.Meta(min_length=1)] | None = None
+    devices: (
+        Annotated[list[Annotated[str, msgspec.Meta(min_length=1)]], msgspec.Meta(min_length=1, max_length=MAX_DEVICES)]
+        | None
+    ) = None
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -189,8 +193,6 @@ def _why_not_here(machine: Machine, available: Collection[int]) -> Iterator[str]
     for place in machine.places:
         if not place.cores:
             yield f"place {place.name}: only core_count is given, expected cores: nothing can run on paper"
-        if place.devices:
-            yield f"place {place.name}: devices cannot be run yet, only planned for, expected no such key"
         for core in place.cores:
             if core not in available:
                 yield f"place {place.name}: core {core} may not be used here, expected among {usable}"

@@ -1,8 +1,9 @@
 """A device as its description has it: what it can run, what that costs, and what moving a tensor to it costs.
 
-A description is a model of a device, not a measurement of one. Costs are posynomials in the operator's dimensions:
-sums of terms, each a number of seconds times powers of dimensions. What goes from one device's memory to another's
-passes through the host's: out of the first, into the second. Values only.
+A device with families is *described*: a model of a device that need not be there, and is emulated where it runs. Its
+costs are posynomials in the operator's dimensions: sums of terms, each a number of seconds times powers of dimensions.
+A device without them is an engine of this host, and its costs are measured. What goes from one device's memory to
+another's passes through the host's: out of the first, into the second. Values only.
 """
 
 from __future__ import annotations
@@ -13,9 +14,14 @@ from typing import Final, Literal
 
 from shisha_rt.graph.dimensions import Dimension
 
+EngineName = Literal["onnxruntime", "openvino"]
 Precision = Literal["fp32", "bf16"]
 
 ELEMENT_BYTES: Final[Mapping[Precision, int]] = {"fp32": 4, "bf16": 2}
+
+
+MAX_DEVICES: Final = 8
+"""Of one place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +60,35 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """An operator costs `call_s` and the terms of the first family that has it; the device cannot run any other.
+    """Described, an operator costs `call_s` and the terms of the first family that has it; no other can run on it.
 
-    `engine` and `precision` say how the numbers would be made. `datatypes` (empty: all) and `max_rank` (None: any)
-    bound what an operator may read and write. Transfers are None for a device of the host's own memory.
+    `engine` and `precision` say how the numbers are made, on `threads` threads (None: all that its place has).
+    `datatypes` (empty: all) and `max_rank` (None: any) bound what an operator may read and write. Transfers are None
+    where nothing has to be moved, or its price is not known yet.
     """
 
     name: str
     source: str
-    engine: str
+    engine: EngineName
     memory: str
     precision: Precision
-    call_s: float
-    families: tuple[Family, ...]
+    call_s: float = 0.0
+    families: tuple[Family, ...] = ()
     datatypes: frozenset[str] = frozenset()
     max_rank: int | None = None
     transfer_in: Transfer | None = None
     transfer_out: Transfer | None = None
+    threads: int | None = None
+
+    @property
+    def described(self) -> bool:
+        return bool(self.families)
+
+    @property
+    def exact(self) -> bool:
+        """Whether it computes in the precision that the model states, up to rounding."""
+        return self.precision == "fp32"
+
+    def threads_on(self, place_threads: int) -> int:
+        """How many threads it uses on a place of so many."""
+        return place_threads if self.threads is None else min(self.threads, place_threads)

@@ -1,10 +1,15 @@
-"""Device descriptions: TOML in, a `Device` out, or one line that says what to mend."""
+"""Device files: TOML in, a `Device` out, or one line that says what to mend; and which devices a place has.
+
+On paper a place has all that its machine file lists. Where it runs, it has those that the wanted precision permits,
+each with its engine installed, and one of them at least reads the host's memory, which is where frames lie.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import msgspec
 import onnx
@@ -15,12 +20,15 @@ from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.dimensions import DIMENSIONS, PRODUCT_DIMENSIONS
 from shisha_rt.graph.layers import HEAVY
 from shisha_rt.machine.config import shipped_configs
-from shisha_rt.machine.device import Condition, Device, Family, Precision, Term, Transfer
+from shisha_rt.machine.device import Condition, Device, EngineName, Family, Precision, Term, Transfer
 from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.machine.toml_file import parse_toml, read_text
 
 _ANY: Final = "*"
 _WHAT: Final = "device description"
+
+# The engine of a place without devices, in the form in which it works beside others.
+_USUAL: Final = "ort_parallel"
 
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -51,11 +59,12 @@ class _Transfer(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    engine: Literal["onnxruntime"]
-    memory: _Name
+    engine: EngineName
     precision: Precision
-    call_s: _Seconds
-    family: Annotated[list[_Family], msgspec.Meta(min_length=1)]
+    threads: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    memory: _Name | None = None
+    call_s: _Seconds | None = None
+    family: Annotated[list[_Family], msgspec.Meta(min_length=1)] = []
     datatypes: Annotated[list[str], msgspec.Meta(min_length=1)] | None = None
     max_rank: Annotated[int, msgspec.Meta(ge=0)] | None = None
     transfer_in: _Transfer | None = None
@@ -66,8 +75,7 @@ def devices_of(machine: Machine, place: Place) -> tuple[Device, ...]:
     """The devices of a place: shipped names, or paths that start from the machine file's folder. Raises BadInput."""
     if not place.devices:
         raise BadInput(f"{machine.source}: place {place.name} has no devices, expected devices = [...] in it")
-    paths = [_find(name, machine, place) for name in place.devices]
-    devices = [parse_device(read_text(path, _WHAT), name=path.stem, source=str(path)) for path in paths]
+    devices = [_read(_find(name, machine, place)) for name in place.devices]
     for index, device in enumerate(devices):
         if device.name in (other.name for other in devices[:index]):
             raise BadInput(
@@ -75,6 +83,24 @@ def devices_of(machine: Machine, place: Place) -> tuple[Device, ...]:
                 "expected file names of their own"
             )
     return tuple(devices)
+
+
+def running_devices(machine: Machine, place: Place, precision: str) -> tuple[Device, ...]:
+    """What a place runs its operators on: its devices, less those that change results if `precision` is "exact".
+
+    () on a machine without devices; on any other, a place that lists none has the engine that it would have had.
+    Raises BadInput if no device is left, an engine is not installed, or none of them reads the host's memory.
+    """
+    if not any(other.devices for other in machine.places):
+        return ()
+    if not place.devices:
+        return (_read(shipped_configs("devices")[_USUAL]),)
+    devices = devices_of(machine, place)
+    permitted = tuple(device for device in devices if device.exact) if precision == "exact" else devices
+    fault = next(_why_not_run(devices, permitted), None)
+    if fault is not None:
+        raise BadInput(f"{machine.source}: place {place.name}: {fault}")
+    return permitted
 
 
 def parse_device(content: str, *, name: str, source: str) -> Device:
@@ -87,15 +113,22 @@ def parse_device(content: str, *, name: str, source: str) -> Device:
         name=name,
         source=source,
         engine=file.engine,
-        memory=file.memory,
+        # A tensor that goes from one engine to another has to be plain, and that costs: a measured device's memory
+        # is its own.
+        memory=file.memory or name,
         precision=file.precision,
-        call_s=file.call_s,
+        call_s=file.call_s or 0.0,
         families=tuple(map(_family, file.family)),
         datatypes=frozenset(file.datatypes or ()),
         max_rank=file.max_rank,
         transfer_in=_transfer(file.transfer_in),
         transfer_out=_transfer(file.transfer_out),
+        threads=file.threads,
     )
+
+
+def _read(path: Path) -> Device:
+    return parse_device(read_text(path, _WHAT), name=path.stem, source=str(path))
 
 
 def _find(name: str, machine: Machine, place: Place) -> Path:
@@ -109,6 +142,24 @@ def _find(name: str, machine: Machine, place: Place) -> Path:
         f"{machine.source}: place {place.name}: device {shown(name)}: no such shipped name, "
         f"expected a TOML file or one of {', '.join(shipped)}"
     )
+
+
+def _why_not_run(devices: Sequence[Device], permitted: Sequence[Device]) -> Iterator[str]:
+    if not permitted:
+        names = ", ".join(device.name for device in devices)
+        yield (
+            f'precision = "exact" forbids devices that change results, and it has no other than {names}: '
+            'expected another, or precision = "any"'
+        )
+    for device in permitted:
+        if find_spec(device.engine) is None:
+            yield (
+                f"device {device.name}: its engine {device.engine} is not installed, "
+                f"expected it: pip install 'shisha-rt[{device.engine}]'"
+            )
+    if all(device.transfer_in for device in permitted):
+        names = ", ".join(device.name for device in permitted)
+        yield f"no device of the host's memory among {names}: expected one without [transfer_in]"
 
 
 def _family(family: _Family) -> Family:
@@ -140,6 +191,7 @@ def _integer_attributes(op: str) -> dict[str, int | None]:
 
 def _faults(file: _File) -> Iterator[str]:
     """What types and bounds cannot say, most local first."""
+    yield from _kind_faults(file)
     for datatype in file.datatypes or ():
         if datatype not in NUMPY_OF:
             yield f"datatypes: {shown(datatype)}: no such datatype, expected among {', '.join(NUMPY_OF)}"
@@ -150,6 +202,17 @@ def _faults(file: _File) -> Iterator[str]:
         yield from (
             f"family[{i}]{fault}" for fault in _family_faults(family, file.family[:i], i + 1 < len(file.family))
         )
+
+
+def _kind_faults(file: _File) -> Iterator[str]:
+    if file.family:
+        for key in ("memory", "call_s"):
+            if getattr(file, key) is None:
+                yield f"{key} is missing: a device with [[family]] is described, expected such a key"
+    else:
+        for key in ("memory", "call_s", "datatypes", "max_rank", "transfer_in", "transfer_out"):
+            if getattr(file, key) is not None:
+                yield f"{key}: a device without [[family]] is measured, expected no such key"
 
 
 def _family_faults(family: _Family, earlier: Sequence[_Family], has_later: bool) -> Iterator[str]:

@@ -1,36 +1,45 @@
-"""A graph and device descriptions into a placement problem.
+"""A graph and what its operators cost on devices into a placement problem.
 
 Nodes are the graph's operators in its order, tensors what they make and read. What no operator makes is in every
 memory from the start: weights, and the inputs of the graph, as the papers' start node costs nothing. Nor does it
-cost anything to hand out the graph's outputs.
+cost anything to hand out the graph's outputs. `stage_problem` adds both for a stage of a pipeline.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
-from shisha_rt.costs.device_costs import operator_cost_s, transfer_cost_s
+import numpy as np
+
+from shisha_rt.costs.device_costs import transfer_cost_s
+from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.graph import Graph, Operator
+from shisha_rt.graph.graph import Graph
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.dcg import TensorKind
 from shisha_rt.placement.problem import Node, Problem, Tensor, TransferCounting
 
 
-def build_problem(graph: Graph, devices: Sequence[Device], transfer_counting: TransferCounting = "once") -> Problem:
-    """The problem of running a graph on devices, with modelled costs.
+def build_problem(graph: Graph, costs: OperatorCosts, transfer_counting: TransferCounting = "once") -> Problem:
+    """The problem of running a graph on the devices of `costs`, which has at least one, of names of their own.
 
     Raises BadInput for an operator that no device can run, and for devices of one memory that state different prices
-    for moving into it. `devices` has at least one, of names of their own.
+    for moving into it; ValueError where a cost is not known (nan).
     """
+    if np.isnan(costs.time_s).any():
+        raise ValueError("an operator's cost is nan, expected seconds, or inf where a device cannot run it")
+    check_capable(graph, costs)
+    devices = costs.devices
     memories = tuple(dict.fromkeys(device.memory for device in devices))
     doors = _doors(devices)
     return Problem(
         devices=tuple(device.name for device in devices),
         memories=memories,
         memory_of=tuple(memories.index(device.memory) for device in devices),
-        nodes=tuple(_node(graph, operator, devices) for operator in graph.operators),
+        nodes=tuple(
+            Node(operator.name, operator.op_type, tuple(cost_s))
+            for operator, cost_s in zip(graph.operators, costs.time_s.tolist(), strict=True)
+        ),
         tensors=tuple(
             Tensor(
                 name,
@@ -46,6 +55,17 @@ def build_problem(graph: Graph, devices: Sequence[Device], transfer_counting: Tr
         ),
         transfer_counting=transfer_counting,
     )
+
+
+def check_capable(graph: Graph, costs: OperatorCosts) -> None:
+    """Raises BadInput for an operator that no device can run; `costs` are those of the graph's operators."""
+    for operator, capable in zip(graph.operators, costs.capable, strict=True):
+        if not capable:
+            names = ", ".join(dict.fromkeys(device.name for device in costs.devices))
+            raise BadInput(
+                f"{graph.name}: operator {operator.op_type} ({operator.name!r}): no device can run it of {names}, "
+                "expected at least one that can"
+            )
 
 
 def tensor_kinds(graph: Graph, problem: Problem) -> tuple[TensorKind, ...]:
@@ -65,14 +85,3 @@ def _doors(devices: Sequence[Device]) -> Mapping[str, Device]:
                 "expected the same transfer_in and precision"
             )
     return doors
-
-
-def _node(graph: Graph, operator: Operator, devices: Sequence[Device]) -> Node:
-    cost_s = tuple(operator_cost_s(graph, operator, device) for device in devices)
-    if not any(map(math.isfinite, cost_s)):
-        names = ", ".join(device.name for device in devices)
-        raise BadInput(
-            f"{graph.name}: operator {operator.op_type} ({operator.name!r}): no device can run it of {names}, "
-            "expected at least one that can"
-        )
-    return Node(operator.name, operator.op_type, cost_s)

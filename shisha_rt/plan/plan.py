@@ -7,16 +7,22 @@ live (its epoch) belongs to the daemon's lifecycle, not to the plan.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A run of layers `first` to `last` (inclusive, from 0) on `places` (names; exactly one for now)."""
+    """A run of layers `first` to `last` (inclusive, from 0) on `places` (names; exactly one for now).
+
+    `placement` names the device of each of its operators, in the graph's order; it is empty where the place has no
+    devices to choose from, and while none is chosen. It does not tell stages apart: it follows from the layers, the
+    place and what its devices take at the time.
+    """
 
     first: int
     last: int
     places: tuple[str, ...]
+    placement: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def place(self) -> str:

@@ -6,7 +6,7 @@ hide in its own checker. It says everything that is wrong, not just the first th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from shisha_rt.plan.plan import Plan, Stage
 
@@ -23,6 +23,24 @@ def problems(plan: Plan, *, layer_count: int, places: Collection[str], legal_cut
         *_cuts(plan, layer_count, legal_cuts),
         *_placing(plan, places),
     ]
+
+
+def placement_problems(
+    plan: Plan, *, operator_counts: Sequence[int], devices: Mapping[str, Collection[str]]
+) -> list[str]:
+    """What is wrong with the placements of a plan whose stages may run; empty if nothing is.
+
+    `operator_counts` is (layers,); `devices` has the names of each place's. Where it has none there is no placement.
+    """
+    found = []
+    for index, stage in enumerate(plan.stages):
+        known = devices.get(stage.place, ())
+        expected = sum(operator_counts[stage.first : stage.last + 1]) if known else 0
+        if len(stage.placement) != expected:
+            found.append(f"{_named(index, stage)} places {len(stage.placement)} operators, expected {expected}")
+        for device in sorted(set(stage.placement) - set(known)) if known else ():
+            found.append(f"{_named(index, stage)} uses device {device!r}, expected one of {', '.join(known)}")
+    return found
 
 
 def _named(index: int, stage: Stage) -> str:

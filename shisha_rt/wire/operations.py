@@ -62,16 +62,19 @@ class PlanSet(Struct, frozen=True):
 
 
 class PlaceSet(Struct, frozen=True):
-    """Change one place: its speed, or take it up or down."""
+    """Change one place: its speed or that of one of its devices, or take it up or down."""
 
     place: Name
     speed: Annotated[float, Meta(gt=0)] | None = None
+    device: Name | None = None
     up: bool = False
     down: bool = False
 
     def __post_init__(self) -> None:
         if (self.speed is not None) + self.up + self.down != 1:
             raise ValueError("place_set takes exactly one of: speed (a number above 0), up (true), down (true)")
+        if self.device is not None and self.speed is None:
+            raise ValueError("place_set takes device with speed only: a place goes up or down with all its devices")
 
 
 class TunerSet(Struct, frozen=True):

@@ -20,10 +20,14 @@ _REAL_TIME_ERROR: Final = 0.05  # how well the warm-up knows the real computatio
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one frame asks of its place. `modelled_cpu_s`: stored CPU seconds to go by; 0: by the run's own."""
+    """What one frame asks of its place. `modelled_cpu_s`: stored CPU seconds to go by; 0: by the run's own.
+
+    `paced`: its time is emulated on any place, since devices that it runs on are.
+    """
 
     frame_bytes: int
     modelled_cpu_s: float = 0.0
+    paced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +111,9 @@ class EmulatedPlace:
         """Whether a target may be too short for this host.
 
         Not if the run's own time is divided by a speed below 1: the loader has seen to it that the speeds on a core
-        leave enough of it. A stored cost or a `time_scale` promises more.
+        leave enough of it. A stored cost, a described device or a `time_scale` promises more.
         """
-        return demand.modelled_cpu_s > 0 or self._time_scale != 1
+        return demand.modelled_cpu_s > 0 or demand.paced or self._time_scale != 1
 
     def why_too_short(self, demand: Demand, real_s: float, cpu_s: float) -> str | None:
         """Why this host cannot keep the target of a frame that really takes `real_s`; None if it can."""

@@ -10,7 +10,7 @@ lost, never an answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,17 +32,27 @@ class Mapping:
 
 def map_nodes(graph: Graph, layer_of_operator: Sequence[int], optimised: onnx.GraphProto) -> Mapping:
     """Map the nodes of `optimised` (topologically ordered) to the layers of the cleaned `graph`."""
-    counterpart = _counterparts(graph, optimised)
-    spans: list[tuple[int, int]] = [(0, 0)] * len(optimised.node)
-    for group in _groups(graph, optimised, counterpart):
-        span = _layers_covered(graph, layer_of_operator, [optimised.node[i] for i in group], counterpart)
-        for i in group:
-            spans[i] = span
+    layers = [[layer_of_operator[i] for i in covered] for covered in covered_operators(graph, optimised)]
+    spans = [(min(found), max(found)) if found else (0, 0) for found in layers]
     layer_count = max(layer_of_operator, default=0) + 1
     illegal = {cut for first, last in spans for cut in range(first, last)}
     illegal |= _crossed_backwards(optimised, spans)
     legal = tuple(cut for cut in range(layer_count - 1) if cut not in illegal)
     return Mapping(tuple(first for first, _ in spans), legal)
+
+
+def covered_operators(graph: Graph, optimised: onnx.GraphProto) -> list[set[int]]:
+    """The operators of the cleaned `graph` that each node of `optimised` covers: none if that cannot be told.
+
+    Nodes joined by a tensor without a counterpart are taken as one.
+    """
+    counterpart = _counterparts(graph, optimised)
+    covered: list[set[int]] = [set() for _ in optimised.node]
+    for group in _groups(graph, optimised, counterpart):
+        operators = _operators_between(graph, [optimised.node[i] for i in group], counterpart)
+        for i in group:
+            covered[i] = operators
+    return covered
 
 
 def _counterparts(graph: Graph, optimised: onnx.GraphProto) -> dict[str, str]:
@@ -104,11 +114,8 @@ def _groups(graph: Graph, optimised: onnx.GraphProto, counterpart: dict[str, str
     return list(groups.values())
 
 
-def _layers_covered(
-    graph: Graph, layer_of_operator: Sequence[int], nodes: Iterable[onnx.NodeProto], counterpart: dict[str, str]
-) -> tuple[int, int]:
-    """First and last layer of the cleaned operators between the inputs and the outputs of `nodes`."""
-    nodes = list(nodes)
+def _operators_between(graph: Graph, nodes: Sequence[onnx.NodeProto], counterpart: dict[str, str]) -> set[int]:
+    """The cleaned operators between the inputs and the outputs of `nodes`."""
     made = {name for node in nodes for name in node.output}
     stops = {counterpart[name] for node in nodes for name in node.input if name in counterpart and name not in made}
     ends = {counterpart[name] for name in made if name in counterpart}
@@ -121,8 +128,7 @@ def _layers_covered(
             pending += [name for name in graph.operators[operator].inputs if name and name not in stops]
     if not covered:  # a change of format: it goes with whatever made the tensor
         covered = {graph.producer[name] for name in ends if name in graph.producer}
-    layers = [layer_of_operator[i] for i in covered]
-    return (min(layers), max(layers)) if layers else (0, 0)
+    return covered
 
 
 def _crossed_backwards(optimised: onnx.GraphProto, spans: Sequence[tuple[int, int]]) -> set[int]:

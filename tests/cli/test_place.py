@@ -6,10 +6,13 @@ import builtins
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement import solvers
 from shisha_rt.placement.solution import Solution
@@ -216,7 +219,8 @@ def test_an_infinite_cost(run: Run, problem_file: Path) -> None:
         (["--solver", "guess"], "--solver"),
         (["--solver", "typeseq"], "--solver typeseq: not built yet, expected one of als, als_literal, exact"),
         (["--accelerator", "pim"], "--accelerator: not built yet, expected no such option"),
-        (["--measured"], "--measured: not built yet, expected no such option"),
+        (["--measured"], "--measured: not with PROBLEM.json, which states its own nodes and costs"),
+        (["--precision", "any"], "--precision: not with PROBLEM.json"),
         (["--priority", "cpu"], "--priority: not with --solver exact, expected --solver priority"),
         (["--duet-x", "10"], "--duet-x: not with --solver exact, expected --solver duet"),
         (["--time-limit", "10"], "--time-limit: not with --solver exact, expected --solver milp"),
@@ -238,6 +242,100 @@ def test_a_dot_that_cannot_be_written(run: Run, problem_file: Path, tmp_path: Pa
     ran = run("place", problem_file, "--dot", tmp_path / "none" / "p.dot")
     assert ran.status == 2
     assert "p.dot: cannot be written (No such file or directory), expected a file to write" in ran.err
+
+
+@pytest.fixture
+def engines(tmp_path: Path) -> Path:
+    """Two engines of this host on one core, and beside it a place of described devices."""
+    path = tmp_path / "engines.toml"
+    path.write_text(
+        '[[place]]\nname = "core"\ncores = [0]\ndevices = ["ort_serial", "ort_parallel"]\n'
+        '[[place]]\nname = "board"\ncore_count = 4\ndevices = ["cpu_s", "pim"]\n'
+        '[[place]]\nname = "linked"\ncore_count = 4\ndevices = ["ort_serial", "pim"]\n'
+    )
+    return path
+
+
+@pytest.fixture
+def profiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """Nothing is measured: the last device takes 1 s for an operator, all others 2 s. The devices asked for."""
+    asked: list[tuple[str, ...]] = []
+
+    def profile_devices(compiled: Any, machine: Any, place: Any, devices: Any, on_progress: Any = None) -> Any:
+        asked.append(tuple(device.name for device in devices))
+        time_s = np.full((len(compiled.model.graph.operators), len(devices)), 2.0)
+        time_s[:, -1] = 1.0
+        return SimpleNamespace(costs=OperatorCosts(devices, time_s), node_runs=2, edge_runs=1, seconds=3.456)
+
+    monkeypatch.setattr("shisha_rt.daemon.device_profile.profile_devices", profile_devices)
+    return asked
+
+
+class TestMeasured:
+    def test_the_object(self, run: Run, tiny_model: Path, engines: Path, profiled: list[tuple[str, ...]]) -> None:
+        ran = run("place", tiny_model, "--machine", engines, "--place", "core", "--measured", "--json")
+        assert (ran.status, ran.err) == (0, "")
+        found = ran.object
+        assert set(found["assignment"].values()) == {"ort_parallel"}
+        assert found["cost_s"] == found["node_cost_s"] == len(found["assignment"])
+        assert found["profile"] == {"node_runs": 2, "edge_runs": 1, "seconds": 3.456}
+        assert profiled == [("ort_serial", "ort_parallel")]
+
+    def test_for_real_and_only_once(self, run: Run, tiny_model: Path, engines: Path) -> None:
+        command = "place", tiny_model, "--machine", engines, "--place", "core", "--measured", "--json"
+        first, again = run(*command).object, run(*command).object
+        assert 0 < first["cost_s"] < 1
+        assert first["profile"]["node_runs"] == 2
+        assert first["profile"]["seconds"] > 0 == again["profile"]["seconds"]
+        assert first | {"profile": 0, "solve_time_s": 0} == again | {"profile": 0, "solve_time_s": 0}
+
+    def test_the_title(self, run: Run, tiny_model: Path, engines: Path, profiled: list[tuple[str, ...]]) -> None:
+        ran = run("place", tiny_model, "--machine", engines, "--place", "core", "--measured")
+        assert ran.out.startswith("tiny on core of engines, measured in 3.46 s: 2 node runs and 1 edge run\n")
+
+    def test_devices_that_change_results_have_to_be_permitted(
+        self, run: Run, tiny_model: Path, engines: Path, profiled: list[tuple[str, ...]]
+    ) -> None:
+        command = "place", tiny_model, "--machine", engines, "--place", "linked", "--measured"
+        run(*command)
+        run(*command, "--precision", "exact")
+        ran = run(*command, "--precision", "any")
+        assert profiled == [("ort_serial",), ("ort_serial",), ("ort_serial", "pim")]
+        assert "in 3.46 s: 2 node runs and 1 edge run; modelled: pim\n" in ran.out
+
+    def test_an_operator_that_no_device_can_run(
+        self, run: Run, tiny_model: Path, engines: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def profile_devices(compiled: Any, machine: Any, place: Any, devices: Any, on_progress: Any) -> Any:
+            time_s = np.full((len(compiled.model.graph.operators), len(devices)), np.inf)
+            return SimpleNamespace(costs=OperatorCosts(devices, time_s), node_runs=2, edge_runs=1, seconds=1.0)
+
+        monkeypatch.setattr("shisha_rt.daemon.device_profile.profile_devices", profile_devices)
+        complaint = run("place", tiny_model, "--machine", engines, "--place", "core", "--measured").complaint
+        assert "tiny: operator Conv ('conv0'): no device can run it of ort_serial, ort_parallel, expected" in complaint
+
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [
+            (["--measured"], "engines.toml: has several places, expected --place with one of core, board, linked"),
+            (["--place", "board", "--measured"], "place board has described devices only (cpu_s), expected no"),
+            (["--place", "core"], "place core: the costs of ort_serial, ort_parallel are measured, expected --meas"),
+            (["--place", "linked"], "place linked: the costs of ort_serial are measured, expected --measured"),
+            (["--place", "core", "--precision", "any"], "--precision any: says what --measured may run, expected bot"),
+            (["--place", "core", "--measured", "--precision", "some"], "--precision"),
+        ],
+    )
+    def test_bad_options(self, run: Run, tiny_model: Path, engines: Path, options: list[str], expected: str) -> None:
+        assert expected in run("place", tiny_model, "--machine", engines, *options).complaint
+
+    def test_a_machine_without_devices(self, run: Run, tiny_model: Path, tmp_path: Path) -> None:
+        bare = tmp_path / "bare.toml"
+        bare.write_text('[[place]]\nname = "a"\ncores = [0]\n')
+        complaint = run("place", tiny_model, "--machine", bare, "--measured").complaint
+        assert complaint.endswith("bare.toml: place a has no devices, expected devices = [...] in it")
+
+    def test_no_machine(self, run: Run, tiny_model: Path) -> None:
+        assert "place MODEL: --machine is missing" in run("place", tiny_model, "--measured").complaint
 
 
 class TestBadModels:

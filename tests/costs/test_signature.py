@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from shisha_rt.costs.signature import signature
+from shisha_rt.costs.signature import signature, signature_within
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import group_layers
 from tests.costs.networks import chain
@@ -72,3 +72,9 @@ def test_it_is_the_same_in_every_process() -> None:
     code = "from tests.costs.test_signature import chain, signed; print(signed(chain([4, 4, 8]), 0, 1))"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == signed(chain([4, 4, 8]), 0, 1)
+
+
+def test_parts_of_a_whole() -> None:
+    whole, other = (signed(chain(channels), 0, 0) for channels in ([4, 4], [4, 8]))
+    parts: list[tuple[str | int, ...]] = [("operator", 1), ("operator", 2), ("entry", 1), ("operator",)]
+    assert len({signature_within(of, *part) for of in (whole, other) for part in parts}) == 8

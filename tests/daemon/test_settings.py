@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shisha_rt.daemon.settings import Settings, check_built, read_settings
+from shisha_rt.daemon.settings import PRECISIONS, SOLVERS, STRATEGIES, Settings, check_built, read_settings
 from shisha_rt.errors import BadInput
 
 
@@ -24,11 +24,19 @@ def test_a_full_file(tmp_path: Path) -> None:
     metrics = "127.0.0.1:0"
     dims = { N = 8 }
     strategy = "seed"
-    precision = "exact"
+    precision = "any"
+    solver = "als"
     """
     settings = read_settings(_file(tmp_path, text))
     assert settings == Settings(
-        str(tmp_path / "net.onnx"), str(tmp_path / "board.toml"), "ipc:///tmp/x", "127.0.0.1:0", {"N": 8}, "seed"
+        str(tmp_path / "net.onnx"),
+        str(tmp_path / "board.toml"),
+        "ipc:///tmp/x",
+        "127.0.0.1:0",
+        {"N": 8},
+        strategy="seed",
+        precision="any",
+        solver="als",
     )
     assert settings.metrics_port == 0
 
@@ -45,6 +53,7 @@ def test_shipped_and_zoo_names_stay_names(tmp_path: Path) -> None:
         ("", "model is missing"),
         ("model = 3", "model = 3: expected text"),
         ('model = "a"\nmodle = 1', "modle = 1: unknown key"),
+        ('model = "a"\nsolver = 3', "solver = 3: expected text"),
         ('model = "a"\ndims = { N = 0 }', 'dims = {"N": 0}: expected'),
         ('model = "a"\ndims = { N = "x" }', "whole number"),
     ],
@@ -70,7 +79,23 @@ def test_the_metrics_page_is_for_this_machine_only(metrics: str) -> None:
         _ = Settings("m", metrics=metrics).metrics_port
 
 
-@pytest.mark.parametrize("settings", [Settings("m", strategy="annealing"), Settings("m", precision="any")])
-def test_what_is_not_built_yet_is_said(settings: Settings) -> None:
-    with pytest.raises(BadInput, match="not built yet"):
-        check_built(settings, "m")
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (Settings("m", strategy="annealing"), 'strategy = "annealing": not built yet, expected one of shisha, guided'),
+        (Settings("m", precision="bf16"), 'precision = "bf16": expected exact or any'),
+        (Settings("m", precision=""), 'precision = "": expected exact or any'),
+        (Settings("m", solver="milp"), 'solver = "milp": expected exact or als'),
+    ],
+)
+def test_values_that_a_key_cannot_have(settings: Settings, expected: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        check_built(settings, "m.toml")
+    assert str(caught.value).startswith(f"m.toml: {expected}")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_values_that_it_can_have(strategy: str, precision: str, solver: str) -> None:
+    check_built(Settings("m", strategy=strategy, precision=precision, solver=solver), "m.toml")

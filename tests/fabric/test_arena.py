@@ -16,6 +16,7 @@ import pytest
 from shisha_rt.fabric.arena import Arena, Sign
 from shisha_rt.fabric.layout import Layout, layout_of
 from shisha_rt.fabric.model_index import Crossing, ModelIndex, TensorSpec
+from shisha_rt.machine.device import MAX_DEVICES
 
 _PAGE = 4096
 INDEX = ModelIndex(
@@ -106,6 +107,26 @@ def test_a_place_keeps_its_speed_and_nothing_else_when_its_worker_is_replaced(ar
     arena.clear_sign(0, 99)
     assert arena.sign(0) == Sign(99, None, 0)
     assert (arena.speed(0), arena.speed(1)) == (0.63, 1 / 3)
+
+
+def test_devices_have_speeds_of_their_own_which_outlive_a_worker(arena: Arena) -> None:
+    assert [arena.device_speed(1, device) for device in range(MAX_DEVICES)] == [1.0] * MAX_DEVICES
+    arena.set_device_speed(0, 0, 0.25)
+    arena.set_device_speed(1, MAX_DEVICES - 1, 0.5)
+    arena.set_speed(1, 0.75)
+    arena.note_start(1, 5, 10)
+    arena.clear_sign(0, 99)
+    arena.clear_sign(1, 99)
+    attached = Arena.attach(arena.fd, LAYOUT, 3, 2)
+    assert [attached.device_speed(0, device) for device in (0, 1, MAX_DEVICES - 1)] == [0.25, 1.0, 1.0]
+    assert [attached.device_speed(1, device) for device in (0, 1, MAX_DEVICES - 1)] == [1.0, 1.0, 0.5]
+    assert (attached.sign(0), attached.sign(1)) == (Sign(99, None, 0), Sign(99, None, 0))
+    assert attached.speed(1) == 0.75
+
+
+def test_a_device_beyond_the_board_is_refused(arena: Arena) -> None:
+    with pytest.raises(IndexError):
+        arena.set_device_speed(0, MAX_DEVICES, 0.5)
 
 
 def test_the_end_of_a_frame_ends_its_wait(arena: Arena) -> None:

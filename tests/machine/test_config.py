@@ -193,8 +193,8 @@ class TestFinding:
         assert machine.name == name
         assert machine.source.endswith(f"configs/machines/{name}.toml")
 
-    def test_the_shared_machines_run_on_two_cores(self) -> None:
-        for name, count in (("shared-2", 2), ("shared-4", 4)):
+    def test_these_machines_run_on_two_cores(self) -> None:
+        for name, count in (("shared-2", 2), ("shared-4", 4), ("two-engines", 2), ("pim-2", 1)):
             machine = load_machine(name)
             assert len(machine.places) == count
             check_runnable(machine, available={0, 1})
@@ -224,7 +224,6 @@ class TestRunnable:
         [
             (place("", cores="cores = [7]"), "place a: core 7 may not be used here, expected among 0, 1"),
             (place("", cores="core_count = 2"), "place a: only core_count is given, expected cores"),
-            (place("devices = ['pim']"), "place a: devices cannot be run yet, only planned for"),
         ],
     )
     def test_refused(self, content: str, expected: str) -> None:
@@ -239,9 +238,10 @@ class TestRunnable:
             "[[memory]]\nname='x'\nbandwidth_bytes_per_s=1e9\n" + place(""),
             "time_scale = 2\n" + place(""),
             "timing = 'modelled'\n" + place(""),
+            place("devices = ['pim']"),
         ],
     )
-    def test_emulated_places_run(self, content: str) -> None:
+    def test_emulated_places_and_devices_run(self, content: str) -> None:
         check_runnable(parse(content), available={0})
 
     def test_the_affinity_mask_decides(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,10 @@ import pytest
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config import load_machine, parse_machine, shipped_configs
 from shisha_rt.machine.device import Condition, Device, Family, Term, Transfer
-from shisha_rt.machine.devices import devices_of, parse_device
+from shisha_rt.machine.devices import devices_of, parse_device, running_devices
 
-HEAD = 'engine = "onnxruntime"\nmemory = "m"\nprecision = "fp32"\ncall_s = 1e-6\n'
+MEASURED = 'engine = "onnxruntime"\nprecision = "fp32"\n'
+HEAD = MEASURED + 'memory = "m"\ncall_s = 1e-6\n'
 ADD = '[[family]]\nops = ["Add"]\ncost = []\n'
 LINK = "latency_s = 1e-6\nbandwidth_bytes_per_s = 1e9\n"
 
@@ -42,6 +45,7 @@ def test_every_key_is_read() -> None:
         engine = "onnxruntime"
         memory = "pim"
         precision = "bf16"
+        threads = 2
         datatypes = ["FP32", "FP16"]
         max_rank = 3
         call_s = 0
@@ -61,6 +65,7 @@ def test_every_key_is_read() -> None:
         """
     )
     assert (device.memory, device.precision, device.max_rank, device.call_s) == ("pim", "bf16", 3, 0)
+    assert (device.threads, device.described, device.exact) == (2, True, False)
     assert device.datatypes == {"FP32", "FP16"}
     gemm, others = device.families
     assert gemm.conditions == (Condition("transB", 1, default=0), Condition("transA", 0, default=0))
@@ -74,13 +79,15 @@ def test_every_key_is_read() -> None:
     [
         ("= 3", "not TOML: "),
         ("", "engine is missing"),
-        (HEAD, "family is missing"),
+        (MEASURED + "threads = 0\n", "threads = 0: expected a whole number >= 1"),
+        (MEASURED + ADD, "memory is missing: a device with [[family]] is described, expected such a key"),
+        (MEASURED + 'memory = "m"\n' + ADD, "call_s is missing: a device with [[family]] is described, expected"),
         ("family = []\n" + HEAD, "family = []: expected a list of length >= 1"),
         (HEAD.replace("onnxruntime", "brainwave") + ADD, 'engine = "brainwave": '),
         (HEAD.replace("fp32", "int4") + ADD, 'precision = "int4": '),
         (HEAD.replace("1e-6", "-1") + ADD, "call_s = -1: expected a number >= 0"),
         (HEAD.replace("1e-6", "inf") + ADD, "call_s = Infinity: expected a finite number"),
-        (HEAD + "colour = 1\n" + ADD, "colour = 1: unknown key, expected one of engine, memory"),
+        (HEAD + "colour = 1\n" + ADD, "colour = 1: unknown key, expected one of engine, precision"),
         (HEAD + 'datatypes = ["FLOAT"]\n' + ADD, 'datatypes: "FLOAT": no such datatype, expected among BOOL, '),
         (HEAD + "max_rank = -1\n" + ADD, "max_rank = -1: expected a whole number >= 0"),
         (family("[]"), "family[0].ops = []: expected a list of length >= 1"),
@@ -118,6 +125,10 @@ def test_every_key_is_read() -> None:
             HEAD + ADD + "[transfer_in]\nlatency_s = 0\nbandwidth_bytes_per_s = 0\n",
             "transfer_in.bandwidth_bytes_per_s = 0: expected a number > 0",
         ),
+        (
+            HEAD + ADD + "[transfer_in]\ncolour = 1\n" + LINK,
+            "transfer_in.colour = 1: unknown key, expected one of latency",
+        ),
         (HEAD + ADD + "[transfer_in]\n" + LINK, "transfer_out is missing: expected both, or neither"),
         (HEAD + ADD + "[transfer_out]\n" + LINK, "transfer_in is missing: expected both, or neither"),
     ],
@@ -128,6 +139,32 @@ def test_one_line_for_each_mistake(content: str, expected: str) -> None:
     message = str(caught.value)
     assert message.startswith(f"d.toml: {expected}")
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("threads", [None, 1, 4])
+def test_a_device_without_families_is_measured_and_is_its_own_memory(threads: int | None) -> None:
+    device = parse(MEASURED + ("" if threads is None else f"threads = {threads}\n"))
+    assert device == Device("d", "d.toml", "onnxruntime", memory="d", precision="fp32", threads=threads)
+    assert not device.described
+    assert [device.threads_on(place_threads) for place_threads in (1, 8)] == [1, threads or 8]
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        'memory = "m"',
+        "call_s = 0",
+        'datatypes = ["FP32"]',
+        "max_rank = 3",
+        "[transfer_in]\n" + LINK,
+        "[transfer_out]\n" + LINK,
+    ],
+)
+def test_a_measured_device_states_nothing_that_is_measured(extra: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        parse(f"{MEASURED}{extra}\n")
+    key = extra.partition(" ")[0].partition("\n")[0].strip("[]")
+    assert str(caught.value) == f"d.toml: {key}: a device without [[family]] is measured, expected no such key"
 
 
 def test_conditional_families_may_repeat_an_operator() -> None:
@@ -172,18 +209,151 @@ class TestDevicesOfAPlace:
         assert expected in str(caught.value)
 
 
+class TestRunningDevices:
+    BF16 = MEASURED.replace("fp32", "bf16")
+    OPENVINO = MEASURED.replace("onnxruntime", "openvino")
+    BEHIND_TRANSFERS = f"{HEAD}{ADD}[transfer_in]\n{LINK}[transfer_out]\n{LINK}"
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        files = {
+            "plain": MEASURED,
+            "rounded": self.BF16,
+            "foreign": self.OPENVINO,
+            "foreign_rounded": self.OPENVINO.replace("fp32", "bf16"),
+            "card": self.BEHIND_TRANSFERS,
+            "host": HEAD + ADD,
+        }
+        for name, content in files.items():
+            (tmp_path / f"{name}.toml").write_text(content)
+        return tmp_path
+
+    @pytest.fixture(autouse=True)
+    def installed(self, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+        """The engines that are found, whatever this host has."""
+        engines = {"onnxruntime", "openvino"}
+        monkeypatch.setattr(
+            "shisha_rt.machine.devices.find_spec", lambda name: ModuleSpec(name, None) if name in engines else None
+        )
+        return engines
+
+    @staticmethod
+    def running(folder: Path, *places: str, precision: str = "exact") -> tuple[Device, ...]:
+        """What the first of the places runs; each is the names of its devices."""
+        content = "".join(
+            f"[[place]]\nname = 'p{core}'\ncores = [{core}]\n"
+            + (f"devices = {[f'{name}.toml' for name in names.split()]}\n" if names else "")
+            for core, names in enumerate(places)
+        )
+        machine = parse_machine(content, name="m", source=str(folder / "m.toml"))
+        return running_devices(machine, machine.places[0], precision)
+
+    @pytest.mark.parametrize(
+        ("places", "precision", "expected"),
+        [
+            (("",), "any", []),
+            (("", ""), "exact", []),
+            (("", "plain"), "exact", ["ort_parallel"]),
+            (("", "card rounded"), "any", ["ort_parallel"]),
+            (("plain rounded foreign", ""), "any", ["plain", "rounded", "foreign"]),
+            (("plain rounded foreign", ""), "exact", ["plain", "foreign"]),
+            (("card host",), "exact", ["card", "host"]),
+            (("rounded card",), "any", ["rounded", "card"]),
+        ],
+    )
+    def test_what_a_place_runs(
+        self, folder: Path, places: tuple[str, ...], precision: str, expected: list[str]
+    ) -> None:
+        assert [device.name for device in self.running(folder, *places, precision=precision)] == expected
+
+    def test_a_place_without_devices_keeps_all_its_threads(self, folder: Path) -> None:
+        (device,) = self.running(folder, "", "plain")
+        assert (device.engine, device.threads, device.described, device.exact) == ("onnxruntime", None, False, True)
+
+    @pytest.mark.parametrize(
+        ("names", "precision", "expected"),
+        [
+            (
+                "rounded foreign_rounded",
+                "exact",
+                'precision = "exact" forbids devices that change results, and it has no other than rounded, '
+                'foreign_rounded: expected another, or precision = "any"',
+            ),
+            (
+                "plain foreign",
+                "exact",
+                "device foreign: its engine openvino is not installed, expected it: pip install 'shisha-rt[openvino]'",
+            ),
+            ("foreign_rounded", "any", "device foreign_rounded: its engine openvino is not installed, expected it: "),
+            ("card", "any", "no device of the host's memory among card: expected one without [transfer_in]"),
+            ("card rounded", "exact", "no device of the host's memory among card: expected one without"),
+        ],
+    )
+    def test_refused(self, folder: Path, installed: set[str], names: str, precision: str, expected: str) -> None:
+        installed.remove("openvino")
+        with pytest.raises(BadInput) as caught:
+            self.running(folder, names, precision=precision)
+        message = str(caught.value)
+        assert message.startswith(f"{folder / 'm.toml'}: place p0: {expected}")
+        assert "\n" not in message
+
+    def test_an_engine_is_not_missed_where_it_is_not_used(self, folder: Path, installed: set[str]) -> None:
+        installed.remove("openvino")
+        assert [device.name for device in self.running(folder, "plain foreign_rounded")] == ["plain"]
+
+
+def test_finding_an_engine_does_not_import_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only workers import engines: the control plane would carry their threads and memory along."""
+    (tmp_path / "openvino.py").write_text("raise AssertionError('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "openvino", raising=False)
+    machine = load_machine("two-engines")
+    running_devices(machine, machine.places[0], "exact")
+    assert "openvino" not in sys.modules
+
+
 @pytest.mark.parametrize("name", sorted(shipped_configs("devices")))
-def test_shipped_descriptions_say_that_they_are_models(name: str) -> None:
+def test_shipped_files_say_whether_they_are_models(name: str) -> None:
     content = shipped_configs("devices")[name].read_text()
-    assert parse_device(content, name=name, source=name).families
-    assert "not a measurement" in " ".join(line.strip("# ") for line in content.splitlines() if line.startswith("#"))
+    comments = " ".join(line.strip("# ") for line in content.splitlines() if line.startswith("#"))
+    described = parse_device(content, name=name, source=name).described
+    assert ("not a measurement" in comments) == described
+    assert ("Its costs are measured." in comments) == (not described)
 
 
-def test_the_shipped_board() -> None:
-    machine = load_machine("pim-board")
-    assert machine.on_paper
-    assert [(d.name, d.memory) for d in devices_of(machine, machine.places[0])] == [
-        ("cpu_s", "dram"),
-        ("cpu_p", "dram"),
-        ("pim", "pim"),
-    ]
+@pytest.mark.parametrize(
+    ("name", "engine", "precision", "threads"),
+    [
+        ("ort_serial", "onnxruntime", "fp32", 1),
+        ("ort_parallel", "onnxruntime", "fp32", None),
+        ("openvino", "openvino", "fp32", None),
+        ("openvino_bf16", "openvino", "bf16", None),
+    ],
+)
+def test_the_shipped_measured_devices(name: str, engine: str, precision: str, threads: int | None) -> None:
+    found = parse_device(shipped_configs("devices")[name].read_text(), name=name, source=name)
+    assert (found.engine, found.precision, found.threads, found.memory) == (engine, precision, threads, name)
+
+
+class TestShippedMachines:
+    @pytest.mark.parametrize("name", ["pim-board", "pim-2"])
+    def test_the_board(self, name: str) -> None:
+        machine = load_machine(name)
+        (board,) = machine.places
+        assert [(d.name, d.memory, d.threads_on(4)) for d in devices_of(machine, board)] == [
+            ("cpu_s", "dram", 1),
+            ("cpu_p", "dram", 4),
+            ("pim", "pim", 4),
+        ]
+
+    def test_only_one_board_is_on_paper(self) -> None:
+        assert load_machine("pim-board").on_paper
+        assert load_machine("pim-2").emulated
+        assert not load_machine("two-engines").emulated
+
+    @pytest.mark.parametrize(
+        ("precision", "expected"), [("exact", ["cpu_s", "cpu_p"]), ("any", ["cpu_s", "cpu_p", "pim"])]
+    )
+    def test_the_emulated_board_needs_leave_for_its_pim(self, precision: str, expected: list[str]) -> None:
+        machine = load_machine("pim-2")
+        assert [device.name for device in running_devices(machine, machine.places[0], precision)] == expected

@@ -7,9 +7,11 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
+from shisha_rt.costs.operator_costs import OperatorCosts, described_costs
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.onnx_reader import read_model
@@ -19,6 +21,7 @@ from shisha_rt.machine.device import Device, Family, Term, Transfer
 from shisha_rt.machine.devices import devices_of
 from shisha_rt.placement.build import build_problem, tensor_kinds
 from shisha_rt.placement.dcg import TensorKind
+from shisha_rt.placement.problem import Problem, TransferCounting
 from shisha_rt.placement.problem_file import parse_problem, problem_object
 
 
@@ -49,8 +52,12 @@ ADDER = Device(
 )
 
 
+def described(*devices: Device, counting: TransferCounting = "once") -> Problem:
+    return build_problem(graph(), described_costs(graph(), devices), counting)
+
+
 def test_the_problem() -> None:
-    problem = build_problem(graph(), [HOST, TURBO, ADDER])
+    problem = described(HOST, TURBO, ADDER)
     assert problem.devices == ("host", "turbo", "adder")
     assert problem.memories == ("dram", "own")
     assert problem.memory_of == (0, 0, 1)
@@ -69,19 +76,18 @@ def test_the_problem() -> None:
 
 
 def test_the_problem_can_be_written_and_read() -> None:
-    problem = build_problem(graph(), [HOST, ADDER], "per_edge")
+    problem = described(HOST, ADDER, counting="per_edge")
     text = json.dumps(problem_object(problem))
     assert parse_problem(text, "p") == problem
 
 
 def test_kinds_are_those_of_the_tensors_in_their_order() -> None:
-    built = graph()
-    assert tensor_kinds(built, build_problem(built, [HOST])) == (TensorKind("FP32", 32), TensorKind("FP32", 32))
+    assert tensor_kinds(graph(), described(HOST)) == (TensorKind("FP32", 32), TensorKind("FP32", 32))
 
 
 def test_an_operator_that_no_device_can_run() -> None:
     with pytest.raises(BadInput) as caught:
-        build_problem(graph(), [ADDER, replace(ADDER, name="other")])
+        described(ADDER, replace(ADDER, name="other"))
     assert str(caught.value) == (
         "net: operator Relu ('b'): no device can run it of adder, other, expected at least one that can"
     )
@@ -91,18 +97,33 @@ def test_an_operator_that_no_device_can_run() -> None:
 def test_devices_of_one_memory_agree_on_the_way_in(change: dict[str, object]) -> None:
     other = replace(ADDER, name="other", source="other.toml", **change)  # type: ignore[arg-type]
     with pytest.raises(BadInput) as caught:
-        build_problem(graph(), [HOST, ADDER, other])
+        described(HOST, ADDER, other)
     assert str(caught.value) == (
         "other.toml: shares memory own with adder, expected the same transfer_in and precision"
     )
+
+
+def test_measured_devices_have_the_costs_that_are_given_and_pay_for_the_way_in_alone() -> None:
+    one = Device("one", "one.toml", "onnxruntime", "one", "fp32", transfer_in=Transfer(0.5, 32.0))
+    other = Device("other", "other.toml", "openvino", "other", "fp32", transfer_in=Transfer(0.25, 64.0))
+    time_s = np.array([[1.0, 2.0, 2.0], [3.0, math.inf, 2.0], [5.0, 6.0, 2.0]])
+    problem = build_problem(graph(), OperatorCosts((one, other, HOST), time_s))
+    assert [node.cost_s for node in problem.nodes] == [(1, 2, 2), (3, math.inf, 2), (5, 6, 2)]
+    assert problem.memories == ("one", "other", "dram")
+    assert problem.tensors[0].transfer_s == ((0.0, 0.75, 0.0), (1.5, 0.0, 0.0), (1.5, 0.75, 0.0))  # 32 bytes
+
+
+def test_a_cost_that_is_not_known() -> None:
+    measured = Device("one", "one.toml", "onnxruntime", "one", "fp32")
+    with pytest.raises(ValueError, match="nan"):
+        build_problem(graph(), described_costs(graph(), [HOST, measured]))
 
 
 def test_bert_on_the_shipped_board_has_the_paper_s_counts(tmp_path: Path) -> None:
     """DCG-2024, Table 3: 222 operators, 108 on PIM; with those on CPU_P they are 469 nodes of the DCG."""
     onnx.save(bert(), tmp_path / "bert.onnx")
     machine = load_machine("pim-board")
-    problem = build_problem(
-        read_model(tmp_path / "bert.onnx", {"sequence": 16}).graph, devices_of(machine, machine.places[0])
-    )
+    network = read_model(tmp_path / "bert.onnx", {"sequence": 16}).graph
+    problem = build_problem(network, described_costs(network, devices_of(machine, machine.places[0])))
     on_cpu_s, on_cpu_p, on_pim = (sum(device in node.capable for node in problem.nodes) for device in range(3))
     assert (on_cpu_s, on_pim, on_cpu_s + on_cpu_p + on_pim) == (222, 108, 469)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shisha_rt.plan.plan import Plan, Stage
-from shisha_rt.plan.verify import problems
+from shisha_rt.plan.verify import placement_problems, problems
 
 GOOD = Plan.of([(0, 1, "a"), (2, 2, "b"), (3, 5, "c")])
 
@@ -57,3 +59,45 @@ def test_an_illegal_cut_is_named_with_its_reason() -> None:
 
 def test_every_fault_is_reported() -> None:
     assert len(found(Plan.of([(1, 2, "a"), (3, 3, "a"), (4, 4, "x")]), {3})) == 5
+
+
+OPERATORS = (2, 1, 1, 3, 1, 2)
+DEVICES = {"a": ("cpu",), "b": ("cpu", "npu"), "c": ()}
+
+
+def placed(*placements: tuple[str, ...]) -> Plan:
+    """The good plan with a placement for each stage."""
+    stages = zip(GOOD.stages, placements, strict=True)
+    return Plan(tuple(replace(stage, placement=placement) for stage, placement in stages))
+
+
+def misplaced(plan: Plan) -> list[str]:
+    return placement_problems(plan, operator_counts=OPERATORS, devices=DEVICES)
+
+
+def test_good_placements_have_none() -> None:
+    assert misplaced(placed(("cpu",) * 3, ("npu",), ())) == []
+
+
+@pytest.mark.parametrize(
+    ("placements", "expected"),
+    [
+        ((("cpu",) * 2, ("npu",), ()), "stage 0 (layers 0-1) places 2 operators, expected 3"),
+        ((("cpu",) * 4, ("npu",), ()), "stage 0 (layers 0-1) places 4 operators, expected 3"),
+        ((("cpu",) * 3, (), ()), "stage 1 (layers 2-2) places 0 operators, expected 1"),
+        ((("cpu", "npu", "cpu"), ("cpu",), ()), "stage 0 (layers 0-1) uses device 'npu', expected one of cpu"),
+        ((("cpu",) * 3, ("gpu",), ()), "stage 1 (layers 2-2) uses device 'gpu', expected one of cpu, npu"),
+    ],
+)
+def test_a_misplaced_stage_is_named(placements: tuple[tuple[str, ...], ...], expected: str) -> None:
+    assert misplaced(placed(*placements)) == [expected]
+
+
+def test_a_place_without_devices_has_no_placement() -> None:
+    assert misplaced(placed(("cpu",) * 3, ("cpu",), ("cpu",) * 6)) == [
+        "stage 2 (layers 3-5) places 6 operators, expected 0"
+    ]
+
+
+def test_every_misplacement_is_reported() -> None:
+    assert len(misplaced(placed(("gpu", "tpu"), (), ()))) == 4

@@ -154,6 +154,12 @@ class TestPlace:
         assert self._place([0.85]).needs_check(Demand(0, 0.01))
         assert self._place([1.0], time_scale=1.01).needs_check(Demand(0))
 
+    def test_a_frame_on_emulated_devices_is_due_at_their_time_on_any_place(self) -> None:
+        demand = Demand(0, paced=True)
+        assert self._place([1.0]).start(demand, 1.0, 1.0).paced
+        assert self._due_s(self._place([1.0]), demand) == pytest.approx(0.004 / 2)
+        assert self._place([1.0]).needs_check(demand)
+
 
 def test_the_target_is_one_formula_for_all() -> None:
     assert target_s(0.01, 10**6, threads=2, speed=0.5, bandwidth_bytes_per_s=None) == pytest.approx(0.01)

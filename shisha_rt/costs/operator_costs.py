@@ -1,0 +1,70 @@
+"""What each operator of a network costs on each device of a place, however that became known.
+
+For a described device the costs are its formulas; for an engine of this host they are measured, and so is the price
+of a tensor that comes from another device, which then stands in the device's `transfer_in`. Values only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from shisha_rt.costs.device_costs import operator_cost_s
+from shisha_rt.graph.graph import Graph
+from shisha_rt.machine.device import Device
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OperatorCosts:
+    """`time_s` is (operators, devices) seconds, inf where a device cannot run an operator."""
+
+    devices: tuple[Device, ...]
+    time_s: Floats
+
+    @property
+    def capable(self) -> Bools:
+        """(operators,): whether some device can run each."""
+        capable: Bools = np.isfinite(self.time_s.min(axis=1))
+        return capable
+
+    def part(self, first: int, last: int) -> OperatorCosts:
+        """Those of operators `first` to `last` (inclusive)."""
+        return replace(self, time_s=self.time_s[first : last + 1])
+
+    def slowed(self, ratios: Mapping[str, float]) -> OperatorCosts:
+        """The same with some devices, by name, so many times as slow; transfers stay as they are."""
+        factors = np.array([ratios.get(device.name, 1.0) for device in self.devices])
+        return replace(self, time_s=self.time_s * factors)
+
+    def only(self, keep: Sequence[bool]) -> OperatorCosts:
+        """The same without some of its devices; `keep` is (devices,)."""
+        devices = tuple(device for device, kept in zip(self.devices, keep, strict=True) if kept)
+        return OperatorCosts(devices, self.time_s[:, np.array(keep)])
+
+
+def described_costs(graph: Graph, devices: Sequence[Device]) -> OperatorCosts:
+    """The formulas of described devices, evaluated for every operator; nan in the column of any other device."""
+    columns = [
+        [operator_cost_s(graph, operator, device) if device.described else math.nan for operator in graph.operators]
+        for device in devices
+    ]
+    return OperatorCosts(tuple(devices), np.array(columns).T)
+
+
+def first_alike(costs: Mapping[str, OperatorCosts]) -> Mapping[str, str]:
+    """For each place the first that has the same costs: what is worked out for one holds for all of them."""
+    return {
+        place: next(
+            other
+            for other, its in costs.items()
+            if its.devices == own.devices and np.array_equal(its.time_s, own.time_s)
+        )
+        for place, own in costs.items()
+    }

@@ -1,0 +1,100 @@
+"""What layers cost on a machine whose places have devices: what the best placement of their operators makes it.
+
+A stage takes what its placement is predicted to take, slowed as its place is: the same target as where layers are
+measured (`costs.layer_costs`), with that prediction in place of the CPU time. The times of single layers do not add up
+to it, since a stage moves nothing where it has no cut, and chooses its devices as one. So layers get the times that
+the fit finds (`costs.fit`): they agree with the predictions for runs as long as stages are.
+
+Stages are cut from the cleaned graph: every cut is legal, and handing tensors on costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.costs.costs_file import Costs
+from shisha_rt.costs.fit import Floats
+from shisha_rt.costs.layer_costs import additive, fit_stages, moved_bytes
+from shisha_rt.costs.operator_costs import OperatorCosts, first_alike
+from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.layers import Layer
+from shisha_rt.machine.machine import Machine, target_s
+from shisha_rt.placement.stage_problem import place_stage
+
+_LEAST_S: Final = 1e-9  # nothing takes no time, whatever a description says: the fit divides by it
+
+
+class PlacedCosts:
+    """Costs of one model on one machine. Places are given by name, layers as first and last, inclusive.
+
+    `costs_of_place` has what the graph's operators cost on the devices of each place. Seconds are inf where a layer
+    has an operator that none of them can run.
+    """
+
+    def __init__(
+        self, graph: Graph, layers: Sequence[Layer], machine: Machine, costs_of_place: Mapping[str, OperatorCosts]
+    ) -> None:
+        self._graph = graph
+        self._layers = layers
+        self._machine = machine
+        self._costs_of_place = costs_of_place
+        self._first_alike = first_alike(costs_of_place)
+        self._stages_s: dict[tuple[str, int, int], float] = {}
+
+    def costs(self) -> Costs:
+        """The additive form (see above), as COSTS.json has it; nan where a place cannot run a layer."""
+        time_s = np.array([self._layer_times_s(place.name) for place in self._machine.places]).T
+        return additive(self._layers, self._machine, time_s, np.zeros(len(self._layers) - 1))
+
+    def segment_cpu_s(self, first: int, last: int, place: str) -> float:
+        """CPU seconds of all threads for one frame at full speed: what `timing = "modelled"` paces by."""
+        return self._machine.place(place).threads * self._placed_s(first, last, place)
+
+    def modelled_s(self, first: int, last: int, place: str) -> float:
+        """What a stage takes for one frame if no other place uses its memory."""
+        return self._span_s(first, last, moved_bytes(self._graph, self._layers, first, last), place)
+
+    def _layer_times_s(self, place: str) -> Floats:
+        """(layers,) seconds, fitted within each run of layers that the place can run."""
+        runs = groupby(range(len(self._layers)), key=partial(self._capable, place))
+        span_s = partial(self._span_s, place_name=place)
+        times_s = [
+            fit_stages(self._graph, self._layers, [(layer, layer) for layer in run], span_s)
+            if capable
+            else np.full(len(list(run)), math.nan)
+            for capable, run in runs
+        ]
+        return np.concatenate(times_s)
+
+    def _capable(self, place: str, layer: int) -> bool:
+        its = self._layers[layer]
+        return bool(self._costs_of_place[place].part(its.first_operator, its.last_operator).capable.all())
+
+    def _span_s(self, first: int, last: int, size_bytes: int, place_name: str) -> float:
+        machine, place = self._machine, self._machine.place(place_name)
+        return machine.time_scale * target_s(
+            self.segment_cpu_s(first, last, place_name),
+            size_bytes,
+            threads=place.threads,
+            speed=place.speed,
+            bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s(place),
+        )
+
+    def _placed_s(self, first: int, last: int, place: str) -> float:
+        """What the best placement takes at full speed."""
+        key = self._first_alike[place], first, last
+        if key not in self._stages_s:
+            self._stages_s[key] = self._solved_s(*key)
+        return self._stages_s[key]
+
+    def _solved_s(self, place: str, first: int, last: int) -> float:
+        if not all(self._capable(place, layer) for layer in range(first, last + 1)):
+            return math.inf
+        operators = self._layers[first].first_operator, self._layers[last].last_operator
+        return max(_LEAST_S, place_stage(self._graph, *operators, self._costs_of_place[place]).cost_s)

@@ -1,0 +1,78 @@
+"""How many times as slow as known each device really is, from what live segments take. Pure: times are passed in.
+
+A device is off when its segments together take other than was predicted, by more than any prediction may be wrong
+for. One observation proves nothing: on a shared host a window may be spoilt by a process that ran for a moment, and
+placing anew costs an epoch. What lasts is still there in the next window, and by as much. So a device's ratio is
+corrected when two observations of it in a row say that it is off, and agree with each other. What is within the
+noise is left alone, also when it adds up to a few percent on many devices: chasing it would replan for ever.
+
+A prediction holds transfers too, which ratios do not stretch. So one correction may fall short of the truth; the
+next ones close in on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+OFF: Final = 0.15
+"""Measured over predicted, or the reverse, is beyond 1 by more than this: the device is off."""
+
+AGREEING: Final = 0.10
+"""Two observations are apart by no more than this, the larger over the smaller: they say the same."""
+
+AS_KNOWN: Final = 0.05
+"""A corrected ratio so near to 1 is 1 again."""
+
+LEAST_S: Final = 50e-6
+"""Segments of one device that are predicted to take less than this together are too short to be judged."""
+
+
+class DeviceRatios:
+    """Of one daemon. `ratios`: (place, device) -> measured over known; a pair that is absent is as known.
+
+    `ratios` is replaced, never changed: who keeps one has it as it was.
+    """
+
+    def __init__(self) -> None:
+        self.ratios: Mapping[tuple[str, str], float] = {}
+        self._off: dict[tuple[str, str], float] = {}  # what the last observation said, where it was not acted upon
+
+    def observe(
+        self, place: str, devices: Sequence[str], predicted_s: Sequence[float], measured_s: Sequence[float]
+    ) -> bool:
+        """What the segments of one live stage took; returns whether a ratio changed.
+
+        All are (segments,): each one's device, its prediction under the present ratios, and its median over a window
+        that no earlier observation saw. Raises ValueError if they differ in length.
+        """
+        sums_s: dict[str, tuple[float, float]] = {}
+        for device, predicted, measured in zip(devices, predicted_s, measured_s, strict=True):
+            before = sums_s.get(device, (0.0, 0.0))
+            sums_s[device] = before[0] + predicted, before[1] + measured
+        ratios = dict(self.ratios)
+        for device, (predicted, measured) in sums_s.items():
+            key = place, device
+            if predicted < LEAST_S or measured <= 0 or not self._confirmed(key, measured / predicted):
+                continue
+            ratio = ratios.pop(key, 1.0) * measured / predicted
+            if _apart(ratio, 1.0) > AS_KNOWN:
+                ratios[key] = ratio
+        changed = ratios != self.ratios
+        self.ratios = ratios
+        return changed
+
+    def _confirmed(self, key: tuple[str, str], found: float) -> bool:
+        """Whether a device is off, and was so by as much when it was last observed."""
+        before = self._off.pop(key, None)
+        if _apart(found, 1.0) <= OFF:
+            return False
+        if before is not None and _apart(found, before) <= AGREEING:
+            return True
+        self._off[key] = found
+        return False
+
+
+def _apart(a: float, b: float) -> float:
+    """How far the larger is above the smaller, relative to the smaller."""
+    return max(a, b) / min(a, b) - 1

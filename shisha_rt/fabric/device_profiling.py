@@ -1,0 +1,34 @@
+"""What the daemon asks of a profile of devices, and what it answers: JSON lines, as `calibration` has them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shisha_rt.costs.device_profile import Run
+from shisha_rt.fabric.calibration import Rounds
+from shisha_rt.machine.device import Device
+
+
+class DeviceProfilingJob(Rounds, frozen=True):
+    """Run the whole cleaned model in `model_folder` on `cores`, some operators on one of `devices`, some on another.
+
+    A run is (operators,) indices of devices. `node_runs` is (devices,): in each the engine's profiler times the
+    operators of that device too. Devices have `threads` threads at most. Each core of `neighbours` is kept busy with
+    the model meanwhile.
+    """
+
+    model_folder: str
+    cores: tuple[int, ...]
+    threads: int
+    devices: tuple[Device, ...]
+    node_runs: tuple[tuple[int, ...], ...]
+    edge_runs: tuple[tuple[int, ...], ...]
+    neighbours: tuple[int, ...] = ()
+
+
+class Profiled(msgspec.Struct, frozen=True, tag="profiled"):
+    """The last line: what the runs took, in the order of the job; medians over `rounds` rounds."""
+
+    node_runs: tuple[Run, ...]
+    edge_runs: tuple[Run, ...]
+    rounds: int

@@ -1,0 +1,52 @@
+"""What each segment of a stage takes when what its operators and transfers cost is known.
+
+A segment pays for its operators; for every tensor that it is the first to read in its memory, the way in; and for every
+tensor that it made, the way out, once for each other memory that needs it. What comes into a stage lies in the host's
+memory, and so must what leaves it. Summed over a stage this is what the checker says of the same placement. Only a
+measured device gets what comes into the stage for nothing: making that its own is part of its operators' times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from shisha_rt.costs.device_costs import transfer_cost_s
+from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.graph.graph import Graph
+from shisha_rt.machine.device import Device
+from shisha_rt.placement.segments import Segment, ends
+
+_HOST: Final = Device("", "", "onnxruntime", memory="", precision="fp32")  # of a memory that no file can name
+
+
+def segment_times_s(graph: Graph, segments: Sequence[Segment], costs: OperatorCosts) -> tuple[float, ...]:
+    """(segments,) seconds of a stage's segments, which follow one another; inf where a device cannot run an operator.
+
+    `costs` is of all the graph's operators, and has the device of each segment.
+    """
+    column = {device.name: index for index, device in enumerate(costs.devices)}
+    devices = [costs.devices[column[part.device]] for part in segments]
+    times_s = [[*costs.time_s[part.first : part.last + 1, column[part.device]]] for part in segments]
+    maker = {name: index for index, part in enumerate(segments) for name in part.outputs}
+    moved: set[tuple[str, str]] = set()  # (tensor, memory)
+    for reader, part in enumerate(segments):
+        target = devices[reader]
+        for name in part.inputs:
+            if (name, target.memory) in moved:
+                continue
+            moved.add((name, target.memory))
+            tensor = graph.tensors[name]
+            if name not in maker:
+                times_s[reader].append(transfer_cost_s(tensor, _HOST, target) if target.described else 0.0)
+            elif devices[maker[name]].memory != target.memory:
+                times_s[maker[name]].append(transfer_cost_s(tensor, devices[maker[name]], _HOST))
+                times_s[reader].append(transfer_cost_s(tensor, _HOST, target))
+    beside_host = (device.memory for device in costs.devices if device.described and device.transfer_out is None)
+    host_memory = next(beside_host, _HOST.memory)
+    _, leaving = ends(graph, segments[0].first, segments[-1].last)
+    for name in leaving:
+        if (name, host_memory) not in moved:
+            times_s[maker[name]].append(transfer_cost_s(graph.tensors[name], devices[maker[name]], _HOST))
+    return tuple(map(math.fsum, times_s))

@@ -1,0 +1,53 @@
+"""Segments: operators that follow one another in the graph's order on one device, and run as one engine session.
+
+They run in sequence. What a segment reads and did not make comes from the stage's input or from another segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from shisha_rt.graph.graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Operators `first` to `last` (inclusive, of the graph) on `device` (a name).
+
+    `inputs` and `outputs` name run-time tensors, each once: what it reads and does not make, and what it makes and
+    something after it reads, or the graph hands out. Both in the graph's order.
+    """
+
+    device: str
+    first: int
+    last: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def segments(graph: Graph, first: int, placement: Sequence[str]) -> tuple[Segment, ...]:
+    """The segments of the operators from `first` on, whose devices `placement` names."""
+    found = []
+    for device, run in groupby(enumerate(placement, start=first), key=lambda entry: entry[1]):
+        operators = [operator for operator, _ in run]
+        found.append(segment(graph, operators[0], operators[-1], device))
+    return tuple(found)
+
+
+def segment(graph: Graph, first: int, last: int, device: str) -> Segment:
+    """Operators `first` to `last` on one device."""
+    return Segment(device, first, last, *ends(graph, first, last))
+
+
+def ends(graph: Graph, first: int, last: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Inputs and outputs of operators `first` to `last` as a whole, as a segment has them."""
+    handed_out = {tensor.name for tensor in graph.outputs}
+    made: dict[str, None] = {}
+    read: dict[str, None] = {}
+    for operator in graph.operators[first : last + 1]:
+        read.update((name, None) for name in operator.inputs if name in graph.tensors and name not in made)
+        made.update((name, None) for name in operator.outputs if name)
+    outputs = (name for name in made if name in handed_out or graph.consumers.get(name, (last,))[-1] > last)
+    return tuple(read), tuple(outputs)

@@ -1,0 +1,129 @@
+"""The placement problem of one stage of a pipeline, and its solution segment by segment.
+
+What a stage reads lies in the host's memory, and what it hands on must end there. So the host is a device too, in the
+memory of those that sit behind no link. It runs two operators more: `entry` makes what the stage reads, `exit` reads
+what it hands on. They cost nothing; what moves to and from them does.
+
+Where a device is measured, what making its tensors plain takes is part of its operators' times: it enters and leaves
+the stage for nothing, and pays for what comes from another device. Measured costs are not exact, so several devices
+have to promise something (the margin) before they are taken instead of one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import numpy as np
+
+from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.graph.graph import Graph, Operator
+from shisha_rt.machine.device import Device
+from shisha_rt.outcome import Outcome
+from shisha_rt.placement.build import build_problem, check_capable
+from shisha_rt.placement.check import cost
+from shisha_rt.placement.problem import Problem, Tensor
+from shisha_rt.placement.segment_times import segment_times_s
+from shisha_rt.placement.segments import ends, segments
+from shisha_rt.placement.solution import Solution
+from shisha_rt.placement.solvers import solve
+
+StageSolver = Literal["exact", "als"]
+
+DEFAULT_MARGIN: Final = 0.03
+
+_HOST: Final = "(host)"  # no file can give a device or a memory such a name
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlacement:
+    """`devices` has the name of each operator's, in the graph's order.
+
+    `segments_s` is what each segment takes (`placement.segment_times`); they add up to `cost_s`. `outcome` is of this
+    placement: `feasible`, too, where the margin has kept a better one from being taken.
+    """
+
+    devices: tuple[str, ...]
+    cost_s: float
+    segments_s: tuple[float, ...]
+    lower_bound_s: float | None
+    outcome: Outcome
+
+
+def stage_problem(graph: Graph, first: int, last: int, costs: OperatorCosts) -> Problem:
+    """The problem of operators `first` to `last` (inclusive), whose costs are among those of the whole graph.
+
+    The operators are its nodes 1, 2, ...; node 0 is `entry` and the last node `exit`. The host is its last device.
+    Raises BadInput as `build_problem` does.
+    """
+    operators, own_costs = graph.operators[first : last + 1], costs.part(first, last)
+    check_capable(replace(graph, operators=operators), own_costs)
+    inputs, outputs = ends(graph, first, last)
+    entry = Operator("entry", "Entry", "", (), inputs, {})
+    exit_ = Operator("exit", "Exit", "", outputs, (), {})
+    with_host = _with_host(own_costs)
+    problem = build_problem(replace(graph, operators=(entry, *operators, exit_)), with_host)
+    measured = {m for m, device in zip(problem.memory_of, with_host.devices, strict=True) if not device.described}
+    tensors = (_entering(tensor, measured) if tensor.producer == 0 else tensor for tensor in problem.tensors)
+    return replace(problem, tensors=tuple(tensors))
+
+
+def place_stage(
+    graph: Graph,
+    first: int,
+    last: int,
+    costs: OperatorCosts,
+    solver: StageSolver = "exact",
+    margin: float = DEFAULT_MARGIN,
+) -> StagePlacement:
+    """Place operators `first` to `last` (inclusive). Raises BadInput as `build_problem` does.
+
+    Several devices are taken only if the best single one is predicted to take more than 1 + `margin` times as long;
+    where all devices are described costs are exact, and this does not apply.
+    """
+    problem = stage_problem(graph, first, last, costs)
+    solution = solve(solver, problem)
+    if not all(device.described for device in costs.devices):
+        solution = _worth_several(problem, solution, margin)
+    assignment = solution.assignment
+    assert assignment is not None  # neither solver ends without
+    devices = tuple(problem.devices[device] for device in assignment[1:-1])
+    return StagePlacement(
+        devices=devices,
+        cost_s=cost(problem, assignment).total_s,
+        segments_s=segment_times_s(graph, segments(graph, first, devices), costs),
+        lower_bound_s=solution.lower_bound_s,
+        outcome=solution.outcome,
+    )
+
+
+def _worth_several(problem: Problem, solution: Solution, margin: float) -> Solution:
+    """The solution; in its place the best single device, unless that takes more than 1 + `margin` times as long."""
+    *devices, host = range(len(problem.devices))
+    operator_count = len(problem.nodes) - 2
+    singles = [(host, *[device] * operator_count, host) for device in devices]
+    single = min(singles, key=lambda assignment: cost(problem, assignment).total_s)
+    assert solution.assignment is not None
+    single_s, solution_s = cost(problem, single).total_s, cost(problem, solution.assignment).total_s
+    if single_s > (1 + margin) * solution_s:
+        return solution
+    return replace(
+        solution, assignment=single, outcome=solution.outcome if single_s <= solution_s else Outcome.FEASIBLE
+    )
+
+
+def _with_host(costs: OperatorCosts) -> OperatorCosts:
+    """Of all operators with `entry` before and `exit` after them, and of all devices with the host after them."""
+    beside = (device for device in costs.devices if device.described and device.transfer_out is None)
+    host = replace(next(beside, Device(_HOST, _HOST, "onnxruntime", _HOST, "fp32")), name=_HOST)
+    time_s = np.pad(costs.time_s, ((1, 1), (0, 1)), constant_values=math.inf)
+    time_s[[0, -1], -1] = 0.0
+    return OperatorCosts((*costs.devices, host), time_s)
+
+
+def _entering(tensor: Tensor, measured: set[int]) -> Tensor:
+    """What the stage reads, free into the memories of measured devices."""
+    *rows, host_s = tensor.transfer_s
+    host_s = tuple(0.0 if memory in measured else s for memory, s in enumerate(host_s))
+    return replace(tensor, transfer_s=(*rows, host_s))

@@ -1,0 +1,34 @@
+"""What each operator of a segment takes, as the device's own engine accounts for it.
+
+Engines run fewer nodes than there are operators: what they fuse is accounted to the first operator of those fused,
+and the others show nothing. Accounting costs time itself and rounds down to microseconds, so that only the proportions
+are to be trusted; the segment's true time is measured without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shisha_rt.machine.device import Device
+from shisha_rt.placement.segments import Segment
+from stages.clean_model import CleanModel
+from stages.engines.openvino_profiler import openvino_operator_times
+from stages.engines.ort_profiler import ort_operator_times
+from stages.engines.session import Array
+
+
+def operator_times(
+    model: CleanModel, segment: Segment, device: Device, threads: int, feeds: Mapping[str, Array], rounds: int
+) -> tuple[float, ...]:
+    """Seconds of each operator of the segment by the engine's own profiler, a mean over `rounds` runs.
+
+    An operator that was fused into another shows none: its time is the other's. `feeds` are the segment's inputs by
+    name. Raises ValueError for a described device, whose costs are its formulas.
+    """
+    if device.described:
+        raise ValueError(f"device {device.name!r} is described; expected one whose costs are measured")
+    if device.engine == "openvino":
+        return openvino_operator_times(model, segment, device.precision, threads, feeds, rounds)
+    if device.precision != "fp32":
+        raise ValueError(f"device {device.name!r}: ONNX Runtime only emulates {device.precision}; expected fp32")
+    return ort_operator_times(model, segment, threads, feeds, rounds)

@@ -1,0 +1,51 @@
+"""What operators cost on a place's devices: parts of it, and the formulas behind it."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.costs.operator_costs import OperatorCosts, described_costs, first_alike
+from shisha_rt.machine.device import Device, Family, Term
+from tests.costs.networks import chain
+
+INF: Final = math.inf
+ANY: Final = Device("any", "any.toml", "onnxruntime", "dram", "fp32", 1.0, (Family(frozenset(), (), (Term(2.0),)),))
+RELU: Final = Device("relu", "relu.toml", "onnxruntime", "own", "bf16", 0.5, (Family(frozenset({"Relu"}), (), ()),))
+ENGINE: Final = Device("engine", "engine.toml", "onnxruntime", "engine", "fp32")
+COSTS: Final = OperatorCosts((ANY, RELU), np.array([[1.0, INF], [2.0, 4.0], [INF, INF]]))
+
+
+def test_what_some_device_can_run() -> None:
+    assert COSTS.capable.tolist() == [True, True, False]
+
+
+def test_a_part_is_inclusive() -> None:
+    part = COSTS.part(1, 2)
+    assert part.devices == COSTS.devices
+    assert part.time_s.tolist() == [[2, 4], [INF, INF]]
+
+
+def test_slower_devices() -> None:
+    assert COSTS.slowed({"relu": 3.0, "gone": 9.0}).time_s.tolist() == [[1, INF], [2, 12], [INF, INF]]
+    assert COSTS.time_s[1, 1] == 4
+
+
+def test_some_devices_only() -> None:
+    kept = COSTS.only([False, True])
+    assert kept.devices == (RELU,)
+    assert kept.time_s.tolist() == [[INF], [4], [INF]]
+
+
+def test_formulas_of_every_operator_and_nothing_known_of_an_engine() -> None:
+    costs = described_costs(chain([4, 4]), [ANY, ENGINE, RELU])  # Conv, Relu
+    assert costs.devices == (ANY, ENGINE, RELU)
+    np.testing.assert_array_equal(costs.time_s, [[3.0, math.nan, INF], [3.0, math.nan, 0.5]])
+
+
+def test_places_that_are_alike() -> None:
+    same = OperatorCosts(COSTS.devices, COSTS.time_s.copy())
+    others = {"slower": COSTS.slowed({"any": 2.0}), "fewer": COSTS.only([True, False])}
+    assert first_alike({"a": COSTS, **others, "b": same}) == {"a": "a", "slower": "slower", "fewer": "fewer", "b": "a"}

@@ -1,0 +1,196 @@
+"""The line to a process of the daemon's: real processes, killed and started again, and a clock that the test moves."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from shisha_rt.daemon.child_link import ChildLink
+from shisha_rt.daemon.poller import Poller
+
+ECHO = """
+import os, sys
+from shisha_rt.fabric.channel import Channel
+
+channel = Channel.inherited(int(sys.argv[1]))
+channel.send(str(os.getpid()).encode())
+while True:
+    channel.send(channel.wait())
+"""
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+class Child:
+    """A link, all that it heard and was told. A process says its own id first, and then what it hears."""
+
+    def __init__(self, module: str, poller: Poller, greeting: Sequence[object] = ()) -> None:
+        decoder: msgspec.json.Decoder[int | str] = msgspec.json.Decoder(int | str)
+        self.link: ChildLink[object, int | str] = ChildLink(
+            module, poller, msgspec.json.encode, decoder.decode, greeting
+        )
+        self.link.said = lambda message: self.heard.append(message)
+        self.link.died = lambda reason: self.deaths.append(reason)
+        self.heard: list[int | str] = []
+        self.deaths: list[str] = []
+        self._poller = poller
+
+    def until(self, true: Callable[[], bool]) -> None:
+        give_up_s = time.monotonic() + 60
+        while not true():
+            assert time.monotonic() < give_up_s
+            self._poller.poll(0.02)
+            self.link.look()
+
+    def until_heard(self, count: int) -> list[int | str]:
+        """The first `count` messages since the last call."""
+        self.until(lambda: len(self.heard) >= count)
+        found, self.heard = self.heard[:count], self.heard[count:]
+        return found
+
+    def kill(self) -> int:
+        """Kill the process, which has said its id, and wait until the link has noticed; returns that id."""
+        (pid,) = (message for message in self.heard if isinstance(message, int))
+        os.kill(pid, signal.SIGKILL)
+        self.until(lambda: not psutil.pid_exists(pid))
+        return pid
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("shisha_rt.daemon.child_link.time", clock)
+    return clock
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Child]]:
+    (tmp_path / "echo_child.py").write_text(ECHO)
+    known = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path) if known is None else f"{tmp_path}{os.pathsep}{known}")
+    with ExitStack() as closing:
+        poller = Poller()
+        closing.callback(poller.close)
+
+        def start(greeting: Sequence[object] = (), module: str = "echo_child") -> Child:
+            child = Child(module, poller, greeting)
+            closing.callback(child.link.close)
+            return child
+
+        yield start
+
+
+def test_messages_come_in_order_after_the_greeting(start: Callable[..., Child]) -> None:
+    child = start(["hello", 1])
+    for number in range(2, 10):
+        child.link.send(number)
+    pid, *rest = child.until_heard(11)
+    assert psutil.pid_exists(int(pid))
+    assert rest == ["hello", *range(1, 10)]
+    assert child.deaths == []
+
+
+def test_what_the_channel_has_no_room_for_is_sent_later(start: Callable[..., Child]) -> None:
+    """1.5 MB at once, to a process that has hardly begun to start."""
+    greeting = [f"{number} {'x' * 50_000}" for number in range(30)]
+    child = start(greeting)
+    assert child.until_heard(31)[1:] == greeting
+
+
+def test_what_is_not_understood_is_passed_over(start: Callable[..., Child], caplog: pytest.LogCaptureFixture) -> None:
+    child = start([["no", "word"], "hello"])
+    with caplog.at_level(logging.WARNING):
+        assert child.until_heard(2)[1:] == ["hello"]
+    assert "a message of echo_child was not understood" in caplog.text
+
+
+def test_a_killed_process_is_followed_by_one_that_is_greeted(start: Callable[..., Child], clock: Clock) -> None:
+    child = start(["hello"])
+    child.until(lambda: len(child.heard) == 2)
+    killed = child.kill()
+    child.link.send("lost with the process")
+    child.heard.clear()
+    clock.now_s += 1
+    follower, *rest = child.until_heard(2)
+    assert follower != killed
+    assert rest == ["hello"]
+    assert child.deaths == ["killed by signal 9"]
+    child.link.send("on")
+    assert child.until_heard(1) == ["on"]
+
+
+def test_what_was_not_sent_yet_is_lost_with_the_process(start: Callable[..., Child], clock: Clock) -> None:
+    child = start(["hello"])
+    child.until(lambda: len(child.heard) == 2)
+    (pid,) = (message for message in child.heard if isinstance(message, int))
+    os.kill(pid, signal.SIGSTOP)  # it reads no more: most of this stays with the link
+    for _ in range(30):
+        child.link.send("x" * 50_000)
+    child.kill()
+    child.heard.clear()
+    clock.now_s += 1
+    assert child.until_heard(2)[1:] == ["hello"]
+    child.link.send("on")
+    assert child.until_heard(1) == ["on"]
+
+
+def test_a_process_that_dies_soon_is_followed_after_a_delay_that_doubles(
+    start: Callable[..., Child], clock: Clock
+) -> None:
+    child = start()
+    for deaths, delay_s in enumerate((0.1, 0.2, 0.4)):
+        child.until(lambda: len(child.heard) == 1)
+        child.kill()
+        child.heard.clear()
+        clock.now_s += 0.99 * delay_s
+        child.link.look()
+        assert len(child.deaths) == deaths
+        clock.now_s += 0.02 * delay_s
+        child.link.look()
+        assert len(child.deaths) == deaths + 1
+
+
+def test_a_process_that_had_lived_for_a_while_is_followed_at_once(start: Callable[..., Child], clock: Clock) -> None:
+    child = start()
+    for _ in range(2):
+        child.until(lambda: len(child.heard) == 1)
+        clock.now_s += 11
+        child.kill()
+        child.heard.clear()
+    assert child.deaths == ["killed by signal 9"] * 2
+
+
+def test_a_process_that_cannot_start_says_so_by_its_exit_status(start: Callable[..., Child], clock: Clock) -> None:
+    child = start(module="no_such_module")
+
+    def waited() -> bool:
+        clock.now_s += 1
+        return bool(child.deaths)
+
+    child.until(waited)
+    assert child.deaths[0] == "exit status 1"
+
+
+def test_closing_ends_the_process_and_may_be_repeated(start: Callable[..., Child]) -> None:
+    child = start()
+    (pid,) = child.until_heard(1)
+    child.link.close()
+    assert not psutil.pid_exists(int(pid))
+    child.link.send("to nobody")
+    child.link.close()
+    assert child.deaths == []

@@ -1,0 +1,240 @@
+"""The placer and its process: what it answers is what `place_stage` says, of a small network on described devices."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from onnx.helper import make_node
+
+from shisha_rt.costs.operator_costs import OperatorCosts, described_costs
+from shisha_rt.daemon import placer_messages as pm
+from shisha_rt.daemon import placer_process
+from shisha_rt.daemon.child_link import ChildLink
+from shisha_rt.daemon.placer_process import Placer
+from shisha_rt.daemon.poller import Poller
+from shisha_rt.daemon.tuner_messages import Stages
+from shisha_rt.errors import BadInput
+from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.layers import group_layers
+from shisha_rt.graph.onnx_reader import read_clean, read_model
+from shisha_rt.machine.config import shipped_configs
+from shisha_rt.machine.device import Device
+from shisha_rt.machine.devices import parse_device
+from shisha_rt.placement.stage_problem import StageSolver, place_stage
+from tests.graph.networks import network, weight, write
+
+SIZE = 256
+CHANNEL_BYTES = 64 << 10
+BOTH = ((0, 1, "near"), (2, 3, "far"))
+
+
+def device(name: str) -> Device:
+    path = shipped_configs("devices")[name]
+    return parse_device(path.read_text(), name=name, source=str(path))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the clean model: four layers, each a product that is best on PIM, and operators that it cannot run."""
+    nodes = []
+    for layer in range(4):
+        nodes += [
+            make_node("MatMul", ["x" if layer == 0 else f"r{layer - 1}", f"w{layer}"], [f"m{layer}"], f"m{layer}"),
+            make_node("Add", [f"m{layer}", f"b{layer}"], [f"a{layer}"], f"a{layer}"),
+            make_node("Relu", [f"a{layer}"], [f"r{layer}"], f"r{layer}"),
+        ]
+    weights = {f"w{layer}": weight(SIZE, SIZE, seed=layer) for layer in range(4)}
+    biases = {f"b{layer}": weight(SIZE, seed=layer) for layer in range(4)}
+    found = tmp_path_factory.mktemp("model")
+    model = network(nodes, {"x": (8, SIZE)}, {"r3": (8, SIZE)}, weights | biases)
+    read_model(write(model, found)).save(found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def graph(folder: Path) -> Graph:
+    return read_clean(folder)
+
+
+@pytest.fixture(scope="module")
+def costs(graph: Graph) -> Mapping[str, OperatorCosts]:
+    """Two places alike, a third with a slower core, and one on which nothing but PIM is."""
+    near = described_costs(graph, [device("cpu_s"), device("pim")])
+    return {
+        "near": near,
+        "twin": near,
+        "far": near.slowed({"cpu_s": 2.0}),
+        "pim_alone": described_costs(graph, [device("pim")]),
+    }
+
+
+def expected(
+    graph: Graph, costs: OperatorCosts, first: int, last: int, solver: StageSolver = "exact"
+) -> pm.StageSolved:
+    """Of layers `first` to `last`."""
+    layers = group_layers(graph)
+    found = place_stage(graph, layers[first].first_operator, layers[last].last_operator, costs, solver)
+    return pm.StageSolved(found.devices, found.cost_s, found.segments_s, found.lower_bound_s, found.outcome)
+
+
+def solved(answer: pm.FromPlacer) -> tuple[pm.StageSolved, ...]:
+    assert isinstance(answer, pm.Solved), answer
+    return answer.stages
+
+
+class TestMessages:
+    def test_a_greeting_tells_the_costs(self, costs: Mapping[str, OperatorCosts]) -> None:
+        data = [pm.encode(message) for message in pm.greeting("folder", "als", costs)]
+        *columns, known = map(pm.decode_to_placer, data)
+        assert known == pm.Known("folder", "als")
+        told = pm.costs_of([column for column in columns if isinstance(column, pm.DeviceCosts)])
+        assert list(told) == list(costs)
+        for place, its in costs.items():
+            assert told[place].devices == its.devices
+            np.testing.assert_array_equal(told[place].time_s, its.time_s)
+
+    def test_what_is_known_of_a_large_network_fits_the_channel(self) -> None:
+        costs = OperatorCosts((device("cpu_s"), device("pim")), np.full((6000, 2), 1e-3))
+        assert all(len(pm.encode(message)) < CHANNEL_BYTES for message in pm.greeting("f", "exact", {"p": costs}))
+
+    @pytest.mark.parametrize(
+        "message",
+        [
+            pm.Solved(3, (pm.StageSolved(("a", "b"), 2.0, (1.0, 1.0), None, "feasible"),), 0.1),
+            pm.NotSolved(3, "no device"),
+        ],
+    )
+    def test_answers_come_back_as_they_were(self, message: pm.FromPlacer) -> None:
+        assert pm.decode_from_placer(pm.encode(message)) == message
+
+
+class TestPlacer:
+    @pytest.mark.parametrize("solver", ["exact", "als"])
+    def test_each_stage_is_placed_as_on_its_own(
+        self, graph: Graph, costs: Mapping[str, OperatorCosts], solver: StageSolver
+    ) -> None:
+        answer = Placer(graph, solver, costs).answer(pm.Solve(1, BOTH))
+        near, far = (expected(graph, costs[place], first, last, solver) for first, last, place in BOTH)
+        assert solved(answer) == (near, far)
+        assert set(near.devices) == {"cpu_s", "pim"}  # else there was nothing to decide
+
+    def test_what_was_solved_is_not_solved_again(
+        self, graph: Graph, costs: Mapping[str, OperatorCosts], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        calls: list[Any] = []
+
+        def counting(*arguments: Any) -> Any:
+            calls.append(arguments)
+            return place_stage(*arguments)
+
+        monkeypatch.setattr(placer_process, "place_stage", counting)
+        placer = Placer(graph, "exact", costs)
+
+        def solves(stages: Stages, ratios: Sequence[tuple[str, str, float]] = ()) -> int:
+            before = len(calls)
+            solved(placer.answer(pm.Solve(1, stages, tuple(ratios))))
+            return len(calls) - before
+
+        assert solves(BOTH) == 2
+        assert solves(BOTH) == 0
+        assert solves(((0, 1, "twin"), (2, 3, "far"))) == 0
+        assert solves(((0, 1, "far"), (2, 3, "near"))) == 2
+        assert solves(BOTH, [("near", "pim", 3.0)]) == 1
+        assert solves(BOTH, [("near", "pim", 2.0), ("far", "cpu_s", 2.0)]) == 2
+        assert solves(BOTH, [("far", "cpu_s", 2.0), ("near", "pim", 3.0)]) == 0
+
+
+@dataclass
+class Asking:
+    """A placer's process, asked over its link."""
+
+    link: ChildLink[pm.ToPlacer, pm.FromPlacer]
+    poller: Poller
+    answers: list[pm.FromPlacer]
+    requests: int = 0
+
+    def solve(self, stages: Stages, ratios: Sequence[tuple[str, str, float]] = ()) -> pm.FromPlacer:
+        self.requests += 1
+        self.link.send(pm.Solve(self.requests, stages, tuple(ratios)))
+        self.until(lambda: bool(self.answers))
+        answer = self.answers.pop()
+        assert answer.request == self.requests
+        return answer
+
+    def until(self, true: Callable[[], bool]) -> None:
+        give_up_s = time.monotonic() + 60
+        while not true():
+            assert time.monotonic() < give_up_s
+            self.poller.poll(0.02)
+            self.link.look()
+
+
+@pytest.fixture(scope="module")
+def process(folder: Path, costs: Mapping[str, OperatorCosts]) -> Iterator[Asking]:
+    with ExitStack() as closing:
+        poller = Poller()
+        closing.callback(poller.close)
+        greeting = pm.greeting(str(folder), "exact", costs)
+        link = ChildLink(placer_process.__name__, poller, pm.encode, pm.decode_from_placer, greeting)
+        closing.callback(link.close)
+        asking = Asking(link, poller, [])
+        link.said = asking.answers.append
+        yield asking
+
+
+class TestTheProcess:
+    def test_it_answers_as_place_stage_does(
+        self, process: Asking, graph: Graph, costs: Mapping[str, OperatorCosts]
+    ) -> None:
+        answer = process.solve(BOTH)
+        assert solved(answer) == tuple(expected(graph, costs[place], first, last) for first, last, place in BOTH)
+
+    def test_a_slower_device_changes_the_answer_of_its_place_alone(
+        self, process: Asking, graph: Graph, costs: Mapping[str, OperatorCosts]
+    ) -> None:
+        near, far = solved(process.solve(BOTH))
+        slow_near, same_far = solved(process.solve(BOTH, [("near", "pim", 100.0)]))
+        assert slow_near == expected(graph, costs["near"].slowed({"pim": 100.0}), 0, 1)
+        assert slow_near.devices == ("cpu_s",) * 6 != near.devices
+        assert same_far == far
+
+    @pytest.mark.parametrize(
+        ("stages", "reason"),
+        [
+            (((0, 3, "nowhere"),), "place nowhere: its devices are not known, expected one of near, twin, far"),
+            (((0, 1, "near"), (2, 4, "far")), "layers 2-4: no such stage, expected layers among 0-3"),
+            (((3, 2, "near"),), "layers 3-2: no such stage, expected layers among 0-3"),
+        ],
+    )
+    def test_a_bad_request_is_refused_and_the_next_answered(self, process: Asking, stages: Stages, reason: str) -> None:
+        refusal = process.solve(stages)
+        assert isinstance(refusal, pm.NotSolved)
+        assert refusal.reason.startswith(reason)
+        assert len(solved(process.solve(BOTH))) == 2
+
+    def test_a_stage_that_no_device_can_run_is_refused_in_its_own_words(
+        self, process: Asking, graph: Graph, costs: Mapping[str, OperatorCosts]
+    ) -> None:
+        with pytest.raises(BadInput) as refused:
+            expected(graph, costs["pim_alone"], 0, 3)
+        assert process.solve(((0, 3, "pim_alone"),)) == pm.NotSolved(process.requests, str(refused.value))
+
+    def test_a_killed_process_is_followed_by_one_that_knows_as_much(self, process: Asking) -> None:
+        before = process.solve(BOTH)
+        deaths: list[str] = []
+        process.link.died = deaths.append
+        (child,) = (child for child in psutil.Process().children() if placer_process.__name__ in child.cmdline())
+        os.kill(child.pid, signal.SIGKILL)
+        process.until(lambda: bool(deaths))
+        assert deaths == ["killed by signal 9"]
+        assert solved(process.solve(BOTH)) == solved(before)

@@ -1,0 +1,376 @@
+"""Devices inside places, live: right answers whatever runs where, and placements that follow what devices take.
+
+Described devices state times far above what this host needs, so what they take is exactly what is predicted, and a
+test knows which placement is the best: on the place `left` the `special` device is the better one for every Conv.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import psutil
+import pytest
+
+from shisha_rt.client import Client, InvalidArgument, NotFound
+from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, serve_command, until
+from tests.serving.identity_model import LAYERS, frame_of, write_identity_model
+from tests.serving.load import Load, assert_kept
+from tests.serving.page import scrape, values
+from tests.serving.placed import described, machine_of, operators, placements, segments, used
+from tests.serving.tuned import await_state, events, tuner
+
+HALVES: Final = [
+    {"first": 0, "last": 4, "places": ["left"]},
+    {"first": 5, "last": LAYERS - 1, "places": ["right"]},
+]
+MOVED: Final = [
+    {"first": 0, "last": 5, "places": ["left"]},
+    {"first": 6, "last": LAYERS - 1, "places": ["right"]},
+]
+OPERATORS: Final = (9, 7)
+"""Of the stages of `HALVES`; layer 5, which `MOVED` moves, has two."""
+
+SLOWED: Final = 0.1
+"""At this speed `special` takes longer for a Conv than `general`."""
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("machine")
+    general = described(folder, "general", 400e-6, "*")
+    special = described(folder, "special", 100e-6, "Conv", linked=True)
+    steady = described(folder, "steady", 300e-6, "*")
+    return machine_of(folder, left=[general, special], right=[steady])
+
+
+@pytest.fixture(scope="module")
+def running(identity: Path, machine: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """For all tests after which it is as it was but for its plan."""
+    with DaemonProcess(tmp_path_factory.mktemp("running"), identity, "--machine", machine) as process:
+        yield process
+
+
+@pytest.fixture
+def daemon(running: DaemonProcess) -> DaemonProcess:
+    running.wait_for_workers()
+    assert running.control.set_plan(HALVES)["outcome"] == "live"
+    return running
+
+
+@pytest.fixture
+def client(daemon: DaemonProcess) -> Client:
+    return daemon.control
+
+
+def next_event(client: Client) -> int:
+    return int(client.events(0, 10_000)["next"])
+
+
+def kinds(client: Client, since: int) -> list[str]:
+    return [event["kind"] for event in client.events(since, 10_000)["events"]]
+
+
+def metric(daemon: DaemonProcess, name: str, label: str = "place") -> dict[str, float]:
+    return values(scrape(daemon.metrics), name, label)
+
+
+# --- what runs where ------------------------------------------------------------------------------------------
+
+
+def test_status_tells_what_was_predicted_and_what_is_measured(client: Client, daemon: DaemonProcess) -> None:
+    for number in range(20):
+        assert (client.infer(frame_of(number)).output == frame_of(number)).all()
+    status, found = client.status(), placements(client)
+    assert (status["model"]["engine"], status["model"]["legal_cuts"]) == ("plain", LAYERS - 1)
+    assert status["machine"]["emulated"] is True
+    assert all(place["emulated"] for place in status["places"])
+    devices = {place["name"]: place["devices"] for place in status["places"]}
+    assert [(device["name"], device["speed"]) for device in devices["left"]] == [("general", 1), ("special", 1)]
+    assert devices["right"] == [{"name": "steady", "emulated": True, "exact": True, "speed": 1}]
+
+    left, right = found["left"], found["right"]
+    assert segments(left) == [("special", 1), ("general", 1)] * 4 + [("special", 1)]
+    assert segments(right) == [("steady", 7)]
+    # Five of `left`'s operators are Convs; each takes one tensor over the link and brings one back.
+    assert left["predicted_s"] == pytest.approx(5 * 160e-6 + 4 * 400e-6, rel=1e-3)
+    assert right["predicted_s"] == pytest.approx(7 * 300e-6)
+    for placement, count in zip((left, right), OPERATORS, strict=True):
+        assert operators(placement) == count
+        assert (placement["solver"], placement["outcome"]) == ("exact", "optimal")
+        assert placement["reason"] == "a plan was proposed"
+        assert placement["lower_bound_s"] == pytest.approx(placement["predicted_s"])
+        assert sum(s["predicted_s"] for s in placement["segments"]) == pytest.approx(placement["predicted_s"])
+        for segment in placement["segments"]:
+            assert segment["measured_s"] == pytest.approx(segment["predicted_s"], rel=1e-6), segment
+    for stage in status["plan"]["stages"]:
+        assert stage["service_s"] >= stage["placement"]["predicted_s"] * (1 - 1e-6)
+
+    predicted_s = {place: placement["predicted_s"] for place, placement in found.items()}
+    until(lambda: metric(daemon, "shisha_placement_cost_seconds") == pytest.approx(predicted_s), "the predicted times")
+    solves = metric(daemon, "shisha_placement_solves_total", "solver")
+    assert client.set_plan(HALVES)["outcome"] == "live"
+    assert metric(daemon, "shisha_placement_solves_total", "solver") == {"exact": solves["exact"] + 1}
+
+
+def test_a_moved_layer_is_placed_on_the_devices_of_its_new_place_at_once(client: Client) -> None:
+    since = next_event(client)
+    assert client.set_plan(MOVED)["outcome"] == "live"
+    assert kinds(client, since) == ["placement_solved", "plan_preparing", "plan_live"]
+    found = placements(client)
+    assert (operators(found["left"]), operators(found["right"])) == (11, 5)
+    assert used(client, "left") == {"general", "special"}
+    assert used(client, "right") == {"steady"}
+    assert found["right"]["predicted_s"] == pytest.approx(5 * 300e-6)
+
+
+def test_the_other_solver(identity: Path, machine: Path, tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path, identity, "--machine", machine, "--solver", "als") as daemon:
+        assert (daemon.control.infer(frame_of(1)).output == frame_of(1)).all()
+        assert {placement["solver"] for placement in placements(daemon.control).values()} == {"als"}
+        assert metric(daemon, "shisha_placement_solves_total", "solver")["als"] >= 1
+
+
+# --- what changes ---------------------------------------------------------------------------------------------
+
+
+def test_a_slowed_device_is_left_and_no_frame_is_lost(identity: Path, machine: Path, tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path, identity, "--machine", machine) as daemon:
+        client = daemon.control
+        assert client.set_plan(HALVES)["outcome"] == "live"
+        before = client.plan()["epoch"]
+        with Load(daemon.endpoint) as load:
+            load.wait_for_answers(50)
+            assert used(client, "left") == {"general", "special"}
+            since = next_event(client)
+            answer = client.call("place_set", place="left", device="special", speed=SLOWED)
+            assert (answer["place"], answer["device"], answer["speed"]) == ("left", "special", SLOWED)
+            until(lambda: used(client, "left") == {"general"}, "a placement without the device")
+            load.wait_for_answers(50)
+            found, after = placements(client), client.plan()["epoch"]
+        assert_kept(load)
+        assert load.epochs == {before, after}
+        assert kinds(client, since) == [
+            "device_speed", "device_ratio", "placement_solved", "plan_preparing", "plan_live",
+        ]  # fmt: skip
+        (ratio,) = events(client, "device_ratio", since)
+        assert (ratio["place"], ratio["device"], ratio["ratio"]) == ("left", "special", pytest.approx(10, rel=1e-3))
+        assert found["left"]["predicted_s"] == pytest.approx(9 * 400e-6)
+        assert "special on left" in found["left"]["reason"]
+        shown = metric(daemon, "shisha_device_speed_ratio", "device")
+        assert shown == {"general": 1, "special": SLOWED, "steady": 1}
+
+
+def test_a_tuned_pipeline_has_its_operators_placed_anew_too(identity: Path, machine: Path, tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path, identity, "--machine", machine, "--strategy", "shisha", "--fresh") as daemon:
+        client = daemon.control
+        with Load(daemon.endpoint) as load:
+            await_state(client, "watching")
+            trials, solved = events(client, "trial"), events(client, "placement_solved")
+            assert {trial["plan"] for trial in trials} <= {event["plan"] for event in solved}
+            assert "special" in used(client, "left")
+            client.call("place_set", place="left", device="special", speed=SLOWED)
+            until(
+                lambda: "special" not in used(client, "left") and tuner(client)["state"] == "watching",
+                "a placement without the device",
+                every_s=0.05,
+            )
+            load.wait_for_answers(20)
+        assert_kept(load)
+
+
+def test_guided_tuning_starts_from_what_placements_cost(identity: Path, machine: Path, tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path, identity, "--machine", machine, "--strategy", "guided", "--fresh") as daemon:
+        with Load(daemon.endpoint) as load:
+            await_state(daemon.control, "watching")
+        assert_kept(load)
+        found = tuner(daemon.control)
+        assert found["trials"] >= 1
+        assert found["lower_bound_s"] > 0
+        # A layer of two operators takes 560 us on `left` and 600 us on `right`: each has to have some.
+        assert set(placements(daemon.control)) == {"left", "right"}
+
+
+def test_workers_that_are_killed_come_back_with_their_placements(client: Client, daemon: DaemonProcess) -> None:
+    before, epoch = placements(client), client.plan()["epoch"]
+    with Load(daemon.endpoint) as load:
+        for place in ("left", "right"):
+            load.wait_for_answers(20)
+            daemon.kill_worker(daemon.wait_for_workers()[place])
+            load.wait_until_answered(load.sent)
+        daemon.wait_for_workers()
+        load.wait_for_answers(20)
+    assert_kept(load)
+    assert client.plan()["epoch"] == epoch
+    after = placements(client)
+    assert {place: segments(its) for place, its in after.items()} == {p: segments(its) for p, its in before.items()}
+
+
+def placer_pid(daemon: DaemonProcess) -> int:
+    (placer,) = (
+        child for child in psutil.Process(daemon.pid).children() if "shisha_rt.daemon.placer_process" in child.cmdline()
+    )
+    return placer.pid
+
+
+def test_a_placer_that_is_slow_is_asked_once_for_a_plan_of_the_daemons_own(
+    client: Client, daemon: DaemonProcess
+) -> None:
+    since, uptime_s = next_event(client), client.status()["uptime_s"]
+    placer = placer_pid(daemon)
+    os.kill(placer, signal.SIGSTOP)
+    try:
+        client.call("place_set", place="right", down=True)
+        until(lambda: client.status()["uptime_s"] > uptime_s + 1.5, "time for more than one plan")
+        assert kinds(client, since).count("replan") == 1
+    finally:
+        os.kill(placer, signal.SIGCONT)
+    until(lambda: set(placements(client)) == {"left"}, "a plan without the place")
+    client.call("place_set", place="right", up=True)
+    assert kinds(client, since).count("replan") == 1
+
+
+def test_a_placer_that_is_killed_is_started_again(client: Client, daemon: DaemonProcess) -> None:
+    os.kill(placer_pid(daemon), signal.SIGKILL)
+    assert client.set_plan(MOVED)["outcome"] == "live"
+    assert used(client, "left") == {"general", "special"}
+    (died,) = events(client, "placer_died")
+    assert died["reason"] == "killed by signal 9"
+
+
+# --- what cannot be -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "complaint"),
+    [
+        ({"device": "npu", "speed": 0.5}, NotFound, "'left' has no 'npu'; expected one of general, special"),
+        ({"device": "special", "speed": 1.5}, InvalidArgument, "1.5 is faster than the device"),
+        ({"device": "special", "speed": 0}, InvalidArgument, "speed"),
+        ({"device": "special"}, InvalidArgument, "exactly one of"),
+        ({"device": "special", "down": True}, InvalidArgument, "device with speed only"),
+    ],
+)
+def test_bad_device_settings_are_refused(
+    client: Client, arguments: dict[str, Any], error: type[Exception], complaint: str
+) -> None:
+    with pytest.raises(error, match=complaint):
+        client.call("place_set", place="left", **arguments)
+    assert events(client, "device_speed") == []
+
+
+def test_a_place_without_devices_has_none_to_slow(identity: Path, two_places: Path, tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path, identity, "--machine", two_places) as daemon:
+        with pytest.raises(NotFound, match="'fast0' has no 'special'; expected none: it has no devices"):
+            daemon.control.call("place_set", place="fast0", device="special", speed=0.5)
+        status = daemon.control.status()
+        assert all(place["devices"] == [] for place in status["places"])
+        assert all(stage["placement"] is None for stage in status["plan"]["stages"])
+
+
+def test_an_operator_that_no_device_can_run(identity: Path, tmp_path: Path) -> None:
+    machine = machine_of(tmp_path, left=[described(tmp_path, "convs", 400e-6, "Conv")])
+    command = serve_command(identity, "--machine", machine)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert "operator Relu ('r0'): no device can run it of convs" in done.stderr.strip().splitlines()[-1]
+
+
+# --- precision ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rounding(tmp_path: Path) -> Path:
+    """A machine on which the better device for Convs computes in bfloat16."""
+    general = described(tmp_path, "general", 400e-6, "*")
+    rounded = described(tmp_path, "rounded", 100e-6, "Conv", linked=True, precision="bf16")
+    return machine_of(tmp_path, left=[general, rounded])
+
+
+def test_bfloat16_is_applied_where_it_is_permitted(identity: Path, rounding: Path, tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path, identity, "--machine", rounding, "--precision", "any") as daemon:
+        assert used(daemon.control, "left") == {"general", "rounded"}
+        (place,) = daemon.control.status()["places"]
+        assert {device["name"]: device["exact"] for device in place["devices"]} == {"general": True, "rounded": False}
+        for number in (1, 1000):
+            answer, exact = daemon.control.infer(frame_of(number)).output, frame_of(number)
+            # Once a value is rounded, which is to 8 bits, this network keeps it as it is.
+            np.testing.assert_allclose(answer, exact, rtol=2**-8)
+            assert (answer != exact).any()
+
+
+def test_bfloat16_is_left_out_by_default(identity: Path, rounding: Path, tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path, identity, "--machine", rounding) as daemon:
+        with Load(daemon.endpoint) as load:
+            load.wait_for_answers(20)
+        assert_kept(load)
+        assert used(daemon.control, "left") == {"general"}
+        (place,) = daemon.control.status()["places"]
+        assert [device["name"] for device in place["devices"]] == ["general"]
+
+
+# --- engines of this host -------------------------------------------------------------------------------------
+
+_SHAPE: Final = (1, 64, 16, 16)
+_SPACING: Final = 1000
+"""Between the values of two frames: far more than what engines may round differently."""
+
+
+@pytest.fixture(scope="module")
+def larger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Large enough for what a device takes to be told from what calling it takes."""
+    return write_identity_model(tmp_path_factory.mktemp("larger"), channels=_SHAPE[1], size=_SHAPE[2], name="larger")
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        ("ort_serial", "ort_parallel"),
+        pytest.param(
+            ("ort_serial", "openvino"),
+            marks=pytest.mark.skipif(find_spec("openvino") is None, reason="openvino is not installed"),
+        ),
+    ],
+)
+def test_engines_take_over_from_each_other(larger: Path, tmp_path: Path, devices: tuple[str, str]) -> None:
+    """Answers are the whole model's under whatever engine; and a slowed engine is left for the other one."""
+    with DaemonProcess(tmp_path, larger, "--machine", machine_of(tmp_path, left=devices, right=())) as daemon:
+        client = daemon.control
+        assert client.set_plan(HALVES)["outcome"] == "live"
+        serve(client, 20)
+        status = client.status()
+        assert not status["machine"]["emulated"]
+        assert [device["name"] for device in status["places"][1]["devices"]] == ["ort_parallel"]
+        for placement, count in zip(placements(client).values(), OPERATORS, strict=True):
+            assert operators(placement) == count
+            assert all(segment["measured_s"] > 0 for segment in placement["segments"])
+            assert 0 < placement["lower_bound_s"] <= placement["predicted_s"] * (1 + 1e-9)
+        before = used(client, "left")
+        for device in before:
+            client.call("place_set", place="left", device=device, speed=0.05)
+        other = set(devices) - before
+        if other:  # else they have found work for both
+            serve_until(client, lambda: used(client, "left") == other, f"the work to be left to {other}")
+        serve(client, 20)
+
+
+def serve(client: Client, frames: int) -> None:
+    """Frames, each of which has to be answered as by the whole model: with itself, but for the last bits."""
+    with client.stream() as stream:
+        sent = [frame_of(_SPACING * number, _SHAPE) for number in range(frames)]
+        for frame, answer in zip(sent, stream.run(sent), strict=True):
+            np.testing.assert_allclose(answer.output, frame, rtol=0, atol=1e-5 * frame.max())
+
+
+def serve_until(client: Client, true: Callable[[], bool], what: str) -> None:
+    def served() -> bool:
+        serve(client, 8)
+        return true()
+
+    until(served, what)

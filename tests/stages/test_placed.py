@@ -1,0 +1,430 @@
+"""Stages on devices: what the whole model answers, however operators are placed, and what each segment takes.
+
+Devices here are ONNX Runtime on one thread and on two, and described ones whose seconds can be worked out by hand.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+import pytest
+from onnx import helper
+
+from shisha_rt.daemon.compile import Compiled, compile_model
+from shisha_rt.fabric import messages
+from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.channel import Channel
+from shisha_rt.fabric.layout import layout_of
+from shisha_rt.fabric.messages import Prepare, Prepared, PrepareFailed, WorkerConfig
+from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.graph.zoo import zoo_path
+from shisha_rt.machine.device import Device, Family, Term, Transfer
+from stages.clean_model import CleanModel
+from stages.emulate.place import EmulatedPlace
+from stages.executor import Executor
+from stages.placed import PlacedModel
+from tests.graph.networks import network, write
+from tests.stages.test_segments import blocked_and_plain, early_output, residual
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+SERIAL = Device("serial", "", "onnxruntime", "serial", "fp32", threads=1)
+PARALLEL = Device("parallel", "", "onnxruntime", "parallel", "fp32")
+OPENVINO = Device("openvino", "", "openvino", "openvino", "fp32")
+
+# Milliseconds of the network below, whose tensors have 8 elements: 2 on the host for each operator, 0.25 on the adder,
+# whose 2 bytes an element go in in 2 and come out in 4.
+HOST = Device("host", "", "onnxruntime", "dram", "fp32", 1e-3, (Family(frozenset(), (), (Term(1e-3),)),))
+ADDER = Device(
+    "adder",
+    "",
+    "onnxruntime",
+    "own",
+    "bf16",
+    0.25e-3,
+    (Family(frozenset({"Add"}), (), ()),),
+    transfer_in=Transfer(1e-3, 16e3),
+    transfer_out=Transfer(2e-3, 8e3),
+)
+PATIENCE_S = 60
+
+
+def small(folder: Path) -> Path:
+    """From x: a (Add) -> b (Relu) -> c (Add of what a and b make) -> y."""
+    nodes = [
+        helper.make_node("Add", ["x", "w"], ["ta"]),
+        helper.make_node("Relu", ["ta"], ["tb"]),
+        helper.make_node("Add", ["ta", "tb"], ["y"]),
+    ]
+    weights = {"w": np.array([1, -3], np.float32)}
+    return write(network(nodes, {"x": [4, 2]}, {"y": [4, 2]}, weights), folder)
+
+
+def model_of(
+    compiled: Compiled, devices: Sequence[Device], threads: int = 2, speeds: Mapping[int, float] | None = None
+) -> PlacedModel:
+    speeds = speeds or {}
+    return PlacedModel(
+        CleanModel(compiled.model_folder), tuple(devices), threads, lambda device: speeds.get(device, 1.0)
+    )
+
+
+def no_clock() -> float:
+    return 0.0
+
+
+def inputs_of(compiled: Compiled, seed: int) -> Arrays:
+    rng = np.random.default_rng(seed)
+    return {s.name: rng.standard_normal(s.shape).astype(NUMPY_OF[s.datatype]) for s in compiled.index.inputs}
+
+
+def whole(compiled: Compiled, inputs: Arrays) -> Arrays:
+    """What ONNX Runtime makes of the cleaned model in one piece."""
+    session = ort.InferenceSession(str(compiled.model_folder / "clean.onnx"), providers=["CPUExecutionProvider"])
+    names = [spec.name for spec in compiled.index.outputs]
+    return dict(zip(names, session.run(names, inputs), strict=True))
+
+
+@contextmanager
+def arena_for(compiled: Compiled, slot_count: int = 1) -> Iterator[Arena]:
+    arena = Arena.create(layout_of(compiled.index), slot_count, place_count=1)
+    try:
+        yield arena
+    finally:
+        arena.close()
+
+
+def put(arena: Arena, slot: int, inputs: Arrays) -> None:
+    for name, value in inputs.items():
+        arena.view(slot, arena.layout.regions[name])[...] = value
+
+
+def outputs_in(arena: Arena, slot: int, compiled: Compiled) -> Arrays:
+    return {s.name: arena.view(slot, arena.layout.regions[s.name]).copy() for s in compiled.index.outputs}
+
+
+def assert_close(found: Arrays, expected: Arrays) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert value.std() > 0
+        np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-4 * np.abs(value).max(), err_msg=name)
+
+
+def check(
+    compiled: Compiled, cuts: Sequence[int], placement: Sequence[str], seed: int = 0, other: Device = PARALLEL
+) -> int:
+    """Stages between `cuts` on SERIAL and another device, all operators placed; returns how many segments they have."""
+    model = model_of(compiled, [SERIAL, other])
+    frames = [inputs_of(compiled, seed), inputs_of(compiled, seed + 1)]
+    segment_count = 0
+    with arena_for(compiled, slot_count=2) as arena:
+        for slot, inputs in enumerate(frames):
+            put(arena, slot, inputs)
+        for first, last in itertools.pairwise([-1, *cuts, len(compiled.layers) - 1]):
+            start, end = compiled.layers[first + 1].first_operator, compiled.layers[last].last_operator
+            stage = model.stage(first + 1, last, placement[start : end + 1])
+            for slot in (0, 1):
+                assert len(stage.run(arena, slot, no_clock)) == len(stage.segments)
+            segment_count += len(stage.segments)
+        for slot, inputs in enumerate(frames):
+            assert_close(outputs_in(arena, slot, compiled), whole(compiled, inputs))
+    return segment_count
+
+
+@pytest.mark.parametrize("build", [residual, early_output, blocked_and_plain])
+def test_each_operator_on_another_device_than_the_one_before(build: Callable[[Path], Path], tmp_path: Path) -> None:
+    compiled = compile_model(build(tmp_path), {}, plain=True)
+    operators = len(compiled.model.graph.operators)
+    placement = [("serial", "parallel")[i % 2] for i in range(operators)]
+    assert check(compiled, [], placement) == operators
+    for cut in sorted(compiled.legal_cuts):
+        check(compiled, [cut], placement)
+    check(compiled, sorted(compiled.legal_cuts), placement)
+
+
+@pytest.mark.parametrize("build", [residual, early_output, blocked_and_plain])
+def test_random_placements_and_cuts(build: Callable[[Path], Path], tmp_path: Path) -> None:
+    compiled = compile_model(build(tmp_path), {}, plain=True)
+    rng = random.Random(build.__name__)
+    for seed in range(6):
+        cuts = [cut for cut in sorted(compiled.legal_cuts) if rng.random() < 0.5]
+        check(compiled, cuts, rng.choices(["serial", "parallel"], k=len(compiled.model.graph.operators)), seed)
+
+
+@pytest.mark.parametrize("build", [residual, early_output, blocked_and_plain])
+def test_two_engines(build: Callable[[Path], Path], tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    compiled = compile_model(build(tmp_path), {}, plain=True)
+    operators = len(compiled.model.graph.operators)
+    placement = [("serial", "openvino")[i % 2] for i in range(operators)]
+    assert check(compiled, [0], placement, other=OPENVINO) == operators
+
+
+def test_a_network_of_the_zoo() -> None:
+    compiled = compile_model(zoo_path("squeezenet"), {}, plain=True)
+    operators = len(compiled.model.graph.operators)
+    rng = random.Random(0)
+    assert check(compiled, [3, 11], [("serial", "parallel")[i % 2] for i in range(operators)]) == operators
+    for seed in range(2):
+        cuts = sorted(rng.sample(sorted(compiled.legal_cuts), 2))
+        check(compiled, cuts, rng.choices(["serial", "parallel"], k=operators), seed)
+
+
+def test_what_a_frame_moves_and_on_what_each_segment_runs(tmp_path: Path) -> None:
+    compiled = compile_model(residual(tmp_path), {}, plain=True)
+    layers = compiled.layers
+    operators = layers[1].last_operator - layers[0].first_operator + 1
+    stage = model_of(compiled, [SERIAL, PARALLEL]).stage(0, 1, ["parallel"] + ["serial"] * (operators - 1))
+    weight_bytes = layers[0].weight_bytes + layers[1].weight_bytes
+    assert stage.frame_bytes == weight_bytes + layers[0].in_bytes + layers[1].out_bytes
+    assert [device.name for device in stage.devices] == ["parallel", "serial"]
+    assert [segment.device for segment in stage.segments] == ["parallel", "serial"]
+
+
+class TestTimes:
+    """Seconds of segments, on a clock that goes one second ahead each time it is read."""
+
+    @pytest.fixture
+    def compiled(self, tmp_path: Path) -> Compiled:
+        return compile_model(small(tmp_path), {}, plain=True)
+
+    def _times_s(self, compiled: Compiled, model: PlacedModel, placement: Sequence[str]) -> tuple[float, ...]:
+        clock = itertools.count().__next__
+        with arena_for(compiled) as arena:
+            return model.stage(0, 0, placement).run(arena, 0, clock)
+
+    def test_an_engine_s_are_its_cpu_seconds_over_its_threads(self, compiled: Compiled) -> None:
+        model = model_of(compiled, [SERIAL, PARALLEL], threads=2)
+        assert self._times_s(compiled, model, ["serial", "parallel", "parallel"]) == (1.0, 0.5)
+        alone = model_of(compiled, [SERIAL, PARALLEL], threads=1)
+        assert self._times_s(compiled, alone, ["serial", "parallel", "serial"]) == (1.0, 1.0, 1.0)
+
+    def test_a_described_device_s_are_its_formulas_and_transfers(self, compiled: Compiled) -> None:
+        model = model_of(compiled, [HOST, ADDER])
+        # x in and out to the host; in again and out of the stage
+        assert self._times_s(compiled, model, ["adder", "host", "adder"]) == pytest.approx((6.25e-3, 2e-3, 6.25e-3))
+        assert self._times_s(compiled, model, ["host", "host", "host"]) == pytest.approx((6e-3,))
+
+    def test_a_described_device_hands_out_what_an_engine_reads(self, compiled: Compiled) -> None:
+        model = model_of(compiled, [ADDER, SERIAL])
+        assert self._times_s(compiled, model, ["adder", "serial", "serial"]) == pytest.approx((6.25e-3, 1.0))
+
+    def test_a_price_measured_for_an_engine_s_way_in_is_in_its_time_already(self, compiled: Compiled) -> None:
+        priced = replace(SERIAL, transfer_in=Transfer(100.0, 1.0))
+        model = model_of(compiled, [PARALLEL, priced])
+        assert self._times_s(compiled, model, ["parallel", "serial", "parallel"]) == (0.5, 1.0, 0.5)
+
+    def test_all_are_divided_by_what_speed_the_device_has_at_the_time(self, compiled: Compiled) -> None:
+        speeds = {0: 1.0, 1: 1.0}
+        model = model_of(compiled, [SERIAL, ADDER], speeds=speeds)
+        stage = model.stage(0, 0, ["serial", "serial", "adder"])
+        with arena_for(compiled) as arena:
+            times = []
+            for serial, adder in ((1.0, 1.0), (0.5, 1.0), (0.5, 0.25)):
+                speeds.update({0: serial, 1: adder})
+                times.append(stage.run(arena, 0, itertools.count().__next__))
+        into_and_out_s = 0.25e-3 + 2e-3 + 2e-3 + 4e-3
+        expected = [(1.0, into_and_out_s), (2.0, into_and_out_s), (2.0, into_and_out_s / 0.25)]
+        assert times == [pytest.approx(pair) for pair in expected]
+
+    def test_what_is_paced(self, compiled: Compiled) -> None:
+        speeds = {0: 1.0, 1: 0.5, 2: 1.0}
+        model = model_of(compiled, [SERIAL, PARALLEL, HOST], speeds=speeds)
+        real, slowed, described = (model.stage(0, 0, [name] * 3) for name in ("serial", "parallel", "host"))
+        assert [stage.paced for stage in (real, slowed, described)] == [False, True, True]
+        assert [stage.described for stage in (real, slowed, described)] == [False, False, True]
+        speeds[1] = 1.0
+        assert not slowed.paced
+
+    @pytest.mark.parametrize(
+        ("placement", "expected"),
+        [
+            (["host", "host"], "2 devices for operators 0 to 2"),
+            (["host", "adder", "host"], "device adder cannot run operators 1 to 1"),
+        ],
+    )
+    def test_a_placement_that_does_not_fit(self, compiled: Compiled, placement: list[str], expected: str) -> None:
+        with pytest.raises(ValueError, match=expected):
+            model_of(compiled, [HOST, ADDER]).stage(0, 0, placement)
+
+
+class TestExecutor:
+    """What the worker asks of its stages, without the process around it."""
+
+    @pytest.fixture
+    def compiled(self, tmp_path: Path) -> Compiled:
+        return compile_model(small(tmp_path), {}, plain=True)
+
+    @pytest.fixture
+    def arena(self, compiled: Compiled) -> Iterator[Arena]:
+        with arena_for(compiled) as arena:
+            yield arena
+
+    def _answer(self, executor: Executor, woken: threading.Semaphore, order: Prepare) -> Prepared | PrepareFailed:
+        executor.prepare(order)
+        assert woken.acquire(timeout=PATIENCE_S)
+        (answer,) = executor.take_built()
+        return answer
+
+    def _executor(
+        self, compiled: Compiled, arena: Arena, devices: Sequence[Device], threads: int, time_scale: float = 1.0
+    ) -> tuple[Executor, threading.Semaphore]:
+        model, woken = model_of(compiled, devices, threads), threading.Semaphore(0)
+        place = EmulatedPlace("p", threads, lambda: 1.0, time_scale=time_scale)
+        executor = Executor(
+            lambda order: model.stage(order.first, order.last, order.placement),
+            arena,
+            place,
+            threads,
+            incarnation=1,
+            wake=woken.release,
+            inline=threads == 1,
+        )
+        return executor, woken
+
+    def test_a_stage_is_kept_only_for_the_same_placement(self, compiled: Compiled, arena: Arena) -> None:
+        executor, woken = self._executor(compiled, arena, [SERIAL, PARALLEL], threads=1)
+        first = Prepare(1, 0, 0, 0, 0, placement=("serial", "serial", "parallel"))
+        answers = [
+            self._answer(executor, woken, order)
+            for order in (
+                first,
+                replace_order(first, epoch=2),
+                replace_order(first, epoch=3, placement=("serial", "parallel", "parallel")),
+            )
+        ]
+        assert all(isinstance(answer, Prepared) for answer in answers)
+        built, kept, other = (answer.build_s for answer in answers if isinstance(answer, Prepared))
+        assert built > 0
+        assert kept == 0
+        assert other > 0
+        put(arena, 0, {"x": np.full((4, 2), 2, np.float32)})
+        for epoch in (1, 2, 3):
+            assert len(executor.run(epoch, 0, 0).segments_s) == 2
+            assert (outputs_in(arena, 0, compiled)["y"] == [[6, -1]] * 4).all()
+            assert not executor.demand(epoch, 0).paced
+
+    def test_a_place_paces_a_frame_by_the_sum_of_its_segments(self, compiled: Compiled, arena: Arena) -> None:
+        executor, woken = self._executor(compiled, arena, [HOST, ADDER], threads=2)
+        order = Prepare(1, 0, 0, 0, 0, placement=("adder", "host", "adder"))
+        assert isinstance(self._answer(executor, woken, order), Prepared)
+        demand, ran = executor.demand(1, 0), executor.run(1, 0, 0)
+        assert demand.paced
+        assert ran.segments_s == pytest.approx((6.25e-3, 2e-3, 6.25e-3))
+        assert EmulatedPlace("p", 2, lambda: 1.0).target_s(demand, ran.paced_cpu_s, speed=0.5) == pytest.approx(29e-3)
+
+    @pytest.mark.parametrize("time_scale", [1.0, 2.0])
+    def test_a_described_device_that_this_host_cannot_keep_up_with(
+        self, compiled: Compiled, arena: Arena, time_scale: float
+    ) -> None:
+        instant = replace(HOST, call_s=1e-10, families=(Family(frozenset(), (), ()),))
+        executor, woken = self._executor(compiled, arena, [instant], 1, time_scale)
+        answer = self._answer(executor, woken, Prepare(1, 0, 0, 0, 0, placement=("host",) * 3))
+        assert isinstance(answer, PrepareFailed)
+        assert answer.bad_machine
+        assert answer.reason.startswith(f"time_scale = {time_scale:g}: place p would have ")
+        assert answer.reason.endswith(" or more")
+
+    def test_a_placement_that_cannot_run_is_refused_in_one_line(self, compiled: Compiled, arena: Arena) -> None:
+        executor, woken = self._executor(compiled, arena, [HOST, ADDER], threads=1)
+        answer = self._answer(executor, woken, Prepare(1, 0, 0, 0, 0, placement=("adder",) * 3))
+        assert answer == PrepareFailed(1, 1, "ValueError: device adder cannot run operators 0 to 2")
+
+
+def replace_order(order: Prepare, **changes: Any) -> Prepare:
+    return msgspec.structs.replace(order, **changes)
+
+
+@contextmanager
+def worker(compiled: Compiled, arena: Arena, devices: Sequence[Device], time_scale: float) -> Iterator[Channel]:
+    """A real worker process on this host's first core; yields the daemon's end of its channel."""
+    ours, theirs = Channel.pair()
+    config = WorkerConfig(
+        place="p",
+        place_index=0,
+        place_count=1,
+        cores=(min(os.sched_getaffinity(0)),),
+        threads=1,
+        incarnation=1,
+        channel_fd=theirs.fileno(),
+        engine_folder=str(compiled.engine_folder),
+        arena_fd=arena.fd,
+        slot_count=arena.slot_count,
+        parent_pid=os.getpid(),
+        time_scale=time_scale,
+        model_folder=str(compiled.model_folder),
+        devices=tuple(devices),
+    )
+    command = [sys.executable, "-m", "stages.worker", msgspec.json.encode(config).decode()]
+    with subprocess.Popen(command, pass_fds=[theirs.fileno(), arena.fd]) as process:
+        theirs.close()
+        try:
+            yield ours
+        finally:
+            process.kill()
+            ours.close()
+
+
+def said(channel: Channel) -> messages.FromWorker:
+    """The next message of the worker."""
+    ready, _, _ = select.select([channel], [], [], PATIENCE_S)
+    assert ready, "the worker says nothing"
+    return messages.decode_from_worker(next(channel.receive()))
+
+
+def test_a_worker_runs_described_devices_in_their_own_time(tmp_path: Path) -> None:
+    compiled = compile_model(small(tmp_path), {}, plain=True)
+    with arena_for(compiled) as arena:
+        arena.set_speed(0, 1.0)
+        put(arena, 0, {"x": np.full((4, 2), 2, np.float32)})
+        with worker(compiled, arena, [HOST, ADDER], time_scale=2.0) as channel:
+            assert said(channel) == messages.Ready(1)
+            channel.send(messages.encode(Prepare(1, 0, 0, 0, 0, placement=("adder", "host", "adder"))))
+            assert isinstance(said(channel), Prepared)
+            parts = []
+            for frame, adder_speed in enumerate((1.0, 0.5)):
+                arena.set_device_speed(0, 1, adder_speed)
+                channel.send(messages.encode(messages.Run(1, frame, 0, 0, 1, 0, 0)))
+                part = said(channel)
+                assert isinstance(part, messages.Done), part
+                assert (outputs_in(arena, 0, compiled)["y"] == [[6, -1]] * 4).all()
+                parts.append(part)
+    assert parts[0].segments_s == pytest.approx((6.25e-3, 2e-3, 6.25e-3))
+    assert parts[1].segments_s == pytest.approx((12.5e-3, 2e-3, 12.5e-3))
+    for part in parts:
+        assert part.service_s >= 2 * sum(part.segments_s) * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("other", [PARALLEL, OPENVINO], ids=["one_engine", "two_engines"])
+def test_a_worker_runs_engines_of_this_host_as_fast_as_they_are(tmp_path: Path, other: Device) -> None:
+    pytest.importorskip(other.engine)
+    compiled = compile_model(small(tmp_path), {}, plain=True)
+    with arena_for(compiled) as arena:
+        arena.set_speed(0, 1.0)
+        put(arena, 0, {"x": np.full((4, 2), 2, np.float32)})
+        with worker(compiled, arena, [SERIAL, other], time_scale=1.0) as channel:
+            assert said(channel) == messages.Ready(1)
+            channel.send(messages.encode(Prepare(1, 0, 0, 0, 0, placement=("serial", other.name, "serial"))))
+            assert isinstance(said(channel), Prepared)
+            channel.send(messages.encode(messages.Run(1, 7, 0, 0, 1, 0, 0)))
+            part = said(channel)
+            assert isinstance(part, messages.Done), part
+            assert (outputs_in(arena, 0, compiled)["y"] == [[6, -1]] * 4).all()
+    assert len(part.segments_s) == 3
+    assert min(part.segments_s) > 0
+    assert sum(part.segments_s) <= part.cpu_s

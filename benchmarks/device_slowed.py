@@ -6,9 +6,9 @@ slower through the wire. Nobody tells the placer: the daemon finds out by what i
 anew, and makes that live. Each round has a daemon of its own.
 
 - `noticed after s`: until the new placement is live; `frames`: answered meanwhile. It takes two windows of 16 frames
-  that agree, and a look every quarter of a second.
+  that agree, and a look every quarter of a second. Corrections may follow that close in on the true times.
 - `stage ms`: what the segments of that place take together, the median of 32 frames: before, while the device is slow
-  and still used, and after. `fps`: answers per second of wall time in the same three spans.
+  and has as much to do as before, and after. `fps`: answers per second of wall time in the same three spans.
 - `found back after s`: the device is set to its own speed again at the end. A device that has nothing to run takes no
   time, so that the daemon cannot find out; it does where some operator has stayed there.
 
@@ -41,6 +41,7 @@ _LOOK_EVERY_S: Final = 0.05
 _NOTICE_S: Final = 120.0
 _BACK_S: Final = 5.0
 _TIMEOUT_S: Final = 60.0
+_ABOUT: Final = ("model", "machine", "emulated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,23 +78,20 @@ class Course:
     def __init__(self, control: Client, load: SteadyLoad) -> None:
         self._control = control
         self._load = load
-        stage = self._steady()
+        self.settle()
+        stage = self._stage()
         self.place: str = stage["places"][0]
         self.device = _busiest(stage["placement"])
 
-    def _steady(self) -> Mapping[str, Any]:
-        """The first stage, once no other placement has been found for a while."""
+    def settle(self) -> float:
+        """Serve until no other placement has been found for a while; returns since when."""
         epoch = None
         while epoch != self._control.plan()["epoch"]:
-            epoch = self._control.plan()["epoch"]
-            self.serve()
-        return self._stage()
-
-    def serve(self) -> None:
-        """Until enough frames more have been answered."""
-        until = len(self._load.answers) + _STEADY_FRAMES
-        while len(self._load.answers) < until:
-            self._rest()
+            epoch, since_s = self._control.plan()["epoch"], time.time()
+            until = len(self._load.answers) + _STEADY_FRAMES
+            while len(self._load.answers) < until:
+                self._rest()
+        return since_s
 
     def set_speed(self, speed: float) -> tuple[float, int]:
         """When that was, and the number that the daemon's next event has."""
@@ -156,17 +154,14 @@ def one_round(case: Case, slower: float) -> Row:
         slots = control.status()["frames"]["slots"]
         load = closing.enter_context(SteadyLoad(daemon.endpoint, slots + _EXTRA_IN_FLIGHT))
         course = Course(control, load)
-        began_s = time.time()
-        course.serve()
-        before = course.reading(began_s, time.time(), course.stage_s)
+        before = course.reading(course.settle(), time.time(), course.stage_s)
         changed_s, since = course.set_speed(1 / slower)
         live_s, stage_s = course.await_live(since, _NOTICE_S)
         if live_s is None:
             raise RuntimeError(f"no other placement within {_NOTICE_S:g} s of {course.device} {slower:g} times slower")
         slowed = course.reading(changed_s, live_s, stage_s)
         frames = sum(changed_s <= at_s <= live_s for at_s, _ in load.answers)
-        course.serve()
-        after = course.reading(live_s, time.time(), course.stage_s)
+        after = course.reading(course.settle(), time.time(), course.stage_s)
         still_used = course.uses_device
         back_s, since = course.set_speed(1.0)
         found_s, _ = course.await_live(since, _BACK_S)
@@ -175,7 +170,7 @@ def one_round(case: Case, slower: float) -> Row:
     return {
         "model": case.model,
         "machine": case.machine,
-        "emulated": "yes" if emulated else "no, but for the slowing",
+        "emulated": "yes" if emulated else "no",
         "slowed": f"{course.device} on {course.place}, {slower:g} times",
         "noticed after s": live_s - changed_s,
         "frames": frames,
@@ -220,7 +215,9 @@ def device_slowed(
     notes = [f"median until the new placement is live: {noticed_s:.3g} s; frames lost: {_total(rows, 'lost')}"]
     if case.precision == "any":
         notes.append("different: bfloat16 on one device and not on another; it is not counted as wrong here")
-    show("A device that slows down under load", rows, notes)
+    shown = [{key: value for key, value in row.items() if key not in _ABOUT} for row in rows]
+    emulated = "emulated" if rows[0]["emulated"] == "yes" else "not emulated, but for the slowing"
+    show(f"{case.model} on {case.machine} ({emulated}): a device that slows down under load", shown, notes)
     print(f"written to {save_csv('device_slowed', rows, about)}")
 
 

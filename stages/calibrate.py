@@ -18,20 +18,19 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from shisha_rt.fabric import model_index
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress, Rounds, SpanTime, encode
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.fabric.model_index import ModelIndex
-from shisha_rt.graph.datatypes import NUMPY_OF
 from stages.engines.ort_segment import OptimisedModel, Segment
 from stages.neighbour import neighbours
+from stages.noise import noise
 
 _SLOT: Final = 0
 
@@ -106,12 +105,6 @@ def fill(arena: Arena, index: ModelIndex) -> None:
     generator = np.random.default_rng(0)
     for spec in index.inputs:
         arena.view(_SLOT, arena.layout.regions[spec.name])[...] = noise(spec.shape, spec.datatype, generator)
-
-
-def noise(shape: tuple[int, ...], datatype: str, generator: np.random.Generator) -> npt.NDArray[Any]:
-    """What the values are must not make an operator's work easier, as zeros might; whole numbers may be indices."""
-    dtype = NUMPY_OF[datatype]
-    return generator.standard_normal(shape).astype(dtype) if dtype.kind == "f" else np.zeros(shape, dtype)
 
 
 def _run_through(model: OptimisedModel, index: ModelIndex, arena: Arena, threads: int) -> None:

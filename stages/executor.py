@@ -33,6 +33,7 @@ class BuiltStage(Protocol):
     """A built stage. `frame_bytes`: weights, inputs and outputs that one frame moves.
 
     `described`: descriptions say how long it takes, and not this host; `paced`: its time is emulated at present.
+    `difference`: by how much its devices' precision changes what it hands on (see `stages.placed`).
     """
 
     @property
@@ -43,6 +44,9 @@ class BuiltStage(Protocol):
 
     @property
     def paced(self) -> bool: ...
+
+    @property
+    def difference(self) -> float: ...
 
     def warm(self, cpu_clock: CpuClock) -> tuple[float, ...]:
         """Run once on memory of its own; returns what `run` does."""
@@ -58,6 +62,7 @@ class WholeStage:
 
     described = False
     paced = False
+    difference = 0.0
 
     def __init__(self, segment: Segment) -> None:
         self.frame_bytes = segment.frame_bytes
@@ -237,6 +242,7 @@ class Executor:
             warm_s=warm_s,
             private_bytes=private_bytes,
             frame_bytes=stage.frame_bytes,
+            difference=stage.difference,
         )
         return Built(answer, stage)
 

@@ -91,7 +91,7 @@ class Worker:
             config.threads,
             config.incarnation,
             self._wake,
-            inline=config.threads == 1 and all(device.engine == "onnxruntime" for device in config.devices),
+            inline=config.threads == 1,  # OpenVINO, too, then computes in the thread that asks it
         )
         self._pending: deque[tuple[messages.Run, float]] = deque()  # with the time since when its input is there
         self._part: _Part | None = None

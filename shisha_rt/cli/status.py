@@ -80,6 +80,8 @@ def placement_lines(stages: Sequence[Mapping[str, Any]]) -> list[str]:
             segments = " → ".join(map(_segment, placement["segments"]))
             predicted = milliseconds(placement["predicted_s"])
             lines.append(f"{'+'.join(stage['places'])} ({placement['solver']}, {predicted} predicted): {segments}")
+            if stage["difference"]:
+                lines[-1] += f"; its precision changes outputs by up to {stage['difference']:.2g} of the largest"
     return lines
 
 

@@ -71,6 +71,7 @@ class StageWindow:
             "frame_bytes": prepared.frame_bytes if prepared else None,
             "private_bytes": prepared.private_bytes if prepared else None,
             "build_s": prepared.build_s if prepared else None,
+            "difference": prepared.difference if prepared else None,
         }
 
 

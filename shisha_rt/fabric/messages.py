@@ -60,7 +60,10 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """`frame_bytes`: weights, inputs and outputs that one frame moves. `private_bytes`: what the build added."""
+    """`frame_bytes`: weights, inputs and outputs that one frame moves. `private_bytes`: what the build added.
+
+    `difference`: by how much devices that are not exact change the stage's outputs, relative to their largest value.
+    """
 
     epoch: int
     incarnation: int
@@ -68,6 +71,7 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=True):
     warm_s: float
     private_bytes: int
     frame_bytes: int
+    difference: float = 0.0
 
 
 class PrepareFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -1,7 +1,7 @@
 """What each operator of a segment takes, as the device's own engine accounts for it.
 
-Engines run fewer nodes than there are operators: what they fuse is accounted to the first operator of those fused,
-and the others show nothing. Accounting costs time itself and rounds down to microseconds, so that only the proportions
+Engines run fewer nodes than there are operators. What they fuse is accounted to its first heavy operator, else to its
+first, and the others show nothing. Accounting takes time itself and rounds down to microseconds, so only proportions
 are to be trusted; the segment's true time is measured without it.
 """
 

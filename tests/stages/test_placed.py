@@ -197,7 +197,11 @@ def test_what_a_frame_moves_and_on_what_each_segment_runs(tmp_path: Path) -> Non
 
 
 class TestTimes:
-    """Seconds of segments, on a clock that goes one second ahead each time it is read."""
+    """Seconds of segments: CPU time goes one second ahead each time it is read, and the wall clock three."""
+
+    @pytest.fixture(autouse=True)
+    def _wall_clock(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("stages.placed.time.perf_counter", itertools.count(step=3).__next__)
 
     @pytest.fixture
     def compiled(self, tmp_path: Path) -> Compiled:
@@ -208,9 +212,9 @@ class TestTimes:
         with arena_for(compiled) as arena:
             return model.stage(0, 0, placement).run(arena, 0, clock)
 
-    def test_an_engine_s_are_its_cpu_seconds_over_its_threads(self, compiled: Compiled) -> None:
+    def test_an_engine_s_are_cpu_seconds_on_one_thread_and_by_the_clock_on_several(self, compiled: Compiled) -> None:
         model = model_of(compiled, [SERIAL, PARALLEL], threads=2)
-        assert self._times_s(compiled, model, ["serial", "parallel", "parallel"]) == (1.0, 0.5)
+        assert self._times_s(compiled, model, ["serial", "parallel", "parallel"]) == (1.0, 3.0)
         alone = model_of(compiled, [SERIAL, PARALLEL], threads=1)
         assert self._times_s(compiled, alone, ["serial", "parallel", "serial"]) == (1.0, 1.0, 1.0)
 
@@ -227,7 +231,7 @@ class TestTimes:
     def test_a_price_measured_for_an_engine_s_way_in_is_in_its_time_already(self, compiled: Compiled) -> None:
         priced = replace(SERIAL, transfer_in=Transfer(100.0, 1.0))
         model = model_of(compiled, [PARALLEL, priced])
-        assert self._times_s(compiled, model, ["parallel", "serial", "parallel"]) == (0.5, 1.0, 0.5)
+        assert self._times_s(compiled, model, ["parallel", "serial", "parallel"]) == (3.0, 1.0, 3.0)
 
     def test_all_are_divided_by_what_speed_the_device_has_at_the_time(self, compiled: Compiled) -> None:
         speeds = {0: 1.0, 1: 1.0}
@@ -241,6 +245,12 @@ class TestTimes:
         into_and_out_s = 0.25e-3 + 2e-3 + 2e-3 + 4e-3
         expected = [(1.0, into_and_out_s), (2.0, into_and_out_s), (2.0, into_and_out_s / 0.25)]
         assert times == [pytest.approx(pair) for pair in expected]
+
+    def test_how_much_a_device_s_precision_changes_is_known_when_the_stage_is_built(self, compiled: Compiled) -> None:
+        rounding = replace(SERIAL, name="rounding", precision="bf16")
+        model = model_of(compiled, [SERIAL, rounding])
+        assert model.stage(0, 0, ["serial"] * 3).difference == 0
+        assert 1e-5 < model.stage(0, 0, ["serial", "rounding", "serial"]).difference < 2**-7
 
     def test_what_is_paced(self, compiled: Compiled) -> None:
         speeds = {0: 1.0, 1: 0.5, 2: 1.0}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from shisha_rt.fabric.calibration import Progress
 from shisha_rt.fabric.device_profiling import DeviceProfilingJob, Profiled
 from shisha_rt.machine.detect import usable_cores
 from shisha_rt.machine.device import Device
+from tests.stages.test_calibrate import at_work
 from tests.stages.test_segments import residual
 
 SERIAL = Device("serial", "serial.toml", "onnxruntime", "serial", "fp32", threads=1)
@@ -100,17 +100,6 @@ def test_two_threads(tmp_path: Path) -> None:
     compiled = compile_model(residual(tmp_path), {}, plain=True)
     _, answer = profile(job_of(compiled, (SERIAL, PARALLEL), threads=2))
     assert all(part.time_s > 0 for run in answer.node_runs for part in run)
-
-
-def at_work(folder: Path) -> list[int]:
-    """Processes that run the model in `folder` as neighbours."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            line = process.cmdline()
-            if "stages.neighbour" in line and str(folder) in line[-1] and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-    return found
 
 
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")

@@ -6,8 +6,10 @@ import sys
 
 import typer
 
+from benchmarks.against_engines import against_engines
 from benchmarks.answers import MACHINE, answers
 from benchmarks.dcg.repeat import dcg
+from benchmarks.device_slowed import device_slowed
 from benchmarks.disturbance import disturbance
 from benchmarks.emulation import MODEL as PACED
 from benchmarks.emulation import emulation
@@ -37,6 +39,8 @@ for command in (
     disturbance,
     placement_gap,
     engines,
+    against_engines,
+    device_slowed,
     placed_prediction,
     pim_board,
     dcg,

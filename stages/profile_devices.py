@@ -73,10 +73,10 @@ def profile_devices(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -
     return Profiled(
         node_runs=tuple(
             _watched(model, timer.result(), device, device.threads_on(job.threads), job.min_rounds)
-            for timer, device in zip(node_timers, job.devices, strict=True)
+            for timer, device in zip(node_timers, job.devices, strict=bool(node_timers))
         ),
         edge_runs=tuple(timer.result() for timer in edge_timers),
-        rounds=len(node_timers[0].times_s),
+        rounds=len((*node_timers, *edge_timers)[0].times_s),
     )
 
 

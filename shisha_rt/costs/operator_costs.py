@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from shisha_rt.costs.device_costs import operator_cost_s
 from shisha_rt.graph.graph import Graph
-from shisha_rt.machine.device import Device
+from shisha_rt.machine.device import Device, Transfer
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -39,9 +39,17 @@ class OperatorCosts:
         return replace(self, time_s=self.time_s[first : last + 1])
 
     def slowed(self, ratios: Mapping[str, float]) -> OperatorCosts:
-        """The same with some devices, by name, so many times as slow; transfers stay as they are."""
-        factors = np.array([ratios.get(device.name, 1.0) for device in self.devices])
-        return replace(self, time_s=self.time_s * factors)
+        """The same with some devices, by name, so many times as slow, and so what moves into and out of them.
+
+        Devices that share a memory share the way into it, which stays as it is.
+        """
+        factors = [ratios.get(device.name, 1.0) for device in self.devices]
+        memories = [device.memory for device in self.devices]
+        devices = (
+            device if memories.count(device.memory) > 1 else _moved_slower(device, factor)
+            for device, factor in zip(self.devices, factors, strict=True)
+        )
+        return OperatorCosts(tuple(devices), self.time_s * np.array(factors))
 
     def only(self, keep: Sequence[bool]) -> OperatorCosts:
         """The same without some of its devices; `keep` is (devices,)."""
@@ -68,3 +76,12 @@ def first_alike(costs: Mapping[str, OperatorCosts]) -> Mapping[str, str]:
         )
         for place, own in costs.items()
     }
+
+
+def _moved_slower(device: Device, factor: float) -> Device:
+    def stretched(transfer: Transfer | None) -> Transfer | None:
+        if transfer is None:
+            return None
+        return Transfer(transfer.latency_s * factor, transfer.bandwidth_bytes_per_s / factor)
+
+    return replace(device, transfer_in=stretched(device.transfer_in), transfer_out=stretched(device.transfer_out))

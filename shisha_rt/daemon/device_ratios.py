@@ -6,8 +6,8 @@ placing anew costs an epoch. What lasts is still there in the next window, and b
 corrected when two observations of it in a row say that it is off, and agree with each other. What is within the
 noise is left alone, also when it adds up to a few percent on many devices: chasing it would replan for ever.
 
-A prediction holds transfers too, which ratios do not stretch. So one correction may fall short of the truth; the
-next ones close in on it.
+A prediction holds transfers too, some of which ratios do not stretch (those between devices of one memory and the
+rest). So one correction may fall short of the truth; the next ones close in on it.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ searches: its next proposals are placed with the corrected costs anyway, and its
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -28,6 +29,9 @@ _FRAMES: Final = 16
 
 _WORTH: Final = 0.98
 """A stage gains if its new placement is predicted to take at most so much of the present one's time."""
+
+_REST_S: Final = 10.0
+"""Between two changes of placement: on a busy host what devices take goes up and down with what else runs there."""
 
 _REMEMBERED: Final = 32
 """Placed plans whose predictions are kept; far fewer are ever on their way to being live."""
@@ -93,6 +97,7 @@ class Placing:
         self._proposed: dict[tuple[object, ...], _Known] = {}
         self._live: _Live | None = None
         self._replacing = False
+        self._rest_until_s = 0.0
 
     # --- placing ----------------------------------------------------------------------------------------------
 
@@ -165,7 +170,8 @@ class Placing:
             taken_s = self._telemetry.window(live.epoch, i).take_segments(_FRAMES)
             if taken_s is not None:
                 self._observe(live, i, stage.place, taken_s)
-        if live.known.version != self._version and not self._searching() and not self._replacing:
+        rested = time.monotonic() >= self._rest_until_s
+        if live.known.version != self._version and rested and not self._searching() and not self._replacing:
             self._place_anew(live)
 
     def _observe(self, live: _Live, index: int, place: str, taken_s: Sequence[float]) -> None:
@@ -220,6 +226,7 @@ class Placing:
             return
         live.known = replace(live.known, version=version)  # not twice, should the proposal come to nothing
         self._replacing = True
+        self._rest_until_s = time.monotonic() + _REST_S
 
         def settled(end: Settled) -> None:
             self._replacing = False

@@ -12,9 +12,9 @@ from shisha_rt.machine.device import Device
 class DeviceProfilingJob(Rounds, frozen=True):
     """Run the whole cleaned model in `model_folder` on `cores`, some operators on one of `devices`, some on another.
 
-    A run is (operators,) indices of devices. `node_runs` is (devices,): in each the engine's profiler times the
-    operators of that device too. Devices have `threads` threads at most. Each core of `neighbours` is kept busy with
-    the model meanwhile.
+    A run is (operators,) indices of devices. `node_runs` is (devices,), or empty: in each the engine's profiler times
+    the operators of that device too. Devices have `threads` threads at most. Each core of `neighbours` is kept busy
+    with the model meanwhile.
     """
 
     model_folder: str

@@ -14,7 +14,7 @@ COMPUTED_S = (2e-3, 1e-3, 3e-3)
 
 
 class Stage:
-    """Of three segments on two devices; `moved_s` of each is transfers, which no ratio stretches."""
+    """Of three segments on two devices; `moved_s` of each is transfers that no ratio stretches."""
 
     def __init__(self, ratios: DeviceRatios, place: str = "near", moved_s: float = 0.0) -> None:
         self.ratios = ratios

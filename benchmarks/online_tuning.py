@@ -30,6 +30,7 @@ import typer
 
 from benchmarks.facts import facts
 from benchmarks.figures import online_tuning_figure
+from benchmarks.one_place import fresh_cache
 from benchmarks.report import Row, save_csv, save_figure, show
 from benchmarks.steady_load import Tally
 from benchmarks.tuned import Case, Observed, Refused, Tuned, Tuning, plan_of, tuned, variant
@@ -161,7 +162,15 @@ def noise(one: Tuned, case: Case, seed: Plan, kept: Plan, repeats: int) -> Row:
 
 
 def prediction(case: Case, count: int) -> list[Row]:
-    """Random plans on the machine with each timing. Those that this host is too busy to emulate are left out."""
+    """Random plans on the machine with each timing. Those that this host is too busy to emulate are left out.
+
+    Layers are measured anew: a host with busy neighbours is not as fast as it was an hour ago.
+    """
+    with fresh_cache():
+        return _predicted(Case.of(case.model, case.machine), count)
+
+
+def _predicted(case: Case, count: int) -> list[Row]:
     rows: list[Row] = []
     generator = random.Random(f"{case.model} on {case.machine.name}")
     optimum = case.optimum()

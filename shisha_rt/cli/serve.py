@@ -26,7 +26,7 @@ def serve(
         str | None, typer.Option(metavar="HOST:PORT", help="Where Prometheus scrapes; port 0: any free one.")
     ] = None,
     strategy: Annotated[
-        str | None, typer.Option(help="How the live pipeline is tuned: shisha (default), guided, or seed: not at all.")
+        str | None, typer.Option(help="How the live pipeline is tuned: guided (default), shisha, or seed: not at all.")
     ] = None,
     precision: Annotated[
         str | None, typer.Option(help="exact (default): no device that changes results; any: those too.")

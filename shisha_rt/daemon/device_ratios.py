@@ -6,13 +6,16 @@ placing anew costs an epoch. What lasts is still there in the next window, and b
 corrected when two observations of it in a row say that it is off, and agree with each other. What is within the
 noise is left alone, also when it adds up to a few percent on many devices: chasing it would replan for ever.
 
+What is seen of devices at work also says what is to be assumed of those beside them: the host may have drifted.
+
 A prediction holds transfers too, some of which ratios do not stretch (those between devices of one memory and the
 rest). So one correction may fall short of the truth; the next ones close in on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import geometric_mean
 from typing import Final
 
 OFF: Final = 0.15
@@ -27,6 +30,9 @@ AS_KNOWN: Final = 0.05
 LEAST_S: Final = 50e-6
 """Segments of one device that are predicted to take less than this together are too short to be judged."""
 
+HOST_DRIFT: Final = 1.35
+"""By how much a host may be slower or faster than when it was profiled, with nothing wrong with a device."""
+
 
 class DeviceRatios:
     """Of one daemon. `ratios`: (place, device) -> measured over known; a pair that is absent is as known.
@@ -37,6 +43,7 @@ class DeviceRatios:
     def __init__(self) -> None:
         self.ratios: Mapping[tuple[str, str], float] = {}
         self._off: dict[tuple[str, str], float] = {}  # what the last observation said, where it was not acted upon
+        self._seen: set[tuple[str, str]] = set()
 
     def observe(
         self, place: str, devices: Sequence[str], predicted_s: Sequence[float], measured_s: Sequence[float]
@@ -53,7 +60,10 @@ class DeviceRatios:
         ratios = dict(self.ratios)
         for device, (predicted, measured) in sums_s.items():
             key = place, device
-            if predicted < LEAST_S or measured <= 0 or not self._confirmed(key, measured / predicted):
+            if predicted < LEAST_S or measured <= 0:
+                continue
+            self._seen.add(key)
+            if not self._confirmed(key, measured / predicted):
                 continue
             ratio = ratios.pop(key, 1.0) * measured / predicted
             if _apart(ratio, 1.0) > AS_KNOWN:
@@ -61,6 +71,23 @@ class DeviceRatios:
         changed = ratios != self.ratios
         self.ratios = ratios
         return changed
+
+    def assume(self, place: str, devices: Iterable[str]) -> None:
+        """Give devices of a place that have not been seen at work the ratio that those have which were, within limits.
+
+        A host that is slower than when it was profiled is slower for all. Without this, the devices not in use would
+        seem to have become the better ones.
+        """
+        keys = [(place, device) for device in devices]
+        seen = [self.ratios.get(key, 1.0) for key in keys if key in self._seen]
+        if not seen:
+            return
+        common = min(max(geometric_mean(seen), 1 / HOST_DRIFT), HOST_DRIFT)
+        idle = [key for key in keys if key not in self._seen]
+        ratios = {key: ratio for key, ratio in self.ratios.items() if key not in idle}
+        if _apart(common, 1.0) > AS_KNOWN:
+            ratios |= dict.fromkeys(idle, common)
+        self.ratios = ratios
 
     def _confirmed(self, key: tuple[str, str], found: float) -> bool:
         """Whether a device is off, and was so by as much when it was last observed."""

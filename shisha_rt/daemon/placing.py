@@ -30,7 +30,7 @@ _FRAMES: Final = 16
 _WORTH: Final = 0.98
 """A stage gains if its new placement is predicted to take at most so much of the present one's time."""
 
-_REST_S: Final = 10.0
+_REST_S: Final = 5.0
 """Between two changes of placement: on a busy host what devices take goes up and down with what else runs there."""
 
 _REMEMBERED: Final = 32
@@ -106,6 +106,8 @@ class Placing:
         self._ask(plan, placed, refused, "a plan was proposed")
 
     def _ask(self, plan: Plan, placed: Callable[[Plan], None], refused: Callable[[str], None], reason: str) -> None:
+        for place in plan.places:
+            self._ratios.assume(place, self._devices[place])
         self._request += 1
         self._asked[self._request] = _Asked(plan, placed, refused, self._version, reason)
         self._send_solve(self._request)

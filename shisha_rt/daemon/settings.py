@@ -14,8 +14,8 @@ from shisha_rt.errors import BadInput
 
 ENDPOINT: Final = "tcp://127.0.0.1:5555"
 METRICS: Final = "127.0.0.1:9464"
-SEARCHES: Final = ("shisha", "guided")
-"""How a live pipeline is tuned: by Shisha's walk, or by exact plans for costs that each trial corrects."""
+SEARCHES: Final = ("guided", "shisha")
+"""How a live pipeline is tuned: by exact plans for costs that each trial corrects, or by Shisha's walk."""
 
 STRATEGIES: Final = (*SEARCHES, "seed")
 """`seed`: it is not tuned at all."""
@@ -36,7 +36,7 @@ class Settings:
     endpoint: str = ENDPOINT
     metrics: str = METRICS
     dims: dict[str, int] = field(default_factory=dict)
-    strategy: str = "shisha"
+    strategy: str = "guided"
     precision: str = "exact"
     solver: str = "exact"
 
@@ -54,7 +54,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     endpoint: str = ENDPOINT
     metrics: str = METRICS
     dims: dict[str, Annotated[int, msgspec.Meta(ge=1)]] = {}
-    strategy: str = "shisha"
+    strategy: str = "guided"
     precision: str = "exact"
     solver: str = "exact"
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from shisha_rt.daemon.device_ratios import LEAST_S, OFF, DeviceRatios
+from shisha_rt.daemon.device_ratios import HOST_DRIFT, LEAST_S, OFF, DeviceRatios
 
 DEVICES = ("cpu", "pim", "cpu")
 COMPUTED_S = (2e-3, 1e-3, 3e-3)
@@ -138,3 +138,36 @@ def test_ratios_that_were_kept_stay_as_they_were(stage: Stage) -> None:
 def test_segments_have_one_device_and_two_times_each(ratios: DeviceRatios) -> None:
     with pytest.raises(ValueError, match="shorter"):
         ratios.observe("near", ["cpu", "pim"], [1e-3, 1e-3], [1e-3])
+
+
+class TestDevicesNotAtWork:
+    """What is assumed of devices that no stage has used, from those beside them that one has."""
+
+    def _seen(self, ratios: DeviceRatios, times: float) -> None:
+        for _ in range(2):
+            ratios.observe("p", ["used"], [1e-3], [times * 1e-3])
+        ratios.assume("p", ["used", "idle"])
+
+    def test_a_host_that_has_drifted_has_for_all(self, ratios: DeviceRatios) -> None:
+        self._seen(ratios, 1.25)
+        assert ratios.ratios == {("p", "used"): pytest.approx(1.25), ("p", "idle"): pytest.approx(1.25)}
+
+    @pytest.mark.parametrize(("times", "expected"), [(4.0, HOST_DRIFT), (0.25, 1 / HOST_DRIFT)])
+    def test_a_device_that_is_off_by_more_is_off_alone(
+        self, ratios: DeviceRatios, times: float, expected: float
+    ) -> None:
+        self._seen(ratios, times)
+        assert ratios.ratios["p", "used"] == pytest.approx(times)
+        assert ratios.ratios["p", "idle"] == pytest.approx(expected)
+
+    def test_one_that_has_been_seen_keeps_its_own(self, ratios: DeviceRatios) -> None:
+        self._seen(ratios, 1.25)
+        ratios.observe("p", ["idle"], [1e-3], [1e-3])
+        for _ in range(2):
+            ratios.observe("p", ["used"], [1e-3], [2e-3])
+        ratios.assume("p", ["used", "idle"])
+        assert ratios.ratios["p", "idle"] == pytest.approx(1.25)
+
+    def test_nothing_is_assumed_while_nothing_has_been_seen(self, ratios: DeviceRatios) -> None:
+        ratios.assume("p", ["used", "idle"])
+        assert ratios.ratios == {}

@@ -82,7 +82,7 @@ def test_the_metrics_page_is_for_this_machine_only(metrics: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (Settings("m", strategy="annealing"), 'strategy = "annealing": not built yet, expected one of shisha, guided'),
+        (Settings("m", strategy="annealing"), 'strategy = "annealing": not built yet, expected one of guided, shisha'),
         (Settings("m", precision="bf16"), 'precision = "bf16": expected exact or any'),
         (Settings("m", precision=""), 'precision = "": expected exact or any'),
         (Settings("m", solver="milp"), 'solver = "milp": expected exact or als'),

@@ -112,9 +112,9 @@ def at_work(folder: Path) -> list[int]:
 @pytest.mark.parametrize("killed", [False, True])
 def test_neighbours_are_at_work_meanwhile_and_never_longer(tmp_path: Path, killed: bool) -> None:
     compiled = compile_model(residual(tmp_path), {})
-    job = msgspec.structs.replace(job_of(compiled, [(0, 0)]), neighbours=usable_cores()[1:2], budget_s=60.0)
-    if not killed:
-        job = msgspec.structs.replace(job, max_rounds=200)
+    rounds = 1_000_000 if killed else 3000  # enough to look for the neighbour meanwhile
+    job = job_of(compiled, [(0, 0)])
+    job = msgspec.structs.replace(job, neighbours=usable_cores()[1:2], budget_s=60.0, max_rounds=rounds)
     command = [sys.executable, "-m", "stages.calibrate", msgspec.json.encode(job).decode()]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None

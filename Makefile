@@ -18,8 +18,12 @@ check: .venv/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Tests that time nothing share the cores. The others start processes that do, and run one at a time.
+SIDE_BY_SIDE := $(addprefix tests/,benchmarks costs graph machine pipeline placement plan simulate)
+
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE:%=--ignore=%)
 
 bench: .venv/.ready
 	$(BIN)/python -m benchmarks

@@ -34,7 +34,7 @@ OTHER_PLAN: Final = [
     {"first": 6, "last": LAYERS - 1, "places": ["p1"]},
 ]
 KILLED: Final = "killed by signal 9 (SIGKILL)"
-RANDOM_ROUNDS: Final = 25
+RANDOM_ROUNDS: Final = 12
 SEED: Final = 20231
 
 

@@ -201,15 +201,16 @@ class Control:
 
     def _device_states(self, place: str) -> list[dict[str, object]]:
         index = [p.name for p in self.machine.places].index(place)
-        arena = self._shell.arena
+        devices = self._devices.get(place, ())
+        speeds = [self._shell.arena.device_speed(index, number) for number in range(len(devices))]
         return [
             {
                 "name": device.name,
-                "emulated": device.described,
+                "emulated": device.described or speed != 1,
                 "exact": device.exact,
-                "speed": arena.device_speed(index, number),
+                "speed": speed,
             }
-            for number, device in enumerate(self._devices.get(place, ()))
+            for device, speed in zip(devices, speeds, strict=True)
         ]
 
     # --- plans and places -------------------------------------------------------------------------------------

@@ -179,7 +179,7 @@ class Placing:
     def _observe(self, live: _Live, index: int, place: str, taken_s: Sequence[float]) -> None:
         solved = live.known.stages[index]
         devices = [device for device, _ in groupby(solved.devices)]
-        before = dict(self._ratios.ratios)
+        before = self._ratios.ratios
         if not self._ratios.observe(place, devices, solved.segments_s, taken_s):
             return
         self._version += 1

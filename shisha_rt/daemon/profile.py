@@ -23,9 +23,8 @@ from typing import IO, Final, TypeVar
 import msgspec
 
 from shisha_rt.cache import cache_folder
-from shisha_rt.costs.costs_file import Costs
 from shisha_rt.costs.fit import Span, fit_groups, groups_of, spans_to_measure
-from shisha_rt.costs.layer_costs import LayerCosts, RawCosts, RawTimes
+from shisha_rt.costs.layer_costs import RawCosts, RawTimes
 from shisha_rt.costs.profiles import Profile, Setting
 from shisha_rt.costs.signature import signature
 from shisha_rt.costs.store import FILE_NAME, ProfileStore
@@ -57,11 +56,6 @@ class PlaceClass:
     setting: Setting
     cores: tuple[int, ...]
     neighbours: tuple[int, ...]
-
-
-def costs_of(compiled: Compiled, machine: Machine, on_progress: Tell | None = None) -> Costs:
-    """A machine's COSTS.json for a model, measured if need be. Raises as `profile_model` does."""
-    return LayerCosts(profile_model(compiled, machine, on_progress), machine).costs()
 
 
 def profile_model(compiled: Compiled, machine: Machine, on_progress: Tell | None = None) -> RawCosts:

@@ -6,7 +6,23 @@ from collections.abc import Sequence
 
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.graph import Tensor
+from shisha_rt.placement.segments import Segment
+from stages.clean_model import CleanModel
 from stages.engines.session import Array
+
+
+class SegmentEnds:
+    """The tensors at both ends of a segment, in the order in which arrays are bound to its session."""
+
+    def __init__(self, model: CleanModel, segment: Segment) -> None:
+        self.input_names, self.output_names = segment.inputs, segment.outputs
+        self.inputs = [model.graph.tensors[name] for name in segment.inputs]
+        self.outputs = [model.graph.tensors[name] for name in segment.outputs]
+
+    def check(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Raises ValueError unless the arrays fit (see `check_fits`)."""
+        check_fits(self.inputs, inputs)
+        check_fits(self.outputs, outputs)
 
 
 def check_fits(tensors: Sequence[Tensor], arrays: Sequence[Array]) -> None:

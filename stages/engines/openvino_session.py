@@ -18,7 +18,7 @@ from shisha_rt.errors import Failure
 from shisha_rt.machine.device import Precision
 from shisha_rt.placement.segments import Segment
 from stages.clean_model import CleanModel
-from stages.engines.bound_arrays import check_fits
+from stages.engines.bound_arrays import SegmentEnds
 from stages.engines.session import Array, Bound
 
 _PRECISIONS: Final[dict[Precision, str]] = {"fp32": "f32", "bf16": "bf16"}
@@ -62,19 +62,15 @@ def _core() -> Any:
     return openvino.Core()
 
 
-class OpenVinoSession:
+class OpenVinoSession(SegmentEnds):
     """A built segment."""
 
     def __init__(self, compiled: Any, model: CleanModel, segment: Segment) -> None:
+        super().__init__(model, segment)
         self._compiled = compiled
-        self._inputs = [model.graph.tensors[name] for name in segment.inputs]
-        self._outputs = [model.graph.tensors[name] for name in segment.outputs]
-        self.input_names = segment.inputs
-        self.output_names = segment.outputs
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Bound:
-        check_fits(self._inputs, inputs)
-        check_fits(self._outputs, outputs)
+        self.check(inputs, outputs)
         request = self._compiled.create_infer_request()
         for position, array in enumerate(inputs):
             request.set_input_tensor(position, shared_tensor(array))

@@ -18,7 +18,7 @@ from shisha_rt.graph.graph import Tensor
 from shisha_rt.placement.segments import Segment
 from stages.clean_model import CleanModel
 from stages.engines.bfloat16 import with_casts, with_rounding
-from stages.engines.bound_arrays import check_fits
+from stages.engines.bound_arrays import SegmentEnds
 from stages.engines.ort_options import base_options
 from stages.engines.session import Array, Bound
 
@@ -44,23 +44,19 @@ def cut_options(model: CleanModel, threads: int) -> ort.SessionOptions:
     return options
 
 
-class OrtSession:
+class OrtSession(SegmentEnds):
     """A built segment."""
 
     def __init__(self, session: ort.InferenceSession, model: CleanModel, segment: Segment) -> None:
+        super().__init__(model, segment)
         self._session = session
-        self._inputs = [model.graph.tensors[name] for name in segment.inputs]
-        self._outputs = [model.graph.tensors[name] for name in segment.outputs]
-        self.input_names = segment.inputs
-        self.output_names = segment.outputs
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Bound:
-        check_fits(self._inputs, inputs)
-        check_fits(self._outputs, outputs)
+        self.check(inputs, outputs)
         binding = self._session.io_binding()
-        for tensor, array in zip(self._inputs, inputs, strict=True):
+        for tensor, array in zip(self.inputs, inputs, strict=True):
             binding.bind_input(*_place(tensor, array))
-        for tensor, array in zip(self._outputs, outputs, strict=True):
+        for tensor, array in zip(self.outputs, outputs, strict=True):
             binding.bind_output(*_place(tensor, array))
         return _Binding(self._session, binding, (*inputs, *outputs))
 

@@ -16,11 +16,12 @@ import pytest
 from onnx import helper
 
 from shisha_rt.cache import cache_folder
+from shisha_rt.costs.costs_file import Costs
 from shisha_rt.costs.fit import groups_of, spans_to_measure
 from shisha_rt.costs.layer_costs import LayerCosts, moved_bytes
 from shisha_rt.daemon import profile
 from shisha_rt.daemon.compile import Compiled, compile_model
-from shisha_rt.daemon.profile import costs_of, profile_model
+from shisha_rt.daemon.profile import profile_model
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress, decode
 from shisha_rt.graph.zoo import zoo_path
@@ -95,6 +96,11 @@ def test_two_threads() -> None:
     *_, answer = calibrate(job_of(compiled, [(0, len(compiled.layers) - 1)], threads=2))
     assert isinstance(answer, Calibrated)
     assert answer.times[0].cpu_s > 0
+
+
+def costs_of(compiled: Compiled, machine: Machine) -> Costs:
+    """Measured if need be."""
+    return LayerCosts(profile_model(compiled, machine), machine).costs()
 
 
 def at_work(folder: Path) -> list[int]:

@@ -19,7 +19,7 @@ check: .venv/.ready
 	$(BIN)/mypy
 
 # Tests that time nothing share the cores. The others start processes that do, and run one at a time.
-SIDE_BY_SIDE := $(addprefix tests/,benchmarks costs graph machine pipeline placement plan simulate)
+SIDE_BY_SIDE := $(addprefix tests/,benchmarks costs graph lifecycle machine pipeline placement plan simulate tuning)
 
 test: check
 	$(BIN)/python -m pytest --numprocesses 2 $(SIDE_BY_SIDE)

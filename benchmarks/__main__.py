@@ -6,26 +6,26 @@ import sys
 
 import typer
 
-from benchmarks.against_engines import against_engines
-from benchmarks.answers import MACHINE, answers
 from benchmarks.dcg.repeat import dcg
-from benchmarks.device_slowed import device_slowed
-from benchmarks.disturbance import disturbance
-from benchmarks.emulation import MODEL as PACED
-from benchmarks.emulation import emulation
-from benchmarks.engines import engines
-from benchmarks.exact_planner import exact_planner
-from benchmarks.guided import guided
-from benchmarks.guided_live import guided_live
-from benchmarks.live_change import MODELS as CHANGED
-from benchmarks.live_change import live_change
-from benchmarks.online_tuning import online_tuning
-from benchmarks.pim_board import pim_board
-from benchmarks.placed_prediction import placed_prediction
-from benchmarks.placement_gap import placement_gap
-from benchmarks.served import IN_FLIGHT
+from benchmarks.live.against_engines import against_engines
+from benchmarks.live.answers import MACHINE, answers
+from benchmarks.live.device_slowed import device_slowed
+from benchmarks.live.disturbance import disturbance
+from benchmarks.live.emulation import MODEL as PACED
+from benchmarks.live.emulation import emulation
+from benchmarks.live.engines import engines
+from benchmarks.live.guided_live import guided_live
+from benchmarks.live.live_change import MODELS as CHANGED
+from benchmarks.live.live_change import live_change
+from benchmarks.live.online_tuning import online_tuning
+from benchmarks.live.pim_board import pim_board
+from benchmarks.live.placed_prediction import placed_prediction
+from benchmarks.live.transport import MODELS, transport
+from benchmarks.paper.exact_planner import exact_planner
+from benchmarks.paper.guided import guided
+from benchmarks.paper.placement_gap import placement_gap
+from benchmarks.rigs.served import IN_FLIGHT
 from benchmarks.shisha.repeat import shisha
-from benchmarks.transport import MODELS, transport
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.zoo import SHIPPED
 

@@ -2,7 +2,7 @@
 
 msgspec checks, but its messages name neither the file nor the value that was wrong. Here each becomes
 `FILE: place[0].speed = -1: expected a number > 0`, the same shape for every format that strangers write.
-Pure: who calls has read the file.
+Who calls has read the file. Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a solver can end. Solvers return data; they raise for bad input only."""
+"""How a solver can end. Solvers return data; they raise for bad input only. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Data plane: one worker process for each place."""
+"""Data plane: one worker process for each place. Shell."""

@@ -21,9 +21,9 @@ from typing import Final, Protocol
 
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.messages import Prepare, Prepared, PrepareFailed
+from stages.built.placed import CpuClock
 from stages.emulate.place import Demand, EmulatedPlace
-from stages.engines.ort_segment import Segment
-from stages.placed import CpuClock
+from stages.engines.onnxruntime.segment import Segment
 
 _BUILDER_NICE: Final = 5
 _TIMED_RUNS: Final = 20
@@ -33,7 +33,7 @@ class BuiltStage(Protocol):
     """A built stage. `frame_bytes`: weights, inputs and outputs that one frame moves.
 
     `described`: descriptions say how long it takes, and not this host; `paced`: its time is emulated at present.
-    `difference`: by how much its devices' precision changes what it hands on (see `stages.placed`).
+    `difference`: by how much its devices' precision changes what it hands on (see `stages.built.placed`).
     """
 
     @property
@@ -89,7 +89,7 @@ class Built:
 class Ran:
     """A stage's run. `cpu_s`: of the engine's threads. `paced_cpu_s`: by which an emulated place paces it.
 
-    `segments_s`: what each segment took, as its device is emulated (see `stages.placed`).
+    `segments_s`: what each segment took, as its device is emulated (see `stages.built.placed`).
     """
 
     cpu_s: float

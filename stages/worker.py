@@ -30,11 +30,11 @@ from shisha_rt.fabric.layout import layout_of
 from shisha_rt.fabric.messages import WorkerConfig
 from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.fabric.parent import die_with
-from stages.clean_model import CleanModel
+from stages.built.clean_model import CleanModel
+from stages.built.placed import PlacedModel
 from stages.emulate.place import EmulatedPlace
-from stages.engines.ort_segment import OptimisedModel
+from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.executor import BuiltStage, Executor, Ran, WholeStage, one_line
-from stages.placed import PlacedModel
 
 _HEARTBEAT_S: Final = 0.1
 _PR_SET_TIMERSLACK: Final = 29

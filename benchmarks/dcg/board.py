@@ -13,11 +13,11 @@ import onnx
 
 from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.onnx_reader import read_model
+from shisha_rt.graph.reader.onnx_reader import read_model
 from shisha_rt.graph.topologies.catalogue import TOPOLOGIES
-from shisha_rt.machine.config import load_machine
+from shisha_rt.machine.config.device_files import devices_of
+from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.device import Device
-from shisha_rt.machine.devices import devices_of
 from shisha_rt.placement.build import build_problem
 from shisha_rt.placement.problem import Assignment, Problem
 from shisha_rt.placement.solution import SolverName

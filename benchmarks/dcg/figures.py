@@ -18,7 +18,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from benchmarks.dcg.board import ALS, CPU_S, MODELLED, OPT, PIM_FIRST, SHOWN, TITLES, Case, place
 from benchmarks.dcg.scaling import DRAWN
 from benchmarks.dcg.subgraphs import NODES, Subgraph, sampled
-from benchmarks.report import Row
+from benchmarks.report.results import Row
 
 MAX_POINTS: Final = 200_000
 _GROUP_WIDTH: Final = 0.84

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from benchmarks.dcg.board import TITLES, Case
-from benchmarks.report import Row
+from benchmarks.report.results import Row
 from shisha_rt.graph.dimensions import dimensions, tensor_of
 from shisha_rt.graph.graph import Graph, Operator
 

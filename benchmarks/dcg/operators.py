@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from benchmarks.dcg.board import MODELLED, SEQUENCES
-from benchmarks.report import Row
+from benchmarks.report.results import Row
 from shisha_rt.costs.device_costs import operator_cost_s, transfer_cost_s
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.machine.device import Device

@@ -31,8 +31,8 @@ from benchmarks.dcg.statements import (
 )
 from benchmarks.dcg.subgraphs import chosen
 from benchmarks.dcg.tables import quantities
-from benchmarks.facts import facts
-from benchmarks.report import Row, save_csv, save_figure, show
+from benchmarks.report.facts import facts
+from benchmarks.report.results import Row, save_csv, save_figure, show
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from benchmarks.dcg.timing import Solver, solve_time_s
-from benchmarks.report import Row
+from benchmarks.report.results import Row
 from shisha_rt.placement.als import als
 from shisha_rt.placement.exact import exact
 from shisha_rt.placement.problem import Node, Problem, Tensor

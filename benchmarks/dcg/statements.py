@@ -12,7 +12,7 @@ from benchmarks.dcg.board import ALS, CPU_P_FIRST, CPU_S, DUET, OPT, PIM_FIRST, 
 from benchmarks.dcg.operators import STATED_ELEMENTS
 from benchmarks.dcg.speedups import Placed
 from benchmarks.dcg.tables import Quantity
-from benchmarks.report import Row
+from benchmarks.report.results import Row
 
 SAME: Final = 0.05
 NEAR: Final = 0.15

@@ -17,7 +17,7 @@ import onnx
 
 from benchmarks.dcg.board import TITLES, Case
 from benchmarks.dcg.timing import Solver, median_s, solve_time_s
-from benchmarks.report import Row
+from benchmarks.report.results import Row
 from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.topologies.catalogue import TOPOLOGIES

@@ -13,11 +13,11 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import Final
 
-from benchmarks.optimum import Optimum
+from benchmarks.rigs.optimum import Optimum
 from shisha_rt.costs.costs_file import Costs, stage_service_s
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import Layer, group_layers
-from shisha_rt.graph.onnx_reader import read_model
+from shisha_rt.graph.reader.onnx_reader import read_model
 from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.machine import Place
 from shisha_rt.pipeline.exact import exact
@@ -28,9 +28,9 @@ from shisha_rt.pipeline.seed import seed
 from shisha_rt.pipeline.strategies import RivalName, alike, rival
 from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC, Heuristic, shisha
 from shisha_rt.plan.plan import Plan
-from shisha_rt.simulate.evaluator import SimulatedEvaluator
 from shisha_rt.simulate.paper_machines import paper_machine
 from shisha_rt.simulate.roofline import roofline_costs
+from shisha_rt.simulate.simulated_evaluator import SimulatedEvaluator
 
 SYNTHNET, RESNET, YOLO, YOLO_HEADS = "SynthNet", "ResNet-50", "YOLOv3", "YOLOv3 with heads"
 NETWORKS: Final[Mapping[str, str]] = MappingProxyType(

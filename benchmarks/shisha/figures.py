@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from benchmarks.report import Row
+from benchmarks.report.results import Row
 from benchmarks.shisha.cases import Case, Run
 from benchmarks.shisha.searches import SHISHA, Runs, kept
 from benchmarks.shisha.seeds import Seeds

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final
 
-from benchmarks.report import Row
+from benchmarks.report.results import Row
 from benchmarks.shisha.cases import Case, seeded, tuned
 from shisha_rt.pipeline.tune import HEURISTICS
 from shisha_rt.simulate.paper_machines import CONFIGURATIONS

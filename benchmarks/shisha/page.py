@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks.report import RESULTS, Row
+from benchmarks.report.results import RESULTS, Row
 
 _FIGURES: Final = (
     ("4", "convergence", "throughput over virtual time, SynthNet on eight places"),

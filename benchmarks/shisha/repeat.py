@@ -8,8 +8,8 @@ from typing import Annotated, Final
 
 import typer
 
-from benchmarks.facts import facts
-from benchmarks.report import Row, save_csv, save_figure, show
+from benchmarks.report.facts import facts
+from benchmarks.report.results import Row, save_csv, save_figure, show
 from benchmarks.shisha.cases import (
     EIGHT_PLACES,
     FOUR_PLACES,

@@ -12,7 +12,7 @@ from statistics import median
 from types import MappingProxyType
 from typing import Final
 
-from benchmarks.report import Row
+from benchmarks.report.results import Row
 from benchmarks.shisha.cases import Case, Run, best_with_assignment_fps, searched, seeded, tuned
 from shisha_rt.pipeline.search.exhaustive import trial_count
 from shisha_rt.pipeline.search.search import Limit

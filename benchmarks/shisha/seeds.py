@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.report import Row
+from benchmarks.report.results import Row
 from benchmarks.shisha.cases import Case, Run, seeded, tuned
 
 

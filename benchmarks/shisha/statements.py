@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final, Literal
 
-from benchmarks.report import Row
+from benchmarks.report.results import Row
 from benchmarks.shisha.cases import RESNET, SYNTHNET, YOLO
 from benchmarks.shisha.searches import SHISHA
 from shisha_rt.pipeline.tune import DEFAULT_ALPHA

@@ -1,1 +1,1 @@
-"""The `shisha-rt` command, one file per subcommand."""
+"""The `shisha-rt` command, one file per subcommand. Shell."""

@@ -13,8 +13,8 @@ from shisha_rt.cli.options import Dims, Json, parse_dims, progress
 
 if TYPE_CHECKING:
     from shisha_rt.costs.costs_file import Costs
-    from shisha_rt.daemon.model_on_machine import ModelOnMachine
     from shisha_rt.machine.machine import Machine
+    from shisha_rt.ready.model_on_machine import ModelOnMachine
 
 _OPERATIONS_PER_MAC: Final = 2
 
@@ -39,9 +39,9 @@ def costs(
       shisha-rt costs zoo:resnet50 --machine demo --json > COSTS.json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.costs.costs_file import costs_object
-    from shisha_rt.daemon.model_on_machine import make_ready
     from shisha_rt.graph.zoo import resolve_model
-    from shisha_rt.machine.config import load_machine
+    from shisha_rt.machine.config.machine_file import load_machine
+    from shisha_rt.ready.model_on_machine import make_ready
 
     dims = parse_dims(dim)
     places = load_machine(machine)

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from shisha_rt.cli.demo_report import Act, Say, Seen, columns, draw_png, tell_end
 from shisha_rt.cli.options import Json, progress
-from shisha_rt.cli.picture import Box, draw, marks, ribbon, span
 from shisha_rt.cli.status import milliseconds
-from shisha_rt.cli.story import Event, rate, verdict
+from shisha_rt.cli.views.demo_report import Act, Say, Seen, columns, draw_png, tell_end
+from shisha_rt.cli.views.picture import Box, draw, marks, ribbon, span
+from shisha_rt.cli.views.story import Event, rate, verdict
 from shisha_rt.errors import BadInput, Failure
 
 if TYPE_CHECKING:
-    from shisha_rt.cli.child_daemon import ChildDaemon
-    from shisha_rt.cli.traffic import Traffic
+    from shisha_rt.cli.drive.child_daemon import ChildDaemon
+    from shisha_rt.cli.drive.traffic import Traffic
     from shisha_rt.client import AsyncClient
-    from shisha_rt.daemon.compile import Compiled
     from shisha_rt.machine.machine import Machine
+    from shisha_rt.ready.compile import Compiled
 
 _MODEL: Final = "zoo:squeezenet"
 _MACHINE: Final = "demo"
@@ -65,10 +65,10 @@ def demo(
       shisha-rt demo --seconds 10 --png pipelines.png
       shisha-rt demo --json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.cli.child_daemon import child_daemon
-    from shisha_rt.cli.reach import plainly
-    from shisha_rt.daemon.compile import compile_model
+    from shisha_rt.cli.drive.child_daemon import child_daemon
+    from shisha_rt.cli.drive.reach import plainly
     from shisha_rt.graph.zoo import resolve_model
+    from shisha_rt.ready.compile import compile_model
 
     def to_reader(text: str) -> None:
         print(text, flush=True)
@@ -95,7 +95,7 @@ def demo(
 
 def _machine(folder: Path) -> tuple[str, str]:
     """A machine of fast and slow places that this host can emulate, as `serve` takes it, and in words."""
-    from shisha_rt.machine.config import load_machine
+    from shisha_rt.machine.config.machine_file import load_machine
     from shisha_rt.machine.detect import this_machine
 
     shipped = load_machine(_MACHINE)
@@ -140,8 +140,8 @@ class _Show:
         self._marks: dict[str, str] = {}
 
     async def run(self) -> Seen:
-        from shisha_rt.cli.frames import model_inputs, random_frames
-        from shisha_rt.cli.traffic import Traffic
+        from shisha_rt.cli.drive.frames import model_inputs, random_frames
+        from shisha_rt.cli.drive.traffic import Traffic
         from shisha_rt.client import AsyncClient
 
         async with AsyncClient(self._daemon.endpoint) as client:

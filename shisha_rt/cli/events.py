@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from shisha_rt.cli.options import Endpoint
-from shisha_rt.cli.story import clock, in_words
+from shisha_rt.cli.views.story import clock, in_words
 
 _AT_ONCE: Final = 1000
 _LOOK_EVERY_S: Final = 0.5
@@ -33,7 +33,7 @@ def events(
       shisha-rt events --follow
       shisha-rt events --since 120 --json | jq '.events[] | select(.kind == "trial")'
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.cli.reach import REACH_S, plainly
+    from shisha_rt.cli.drive.reach import REACH_S, plainly
     from shisha_rt.client import Client
     from shisha_rt.wire.link import ENDPOINT
 

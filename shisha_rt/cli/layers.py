@@ -35,7 +35,7 @@ def layers(
       shisha-rt layers zoo:resnet50 --json | jq '.layers[].weight'
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.graph.layers import group_layers
-    from shisha_rt.graph.onnx_reader import read_model
+    from shisha_rt.graph.reader.onnx_reader import read_model
     from shisha_rt.graph.zoo import resolve_model
 
     read = read_model(resolve_model(model, progress), parse_dims(dim))

@@ -21,8 +21,8 @@ from shisha_rt.placement.problem_file import parse_problem
 from shisha_rt.placement.solution import Solution, SolverName
 
 if TYPE_CHECKING:
-    from shisha_rt.daemon.device_profile import DeviceProfile
     from shisha_rt.machine.machine import Machine, Place
+    from shisha_rt.ready.device_profile import DeviceProfile
 
 _PROBLEM_SUFFIX: Final = ".json"
 _PRECISION: Final = "exact"
@@ -105,13 +105,13 @@ def place(
     if as_json:
         print(json.dumps(found.as_object()))
     elif found.cost is not None:
-        from shisha_rt.cli.place_report import print_report
+        from shisha_rt.cli.views.place_report import print_report
 
         print_report(asked.title, asked.problem, solution, solver, found.solve_time_s)
     if solution.assignment is None:
         raise Failure(f"{solution.outcome}: {solver} has found no assignment")
     if dot is not None:
-        from shisha_rt.cli.place_dot import placement_dot
+        from shisha_rt.cli.views.place_dot import placement_dot
 
         try:
             dot.write_text(placement_dot(asked.title, asked.problem, solution.assignment), encoding="utf-8")
@@ -204,9 +204,9 @@ def _of_file(path: Path, of_models: Mapping[str, object]) -> _Asked:
 
 def _modelled(model: str, machine_name: str | None, place_name: str | None, dims: dict[str, int]) -> _Asked:
     from shisha_rt.costs.operator_costs import described_costs
-    from shisha_rt.graph.onnx_reader import read_model
+    from shisha_rt.graph.reader.onnx_reader import read_model
     from shisha_rt.graph.zoo import resolve_model
-    from shisha_rt.machine.devices import devices_of
+    from shisha_rt.machine.config.device_files import devices_of
     from shisha_rt.placement.build import build_problem
 
     machine, chosen = _place_of(machine_name, place_name)
@@ -225,11 +225,11 @@ def _modelled(model: str, machine_name: str | None, place_name: str | None, dims
 def _measured(
     model: str, machine_name: str | None, place_name: str | None, precision: str, dims: dict[str, int]
 ) -> _Asked:
-    from shisha_rt.daemon.compile import compile_model
-    from shisha_rt.daemon.device_profile import profile_devices
     from shisha_rt.graph.zoo import resolve_model
-    from shisha_rt.machine.devices import devices_of, running_devices
+    from shisha_rt.machine.config.device_files import devices_of, running_devices
     from shisha_rt.placement.build import build_problem
+    from shisha_rt.ready.compile import compile_model
+    from shisha_rt.ready.device_profile import profile_devices
 
     machine, chosen = _place_of(machine_name, place_name)
     # A machine without any devices has none that run: what is missing is said by whoever reads them.
@@ -255,7 +255,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _place_of(machine_name: str | None, name: str | None) -> tuple[Machine, Place]:
-    from shisha_rt.machine.config import load_machine
+    from shisha_rt.machine.config.machine_file import load_machine
 
     if machine_name is None:
         raise BadInput("place MODEL: --machine is missing, expected a machine file or a name such as pim-board")
@@ -269,8 +269,8 @@ def _place_of(machine_name: str | None, name: str | None) -> tuple[Machine, Plac
 
 
 def _draw(path: Path, title: str, problem: Problem, assignment: tuple[int, ...]) -> None:
-    from shisha_rt.cli.figure import NoFigure
-    from shisha_rt.cli.place_figure import save_placement
+    from shisha_rt.cli.views.figure import NoFigure
+    from shisha_rt.cli.views.place_figure import save_placement
 
     try:
         save_placement(path, title, problem, assignment)

@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from shisha_rt.cli.options import Dims, Json, parse_dims, progress, read_bytes
-from shisha_rt.cli.plan_answer import PlanAnswer, PlanProblem
+from shisha_rt.cli.views.plan_answer import PlanAnswer, PlanProblem
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.loop import Result, run
@@ -138,9 +138,9 @@ def _problem_of_model(model: str, machine: str | None, dims: dict[str, int], str
 
     A place on paper may have more threads than this host has cores to measure with. The seed needs no costs.
     """
-    from shisha_rt.daemon.model_on_machine import make_ready
     from shisha_rt.graph.zoo import resolve_model
-    from shisha_rt.machine.config import load_machine
+    from shisha_rt.machine.config.machine_file import load_machine
+    from shisha_rt.ready.model_on_machine import make_ready
 
     if machine is None:
         raise BadInput("plan MODEL: --machine is missing, expected a machine file or a name such as this-machine")
@@ -169,7 +169,7 @@ def _problem_of_costs(path: Path, machine: str | None, dim: Sequence[str] | None
 
 def _tuned(problem: PlanProblem, start: Plan, balance: Balance | None, alpha: int | None) -> Result:
     """Shisha's walk over the costs."""
-    from shisha_rt.costs.evaluator import CostsEvaluator
+    from shisha_rt.costs.costs_evaluator import CostsEvaluator
 
     assert problem.costs is not None  # only the seed does without
     tuner = shisha(
@@ -184,7 +184,7 @@ def _tuned(problem: PlanProblem, start: Plan, balance: Balance | None, alpha: in
 
 def _searched(problem: PlanProblem, start: Plan, name: RivalName, limit: Limit, rng: random.Random) -> Result:
     """A rival's search over the costs, in plans of at most as many stages as the seed."""
-    from shisha_rt.costs.evaluator import CostsEvaluator
+    from shisha_rt.costs.costs_evaluator import CostsEvaluator
 
     assert problem.costs is not None  # only the seed does without
     space = space_of(
@@ -201,7 +201,7 @@ def _searched(problem: PlanProblem, start: Plan, name: RivalName, limit: Limit, 
 
 def _guided(problem: PlanProblem, stage_count: int) -> Result | None:
     """From the exact plan, which the costs confirm; None where there is no plan to start from."""
-    from shisha_rt.costs.evaluator import CostsEvaluator
+    from shisha_rt.costs.costs_evaluator import CostsEvaluator
     from shisha_rt.pipeline.exact import exact
     from shisha_rt.pipeline.guided import guided
 
@@ -242,7 +242,7 @@ def _assess(problem: PlanProblem, start: Plan, tuned: Result | None) -> PlanAnsw
     if tuned is not None:
         trials, trial_time_s = len(tuned.trials), tuned.trial_time_s
     elif problem.costs is not None:
-        from shisha_rt.costs.evaluator import CostsEvaluator
+        from shisha_rt.costs.costs_evaluator import CostsEvaluator
 
         trials, trial_time_s = 1, CostsEvaluator(problem.costs).measure(chosen).cost_s
     else:

@@ -53,12 +53,12 @@ def serve(
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from dataclasses import replace
 
-    from shisha_rt.daemon.gateway import check_endpoint
-    from shisha_rt.daemon.model_on_machine import make_ready
+    from shisha_rt.daemon.front.gateway import check_endpoint
     from shisha_rt.daemon.server import Daemon
     from shisha_rt.daemon.settings import Settings, check_built, read_settings
     from shisha_rt.graph.zoo import resolve_model
-    from shisha_rt.machine.config import check_runnable, load_machine
+    from shisha_rt.machine.config.machine_file import check_runnable, load_machine
+    from shisha_rt.ready.model_on_machine import make_ready
 
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
     settings = read_settings(Path(source)) if source.endswith(".toml") else Settings(source)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shisha_rt.cli.options import Endpoint, Json
-from shisha_rt.cli.picture import Box, draw, span
+from shisha_rt.cli.views.picture import Box, draw, span
 
 
 def status(endpoint: Endpoint = None, as_json: Json = False) -> None:
@@ -22,7 +22,7 @@ def status(endpoint: Endpoint = None, as_json: Json = False) -> None:
       shisha-rt status --endpoint ipc:///run/user/1000/shisha.sock
       shisha-rt status --json | jq .throughput_fps
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.cli.reach import REACH_S, plainly
+    from shisha_rt.cli.drive.reach import REACH_S, plainly
     from shisha_rt.client import Client
     from shisha_rt.wire.link import ENDPOINT
 

@@ -25,7 +25,7 @@ from shisha_rt.errors import BadInput, Failure
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from shisha_rt.cli.frames import Array, Frame
+    from shisha_rt.cli.drive.frames import Array, Frame
     from shisha_rt.client import Answer, ShishaError
 
 _FRAMES: Final = 100
@@ -70,7 +70,7 @@ def submit(
       shisha-rt submit --input images.npy --output answers.npz
       shisha-rt submit --rate 200 --deadline-ms 50 --json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.cli.frames import read_arrays
+    from shisha_rt.cli.drive.frames import read_arrays
 
     if rate is not None and not (rate > 0 and math.isfinite(rate)):
         raise BadInput(f"--rate {rate:g}: expected a number above 0")
@@ -202,8 +202,8 @@ class Tally:
 
 
 async def _run(endpoint: str | None, load: _Load, tally: Tally) -> None:
-    from shisha_rt.cli.frames import frames_of, model_inputs, random_frames
-    from shisha_rt.cli.reach import REACH_S, plainly
+    from shisha_rt.cli.drive.frames import frames_of, model_inputs, random_frames
+    from shisha_rt.cli.drive.reach import REACH_S, plainly
     from shisha_rt.client import AsyncClient
     from shisha_rt.wire.link import ENDPOINT
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from shisha_rt.cli.options import Endpoint
-from shisha_rt.cli.screen import Screen
+from shisha_rt.cli.views.screen import Screen
 
 if TYPE_CHECKING:
     from shisha_rt.client import Client
@@ -40,7 +40,7 @@ def top(
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from rich.console import Console
 
-    from shisha_rt.cli.reach import REACH_S, plainly
+    from shisha_rt.cli.drive.reach import REACH_S, plainly
     from shisha_rt.client import Client
     from shisha_rt.wire.link import ENDPOINT
 

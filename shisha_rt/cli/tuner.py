@@ -38,7 +38,7 @@ def tuner(
       shisha-rt tuner restart --alpha 20
       shisha-rt tuner restart --strategy guided
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.cli.reach import REACH_S, plainly
+    from shisha_rt.cli.drive.reach import REACH_S, plainly
     from shisha_rt.client import Client
     from shisha_rt.wire.link import ENDPOINT
 

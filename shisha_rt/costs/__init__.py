@@ -1,1 +1,1 @@
-"""What a layer costs on a place: read from a file, or measured (signatures, the store, the fit) and modelled."""
+"""What a layer costs on a place, and an operator on a device: read from a file, measured, or by a formula. Pure."""

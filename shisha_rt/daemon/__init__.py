@@ -1,1 +1,1 @@
-"""The serving daemon: a pure lifecycle table, and the shell that carries out its instructions."""
+"""The serving daemon: one loop around three pure cores, which carries out what they say. Shell."""

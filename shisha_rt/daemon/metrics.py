@@ -14,8 +14,8 @@ from wsgiref.simple_server import WSGIServer
 from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, Histogram, PlatformCollector, ProcessCollector
 from prometheus_client import start_http_server as serve_http
 
-from shisha_rt.daemon.tuning import WAITING, State
 from shisha_rt.errors import BadInput
+from shisha_rt.tuning.tuning import WAITING, State
 
 _BUCKETS_S: Final = (
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,

@@ -22,45 +22,45 @@ from shisha_rt.cache import cache_folder
 from shisha_rt.costs.costs_file import Costs, costs_object
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.costs.operator_costs import OperatorCosts
-from shisha_rt.costs.placed_costs import PlacedCosts
-from shisha_rt.daemon import placer_messages as pm
-from shisha_rt.daemon import tuner_messages as tm
-from shisha_rt.daemon.best_plans import BestPlans
-from shisha_rt.daemon.child_link import ChildLink
-from shisha_rt.daemon.compile import Compiled
-from shisha_rt.daemon.control import Control
-from shisha_rt.daemon.gateway import Gateway
+from shisha_rt.daemon.children.child_link import ChildLink
+from shisha_rt.daemon.fleet.link import Link
+from shisha_rt.daemon.fleet.supervisor import LOOK_EVERY_S, Supervisor
+from shisha_rt.daemon.front.gateway import Gateway
 from shisha_rt.daemon.journal import Journal
-from shisha_rt.daemon.lifecycle import Lifecycle
-from shisha_rt.daemon.lifecycle_events import Stop, Tick, WorkerGone
-from shisha_rt.daemon.lifecycle_policy import Policy
-from shisha_rt.daemon.link import Link
+from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.daemon.loop.signals import signal_bytes
 from shisha_rt.daemon.metrics import Metrics
-from shisha_rt.daemon.placing import Placing
-from shisha_rt.daemon.poller import Poller
-from shisha_rt.daemon.search_run import Options
+from shisha_rt.daemon.operations import Control
 from shisha_rt.daemon.shell import Shell
-from shisha_rt.daemon.signals import signal_bytes
-from shisha_rt.daemon.supervisor import LOOK_EVERY_S, Supervisor
-from shisha_rt.daemon.tuning import State, Tuning
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.budgets import Budgets
 from shisha_rt.fabric.layout import layout_of
+from shisha_rt.lifecycle.events import Stop, Tick, WorkerGone
+from shisha_rt.lifecycle.lifecycle import Lifecycle
+from shisha_rt.lifecycle.policy import Policy
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
 from shisha_rt.pipeline.exact import exact
 from shisha_rt.pipeline.seed import seed
 from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC
+from shisha_rt.placement.placed_costs import PlacedCosts
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import problems
+from shisha_rt.ready.best_plans import BestPlans
+from shisha_rt.ready.compile import Compiled
+from shisha_rt.tuning import placer_messages as pm
+from shisha_rt.tuning import tuner_messages as tm
+from shisha_rt.tuning.placing import Placing
+from shisha_rt.tuning.search_run import Options
+from shisha_rt.tuning.tuning import State, Tuning
 from shisha_rt.wire.limits import Limits
 from shisha_rt.wire.request import Signature
 
 log = logging.getLogger(__name__)
 
-TUNER: Final = "shisha_rt.daemon.tuner_process"
-PLACER: Final = "shisha_rt.daemon.placer_process"
+TUNER: Final = "shisha_rt.daemon.children.tuner"
+PLACER: Final = "shisha_rt.daemon.children.placer"
 
 _UNREAD_RETRY_S: Final = 0.002
 _DRAIN_S: Final = 30.0

@@ -8,17 +8,17 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from shisha_rt.daemon import lifecycle_events as ev
-from shisha_rt.daemon.admission import Admission, Answer
+from shisha_rt.daemon.fleet.link import Link
+from shisha_rt.daemon.fleet.supervisor import Supervisor
+from shisha_rt.daemon.fleet.telemetry import Telemetry
+from shisha_rt.daemon.front.requests import Admission, Answer
 from shisha_rt.daemon.journal import Journal
-from shisha_rt.daemon.lifecycle import Lifecycle
-from shisha_rt.daemon.link import Link
 from shisha_rt.daemon.metrics import Metrics
-from shisha_rt.daemon.supervisor import Supervisor
-from shisha_rt.daemon.telemetry import Telemetry
 from shisha_rt.fabric import messages
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.model_index import ModelIndex
+from shisha_rt.lifecycle import events as ev
+from shisha_rt.lifecycle.lifecycle import Lifecycle
 from shisha_rt.plan.plan import Plan
 
 Place: TypeAlias = Callable[[Plan, Callable[[Plan], None], Callable[[str], None]], None]

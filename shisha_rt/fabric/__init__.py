@@ -1,1 +1,1 @@
-"""What daemon and workers share: the arena, the board, and the messages between them."""
+"""What daemon and workers share: the arena, the board, and the messages between them. Shell."""

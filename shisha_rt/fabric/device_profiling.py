@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from shisha_rt.costs.device_profile import Run
 from shisha_rt.fabric.calibration import Rounds
 from shisha_rt.machine.device import Device
+from shisha_rt.placement.device_profile import Run
 
 
 class DeviceProfilingJob(Rounds, frozen=True):

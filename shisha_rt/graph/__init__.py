@@ -1,1 +1,1 @@
-"""ONNX file -> `Graph` -> layers. Pure but for `onnx_reader` and `zoo`."""
+"""ONNX file to graph to layers, and the zoo of networks. Pure."""

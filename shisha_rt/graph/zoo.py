@@ -2,7 +2,7 @@
 
 Their topologies are those that the `onnx` package ships, with constant weights, and those in `topologies`. They get
 weights that make their answers depend on their input on first use, in a process of the data plane (this one never
-runs a model), and are kept in the user's cache.
+runs a model), and are kept in the user's cache. Shell.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _topology(name: str) -> bytes:
 
 
 def _build(topology: bytes, target: Path) -> None:
-    command = [sys.executable, "-m", "stages.zoo_weights", str(target)]
+    command = [sys.executable, "-m", "stages.jobs.zoo_weights", str(target)]
     done = subprocess.run(command, input=topology, capture_output=True, check=False)
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.returncode}"]

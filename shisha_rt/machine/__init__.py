@@ -1,1 +1,1 @@
-"""The unequal machine: memories and places, from a file or from what this process may use."""
+"""The unequal machine: memories, places and devices, from a file or from what this process may use. Pure."""

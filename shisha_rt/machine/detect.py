@@ -1,7 +1,7 @@
 """A machine as the operating system shows it: one unthrottled place for each core that we may use.
 
 What a process may use is less than what the host has: the affinity mask says which cores, the cgroup's
-quota how many at a time. A place too many would only make two stages take turns.
+quota how many at a time. A place too many would only make two stages take turns. Shell.
 """
 
 from __future__ import annotations

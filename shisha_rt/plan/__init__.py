@@ -1,1 +1,1 @@
-"""What is to run where: plans as immutable values, and the checker that every plan passes."""
+"""What is to run where: plans as immutable values, and the checker that every plan passes. Pure."""

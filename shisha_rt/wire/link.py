@@ -6,6 +6,7 @@ delicate about ZeroMQ stands here once:
   dropped with it. So nothing reaches a restarted daemon behind the caller's back.
 - The sockets' descriptors signal changes, not states: after each signal and each send, read until nothing is left.
 - Messages are read before the watch, so that answers which came before the connection broke still count.
+Shell.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Slower places than this host has: the real computation, and then a wait."""
+"""Slower places than this host has: the real computation, and then a wait. Shell."""

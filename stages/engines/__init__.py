@@ -1,4 +1,4 @@
-"""Inference engines: the only modules that import one."""
+"""Inference engines: the only modules that import one. Shell."""
 
 import os
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.graph import Tensor
 from shisha_rt.placement.segments import Segment
-from stages.clean_model import CleanModel
+from stages.built.clean_model import CleanModel
 from stages.engines.session import Array
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.segments import Segment
-from stages.clean_model import CleanModel
-from stages.engines.openvino_session import openvino_session
-from stages.engines.ort_session import bfloat16_session, float32_session
+from stages.built.clean_model import CleanModel
+from stages.engines.onnxruntime.session import bfloat16_session, float32_session
+from stages.engines.openvino.session import openvino_session
 from stages.engines.session import Session
 
 

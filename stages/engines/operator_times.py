@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.segments import Segment
-from stages.clean_model import CleanModel
-from stages.engines.openvino_profiler import openvino_operator_times
-from stages.engines.ort_profiler import ort_operator_times
+from stages.built.clean_model import CleanModel
+from stages.engines.onnxruntime.profiler import ort_operator_times
+from stages.engines.openvino.profiler import openvino_operator_times
 from stages.engines.session import Array
 
 

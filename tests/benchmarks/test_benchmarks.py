@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.live_change import Change, Run
-from benchmarks.served import served
-from benchmarks.stage_rig import stage_rig
-from shisha_rt.daemon.compile import compile_model
+from benchmarks.live.live_change import Change, Run
+from benchmarks.rigs.served import served
+from benchmarks.rigs.stage_rig import stage_rig
 from shisha_rt.graph.zoo import resolve_model
-from shisha_rt.machine.config import load_machine
+from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.ready.compile import compile_model
 
 MODEL = "zoo:squeezenet"
 MACHINE = "shared-2"

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from benchmarks.dcg.board import ALS, CPU_P_FIRST, DUET, OPT, PIM_FIRST
-from benchmarks.engines import gain, operator_rows, transfers_s, verdicts
-from benchmarks.one_place import by_order, fresh_cache, predicted_s
-from benchmarks.pim_board import AS_RUN, SCHEMES, Executed, executed_rows, gain_rows
-from benchmarks.placed_prediction import MAX_RUNS, random_placement, summaries, written
+from benchmarks.live.engines import gain, operator_rows, transfers_s, verdicts
+from benchmarks.live.pim_board import AS_RUN, SCHEMES, Executed, executed_rows, gain_rows
+from benchmarks.live.placed_prediction import MAX_RUNS, random_placement, summaries, written
+from benchmarks.rigs.one_place import by_order, fresh_cache, predicted_s
 from shisha_rt.cache import cache_folder
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.machine.device import Device, Transfer

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.exact_planner import Size, drawn, measured
-from benchmarks.figures import planner_figure
+from benchmarks.paper.exact_planner import Size, drawn, measured
+from benchmarks.report.figures import planner_figure
 
 
 def test_what_is_drawn_is_of_that_size_and_repeats() -> None:

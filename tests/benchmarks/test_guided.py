@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from benchmarks.figures import guided_figure
-from benchmarks.guided import GUIDED, TUNERS, Case, Tuned, best_so_far, drawn, quantile, reached, row
-from shisha_rt.simulate.evaluator import FRAMES
+from benchmarks.paper.guided import GUIDED, TUNERS, Case, Tuned, best_so_far, drawn, quantile, reached, row
+from benchmarks.report.figures import guided_figure
+from shisha_rt.simulate.simulated_evaluator import FRAMES
 from tests.pipeline.test_guided import drawn as drawn_costs
 
 CASE = Case("by hand", "C0", drawn_costs(random.Random(1), layers=9, places=3))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from benchmarks.placement_gap import Case, Gap, Result, drawn, kind_row, result, solver_rows
+from benchmarks.paper.placement_gap import Case, Gap, Result, drawn, kind_row, result, solver_rows
 from shisha_rt.placement.problem import Node, Problem, Tensor
 
 # The first node's tensor is read by the second and, from far back, by the third. Best is d0, d1, d0: 3.5 and 6 for two

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from benchmarks.report import Row
+from benchmarks.report.results import Row
 from benchmarks.shisha.cases import SYNTHNET, Case, Run, best_with_assignment_fps, case, searched, seeded, tuned
 from benchmarks.shisha.heuristics import alpha_rows, heuristic_rows, table_1, table_2
 from benchmarks.shisha.page import page
@@ -15,7 +15,7 @@ from benchmarks.shisha.seeds import from_seeds
 from benchmarks.shisha.statements import Statement, alpha_statements, heuristic_statements
 from shisha_rt.pipeline.search.exhaustive import trial_count
 from shisha_rt.pipeline.search.search import Limit
-from shisha_rt.simulate.evaluator import FRAMES
+from shisha_rt.simulate.simulated_evaluator import FRAMES
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shisha_rt.daemon import profile
+from shisha_rt.ready import profile
 from tests.cli.conftest import Run
 
 

@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from shisha_rt.cli.demo import _machine
-from shisha_rt.cli.figure import NoFigure, Panel, save_pipelines
+from shisha_rt.cli.views.figure import NoFigure, Panel, save_pipelines
 from shisha_rt.errors import Failure
-from shisha_rt.machine.config import load_machine
+from shisha_rt.machine.config.machine_file import load_machine
 from tests.cli.conftest import Run
 from tests.serving.daemon_process import PATIENCE_S, leftovers, until
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from shisha_rt.cli.story import in_words
+from shisha_rt.cli.views.story import in_words
 from tests.cli.conftest import Run
 from tests.cli.journal import MOVED, SEED, a_run, event, trial
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess

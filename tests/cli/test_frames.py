@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shisha_rt.cli.frames import Array, frames_of, model_inputs, random_frames, read_arrays
+from shisha_rt.cli.drive.frames import Array, frames_of, model_inputs, random_frames, read_arrays
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.graph import Tensor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shisha_rt.cli.picture import Box, draw, marks, ribbon, span
+from shisha_rt.cli.views.picture import Box, draw, marks, ribbon, span
 
 BOXES = [Box("fast0", "layers 0-11", "1.00 ms", 0.5), Box("slow0", "layer 12", "2.00 ms", 1.0, is_slowest=True)]
 

@@ -195,7 +195,7 @@ def test_refused(run: Run, options: tuple[object, ...], expected: str) -> None:
 
 @pytest.mark.parametrize("command", ["submit", "status"])
 def test_no_daemon(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str) -> None:
-    monkeypatch.setattr("shisha_rt.cli.reach.REACH_S", 0.2)
+    monkeypatch.setattr("shisha_rt.cli.drive.reach.REACH_S", 0.2)
     endpoint = f"ipc://{tmp_path}/nobody"
     ran = run(command, "--endpoint", endpoint)
     assert (ran.status, ran.out) == (1, "")

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from shisha_rt.cli.screen import Screen
+from shisha_rt.cli.views.screen import Screen
 from tests.cli.conftest import Run
 from tests.cli.journal import a_run, event, trial
 from tests.cli.test_status import STATUS

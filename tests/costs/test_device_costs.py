@@ -9,9 +9,9 @@ import pytest
 
 from shisha_rt.costs.device_costs import moved_bytes, operator_cost_s, transfer_cost_s
 from shisha_rt.graph.graph import Graph, Tensor
-from shisha_rt.machine.config import load_machine
+from shisha_rt.machine.config.device_files import devices_of
+from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.device import Condition, Device, Family, Term, Transfer
-from shisha_rt.machine.devices import devices_of
 from tests.graph.single_operator import Shape, single_operator
 
 BOARD = load_machine("pim-board")

@@ -14,8 +14,8 @@ import msgspec
 import psutil
 import pytest
 
-from shisha_rt.daemon.child_link import ChildLink
-from shisha_rt.daemon.poller import Poller
+from shisha_rt.daemon.children.child_link import ChildLink
+from shisha_rt.daemon.loop.poller import Poller
 
 ECHO = """
 import os, sys
@@ -74,7 +74,7 @@ class Child:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("shisha_rt.daemon.child_link.time", clock)
+    monkeypatch.setattr("shisha_rt.daemon.children.child_link.time", clock)
     return clock
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from shisha_rt.daemon.gateway import check_endpoint
-from shisha_rt.daemon.outbox import Outbox
+from shisha_rt.daemon.front.gateway import check_endpoint
+from shisha_rt.daemon.front.outbox import Outbox
 from shisha_rt.errors import BadInput
 
 

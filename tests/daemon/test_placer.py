@@ -17,20 +17,20 @@ import pytest
 from onnx.helper import make_node
 
 from shisha_rt.costs.operator_costs import OperatorCosts, described_costs
-from shisha_rt.daemon import placer_messages as pm
-from shisha_rt.daemon import placer_process
-from shisha_rt.daemon.child_link import ChildLink
-from shisha_rt.daemon.placer_process import Placer
-from shisha_rt.daemon.poller import Poller
-from shisha_rt.daemon.tuner_messages import Stages
+from shisha_rt.daemon.children import placer as placer_process
+from shisha_rt.daemon.children.child_link import ChildLink
+from shisha_rt.daemon.children.placer import Placer
+from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import group_layers
-from shisha_rt.graph.onnx_reader import read_clean, read_model
-from shisha_rt.machine.config import shipped_configs
+from shisha_rt.graph.reader.onnx_reader import read_clean, read_model
+from shisha_rt.machine.config.device_files import parse_device
+from shisha_rt.machine.config.machine_file import shipped_configs
 from shisha_rt.machine.device import Device
-from shisha_rt.machine.devices import parse_device
 from shisha_rt.placement.stage_problem import StageSolver, place_stage
+from shisha_rt.tuning import placer_messages as pm
+from shisha_rt.tuning.tuner_messages import Stages
 from tests.graph.networks import network, weight, write
 
 SIZE = 256

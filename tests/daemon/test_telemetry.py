@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shisha_rt.daemon.telemetry import StageWindow
+from shisha_rt.daemon.fleet.telemetry import StageWindow
 
 
 def window_of(*frames: tuple[float, ...]) -> StageWindow:

@@ -13,7 +13,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.onnx_reader import read_model
+from shisha_rt.graph.reader.onnx_reader import read_model
 
 Array = npt.NDArray[Any]
 Dims = Sequence[int | str | None]

@@ -10,7 +10,7 @@ from onnx.helper import make_node
 
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.default_dims import default_dims, set_default_dims
-from shisha_rt.graph.onnx_reader import read_model
+from shisha_rt.graph.reader.onnx_reader import read_model
 from tests.graph.networks import network, write
 
 

@@ -13,7 +13,7 @@ from onnx.helper import make_node
 
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.layers import Layer, group_layers, layer_of_operator, live_tensors
-from shisha_rt.graph.onnx_reader import read_model
+from shisha_rt.graph.reader.onnx_reader import read_model
 from shisha_rt.graph.zoo import zoo_path
 from tests.graph.networks import Dims, graph_of, network, weight
 

@@ -17,7 +17,7 @@ from onnx.helper import make_node
 
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.graph import Tensor
-from shisha_rt.graph.onnx_reader import read_clean, read_model
+from shisha_rt.graph.reader.onnx_reader import read_clean, read_model
 from tests.graph.networks import Dims, network, run, weight, write
 
 

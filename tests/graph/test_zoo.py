@@ -12,9 +12,9 @@ import pytest
 
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.graph import zoo
-from shisha_rt.graph.onnx_reader import read_model
+from shisha_rt.graph.reader.onnx_reader import read_model
 from shisha_rt.graph.zoo import NAMES, resolve_model, zoo_path
-from stages.zoo_weights import LOGITS_STD
+from stages.jobs.zoo_weights import LOGITS_STD
 from tests.graph.networks import Array, run, weight
 
 

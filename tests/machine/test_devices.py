@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from shisha_rt.errors import BadInput
-from shisha_rt.machine.config import load_machine, parse_machine, shipped_configs
+from shisha_rt.machine.config.device_files import devices_of, parse_device, running_devices
+from shisha_rt.machine.config.machine_file import load_machine, parse_machine, shipped_configs
 from shisha_rt.machine.device import Condition, Device, Family, Term, Transfer
-from shisha_rt.machine.devices import devices_of, parse_device, running_devices
 
 MEASURED = 'engine = "onnxruntime"\nprecision = "fp32"\n'
 HEAD = MEASURED + 'memory = "m"\ncall_s = 1e-6\n'
@@ -233,7 +233,8 @@ class TestRunningDevices:
         """The engines that are found, whatever this host has."""
         engines = {"onnxruntime", "openvino"}
         monkeypatch.setattr(
-            "shisha_rt.machine.devices.find_spec", lambda name: ModuleSpec(name, None) if name in engines else None
+            "shisha_rt.machine.config.device_files.find_spec",
+            lambda name: ModuleSpec(name, None) if name in engines else None,
         )
         return engines
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shisha_rt.machine.config import load_machine
+from shisha_rt.machine.config.machine_file import load_machine
 
 
 @pytest.mark.parametrize(

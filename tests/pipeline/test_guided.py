@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.costs.costs_file import CostLayer, CostPlace, Costs, why_infeasible
-from shisha_rt.costs.evaluator import CostsEvaluator
 from shisha_rt.pipeline.exact import exact
 from shisha_rt.pipeline.guided import DEFAULT_MOST_TRIALS, guided
 from shisha_rt.pipeline.loop import Result, run
@@ -21,7 +21,7 @@ from shisha_rt.plan.evaluator import Evaluator
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import problems
-from shisha_rt.simulate.evaluator import SimulatedEvaluator, with_error
+from shisha_rt.simulate.simulated_evaluator import SimulatedEvaluator, with_error
 from tests.pipeline.evaluators import ScriptedEvaluator, costs_of
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from shisha_rt.costs.evaluator import CostsEvaluator
+from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.pipeline.loop import Proposal, Trial, run
 from shisha_rt.pipeline.seed import seed
 from shisha_rt.pipeline.tune import shisha

@@ -18,12 +18,12 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from shisha_rt.daemon.compile import Compiled, compile_model
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.plan.plan import Plan
-from stages.engines.ort_compile import MODEL_FILE
-from stages.engines.ort_options import as_built_options
+from shisha_rt.ready.compile import Compiled, compile_model
+from stages.engines.onnxruntime.compile import MODEL_FILE
+from stages.engines.onnxruntime.options import as_built_options
 from tests.serving.daemon_process import DaemonProcess
 
 Array = npt.NDArray[Any]

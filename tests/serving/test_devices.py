@@ -214,7 +214,9 @@ def test_workers_that_are_killed_come_back_with_their_placements(client: Client,
 
 def placer_pid(daemon: DaemonProcess) -> int:
     (placer,) = (
-        child for child in psutil.Process(daemon.pid).children() if "shisha_rt.daemon.placer_process" in child.cmdline()
+        child
+        for child in psutil.Process(daemon.pid).children()
+        if "shisha_rt.daemon.children.placer" in child.cmdline()
     )
     return placer.pid
 

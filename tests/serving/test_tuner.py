@@ -174,7 +174,7 @@ def test_a_tuner_that_is_killed_is_started_again(client: Client, daemon: DaemonP
 
 def tuner_pid(daemon: DaemonProcess) -> int:
     (process,) = (
-        child for child in psutil.Process(daemon.pid).children() if "shisha_rt.daemon.tuner_process" in child.cmdline()
+        child for child in psutil.Process(daemon.pid).children() if "shisha_rt.daemon.children.tuner" in child.cmdline()
     )
     return process.pid
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shisha_rt.graph.layers import group_layers
-from shisha_rt.machine.config import load_machine
+from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.simulate.paper_machines import CONFIGURATIONS, paper_machine
 from shisha_rt.simulate.roofline import roofline_costs
 from tests.costs.networks import chain

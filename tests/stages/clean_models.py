@@ -9,9 +9,9 @@ import onnx
 from onnx import helper
 
 from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.onnx_reader import read_model
+from shisha_rt.graph.reader.onnx_reader import read_model
 from shisha_rt.placement.segments import Segment, segment
-from stages.clean_model import CleanModel
+from stages.built.clean_model import CleanModel
 from stages.engines.evaluate import evaluate
 from tests.graph.networks import Array, network, weight, write
 

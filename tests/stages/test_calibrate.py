@@ -19,15 +19,15 @@ from shisha_rt.cache import cache_folder
 from shisha_rt.costs.costs_file import Costs
 from shisha_rt.costs.fit import groups_of, spans_to_measure
 from shisha_rt.costs.layer_costs import LayerCosts, moved_bytes
-from shisha_rt.daemon import profile
-from shisha_rt.daemon.compile import Compiled, compile_model
-from shisha_rt.daemon.profile import profile_model
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress, decode
 from shisha_rt.graph.zoo import zoo_path
-from shisha_rt.machine.config import parse_machine
+from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.detect import usable_cores
 from shisha_rt.machine.machine import Machine
+from shisha_rt.ready import profile
+from shisha_rt.ready.compile import Compiled, compile_model
+from shisha_rt.ready.profile import profile_model
 from tests.graph.networks import network, weight, write
 from tests.stages.test_segments import residual
 
@@ -49,7 +49,7 @@ def paper_machine(*speeds: float, extra: str = "") -> Machine:
 
 
 def calibrate(job: CalibrationJob) -> list[Progress | Calibrated]:
-    command = [sys.executable, "-m", "stages.calibrate", msgspec.json.encode(job).decode()]
+    command = [sys.executable, "-m", "stages.jobs.calibrate", msgspec.json.encode(job).decode()]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     return [decode(line) for line in done.stdout.splitlines()]
 
@@ -109,7 +109,7 @@ def at_work(folder: Path) -> list[int]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess):
             line = process.cmdline()
-            if "stages.neighbour" in line and str(folder) in line[-1] and process.status() != psutil.STATUS_ZOMBIE:
+            if "stages.jobs.neighbour" in line and str(folder) in line[-1] and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process.pid)
     return found
 
@@ -121,7 +121,7 @@ def test_neighbours_are_at_work_meanwhile_and_never_longer(tmp_path: Path, kille
     rounds = 1_000_000 if killed else 3000  # enough to look for the neighbour meanwhile
     job = job_of(compiled, [(0, 0)])
     job = msgspec.structs.replace(job, neighbours=usable_cores()[1:2], budget_s=60.0, max_rounds=rounds)
-    command = [sys.executable, "-m", "stages.calibrate", msgspec.json.encode(job).decode()]
+    command = [sys.executable, "-m", "stages.jobs.calibrate", msgspec.json.encode(job).decode()]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert isinstance(decode(child.stdout.readline()), Progress)

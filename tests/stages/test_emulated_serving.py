@@ -19,11 +19,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shisha_rt.client import Client
-from shisha_rt.daemon.compile import compile_model
 from shisha_rt.daemon.server import Daemon
 from shisha_rt.errors import BadInput
-from shisha_rt.machine.config import load_machine
+from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.machine import Machine, target_s
+from shisha_rt.ready.compile import compile_model
 from shisha_rt.wire.exceptions import FailedPrecondition, InvalidArgument
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, serve_command, until
 from tests.serving.identity_model import frame_of, write_identity_model

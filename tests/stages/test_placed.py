@@ -19,14 +19,14 @@ import onnxruntime as ort
 import pytest
 from onnx import helper
 
-from shisha_rt.daemon.compile import Compiled, compile_model
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.device import Device, Family, Term, Transfer
-from stages.clean_model import CleanModel
-from stages.placed import PlacedModel
+from shisha_rt.ready.compile import Compiled, compile_model
+from stages.built.clean_model import CleanModel
+from stages.built.placed import PlacedModel
 from tests.graph.networks import network, write
 from tests.stages.test_segments import blocked_and_plain, early_output, residual
 
@@ -190,7 +190,7 @@ class TestTimes:
 
     @pytest.fixture(autouse=True)
     def _wall_clock(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("stages.placed.time.perf_counter", itertools.count(step=3).__next__)
+        monkeypatch.setattr("stages.built.placed.time.perf_counter", itertools.count(step=3).__next__)
 
     @pytest.fixture
     def compiled(self, tmp_path: Path) -> Compiled:

@@ -17,12 +17,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from shisha_rt.daemon.compile import Compiled, compile_model
 from shisha_rt.fabric import messages
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.channel import Channel
 from shisha_rt.fabric.messages import Prepare, Prepared, PrepareFailed, WorkerConfig
 from shisha_rt.machine.device import Device, Family
+from shisha_rt.ready.compile import Compiled, compile_model
 from stages.emulate.place import EmulatedPlace
 from stages.executor import Executor
 from tests.stages.test_placed import (

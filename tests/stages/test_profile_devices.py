@@ -12,12 +12,12 @@ import msgspec
 import psutil
 import pytest
 
-from shisha_rt.costs.device_profile import Run, device_times, runs_to_profile
-from shisha_rt.daemon.compile import Compiled, compile_model
 from shisha_rt.fabric.calibration import Progress
 from shisha_rt.fabric.device_profiling import DeviceProfilingJob, Profiled
 from shisha_rt.machine.detect import usable_cores
 from shisha_rt.machine.device import Device
+from shisha_rt.placement.device_profile import Run, device_times, runs_to_profile
+from shisha_rt.ready.compile import Compiled, compile_model
 from tests.stages.test_calibrate import at_work
 from tests.stages.test_segments import residual
 
@@ -43,7 +43,7 @@ def job_of(compiled: Compiled, devices: tuple[Device, ...], threads: int = 1) ->
 
 
 def command(job: DeviceProfilingJob) -> list[str]:
-    return [sys.executable, "-m", "stages.profile_devices", msgspec.json.encode(job).decode()]
+    return [sys.executable, "-m", "stages.jobs.profile_devices", msgspec.json.encode(job).decode()]
 
 
 def decode(line: bytes) -> Progress | Profiled:

@@ -17,14 +17,14 @@ import onnxruntime as ort
 import pytest
 from onnx import helper
 
-from shisha_rt.daemon.compile import Compiled, compile_model
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.zoo import zoo_path
-from stages.engines.ort_compile import MODEL_FILE
-from stages.engines.ort_options import as_built_options
-from stages.engines.ort_segment import OptimisedModel
+from shisha_rt.ready.compile import Compiled, compile_model
+from stages.engines.onnxruntime.compile import MODEL_FILE
+from stages.engines.onnxruntime.options import as_built_options
+from stages.engines.onnxruntime.segment import OptimisedModel
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -17,11 +17,11 @@ from shisha_rt.errors import Failure
 from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.segments import segment, segments
-from stages.clean_model import CleanModel
-from stages.engines import openvino_session
+from stages.built.clean_model import CleanModel
 from stages.engines.bfloat16 import rounded
 from stages.engines.device_session import build_session
 from stages.engines.evaluate import evaluate
+from stages.engines.openvino import session as openvino_session
 from tests.graph.networks import Array, network, weight
 from tests.stages.clean_models import (
     Arrays,

@@ -1,1 +1,1 @@
-"""Networks that the `onnx` package does not ship, each written down from its publication, with zeros for weights."""
+"""Networks that the `onnx` package does not ship, each written from its publication, with zeros for weights. Pure."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shisha_rt.costs.evaluator import CostsEvaluator
+from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.pipeline.loop import run
 from shisha_rt.pipeline.search.arrangement import Space, space_of
 from shisha_rt.pipeline.search.exhaustive import Exhaustive, next_combination, next_permutation, trial_count

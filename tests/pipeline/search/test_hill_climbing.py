@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from shisha_rt.costs.evaluator import CostsEvaluator
+from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.pipeline.loop import Result, run
 from shisha_rt.pipeline.search.arrangement import Space, space_of
 from shisha_rt.pipeline.search.hill_climbing import HillClimbing

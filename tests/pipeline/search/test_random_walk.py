@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from shisha_rt.costs.evaluator import CostsEvaluator
+from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.pipeline.loop import run
 from shisha_rt.pipeline.search.arrangement import space_of
 from shisha_rt.pipeline.search.random_walk import RandomWalk

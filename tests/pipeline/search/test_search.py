@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.costs.costs_file import Costs
-from shisha_rt.costs.evaluator import CostsEvaluator
 from shisha_rt.pipeline.loop import Proposal, Result, run
 from shisha_rt.pipeline.search.arrangement import space_of
 from shisha_rt.pipeline.search.search import Limit, Search
@@ -18,7 +18,7 @@ from shisha_rt.pipeline.strategies import RIVALS, RivalName, alike, rival
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import problems
-from shisha_rt.simulate.evaluator import SimulatedEvaluator
+from shisha_rt.simulate.simulated_evaluator import SimulatedEvaluator
 from tests.pipeline.evaluators import ScriptedEvaluator, costs_of
 from tests.pipeline.search.enumeration import all_plans
 

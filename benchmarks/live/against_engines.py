@@ -1,0 +1,239 @@
+"""The daemon as a whole against engines alone, on the same cores: `python -m benchmarks against_engines`.
+
+Two unthrottled cores, on each a place with ONNX Runtime on one thread and OpenVINO in fp32 as its devices. Layers move
+between the places and operators between the engines until the tuner has settled, and then it is paused. After that the
+daemon under saturation and its rivals (see `engine_process`) take turns in every round, each for a few seconds, while
+all others are idle. Times are wall time per frame, medians over the rounds.
+
+- `best rival / daemon`: above 1 the daemon is faster; the median of the rounds' own ratios to the rival that is the
+  best over all rounds.
+- A rival's frames lie in its own memory. The daemon's come from a client in a process of its own, over a socket, and
+  their answers go back to it; on two cores all of that is taken from the stages. `against_engines_cpu` says how much:
+  CPU time per frame of the workers (and of that the engines'), the daemon and the client. What is left is `waiting`:
+  stages that are not equally long, messages on their way, workers between two frames.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from statistics import median
+from typing import Annotated, Any, Final
+
+import typer
+
+from benchmarks.report.facts import facts
+from benchmarks.report.results import RESULTS, Row, save_csv, show
+from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.cpu_time import cpu_time
+from benchmarks.rigs.engine_process import RIVALS
+from benchmarks.rigs.served import IN_FLIGHT
+from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
+from shisha_rt.client import Client
+from shisha_rt.errors import BadInput
+from shisha_rt.graph.zoo import resolve_model
+from shisha_rt.machine.config.machine_file import check_runnable, load_machine
+from shisha_rt.machine.machine import Machine
+from shisha_rt.ready.model_on_machine import make_ready
+
+MACHINE: Final = "two-engines"
+MODELS: Final = "squeezenet,resnet50,inception_v1,densenet121,shufflenet,alexnet"
+DAEMON: Final = "daemon"
+_TUNING_BURST_S: Final = 2.0
+_TUNING_TIMEOUT_S: Final = 240.0
+_TIMEOUT_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Wall seconds for a frame; on the daemon's side also CPU seconds for a frame, by what spends them."""
+
+    frame_s: float
+    cpu_s: Mapping[str, float] = field(default_factory=dict)
+
+
+Round = Mapping[str, Reading]
+"""By side: `DAEMON`, or a rival's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All rounds of one network. `status` is the daemon's own, after the last of them."""
+
+    model: str
+    cores: int
+    rounds: tuple[Round, ...]
+    status: Mapping[str, Any]
+
+    def frame_ms(self, side: str) -> float:
+        return 1e3 * median(its[side].frame_s for its in self.rounds)
+
+    @property
+    def best_rival(self) -> str:
+        return min(RIVALS, key=self.frame_ms)
+
+    @property
+    def gain(self) -> float:
+        """The best rival's time over the daemon's; a slow second of the machine slows both sides of its round."""
+        return median(its[self.best_rival].frame_s / its[DAEMON].frame_s for its in self.rounds)
+
+    @property
+    def stages(self) -> Sequence[Mapping[str, Any]]:
+        found: Sequence[Mapping[str, Any]] = self.status["plan"]["stages"]
+        return found
+
+
+class Contest:
+    """A daemon that has been tuned, and its rivals, all of one network."""
+
+    def __init__(
+        self, daemon: ChildDaemon, control: Client, client: ChildProcess, rivals: Mapping[str, ChildProcess]
+    ) -> None:
+        self._daemon = daemon
+        self._worker_pids = [place["pid"] for place in control.status()["places"]]
+        self._client = client
+        self._rivals = rivals
+
+    def round(self, seconds: float) -> Round:
+        return {DAEMON: self._served(seconds)} | {
+            name: Reading(rival.ask(seconds=seconds)["frame_s"]) for name, rival in self._rivals.items()
+        }
+
+    def _served(self, seconds: float) -> Reading:
+        before, before_workers_s = cpu_time(self._daemon.pid), self._workers_cpu_s()
+        burst = self._client.ask(seconds=seconds)
+        used, workers_s = cpu_time(self._daemon.pid).since(before), self._workers_cpu_s() - before_workers_s
+        frames = burst["total_frames"]
+        by_spender = {
+            "workers": workers_s / frames,
+            "daemon's loop": used.main_s / frames,
+            "daemon's I/O": used.rest_s / frames,
+            "client": burst["cpu_s"],
+        }
+        return Reading(burst["frame_s"], by_spender)
+
+    def _workers_cpu_s(self) -> float:
+        return sum(cpu_time(pid).total_s for pid in self._worker_pids)
+
+
+def measure(model: str, machine: Machine, strategy: str, seconds: float, rounds: int) -> Measured:
+    """Profile, tune, and let all sides take turns."""
+    path = resolve_model(f"zoo:{model}", print)
+    ready = make_ready(path, {}, machine, on_progress=print)
+    inputs = [
+        {"name": tensor.name, "shape": tensor.shape, "datatype": tensor.datatype}
+        for tensor in ready.compiled.model.graph.inputs
+    ]
+    cores = [core for place in machine.places for core in place.cores]
+    with contextlib.ExitStack() as closing:
+        options = ("--machine", machine.source, "--strategy", strategy, "--fresh")
+        daemon = closing.enter_context(child_daemon(f"zoo:{model}", *options))
+        control = closing.enter_context(Client(daemon.endpoint, timeout_s=_TIMEOUT_S))
+        client, _ = closing.enter_context(
+            child_process("benchmarks.rigs.client_process", endpoint=daemon.endpoint, in_flight=IN_FLIGHT)
+        )
+        tune(control, client)
+        started = {
+            name: closing.enter_context(
+                child_process("benchmarks.rigs.engine_process", rival=name, path=str(path), inputs=inputs, cores=cores)
+            )
+            for name in RIVALS
+        }
+        contest = Contest(daemon, control, client, {name: rival for name, (rival, _) in started.items()})
+        found = tuple(contest.round(seconds) for _ in range(rounds))
+        return Measured(model, len(cores), found, control.status())
+
+
+def tune(control: Client, client: ChildProcess) -> None:
+    """Send frames until the search has ended and its best plan is live; nothing is tried from then on."""
+    until_s = time.monotonic() + _TUNING_TIMEOUT_S
+    while time.monotonic() < until_s:
+        client.ask(seconds=_TUNING_BURST_S)
+        kinds = [event["kind"] for event in control.events(limit=10_000)["events"]]
+        is_over = kinds.count("tuning_ended") == kinds.count("tuning_began") > 0
+        if is_over and control.call("tuner_get")["tuner"]["state"] != "settling":
+            control.call("tuner_set", pause=True)
+            return
+    raise RuntimeError(f"the tuner has not settled within {_TUNING_TIMEOUT_S:g} s")
+
+
+# --- what is shown --------------------------------------------------------------------------------------------
+
+
+def contest_row(measured: Measured) -> Row:
+    return {
+        "model": measured.model,
+        "daemon ms": measured.frame_ms(DAEMON),
+        **{f"{rival} ms": measured.frame_ms(rival) for rival in RIVALS},
+        "best rival": measured.best_rival,
+        "best rival / daemon": measured.gain,
+        "trials": measured.status["tuner"]["trials_total"],
+        "plan": " | ".join(map(_stage, measured.stages)),
+    }
+
+
+def _stage(stage: Mapping[str, Any]) -> str:
+    """For instance `core0: 0-12 (openvino 40, ort_serial 3)`: operators on each device."""
+    placement = stage["placement"]
+    counts: dict[str, int] = {}
+    for segment in placement["segments"] if placement is not None else ():
+        counts[segment["device"]] = counts.get(segment["device"], 0) + segment["operators"]
+    devices = ", ".join(f"{device} {count}" for device, count in counts.items())
+    return f"{'+'.join(stage['places'])}: {stage['first']}-{stage['last']} ({devices})"
+
+
+def cpu_row(measured: Measured) -> Row:
+    """Milliseconds for a frame; the parts and `waiting` add up to the time of all cores."""
+    readings = [its[DAEMON] for its in measured.rounds]
+    frame_ms = measured.frame_ms(DAEMON)
+    parts_ms = {name: 1e3 * median(reading.cpu_s[name] for reading in readings) for name in readings[0].cpu_s}
+    slowest_s = measured.status["bottleneck_s"]
+    return {
+        "model": measured.model,
+        "daemon ms": frame_ms,
+        "slowest stage ms": None if slowest_s is None else 1e3 * slowest_s,
+        "engines in workers ms": 1e3 * sum(stage["cpu_s"] or 0.0 for stage in measured.stages),
+        **{f"{name} ms": part_ms for name, part_ms in parts_ms.items()},
+        "waiting ms": measured.cores * frame_ms - sum(parts_ms.values()),
+        "all cores ms": measured.cores * frame_ms,
+    }
+
+
+def against_engines(
+    models: Annotated[str, typer.Option(help="Networks of the zoo, separated by commas.")] = MODELS,
+    machine: Annotated[str, typer.Option(help="A machine whose places are unthrottled.")] = MACHINE,
+    strategy: Annotated[str, typer.Option(help="How the daemon's pipeline is tuned: shisha or guided.")] = "guided",
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of one side in one round.")] = 3.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; figures are their medians.")] = 7,
+) -> None:
+    """The daemon on two cores against OpenVINO's throughput mode and ONNX Runtime on the same cores."""
+    if find_spec("openvino") is None:
+        raise BadInput("OpenVINO is not installed, expected it: pip install 'shisha-rt[openvino]'")
+    places = load_machine(machine)
+    check_runnable(places)
+    about = facts() | {
+        "openvino": importlib.metadata.version("openvino"),
+        "repeat": f"python -m benchmarks against_engines --models {models} --machine {machine} "
+        f"--strategy {strategy} --seconds {seconds:g} --rounds {rounds}",
+    }
+    rows: list[Row] = []
+    cpu_rows: list[Row] = []
+    for model in models.split(","):
+        print(f"against_engines: {model} ...", flush=True)
+        measured = measure(model, places, strategy, seconds, rounds)
+        rows.append(contest_row(measured))
+        cpu_rows.append(cpu_row(measured))
+        # Each time, so that what is there stays whatever becomes of the next.
+        save_csv("against_engines", rows, about)
+        save_csv("against_engines_cpu", cpu_rows, about)
+    show("The daemon as a whole against engines alone, wall time per frame", rows)
+    show("Where the time of all cores goes, per frame of the daemon", cpu_rows)
+    print(f"written to {RESULTS}: against_engines.csv, against_engines_cpu.csv")
+
+
+if __name__ == "__main__":
+    typer.run(against_engines)

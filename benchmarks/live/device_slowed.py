@@ -1,0 +1,229 @@
+"""A device that slows down while frames flow, and what the daemon makes of it: `python -m benchmarks device_slowed`.
+
+A daemon on a machine whose places have devices, its pipeline the seed's and not tuned, and a client that sends frames
+without a pause and checks each answer. The device that has most of the first stage's time is made `--slower` times
+slower through the wire. Nobody tells the placer: the daemon finds out by what its segments take, places the operators
+anew, and makes that live. Each round has a daemon of its own.
+
+- `noticed after s`: until the new placement is live; `frames`: answered meanwhile. It takes two windows of 16 frames
+  that agree, and a look every quarter of a second. Corrections may follow that close in on the true times.
+- `stage ms`: what the segments of that place take together, the median of 32 frames: before, while the device is slow
+  and has as much to do as before, and after. `fps`: answers per second of wall time in the same three spans.
+- `found back after s`: the device is set to its own speed again at the end. A device that has nothing to run takes no
+  time, so that the daemon cannot find out; it does where some operator has stayed there.
+
+With OpenVINO installed two engines of this host on two cores, slowed by waiting; without it the emulated board of the
+DCG papers, whose times are divided by its `time_scale`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from statistics import median
+from typing import Annotated, Any, Final
+
+import typer
+
+from benchmarks.report.facts import facts
+from benchmarks.report.results import Row, save_csv, show
+from benchmarks.rigs.steady_load import SteadyLoad
+from benchmarks.rigs.tuned import rate
+from shisha_rt.cli.drive.child_daemon import child_daemon
+from shisha_rt.client import Client
+
+_STEADY_FRAMES: Final = 64
+_EXTRA_IN_FLIGHT: Final = 4  # beyond the daemon's slots: frames that wait at the door or travel
+_LOOK_EVERY_S: Final = 0.05
+_NOTICE_S: Final = 120.0
+_BACK_S: Final = 5.0
+_TIMEOUT_S: Final = 60.0
+_ABOUT: Final = ("model", "machine", "emulated")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One network on one machine."""
+
+    model: str
+    machine: str
+    precision: str = "exact"
+    dims: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def arguments(self) -> list[str]:
+        dims = [text for name, size in self.dims.items() for text in ("--dim", f"{name}={size}")]
+        options = ["--precision", self.precision, "--strategy", "seed", "--fresh"]
+        return [f"zoo:{self.model}", "--machine", self.machine, *options, *dims]
+
+
+ENGINES: Final = Case("inception_v1", "two-engines")
+BOARD: Final = Case("bert", "pim-2", "any", {"sequence": 8})
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Answers per second, and what the segments of the place take together (None: no frame has been through)."""
+
+    fps: float
+    stage_s: float | None
+
+
+class Course:
+    """A daemon under load, seen from outside; `place` and `device` are those that are slowed."""
+
+    def __init__(self, control: Client, load: SteadyLoad) -> None:
+        self._control = control
+        self._load = load
+        self.settle()
+        stage = self._stage()
+        self.place: str = stage["places"][0]
+        self.device = _busiest(stage["placement"])
+
+    def settle(self) -> float:
+        """Serve until no other placement has been found for a while; returns since when."""
+        epoch = None
+        while epoch != self._control.plan()["epoch"]:
+            epoch, since_s = self._control.plan()["epoch"], time.time()
+            until = len(self._load.answers) + _STEADY_FRAMES
+            while len(self._load.answers) < until:
+                self._rest()
+        return since_s
+
+    def set_speed(self, speed: float) -> tuple[float, int]:
+        """When that was, and the number that the daemon's next event has."""
+        since = int(self._control.events(limit=10_000)["next"])
+        now_s = time.time()
+        self._control.call("place_set", place=self.place, device=self.device, speed=speed)
+        return now_s, since
+
+    def await_live(self, since: int, patience_s: float) -> tuple[float | None, float | None]:
+        """When the next plan goes live (None: none does), and what the stage took when last seen before."""
+        stage_s = None
+        until_s = time.time() + patience_s
+        while time.time() < until_s:
+            taken_s = self.stage_s
+            live = [e for e in self._control.events(since=since)["events"] if e["kind"] == "plan_live"]
+            if live:
+                return live[0]["time_s"], stage_s
+            stage_s = taken_s
+            self._rest()
+        return None, stage_s
+
+    def reading(self, from_s: float, to_s: float, stage_s: float | None) -> Reading:
+        """Of this span, without the first answers."""
+        times_s = [at_s for at_s, _ in self._load.answers if from_s <= at_s <= to_s]
+        return Reading(rate(times_s), stage_s)
+
+    @property
+    def stage_s(self) -> float | None:
+        """What the segments of the place take together now."""
+        placement = self._stage()["placement"]
+        if placement is None or any(segment["measured_s"] is None for segment in placement["segments"]):
+            return None
+        return float(sum(segment["measured_s"] for segment in placement["segments"]))
+
+    @property
+    def uses_device(self) -> bool:
+        return any(segment["device"] == self.device for segment in self._stage()["placement"]["segments"])
+
+    def _stage(self) -> Mapping[str, Any]:
+        stages: list[Mapping[str, Any]] = self._control.status()["plan"]["stages"]
+        return stages[0]
+
+    def _rest(self) -> None:
+        self._load.check()
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _busiest(placement: Mapping[str, Any]) -> str:
+    """The device with most of the stage's time."""
+    shares: dict[str, float] = {}
+    for segment in placement["segments"]:
+        shares[segment["device"]] = shares.get(segment["device"], 0.0) + segment["predicted_s"]
+    return max(shares, key=shares.__getitem__)
+
+
+def one_round(case: Case, slower: float) -> Row:
+    with contextlib.ExitStack() as closing:
+        daemon = closing.enter_context(child_daemon(*case.arguments))
+        control = closing.enter_context(Client(daemon.endpoint, timeout_s=_TIMEOUT_S))
+        slots = control.status()["frames"]["slots"]
+        load = closing.enter_context(SteadyLoad(daemon.endpoint, slots + _EXTRA_IN_FLIGHT))
+        course = Course(control, load)
+        before = course.reading(course.settle(), time.time(), course.stage_s)
+        changed_s, since = course.set_speed(1 / slower)
+        live_s, stage_s = course.await_live(since, _NOTICE_S)
+        if live_s is None:
+            raise RuntimeError(f"no other placement within {_NOTICE_S:g} s of {course.device} {slower:g} times slower")
+        slowed = course.reading(changed_s, live_s, stage_s)
+        frames = sum(changed_s <= at_s <= live_s for at_s, _ in load.answers)
+        after = course.reading(course.settle(), time.time(), course.stage_s)
+        still_used = course.uses_device
+        back_s, since = course.set_speed(1.0)
+        found_s, _ = course.await_live(since, _BACK_S)
+        tally = load.stop()
+        emulated = control.status()["machine"]["emulated"]
+    return {
+        "model": case.model,
+        "machine": case.machine,
+        "emulated": "yes" if emulated else "no",
+        "slowed": f"{course.device} on {course.place}, {slower:g} times",
+        "noticed after s": live_s - changed_s,
+        "frames": frames,
+        "stage ms, before": _ms(before),
+        "slowed ms": _ms(slowed),
+        "after ms": _ms(after),
+        "fps before": before.fps,
+        "fps slowed": slowed.fps,
+        "fps after": after.fps,
+        "still used": "yes" if still_used else "no",
+        "found back after s": found_s - back_s if found_s is not None else None,
+        "answered": tally.answered,
+        "lost": tally.lost,
+        "errors": tally.errors,
+        "out of order": tally.out_of_order,
+        "different": tally.different,
+    }
+
+
+def _ms(reading: Reading) -> float | None:
+    return None if reading.stage_s is None else 1e3 * reading.stage_s
+
+
+def device_slowed(
+    model: Annotated[str | None, typer.Option(help="A network of the zoo; with --machine.")] = None,
+    machine: Annotated[str | None, typer.Option(help="A machine whose places have devices.")] = None,
+    slower: Annotated[float, typer.Option(min=1.2, help="So many times.")] = 4.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Each with a daemon of its own.")] = 3,
+) -> None:
+    """A device slowed at run time: seconds and frames until another placement is live."""
+    usual = ENGINES if find_spec("openvino") else BOARD
+    case = usual if model is None or machine is None else Case(model, machine)
+    about = facts() | {
+        "repeat": f"python -m benchmarks device_slowed --model {case.model} --machine {case.machine} "
+        f"--slower {slower:g} --rounds {rounds}"
+    }
+    rows: list[Row] = []
+    for number in range(rounds):
+        print(f"device_slowed: {case.model} on {case.machine}, round {number + 1} of {rounds} ...", flush=True)
+        rows.append(one_round(case, slower))
+    noticed_s = median(float(str(row["noticed after s"])) for row in rows)
+    notes = [f"median until the new placement is live: {noticed_s:.3g} s; frames lost: {_total(rows, 'lost')}"]
+    if case.precision == "any":
+        notes.append("different: bfloat16 on one device and not on another; it is not counted as wrong here")
+    shown = [{key: value for key, value in row.items() if key not in _ABOUT} for row in rows]
+    emulated = "emulated" if rows[0]["emulated"] == "yes" else "not emulated, but for the slowing"
+    show(f"{case.model} on {case.machine} ({emulated}): a device that slows down under load", shown, notes)
+    print(f"written to {save_csv('device_slowed', rows, about)}")
+
+
+def _total(rows: list[Row], key: str) -> int:
+    return sum(int(str(row[key])) for row in rows)
+
+
+if __name__ == "__main__":
+    typer.run(device_slowed)

@@ -1,0 +1,227 @@
+"""Two engines on one core, and the best of both: `python -m benchmarks engines`.
+
+One unthrottled place with ONNX Runtime on one thread and OpenVINO in fp32 as its devices. A network is one stage of
+the product's own worker, loaded three times: all on the one engine, all on the other, and as `exact` places it over
+both by costs that were profiled before. The three take turns in every round; times are medians over the rounds.
+
+- `better / placement`: the better engine's time over the placement's, the median of the rounds' own ratios. Above 1 it
+  is a gain. `segments`: the sessions of the placement; with one it is the better engine, and nothing is lost or won.
+- `predicted ms`: the placement's time by the costs, `transfers ms` of it for tensors that change engines; `error %`:
+  the measured time against it.
+- `node runs`, `edge runs`: the runs of Algorithm 1 of the DCG papers (theirs: 3 and 1, with three devices). `cold s`:
+  what profiling takes when nothing is known, processes and building included; `warm s`: on a second start.
+
+`engines_operators` adds up what the profile says of each type of operator, fused operators with the one that they were
+fused with. `least ms`: each operator on the engine that is faster at it, and no transfers: no placement is predicted to
+be faster. What that is below the better engine is all that there is to gain.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Annotated, Final
+
+import typer
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from benchmarks.report.facts import facts
+from benchmarks.report.results import RESULTS, Row, save_csv, save_figure, show
+from benchmarks.rigs.one_place import OnePlace, Profiled, by_order, on_one_place, one_core
+from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.zoo import SHIPPED, zoo_path
+from shisha_rt.machine.machine import Machine
+from shisha_rt.placement.segments import segments
+from shisha_rt.placement.stage_problem import StagePlacement, place_stage
+
+MODELS: Final = ",".join(SHIPPED)
+QUICK_MODELS: Final = "squeezenet"
+PLACEMENT: Final = "placement"
+NOISE: Final = 0.02
+GAIN: Final = 1.05
+GAINERS: Final = 2
+
+_SLOTS: Final = 2
+_GLANCE_S: Final = 0.1
+_GROUP_WIDTH: Final = 0.8
+
+Round = Mapping[str, float]
+"""Service seconds by side: an engine's name, or `PLACEMENT`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """`seconds` for each side in each of `rounds`."""
+
+    rounds: int
+    seconds: float
+
+
+FULL: Final = Effort(rounds=9, seconds=0.5)
+QUICK: Final = Effort(rounds=5, seconds=0.2)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All rounds of one network, and what was known before them."""
+
+    model: str
+    network: OnePlace
+    profiled: Profiled
+    placement: StagePlacement
+    rounds: tuple[Round, ...]
+
+    @property
+    def costs(self) -> OperatorCosts:
+        return self.profiled.profile.costs
+
+
+def measure(model: str, machine: Machine, effort: Effort) -> Measured:
+    """Profile, place, and run the three sides in turns."""
+    network = on_one_place(zoo_path(model, print), machine, {}, precision="exact")
+    profiled = network.profile_twice()
+    costs = profiled.profile.costs
+    placement = place_stage(network.graph, 0, len(network.graph.operators) - 1, costs)
+    # What an engine cannot run at all goes to the other: then it is not alone, but it is still what one would do.
+    sides = {device.name: by_order(costs, (i, 1 - i)) for i, device in enumerate(costs.devices)}
+    with network.rig(_SLOTS) as rig:
+        stages = {side: network.load(rig, its) for side, its in {**sides, PLACEMENT: placement.devices}.items()}
+        expected_s = {side: rig.alone(stage, _GLANCE_S).service_s for side, stage in stages.items()}
+        rounds = tuple(
+            {
+                side: rig.saturate([stage], [expected_s[side]], effort.seconds)[0].service_s
+                for side, stage in stages.items()
+            }
+            for _ in range(effort.rounds)
+        )
+    return Measured(model, network, profiled, placement, rounds)
+
+
+def gain(rounds: Sequence[Round]) -> float:
+    """The better engine's time over the placement's; a slow second of the machine slows both sides of its round."""
+    better = min((side for side in rounds[0] if side != PLACEMENT), key=lambda side: _ms(rounds, side))
+    return median(times_s[better] / times_s[PLACEMENT] for times_s in rounds)
+
+
+def _ms(rounds: Sequence[Round], side: str) -> float:
+    return 1e3 * median(times_s[side] for times_s in rounds)
+
+
+def transfers_s(costs: OperatorCosts, placement: StagePlacement) -> float:
+    """What is left of a placement's cost beside its operators."""
+    column = {device.name: index for index, device in enumerate(costs.devices)}
+    operators_s = sum(times_s[column[name]] for times_s, name in zip(costs.time_s, placement.devices, strict=True))
+    return placement.cost_s - float(operators_s)
+
+
+def engine_row(measured: Measured) -> Row:
+    profiled, placement = measured.profiled, measured.placement
+    predicted_ms, placed_ms = 1e3 * placement.cost_s, _ms(measured.rounds, PLACEMENT)
+    return {
+        "model": measured.model,
+        **{f"{side} ms": _ms(measured.rounds, side) for side in measured.rounds[0]},
+        "better / placement": gain(measured.rounds),
+        "segments": len(segments(measured.network.graph, 0, placement.devices)),
+        "predicted ms": predicted_ms,
+        "transfers ms": 1e3 * transfers_s(measured.costs, placement),
+        "error %": 100 * (placed_ms / predicted_ms - 1),
+        "outcome": str(placement.outcome),
+        "node runs": profiled.profile.node_runs,
+        "edge runs": profiled.profile.edge_runs,
+        "cold s": profiled.cold_s,
+        "warm s": profiled.warm_s,
+    }
+
+
+def operator_rows(model: str, graph: Graph, costs: OperatorCosts, placement: Sequence[str]) -> list[Row]:
+    """One for each type of operator, what takes longest first, and one for all together."""
+    of_type: dict[str, list[int]] = {"all": list(range(len(graph.operators)))}
+    for index, operator in enumerate(graph.operators):
+        of_type.setdefault(operator.op_type, []).append(index)
+    of_type = dict(sorted(of_type.items(), key=lambda entry: -costs.time_s[entry[1]].min(axis=1).sum()))
+    names = [device.name for device in costs.devices]
+    return [
+        {
+            "model": model,
+            "operator": op,
+            "number": len(its),
+            **{f"{name} ms": 1e3 * float(costs.time_s[its, column].sum()) for column, name in enumerate(names)},
+            "least ms": 1e3 * float(costs.time_s[its].min(axis=1).sum()),
+            **{f"placed on {name}": sum(placement[index] == name for index in its) for name in names},
+        }
+        for op, its in of_type.items()
+    ]
+
+
+def verdicts(gains: Sequence[float]) -> list[str]:
+    """How the aims are met. `gains`: (networks,) of `gain`."""
+    not_slower = sum(one >= 1 - NOISE for one in gains)
+    faster = sum(one >= GAIN for one in gains)
+    return [
+        f"never slower than the better engine, {NOISE:.0%} noise: {not_slower} of {len(gains)} (aim: all)",
+        f"at least {GAIN:g} times as fast: {faster} of {len(gains)} (aim: {GAINERS}; else see engines_operators)",
+    ]
+
+
+def engines_figure(results: Sequence[Measured]) -> Figure:
+    """Each side's time over the better engine's, by network."""
+    figure = Figure(figsize=(11, 4.5), layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97)))
+    axes = figure.subplots()
+    sides = list(results[0].rounds[0])
+    width = _GROUP_WIDTH / len(sides)
+    for number, side in enumerate(sides):
+        at = [group + (number - (len(sides) - 1) / 2) * width for group in range(len(results))]
+        better_ms = [min(_ms(one.rounds, engine) for engine in sides if engine != PLACEMENT) for one in results]
+        heights = [_ms(one.rounds, side) / ms for one, ms in zip(results, better_ms, strict=True)]
+        bars = axes.bar(at, heights, width, label=side)
+        axes.bar_label(bars, fmt="%.2f", fontsize=7, rotation=90, padding=3)
+    axes.axhline(1, color="0.5", linewidth=0.8)
+    axes.set_xticks(range(len(results)), [one.model for one in results], fontsize=8)
+    axes.margins(y=0.15)
+    axes.set_ylabel("time per frame / better engine's")
+    axes.set_title("Two engines on one core, and the exact placement over both")
+    axes.legend(fontsize=8)
+    return figure
+
+
+def engines(
+    models: Annotated[
+        str | None, typer.Option(help="Networks of the zoo, separated by commas. Default: the CNNs of ONNX.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help=f"Shorter rounds; by default {QUICK_MODELS} only.")] = False,
+) -> None:
+    """ONNX Runtime alone, OpenVINO alone, and the exact placement over both, on one core."""
+    machine = one_core()
+    chosen = models or (QUICK_MODELS if quick else MODELS)
+    about = facts() | {
+        "openvino": importlib.metadata.version("openvino"),
+        "repeat": f"python -m benchmarks engines --models {chosen}{' --quick' * quick}",
+    }
+    results: list[Measured] = []
+    rows: list[Row] = []
+    operators: list[Row] = []
+    for model in chosen.split(","):
+        print(f"engines: {model} ...", flush=True)
+        measured = measure(model, machine, QUICK if quick else FULL)
+        results.append(measured)
+        rows.append(engine_row(measured))
+        operators += operator_rows(model, measured.network.graph, measured.costs, measured.placement.devices)
+        # Each time, so that what is there stays whatever becomes of the next.
+        save_csv("engines", rows, about)
+        save_csv("engines_operators", operators, about)
+        save_figure("engines", engines_figure(results), about)
+    show("By type of operator, as profiled", operators)
+    show(
+        "Two engines on one core, and the exact placement over both",
+        rows,
+        verdicts([gain(one.rounds) for one in results]),
+    )
+    print(f"written to {RESULTS}: engines.csv, engines_operators.csv, engines.png")
+
+
+if __name__ == "__main__":
+    typer.run(engines)

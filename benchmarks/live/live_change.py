@@ -1,0 +1,223 @@
+"""What a change of plan costs while frames flow: `python -m benchmarks live_change`.
+
+A client streams without a pause; meanwhile another asks for plans that alternate between two. Changes of one layer
+move the layer at the cut to the neighbour and back; changes of half the network swap the two places, so that each has
+to build the other's half. For every change:
+
+- the longest gap between two answers, from when it is asked for until the old plan's last frames are out, over the
+  median gap of the whole run. The same reading over equally long spans in which nothing changes says how much of it
+  is the machine's own unrest (`quiet`).
+- build time, warming time and private memory of the moved stage, as its worker reports them.
+- throughput in the spans before, during and after.
+"""
+
+from __future__ import annotations
+
+import bisect
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, Any, Final
+
+import typer
+
+from benchmarks.report.facts import facts
+from benchmarks.report.figures import gaps_figure
+from benchmarks.report.results import Row, save_csv, save_figure, show
+from benchmarks.rigs.served import IN_FLIGHT, served, two_places
+from shisha_rt.client import Client
+from shisha_rt.graph.zoo import resolve_model
+from shisha_rt.machine.machine import Machine
+from shisha_rt.pipeline.seed import seed
+from shisha_rt.plan.plan import Plan
+from shisha_rt.ready.compile import Compiled, compile_model
+
+MODELS: Final = "squeezenet,resnet50"
+_SETTLED_GAPS: Final = 12  # after the new plan is live: the old one's frames come out, the new stages run in
+_LEAD_S: Final = 1.5  # steady load before the first change
+_CHANGE_S: Final = 0.3  # about as long as one takes, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of plan. Times on CLOCK_MONOTONIC; `stages` as `status` has them afterwards."""
+
+    what: str
+    asked_s: float
+    live_s: float
+    stages: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """All changes of one model, and the times of all answers."""
+
+    model: str
+    answered_s: tuple[float, ...]
+    changes: tuple[Change, ...]
+
+    @property
+    def gaps_s(self) -> list[float]:
+        return [after - before for before, after in pairwise(self.answered_s)]
+
+    @property
+    def median_gap_s(self) -> float:
+        return statistics.median(self.gaps_s)
+
+    def during(self, change: Change) -> tuple[int, int]:
+        """First and last index of the gaps that the change may have lengthened."""
+        first = bisect.bisect_left(self.answered_s, change.asked_s) - 1
+        last = bisect.bisect_left(self.answered_s, change.live_s) - 1 + _SETTLED_GAPS
+        return max(first, 0), min(last, len(self.gaps_s) - 1)
+
+    def longest_gap_s(self, first: int, last: int) -> float:
+        return max(self.gaps_s[first : last + 1])
+
+    def throughput_fps(self, first: int, last: int) -> float:
+        """Answers per second over the gaps `first` to `last`."""
+        return (last - first + 1) / (self.answered_s[last + 1] - self.answered_s[first])
+
+
+def two_stage_plans(compiled: Compiled, machine: Machine) -> tuple[Plan, dict[str, Plan]]:
+    """The seed's plan on two places, and by what they change it: one layer moved, the halves swapped."""
+    first, second = (place.name for place in machine.places[:2])
+    weights = [layer.weight for layer in compiled.layers]
+    cut = seed(weights, machine.places[:2], legal_cuts=compiled.legal_cuts).stages[0].last
+    beside = min(compiled.legal_cuts - {cut}, key=lambda other: (abs(other - cut), other))
+    last = len(weights) - 1
+    return (
+        Plan.of([(0, cut, first), (cut + 1, last, second)]),
+        {
+            _one_layer(abs(beside - cut)): Plan.of([(0, beside, first), (beside + 1, last, second)]),
+            "half the network": Plan.of([(0, cut, second), (cut + 1, last, first)]),
+        },
+    )
+
+
+def _one_layer(distance: int) -> str:
+    return "one layer" if distance == 1 else f"{distance} layers (no legal cut is nearer)"
+
+
+def measure(model: str, machine: Machine, pairs: int, pause_s: float, in_flight: int) -> Run:
+    """Stream to a daemon and change its plan, `pairs` times there and back in each way."""
+    compiled = compile_model(resolve_model(f"zoo:{model}"), {})
+    base, others = two_stage_plans(compiled, machine)
+    steps = [(what, plan) for what, other in others.items() for _ in range(pairs) for plan in (other, base)]
+    changes = []
+    with served(f"zoo:{model}", machine.source, "tcp://127.0.0.1:0", in_flight) as one, Client(one.endpoint) as control:
+        one.take(base)
+        one.client.tell(seconds=_LEAD_S + len(steps) * (pause_s + _CHANGE_S))
+        time.sleep(_LEAD_S)
+        for what, plan in steps:
+            changes.append(_change(control, what, plan, pause_s))
+        times: list[float] = one.client.hear()["answered_s"]
+    return Run(model, tuple(times), tuple(change for change in changes if change.live_s + pause_s <= times[-1]))
+
+
+def _change(control: Client, what: str, plan: Plan, pause_s: float) -> Change:
+    asked_s = time.monotonic()
+    settled = control.set_plan(plan)
+    live_s = time.monotonic()
+    if settled["outcome"] != "live":
+        raise RuntimeError(f"{plan} is {settled['outcome']}: {settled['reason']}")
+    time.sleep(pause_s)
+    return Change(what, asked_s, live_s, tuple(control.status()["plan"]["stages"]))
+
+
+# --- what is shown --------------------------------------------------------------------------------------------
+
+
+def _rows(run: Run) -> list[Row]:
+    """One line for each change."""
+    rows: list[Row] = []
+    for change in run.changes:
+        first, last = run.during(change)
+        if first == 0 or last == len(run.gaps_s) - 1:
+            continue  # the stream began or ended within it
+        length = last - first + 1
+        before, after = (max(0, first - length), first - 1), (last + 1, min(last + length, len(run.gaps_s) - 1))
+        rows.append(
+            {
+                "model": run.model,
+                "change": change.what,
+                "longest_gap_ms": 1e3 * run.longest_gap_s(first, last),
+                "median_gap_ms": 1e3 * run.median_gap_s,
+                "over_median": run.longest_gap_s(first, last) / run.median_gap_s,
+                "quiet_over_median": run.longest_gap_s(*before) / run.median_gap_s,
+                "until_live_ms": 1e3 * (change.live_s - change.asked_s),
+                "build_ms": 1e3 * max(stage["build_s"] for stage in change.stages),
+                "private_mb": max(stage["private_bytes"] for stage in change.stages) / 1e6,
+                "fps_before": run.throughput_fps(*before),
+                "fps_during": run.throughput_fps(first, last),
+                "fps_after": run.throughput_fps(*after),
+            }
+        )
+    return rows
+
+
+def _summary(rows: Sequence[Row]) -> Row:
+    """The median of all changes of one kind, and the worst of what should stay small."""
+
+    def figures(name: str) -> list[float]:
+        return [float(str(row[name])) for row in rows]
+
+    return {
+        "model": rows[0]["model"],
+        "what moves": rows[0]["change"],
+        "changes": len(rows),
+        "median gap ms": statistics.median(figures("median_gap_ms")),
+        "longest / median gap": statistics.median(figures("over_median")),
+        "worst": max(figures("over_median")),
+        "quiet": statistics.median(figures("quiet_over_median")),
+        "worst quiet": max(figures("quiet_over_median")),
+        "until live ms": statistics.median(figures("until_live_ms")),
+        "build ms": statistics.median(figures("build_ms")),
+        "private MB": statistics.median(figures("private_mb")),
+        "fps before": statistics.median(figures("fps_before")),
+        "during": statistics.median(figures("fps_during")),
+        "after": statistics.median(figures("fps_after")),
+    }
+
+
+def report(runs: Sequence[Run], about: Mapping[str, str]) -> None:
+    """A table to the terminal, every change to `results/live_change.csv`, the gaps over time as a figure."""
+    rows = [row for run in runs for row in _rows(run)]
+    kinds = dict.fromkeys((row["model"], row["change"]) for row in rows)
+    show(
+        "Changes of plan under load",
+        [_summary([row for row in rows if (row["model"], row["change"]) == kind]) for kind in kinds],
+        [
+            "quiet: the same over equally long spans just before each change. Aims: longest / median at most 2;",
+            "half of ResNet-50 built in 10 ms without a private copy of its weights (46 or 56 MB).",
+        ],
+    )
+    print(f"written to {save_csv('live_change', rows, about)}")
+    panels = {run.model: (run.answered_s, [(c.asked_s, c.live_s, c.what) for c in run.changes]) for run in runs}
+    print(f"written to {save_figure('live_change', gaps_figure(panels), about)}")
+
+
+def live_change(
+    models: Annotated[str, typer.Option(help="Networks of the zoo, separated by commas.")] = MODELS,
+    machine: Annotated[str, typer.Option(help="A machine file, or this-machine; its first two places are used.")] = (
+        "this-machine"
+    ),
+    pairs: Annotated[int, typer.Option(min=1, help="How often each change is made, there and back.")] = 6,
+    pause: Annotated[float, typer.Option(min=0.1, help="Seconds between two changes.")] = 0.7,
+    in_flight: Annotated[int, typer.Option(min=1, help="Frames that the client keeps in flight.")] = IN_FLIGHT,
+) -> None:
+    """What a change of plan costs while frames flow."""
+    places = two_places(machine)
+    about = facts() | {
+        "repeat": f"python -m benchmarks live_change --models {models} --pairs {pairs} --pause {pause:g}"
+    }
+    runs = []
+    for model in models.split(","):
+        print(f"live_change: {model} ...", flush=True)
+        runs.append(measure(model, places, pairs, pause, in_flight))
+    report(runs, about)
+
+
+if __name__ == "__main__":
+    typer.run(live_change)

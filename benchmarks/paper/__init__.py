@@ -1,0 +1,1 @@
+"""Benchmarks on paper: nothing runs but planners."""

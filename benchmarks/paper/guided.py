@@ -1,0 +1,266 @@
+"""Guided tuning against Shisha and its rivals, told costs that are wrong: `python -m benchmarks guided`.
+
+Simulated: Shisha's machines C1 to C6 and the zoo's networks, with the roofline's costs as those that planners are told.
+In each draw every layer's time on every place is really another one: times exp(0.3 z), z normal. Transfers are as told.
+Each stage time measured is off by times exp(0.02 z). All tuners have the same true costs in a draw.
+
+- **Within 1%** of the optimum is a plan whose true bottleneck is so close to the smallest under the true costs, as
+  `exact` proves it. Counted are trials up to the first such plan, that one included; "never" counts as infinitely many.
+- **Frames lost** to exploration: in the time that all trials of a run take, the optimum would have answered more frames
+  than they did. With n frames a trial, bottlenecks b of its plans and b* of the optimum: n times the sum of b/b* - 1.
+- **Final over optimum**: the true bottleneck of the plan that is kept.
+
+Guided tuning begins with the exact plan by the costs told. Shisha's seed and Pipe-Search's order go by the weights of
+layers and the ranks of places, SA and HC begin with a random plan; none of these uses the costs told.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import median
+from typing import Annotated, Any, Final
+
+import numpy as np
+import typer
+
+from benchmarks.report.facts import facts
+from benchmarks.report.figures import guided_figure
+from benchmarks.report.results import Row, save_csv, save_figure, show
+from benchmarks.shisha.searches import PIPE_SEARCH_TRIALS
+from shisha_rt.costs.costs_evaluator import CostsEvaluator
+from shisha_rt.costs.costs_file import Costs
+from shisha_rt.graph.layers import group_layers
+from shisha_rt.graph.reader.onnx_reader import read_model
+from shisha_rt.graph.zoo import resolve_model
+from shisha_rt.outcome import Outcome
+from shisha_rt.pipeline.exact import exact
+from shisha_rt.pipeline.guided import guided as guided_tuner
+from shisha_rt.pipeline.loop import Tuner, run
+from shisha_rt.pipeline.search.arrangement import space_of
+from shisha_rt.pipeline.search.pipe_search import MAX_DATABASE, PipeSearch, cut_count, pipe_search
+from shisha_rt.pipeline.search.search import Limit, Search
+from shisha_rt.pipeline.seed import seed
+from shisha_rt.pipeline.strategies import RivalName, rival
+from shisha_rt.pipeline.tune import HEURISTICS, shisha
+from shisha_rt.simulate.paper_machines import CONFIGURATIONS, paper_machine
+from shisha_rt.simulate.roofline import roofline_costs
+from shisha_rt.simulate.simulated_evaluator import FRAMES, SimulatedEvaluator, with_error
+
+NETWORKS: Final = ("resnet50", "squeezenet", "vgg16", "darknet53")
+SIGMA: Final = 0.3
+NOISE: Final = 0.02
+WITHIN: Final = 0.01
+AIM_MEDIAN: Final = 4
+AIM_95: Final = 8
+
+GUIDED: Final = "guided"
+NOTES: Final = (
+    "trials to 1%: until a plan within 1% of the optimum; median and 95th percentile over all runs, never = inf",
+    f"aim for guided: median at most {AIM_MEDIAN}, 95th percentile at most {AIM_95}",
+    "CPU ms: of a trial, planning and simulating it; frames lost: mean of runs; all simulated",
+    f"Pipe-Search: as many stages as its database has room for; {PIPE_SEARCH_TRIALS} trials, as in Shisha's Figure 4",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    network: str
+    machine: str
+    told: Costs
+
+    @property
+    def names(self) -> list[str]:
+        return [place.name for place in self.told.places]
+
+    @property
+    def weights(self) -> list[float]:
+        return [layer.weight for layer in self.told.layers]
+
+    @property
+    def most_stages(self) -> int:
+        return min(len(self.told.places), len(self.told.layers))
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """One run. `ratios` (trials,): the true bottleneck of each plan over the optimum; `final` that of the one kept."""
+
+    case: Case
+    tuner: str
+    ratios: tuple[float, ...]
+    final: float
+    cpu_s: float
+
+    @property
+    def trials_to_optimum(self) -> float:
+        return next((n for n, ratio in enumerate(self.ratios, start=1) if ratio <= 1 + WITHIN), math.inf)
+
+    @property
+    def frames_lost(self) -> float:
+        return FRAMES * math.fsum(ratio - 1 for ratio in self.ratios)
+
+
+# --- tuners -------------------------------------------------------------------------------------------------------
+
+Maker = Callable[[Case, random.Random], Tuner[Any]]
+
+
+def _shisha(heuristic: str) -> Maker:
+    def made(case: Case, rng: random.Random) -> Tuner[Any]:
+        assign, balance = HEURISTICS[heuristic]
+        return shisha(seed(case.weights, case.told.places, assign=assign), case.told.places, balance=balance)
+
+    return made
+
+
+def _rival(name: RivalName) -> Maker:
+    """Places that were told to be alike are not: any of them may stand anywhere."""
+
+    def made(case: Case, rng: random.Random) -> Tuner[Any]:
+        space = space_of(len(case.weights), case.names, stage_count=case.most_stages)
+        start = seed(case.weights, case.told.places)
+        return rival(name, space, weights=case.weights, places=case.told.places, seed=start, rng=rng, limit=Limit())
+
+    return made
+
+
+def _pipe_search(case: Case, rng: random.Random) -> Tuner[Any]:
+    return Search(_database(case), Limit(PIPE_SEARCH_TRIALS))
+
+
+@cache
+def _database(case: Case) -> PipeSearch:
+    """It goes by weights and ranks alone, so it is built once for all draws."""
+    spaces = (space_of(len(case.weights), case.names, stage_count=count) for count in range(case.most_stages, 0, -1))
+    space = next(space for space in spaces if cut_count(space) <= MAX_DATABASE)
+    return pipe_search(space, case.weights, case.told.places)
+
+
+TUNERS: Final[Mapping[str, Maker]] = {
+    GUIDED: lambda case, rng: guided_tuner(case.told),
+    "shisha H3": _shisha("H3"),
+    "shisha H1": _shisha("H1"),
+    "SA": _rival("annealing"),
+    "HC": _rival("hill_climbing"),
+    "Pipe-Search": _pipe_search,
+}
+
+
+# --- runs ---------------------------------------------------------------------------------------------------------
+
+
+def cases(networks: Sequence[str]) -> Iterator[Case]:
+    for network in networks:
+        graph = read_model(resolve_model(f"zoo:{network}", print), {}).graph
+        layers = group_layers(graph)
+        for machine in CONFIGURATIONS:
+            yield Case(network, machine, roofline_costs(graph, layers, paper_machine(machine)))
+
+
+def drawn(case: Case, draw: int, sigma: float, tuners: Sequence[str]) -> Iterator[Tuned]:
+    """Each tuner on the same true costs, with noise of its own. Raises RuntimeError where no optimum is proven."""
+    name = f"{case.network} {case.machine} {draw}"
+    truth = with_error(case.told, sigma, random.Random(name))
+    solution = exact(truth, latency_states=0)
+    if solution.outcome is not Outcome.OPTIMAL or solution.lower_bound_s is None:
+        raise RuntimeError(f"{name}: exact ended as {solution.outcome}")
+    exactly = CostsEvaluator(truth)
+    for tuner in tuners:
+        rng = random.Random(f"{name} {tuner}")
+        made = TUNERS[tuner](case, rng)
+        began_s = time.process_time()
+        found = run(made, SimulatedEvaluator(truth, noise=NOISE, rng=rng))
+        cpu_s = time.process_time() - began_s
+        ratios = {
+            trial.plan: exactly.measure(trial.plan).bottleneck_s / solution.lower_bound_s for trial in found.trials
+        }
+        in_order = tuple(ratios[trial.plan] for trial in found.trials)
+        yield Tuned(case, tuner, in_order, ratios[found.solution], cpu_s)
+
+
+# --- tables -------------------------------------------------------------------------------------------------------
+
+
+def row(runs: Sequence[Tuned], network: str, machine: str) -> Row:
+    """Of one tuner."""
+    to_optimum = [one.trials_to_optimum for one in runs]
+    finals = [one.final for one in runs]
+    return {
+        "tuner": runs[0].tuner,
+        "network": network,
+        "machine": machine,
+        "runs": len(runs),
+        "to 1%: median": quantile(to_optimum, 0.5),
+        "95%": quantile(to_optimum, 0.95),
+        f"within {AIM_MEDIAN} %": share(to_optimum, AIM_MEDIAN),
+        f"within {AIM_95} %": share(to_optimum, AIM_95),
+        "ever %": share(to_optimum, 10**9),
+        "trials": median(len(one.ratios) for one in runs),
+        "final / optimum": median(finals),
+        "its 95%": quantile(finals, 0.95),
+        "frames lost": math.fsum(one.frames_lost for one in runs) / len(runs),
+        "CPU ms": 1e3 * sum(one.cpu_s for one in runs) / sum(len(one.ratios) for one in runs),
+    }
+
+
+def quantile(values: Sequence[float], of: float) -> float:
+    """The least value that at least so many of all do not exceed: inf stays inf, and nothing is interpolated."""
+    return float(np.quantile(values, of, method="inverted_cdf"))
+
+
+def share(values: Sequence[float], most: float) -> float:
+    return 100 * sum(value <= most for value in values) / len(values)
+
+
+def reached(runs: Sequence[Tuned], most: int) -> list[float]:
+    """(most,): the share of runs, in percent, that have been within 1% of the optimum after 1, 2, ... trials."""
+    return [share([one.trials_to_optimum for one in runs], n) for n in range(1, most + 1)]
+
+
+def best_so_far(runs: Sequence[Tuned], most: int) -> list[float]:
+    """(most,): the median of the best plan's bottleneck over the optimum after 1, 2, ... trials."""
+    return [median(min(one.ratios[:n]) for one in runs) for n in range(1, most + 1)]
+
+
+def guided(
+    draws: Annotated[int, typer.Option(help="True costs for each network and machine.")] = 100,
+    sigma: Annotated[float, typer.Option(help="Of the lognormal error of the costs told.")] = SIGMA,
+    quick: Annotated[bool, typer.Option("--quick", help="5 draws.")] = False,
+) -> None:
+    """Guided tuning against Shisha, SA, HC and Pipe-Search on wrong costs: trials, quality, frames lost; simulated."""
+    draws = 5 if quick else draws
+    about = facts() | {
+        "repeat": f"python -m benchmarks guided --draws {draws} --sigma {sigma:g}",
+        "costs": f"simulated; told ones off by {sigma:g} (lognormal), measurements by {NOISE:g}",
+    }
+    runs: list[Tuned] = []
+    rows: list[Row] = []
+    for case in cases(NETWORKS):
+        print(f"guided: {case.network} on {case.machine} ...", flush=True)
+        found = [one for draw in range(draws) for one in drawn(case, draw, sigma, list(TUNERS))]
+        rows += [row([one for one in found if one.tuner == tuner], case.network, case.machine) for tuner in TUNERS]
+        _database.cache_clear()
+        runs += found
+    by_machine = [
+        row([one for one in runs if (one.tuner, one.case.machine) == (GUIDED, machine)], "all", machine)
+        for machine in CONFIGURATIONS
+    ]
+    by_tuner = [row([one for one in runs if one.tuner == tuner], "all", "all") for tuner in TUNERS]
+    show("Tuning on wrong costs, simulated", [*by_tuner, *by_machine], NOTES)
+    most = 40
+    of_tuner = {tuner: [one for one in runs if one.tuner == tuner] for tuner in TUNERS}
+    of_machine = {
+        machine: [one for one in of_tuner[GUIDED] if one.case.machine == machine] for machine in CONFIGURATIONS
+    }
+    figure = guided_figure(
+        {tuner: reached(own, most) for tuner, own in of_tuner.items()},
+        {tuner: best_so_far(own, most) for tuner, own in of_tuner.items()},
+        {machine: reached(own, 20) for machine, own in of_machine.items()},
+    )
+    print(f"written to {save_csv('guided', [*by_tuner, *by_machine, *rows], about)}")
+    print(f"written to {save_figure('guided', figure, about)}")

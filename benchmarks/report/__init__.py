@@ -1,0 +1,1 @@
+"""Tables, CSV files and figures, each with the machine that it was made on."""

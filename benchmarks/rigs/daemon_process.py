@@ -1,0 +1,149 @@
+"""A daemon in a process of its own: `shisha-rt serve`, and besides a client inside it that generates frames.
+
+The generator is a client of `Admission` like the gateway: it keeps every slot full and sends the next frame from
+within the answer to the last. So what it measures is the pipeline with the daemon's own work for each frame, and
+nothing of wire or client. `copied`: each frame's input is copied into its slot, as a gateway's must be; otherwise
+slots keep the input that an earlier frame left there, and the daemon moves descriptors only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from benchmarks.rigs.child_process import say
+from benchmarks.rigs.stage_rig import random_inputs
+from shisha_rt.daemon.front.requests import Answer
+from shisha_rt.daemon.server import Daemon
+from shisha_rt.graph.zoo import resolve_model
+from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.ready.compile import Compiled, compile_model
+from shisha_rt.wire.request import InferRequest
+
+_LISTEN_EVERY_S: Final = 0.05
+_WARM_UP_FRAMES: Final = 24
+
+
+@dataclass(slots=True)
+class _Burst:
+    """Readings at the end of the warm-up; `ends_s` is infinite until then."""
+
+    seconds: float
+    copied: bool
+    answered: int = 0
+    out: int = 0
+    started_s: float = 0.0
+    ends_s: float = float("inf")
+    cpu_s: float = 0.0
+    loop_cpu_s: float = 0.0
+    result: dict[str, Any] = field(default_factory=dict)
+
+
+class Generator:
+    """Frames from inside the daemon, in bursts; each ends with a line that says what it measured."""
+
+    def __init__(self, daemon: Daemon, compiled: Compiled) -> None:
+        self._admission = daemon.shell.admission
+        self._slot_count = daemon.shell.lifecycle.slot_count
+        self._outputs = tuple(tensor.name for tensor in compiled.model.graph.outputs)
+        inputs = random_inputs(compiled, seed=0)
+        self._tensors = {name: memoryview(array.tobytes()) for name, array in inputs.items()}
+        self._ids = map(str, itertools.count())
+        self._burst: _Burst | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._burst is not None
+
+    def start(self, seconds: float, copied: bool) -> None:
+        burst = self._burst = _Burst(seconds, copied)
+        for _ in range(self._slot_count):
+            burst.out += 1
+            self._submit(burst)
+
+    def _submit(self, burst: _Burst) -> None:
+        tensors = self._tensors if burst.copied else {}
+        size_bytes = sum(map(len, tensors.values()))
+        request = InferRequest(next(self._ids), "generated", None, None, tensors, self._outputs, size_bytes)
+        self._admission.submit("generator", request, self._answered)
+
+    def _answered(self, answer: Answer) -> None:
+        burst = self._burst
+        assert burst is not None
+        if answer.code is not None:
+            raise RuntimeError(f"a generated frame was refused: {answer.message}")
+        burst.answered += 1
+        now_s = time.monotonic()
+        if burst.answered == _WARM_UP_FRAMES:
+            burst.started_s, burst.ends_s = now_s, now_s + burst.seconds
+            burst.cpu_s, burst.loop_cpu_s = time.process_time(), time.thread_time()
+        if not burst.result and now_s >= burst.ends_s:
+            frames = burst.answered - _WARM_UP_FRAMES
+            burst.result = {
+                "frames": frames,
+                "frame_s": (now_s - burst.started_s) / frames,
+                "cpu_s": (time.process_time() - burst.cpu_s) / frames,
+                "loop_cpu_s": (time.thread_time() - burst.loop_cpu_s) / frames,
+            }
+        if not burst.result:
+            self._submit(burst)
+            return
+        burst.out -= 1
+        if not burst.out:
+            self._burst = None
+            say(**burst.result)
+
+
+class Ordered(Protocol):
+    """What can be told to start, and says its result itself: one order at a time."""
+
+    @property
+    def running(self) -> bool: ...
+
+    def start(self, *_: Any, **order: Any) -> None: ...
+
+
+class Orders:
+    """Lines from standard input, looked for now and then in the daemon's own loop; its end stops the daemon."""
+
+    def __init__(self, daemon: Daemon, ordered: Ordered) -> None:
+        os.set_blocking(0, False)
+        self._daemon = daemon
+        self._ordered = ordered
+        self._text = b""
+        self._listen_at_s = 0.0
+
+    def turn(self) -> None:
+        if self._ordered.running or time.monotonic() < self._listen_at_s:
+            return
+        self._listen_at_s = time.monotonic() + _LISTEN_EVERY_S
+        try:
+            data = os.read(0, 4096)
+        except BlockingIOError:
+            return
+        if not data:
+            self._daemon.stop()
+            self._listen_at_s = float("inf")
+        self._text += data
+        line, end, rest = self._text.partition(b"\n")
+        if end:
+            self._text = rest
+            self._ordered.start(**json.loads(line))
+
+
+def main(arguments: list[str]) -> int:
+    settings = json.loads(arguments[0])
+    compiled = compile_model(resolve_model(settings["model"]), {})
+    daemon = Daemon(compiled, load_machine(settings["machine"]), settings["endpoint"], metrics_port=0)
+    orders = Orders(daemon, Generator(daemon, compiled))
+    daemon.run(lambda: say(endpoint=daemon.gateway.endpoint, slots=daemon.shell.lifecycle.slot_count), orders.turn)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

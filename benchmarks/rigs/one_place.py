@@ -1,0 +1,122 @@
+"""A network on the devices of one place: all of its operators as one stage, placed as one likes, run by the worker."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from benchmarks.rigs.stage_rig import Loaded, StageRig, stage_rig
+from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.graph.graph import Graph
+from shisha_rt.machine.config.device_files import running_devices
+from shisha_rt.machine.config.machine_file import check_runnable, parse_machine
+from shisha_rt.machine.device import Device
+from shisha_rt.machine.machine import Machine, Place
+from shisha_rt.placement.check import cost
+from shisha_rt.placement.problem import Problem
+from shisha_rt.placement.stage_problem import stage_problem
+from shisha_rt.ready.compile import Compiled, compile_model
+from shisha_rt.ready.device_profile import DeviceProfile, profile_devices
+
+_CACHE: Final = "XDG_CACHE_HOME"
+
+
+def one_core() -> Machine:
+    """An unthrottled core of this host with two engines, each on one thread and in fp32. Raises BadInput."""
+    text = '[[place]]\nname = "core0"\ncores = [0]\ndevices = ["ort_serial", "openvino"]\n'
+    machine = parse_machine(text, name="one core", source="benchmarks/rigs/one_place.py")
+    check_runnable(machine)
+    return machine
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """What profiling found. `cold_s`: how long it took with nothing known before, `warm_s`: with all of it known."""
+
+    profile: DeviceProfile
+    cold_s: float
+    warm_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class OnePlace:
+    """A network ready for the first place of a machine; `devices` are those that run there.
+
+    A placement is (operators,): the name of each one's device.
+    """
+
+    compiled: Compiled
+    machine: Machine
+    devices: tuple[Device, ...]
+
+    @property
+    def graph(self) -> Graph:
+        return self.compiled.model.graph
+
+    @property
+    def place(self) -> Place:
+        return self.machine.places[0]
+
+    def problem(self, costs: OperatorCosts) -> Problem:
+        """That of the whole network as one stage."""
+        return stage_problem(self.graph, 0, len(self.graph.operators) - 1, costs)
+
+    def rig(self, slot_count: int) -> AbstractContextManager[StageRig]:
+        return stage_rig(self.compiled, self.machine, slot_count, {self.place.name: self.devices})
+
+    def load(self, rig: StageRig, placement: Sequence[str]) -> Loaded:
+        return rig.load(0, 0, len(self.compiled.layers) - 1, placement)
+
+    def profile(self) -> DeviceProfile:
+        return profile_devices(self.compiled, self.machine, self.place, self.devices)
+
+    def profile_twice(self) -> Profiled:
+        """As a first start does, and once more as every later one."""
+        with fresh_cache():
+            began_s = time.monotonic()
+            profile = self.profile()
+            measured_s = time.monotonic()
+            self.profile()
+            found_s = time.monotonic()
+        return Profiled(profile, measured_s - began_s, found_s - measured_s)
+
+
+def on_one_place(path: Path, machine: Machine, dims: Mapping[str, int], precision: str) -> OnePlace:
+    """The network at `path`, made ready. Raises BadInput, also where an engine is not installed."""
+    devices = running_devices(machine, machine.places[0], precision)
+    return OnePlace(compile_model(path, dims, plain=True), machine, devices)
+
+
+def by_order(costs: OperatorCosts, order: Sequence[int]) -> tuple[str, ...]:
+    """The placement of each operator on the first device in `order` (indices) that can run it."""
+    firsts = np.isfinite(costs.time_s[:, list(order)]).argmax(axis=1)
+    return tuple(costs.devices[order[first]].name for first in firsts)
+
+
+def predicted_s(problem: Problem, placement: Sequence[str]) -> float:
+    """What a placement costs by `OnePlace.problem`, which has the host as its last device and runs both ends there."""
+    host = len(problem.devices) - 1
+    return cost(problem, (host, *map(problem.devices.index, placement), host)).total_s
+
+
+@contextmanager
+def fresh_cache() -> Iterator[None]:
+    """Meanwhile, what is kept for the next start is kept in a folder that is empty at first, and then thrown away."""
+    before = os.environ.get(_CACHE)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[_CACHE] = folder
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[_CACHE]
+            else:
+                os.environ[_CACHE] = before

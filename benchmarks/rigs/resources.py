@@ -1,0 +1,83 @@
+"""Memory and descriptors of a daemon and its children over time, from outside."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from benchmarks.report.results import Row
+
+_MIB: Final = 2**20
+_RUNNING_IN: Final = 0.2  # part of the samples from which no slope is taken
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One process at one moment. `anon_bytes` is its private memory; `rss_bytes` counts shared pages too."""
+
+    at_s: float
+    what: str
+    anon_bytes: int
+    rss_bytes: int
+    descriptors: int
+
+
+def sample(pid: int, worker_pids: frozenset[int]) -> list[Sample]:
+    """The daemon, its workers in all, and its other children (the tuner) in all."""
+    now_s = time.time()
+    found = {"daemon": _read(pid)}
+    for child in psutil.Process(pid).children(recursive=True):
+        what = "workers" if child.pid in worker_pids else "tuner"
+        try:
+            read = _read(child.pid)
+        except (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):
+            continue  # it has just ended
+        before = found.get(what, (0, 0, 0))
+        found[what] = (before[0] + read[0], before[1] + read[1], before[2] + read[2])
+    return [Sample(now_s, what, *numbers) for what, numbers in found.items()]
+
+
+def _read(pid: int) -> tuple[int, int, int]:
+    status = Path(f"/proc/{pid}/status").read_text()
+    kibibytes = {
+        key: int(rest.split()[0])
+        for key, _, rest in (line.partition(":") for line in status.splitlines())
+        if key in ("RssAnon", "VmRSS")
+    }
+    return kibibytes["RssAnon"] * 1024, kibibytes["VmRSS"] * 1024, psutil.Process(pid).num_fds()
+
+
+def summary(samples: list[Sample]) -> list[Row]:
+    """First and last are medians of the first and last fifth after running in; slopes are of least squares over it."""
+    rows: list[Row] = []
+    for what in dict.fromkeys(one.what for one in samples):
+        own = [one for one in samples if one.what == what]
+        own = own[round(_RUNNING_IN * len(own)) :]
+        part = max(1, len(own) // 5)
+        first, last = own[:part], own[-part:]
+        minutes = [(one.at_s - own[0].at_s) / 60 for one in own]
+        rows.append(
+            {
+                "what": what,
+                "samples": len(own),
+                "minutes": minutes[-1],
+                "anon MiB, first": statistics.median(one.anon_bytes for one in first) / _MIB,
+                "anon MiB, last": statistics.median(one.anon_bytes for one in last) / _MIB,
+                "anon MiB/min": _slope(minutes, [one.anon_bytes / _MIB for one in own]),
+                "RSS MiB, first": statistics.median(one.rss_bytes for one in first) / _MIB,
+                "RSS MiB, last": statistics.median(one.rss_bytes for one in last) / _MIB,
+                "descriptors, first": statistics.median(one.descriptors for one in first),
+                "descriptors, last": statistics.median(one.descriptors for one in last),
+                "descriptors, most": max(one.descriptors for one in own),
+            }
+        )
+    return rows
+
+
+def _slope(at: list[float], values: list[float]) -> float | None:
+    return statistics.linear_regression(at, values).slope if len(set(at)) > 1 else None

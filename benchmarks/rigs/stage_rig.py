@@ -1,0 +1,197 @@
+"""Stages on their own: the product's own workers, driven without daemon, lifecycle or queue between stages.
+
+What a worker does for a frame here is exactly what it does in a pipeline; only who sends the descriptors differs.
+Many parts are queued at each worker and answers are read now and then, so the driver takes next to no time of the
+cores that are measured.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from shisha_rt.cli.drive.frames import random_frames
+from shisha_rt.daemon.fleet.link import Link
+from shisha_rt.daemon.fleet.supervisor import Supervisor
+from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.fabric import messages
+from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.budgets import Budgets
+from shisha_rt.fabric.layout import layout_of
+from shisha_rt.machine.device import Device
+from shisha_rt.machine.machine import Machine
+from shisha_rt.ready.compile import Compiled
+
+NO_DEVICES: Final[Mapping[str, tuple[Device, ...]]] = MappingProxyType({})
+
+_Message = TypeVar("_Message", bound=messages.FromWorker)
+
+_START_S: Final = 60.0
+_FRAME_S: Final = 10.0
+_QUEUED_PARTS: Final = 64  # at each worker: far more than it finishes in one rest, far less than a line holds
+_REST_S: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Layers `first` to `last`, built on a worker. `prepared`: its build time and memory."""
+
+    worker: int
+    epoch: int
+    first: int
+    last: int
+    prepared: messages.Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """`frame_s`: wall time per frame at saturation. `service_s`: median time inside the worker's part alone.
+
+    `cpu_s`: mean CPU time of the engine, over the frames that `frame_s` counts. `segments_s`: medians of what each
+    segment of a placed stage took.
+    """
+
+    frame_s: float
+    service_s: float
+    cpu_s: float
+    segments_s: tuple[float, ...]
+
+
+def _rate(parts: Sequence[messages.Done]) -> Rate:
+    """From the end of the first part to the end of the last, as their worker saw it: each part tells what passed
+    since the one before it, so that they add up to wall time however late they are read here.
+    """
+    counted = parts[1:]
+    return Rate(
+        statistics.fmean(done.waited_s + done.service_s for done in counted),
+        statistics.median(done.service_s for done in parts),
+        statistics.fmean(done.cpu_s for done in counted),
+        tuple(map(statistics.median, zip(*(done.segments_s for done in counted), strict=True))),
+    )
+
+
+class StageRig:
+    """One worker for each place. Open it with `stage_rig`, from the main thread."""
+
+    def __init__(self, arena: Arena, link: Link, poller: Poller, supervisor: Supervisor, machine: Machine) -> None:
+        self._arena = arena
+        self._link = link
+        self._epochs = itertools.count(1)
+        self._frames = itertools.count()
+        self._poller = poller
+        self._said: deque[messages.FromWorker] = deque()
+        supervisor.said = self._said.append
+        for worker, place in enumerate(machine.places):
+            supervisor.start(place.name, incarnation=worker)
+        for _ in machine.places:
+            self._expect(messages.Ready, _START_S)
+
+    def fill(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Put a frame's inputs, by name, into every slot."""
+        for slot in range(self._arena.slot_count):
+            for name, array in inputs.items():
+                self._arena.view(slot, self._arena.layout.regions[name])[...] = array
+
+    def load(self, worker: int, first: int, last: int, placement: Sequence[str] = ()) -> Loaded:
+        """Build and warm a stage, and run it once on every slot: a stage after it finds real tensors there.
+
+        Where the worker's place has devices, `placement` names that of each of the stage's operators.
+        """
+        epoch = next(self._epochs)
+        self._link.send(worker, messages.Prepare(epoch, 0, 0, first, last, placement=tuple(placement)))
+        loaded = Loaded(worker, epoch, first, last, self._expect(messages.Prepared, _START_S))
+        for slot in range(self._arena.slot_count):
+            self._send(loaded, slot)
+        for _ in range(self._arena.slot_count):
+            self._expect(messages.Done, _FRAME_S)
+        return loaded
+
+    def unload(self, loaded: Loaded) -> None:
+        self._link.send(loaded.worker, messages.Retire(loaded.epoch))
+
+    def saturate(self, stages: Sequence[Loaded], expected_s: Sequence[float], seconds: float) -> list[Rate]:
+        """Run all of `stages` (on different workers) at once for about `seconds`, none waiting for another.
+
+        `expected_s` is each one's time per frame, so that all end at about the same moment. Stages start on
+        different slots, as they would be in a pipeline: what one writes, another reads some frames later.
+        """
+        counts = [max(2, round(seconds / expected)) for expected in expected_s]
+        slots = self._arena.slot_count
+        turns = {}
+        for i, (stage, count) in enumerate(zip(stages, counts, strict=True)):
+            offset = i * slots // len(stages)
+            turns[stage.worker] = iter([(stage, (turn + offset) % slots) for turn in range(count)])
+        for _ in range(_QUEUED_PARTS):
+            for worker in turns:
+                self._send_next(turns[worker])
+        parts: dict[int, list[messages.Done]] = {stage.worker: [] for stage in stages}
+        for _ in range(sum(counts)):
+            if not self._said:
+                time.sleep(_REST_S)  # so that reading answers takes next to nothing of a stage's core
+            done = self._expect(messages.Done, _FRAME_S)
+            parts[done.run.incarnation].append(done)
+            self._send_next(turns[done.run.incarnation])
+        return [_rate(parts[stage.worker]) for stage in stages]
+
+    def _send_next(self, turns: Iterator[tuple[Loaded, int]]) -> None:
+        for stage, slot in itertools.islice(turns, 1):
+            self._send(stage, slot)
+
+    def alone(self, stage: Loaded, seconds: float) -> Rate:
+        """One stage with no other load on the machine, for about `seconds`; the estimate for it comes first."""
+        estimate = self.saturate([stage], [seconds], seconds=0.0)[0].service_s
+        return self.saturate([stage], [estimate], seconds)[0]
+
+    def _send(self, stage: Loaded, slot: int) -> None:
+        run = messages.Run(stage.worker, next(self._frames), 0, 0, stage.epoch, slot, 0)
+        self._link.send(stage.worker, run)
+
+    def _expect(self, kind: type[_Message], timeout_s: float) -> _Message:
+        """The next message, which must be of this kind."""
+        until_s = time.monotonic() + timeout_s
+        while not self._said:
+            if time.monotonic() > until_s:
+                raise TimeoutError(f"no {kind.__name__} from any worker within {timeout_s:g} s")
+            self._poller.poll(timeout_s)
+        message = self._said.popleft()
+        if not isinstance(message, kind):
+            raise RuntimeError(f"expected {kind.__name__} from a worker, got {message}")
+        return message
+
+
+@contextmanager
+def stage_rig(
+    compiled: Compiled, machine: Machine, slot_count: int, devices: Mapping[str, tuple[Device, ...]] = NO_DEVICES
+) -> Iterator[StageRig]:
+    """Start the workers of `machine` on an arena like a daemon's; end them afterwards.
+
+    `devices` are those of each place, by its name; the model is then to be compiled `plain`.
+    """
+    with ExitStack() as closing:
+        closed: Callable[[Callable[[], None]], object] = closing.callback
+        poller, link = Poller(), Link()
+        closed(poller.close)
+        arena = Arena.create(layout_of(compiled.index), slot_count, len(machine.places))
+        closed(arena.close)
+        budgets = Budgets([m.name for m in machine.memories if m.bandwidth_bytes_per_s is not None])
+        closed(budgets.close)
+        supervisor = Supervisor(machine, arena, budgets, poller, link, compiled, devices)
+        closed(supervisor.end_all)
+        rig = StageRig(arena, link, poller, supervisor, machine)
+        rig.fill(random_inputs(compiled, seed=0))
+        yield rig
+
+
+def random_inputs(compiled: Compiled, seed: int) -> dict[str, np.ndarray[Any, Any]]:
+    """One frame of values that fit the model, as `random_frames` draws them."""
+    (frame,) = random_frames(compiled.model.graph.inputs, 1, seed)
+    return dict(frame)

@@ -1,0 +1,109 @@
+"""Frames without a pause, and what came back: the load under which the demo changes plans.
+
+Every answer is held against the first one that its input got, under the first plan: a frame that was lost, answered
+twice, mixed with another, or computed half by one plan and half by the next would differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.cli.drive.frames import Array, Frame
+from shisha_rt.client import Answer, AsyncClient, ShishaError, Unavailable
+from shisha_rt.errors import Failure
+
+_IN_FLIGHT: Final = 12  # what four workers hold at once, and some to wait
+_RTOL, _ATOL = 1e-4, 1e-5  # what a different cut may change: the last bits, where an engine fuses otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    at_s: float
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Between neighbouring answers. `change_s`: the longest as one epoch took over from another."""
+
+    median_s: float
+    longest_s: float
+    change_s: float
+
+
+class Traffic:
+    """`run` sends until `stop`, and ends when all is answered."""
+
+    def __init__(self, client: AsyncClient, frames: Sequence[Frame]) -> None:
+        self.sent = 0
+        self.out_of_order = 0
+        self.different = 0
+        self.errors: list[ShishaError] = []
+        self.arrivals: list[Arrival] = []
+        self._client = client
+        self._frames = frames
+        self._expected: list[dict[str, Array] | None] = [None] * len(frames)
+        self._last_frame = -1
+        self._stopping = False
+
+    @property
+    def answered(self) -> int:
+        return len(self.arrivals)
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    async def run(self) -> None:
+        """Raises Failure if the daemon goes away."""
+        async with self._client.stream("demo", in_flight=_IN_FLIGHT) as stream:
+            index = 0
+            async for outcome in stream.run(self._endless(), errors="return"):
+                if isinstance(outcome, Unavailable):
+                    raise Failure(f"the daemon went away: {outcome.message}")
+                if isinstance(outcome, ShishaError):
+                    self.errors.append(outcome)
+                else:
+                    self._take(index % len(self._frames), outcome)
+                index += 1
+
+    def _endless(self) -> Iterator[Frame]:
+        while not self._stopping:
+            self.sent += 1
+            yield self._frames[(self.sent - 1) % len(self._frames)]
+
+    def _take(self, which: int, answer: Answer) -> None:
+        self.arrivals.append(Arrival(time.monotonic(), answer.epoch))
+        # The daemon numbers frames as they come, one by one: in order means upwards.
+        self.out_of_order += answer.frame <= self._last_frame
+        self._last_frame = answer.frame
+        expected = self._expected[which]
+        if expected is None:
+            self._expected[which] = dict(answer.outputs)
+        elif not all(np.allclose(array, expected[name], _RTOL, _ATOL) for name, array in answer.outputs.items()):
+            self.different += 1
+
+    async def first(self) -> None:
+        """Wait until every input has its first answer."""
+        while self.answered < len(self._frames):
+            await asyncio.sleep(0.01)
+
+    def answered_since(self, since_s: float) -> int:
+        """Answers that came after a moment of `time.monotonic()`."""
+        return sum(arrival.at_s > since_s for arrival in self.arrivals)
+
+    def gaps(self) -> Gaps:
+        """What lay between answers so far. Raises Failure where there are too few."""
+        if len(self.arrivals) < 2:
+            raise Failure("too few answers came to say anything")
+        gaps_s = [later.at_s - earlier.at_s for earlier, later in pairwise(self.arrivals)]
+        changes = [i for i, (earlier, later) in enumerate(pairwise(self.arrivals)) if later.epoch != earlier.epoch]
+        around_s = [gap_s for i in changes for gap_s in gaps_s[max(0, i - _IN_FLIGHT) : i + _IN_FLIGHT + 1]]
+        return Gaps(statistics.median(gaps_s), max(gaps_s), max(around_s, default=0.0))

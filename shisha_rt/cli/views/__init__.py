@@ -1,0 +1,1 @@
+"""What commands show: tables, pictures, sentences. Shell."""

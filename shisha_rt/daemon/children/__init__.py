@@ -1,0 +1,1 @@
+"""The processes in which plans are searched and placed, and the line to each. Shell."""

@@ -1,0 +1,93 @@
+"""`python -m shisha_rt.daemon.children.placer CHANNEL PARENT`: where placements are solved; the loop never solves any.
+
+Requests are answered in order, each once. Plans that are tried one after the other have most stages in common, and
+come back; so what has been solved is kept.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, cast
+
+from shisha_rt.costs.operator_costs import OperatorCosts, first_alike
+from shisha_rt.errors import BadInput
+from shisha_rt.fabric.channel import Channel
+from shisha_rt.fabric.parent import die_with
+from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.layers import group_layers
+from shisha_rt.graph.reader.onnx_reader import read_clean
+from shisha_rt.placement.stage_problem import StageSolver, place_stage
+from shisha_rt.tuning import placer_messages as pm
+
+KEPT_STAGES: Final = 1024
+"""Solved stages that are kept, the least recently used forgotten first: ratios change without end."""
+
+Ratios = tuple[tuple[str, float], ...]
+"""(device, so many times as slow as known), of one place, in order."""
+
+
+class Placer:
+    """Places stages of one network on places whose operator costs are known."""
+
+    def __init__(self, graph: Graph, solver: StageSolver, costs: Mapping[str, OperatorCosts]) -> None:
+        self._graph = graph
+        self._layers = group_layers(graph)
+        self._solver = solver
+        self._costs = costs
+        self._first_alike = first_alike(costs)
+        self._kept = lru_cache(KEPT_STAGES)(self._solve_stage)
+
+    def answer(self, asked: pm.Solve) -> pm.FromPlacer:
+        started_s = time.perf_counter()
+        try:
+            stages = tuple(
+                self._stage(first, last, place, _of_place(place, asked.ratios)) for first, last, place in asked.stages
+            )
+        except BadInput as error:
+            return pm.NotSolved(asked.request, str(error))
+        return pm.Solved(asked.request, stages, time.perf_counter() - started_s)
+
+    def _stage(self, first: int, last: int, place: str, ratios: Ratios) -> pm.StageSolved:
+        if place not in self._costs:
+            raise BadInput(f"place {place}: its devices are not known, expected one of {', '.join(self._costs)}")
+        if not 0 <= first <= last < len(self._layers):
+            raise BadInput(f"layers {first}-{last}: no such stage, expected layers among 0-{len(self._layers) - 1}")
+        return self._kept(first, last, self._first_alike[place], ratios)
+
+    def _solve_stage(self, first: int, last: int, place: str, ratios: Ratios) -> pm.StageSolved:
+        operators = self._layers[first].first_operator, self._layers[last].last_operator
+        found = place_stage(self._graph, *operators, self._costs[place].slowed(dict(ratios)), self._solver)
+        return pm.StageSolved(found.devices, found.cost_s, found.segments_s, found.lower_bound_s, found.outcome)
+
+
+def _of_place(place: str, ratios: Iterable[tuple[str, str, float]]) -> Ratios:
+    return tuple(sorted((device, ratio) for its_place, device, ratio in ratios if its_place == place))
+
+
+def main(arguments: list[str]) -> int:
+    channel_fd, parent = arguments
+    die_with(int(parent))
+    for number in (signal.SIGINT, signal.SIGTERM):  # both may reach the whole group; only the daemon acts on them
+        signal.signal(number, signal.SIG_IGN)
+    channel = Channel.inherited(int(channel_fd))
+    columns: list[pm.DeviceCosts] = []
+    placer: Placer | None = None
+    while True:
+        match pm.decode_to_placer(channel.wait()):
+            case pm.DeviceCosts() as column:
+                columns.append(column)
+            case pm.Known(model_folder=folder, solver=solver):
+                graph = read_clean(Path(folder))
+                placer = Placer(graph, cast(StageSolver, solver), pm.costs_of(columns))
+            case pm.Solve() as asked:
+                assert placer is not None  # it is greeted first
+                channel.send(pm.encode(placer.answer(asked)))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

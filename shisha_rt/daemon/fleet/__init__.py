@@ -1,0 +1,1 @@
+"""The worker processes, and the lines to them. Shell."""

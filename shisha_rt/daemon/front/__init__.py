@@ -1,0 +1,1 @@
+"""Where clients knock: messages to requests, answers to messages. Shell."""

@@ -1,0 +1,1 @@
+"""What the daemon waits for. Shell."""

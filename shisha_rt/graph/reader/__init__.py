@@ -1,0 +1,1 @@
+"""Reads an ONNX file and its weights into a cleaned graph. Shell."""

@@ -1,0 +1,291 @@
+"""Read a stranger's ONNX file: say no in one line, or hand on a model about which nothing is left to doubt.
+
+Everything is checked here and now (the file, its operators, its datatypes, and that every shape is static), because
+a worker that finds out later finds out with frames in flight. What passes is cleaned (`graph.clean`), and from then
+on operators and tensors go by the cleaned model's names everywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # its stubs are a package apart
+
+from shisha_rt.errors import BadInput
+from shisha_rt.graph.clean import clean, without_weights
+from shisha_rt.graph.default_dims import default_dims
+from shisha_rt.graph.graph import Graph, Operator, Tensor
+from shisha_rt.graph.reader.external_data import datatype_of, load_weights, save_with_external_weights
+
+CLEANER_VERSION: Final = 1  # raise it when `clean` would give another model for the same file
+_CLEAN_FILE: Final = "clean.onnx"
+_EMBEDDED_BELOW_BYTES: Final = 1024
+_PROTOBUF_LIMIT_BYTES: Final = 1 << 31
+_OLDEST_OPSET: Final = 7  # the oldest that engines promise to run
+_DOMAINS: Final = ("", "com.microsoft")
+_PROSE: Final = ("doc_string", "value")  # protobuf fields of free text; `value` is that of a metadata entry
+_MESSAGE_LIMIT: Final = 200  # characters of what the ONNX checker has to say
+
+
+@dataclass(frozen=True)
+class Model:
+    """A cleaned model. `name` is the file's stem; `proto` has its weights inside and may be larger than 2 GiB.
+
+    `key` identifies all that derived files depend on: the file, its external data, the dimensions given, the cleaner.
+    """
+
+    name: str
+    graph: Graph
+    proto: onnx.ModelProto
+    key: str
+
+    def save(self, folder: Path) -> None:
+        """Write `clean.onnx`, with its weights beside it in `clean.bin`, into an existing folder."""
+        save_with_external_weights(self.proto, folder / _CLEAN_FILE, threshold_bytes=_EMBEDDED_BELOW_BYTES)
+
+
+def read_model(path: Path, dims: Mapping[str, int] = MappingProxyType({})) -> Model:
+    """Read, check and clean an ONNX file; `dims` sets unknown dimensions by their names.
+
+    Raises BadInput with one line for whatever is wrong with the file.
+    """
+    content = _read_file(path)
+    model = _parse(content, path)
+    _check_header(model, path)
+    _check_operators(model, path)
+    _check_inputs(model, path)
+    _fix_dimensions(model, dims, path)
+    external_digest = load_weights(model, path)
+    try:
+        onnx.checker.check_model(without_weights(model))
+        cleaned = clean(model)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise BadInput(f"{path}: not a valid ONNX model: {_shortened(error)}") from error
+    cleaned.graph.name = path.stem
+    graph = _graph_of(cleaned, str(path))
+    if not graph.inputs:
+        raise BadInput(f"{path}: no output depends on an input; expected at least one input that is not a weight")
+    settings = json.dumps([sorted(dims.items()), CLEANER_VERSION]).encode()
+    parts = (hashlib.sha256(content).digest(), external_digest, settings)
+    return Model(path.stem, graph, cleaned, hashlib.sha256(b"".join(parts)).hexdigest())
+
+
+def read_clean(folder: Path) -> Graph:
+    """The graph of a model that `Model.save` wrote, without touching its weights."""
+    path = folder / _CLEAN_FILE
+    return _graph_of(onnx.load(path, load_external_data=False), str(path))
+
+
+# The file
+
+
+def _read_file(path: Path) -> bytes:
+    expected = "expected an ONNX file"
+    if not path.exists():
+        raise BadInput(f"{path}: no such file; {expected}")
+    if not path.is_file():
+        raise BadInput(f"{path}: is {'a folder' if path.is_dir() else 'not a regular file'}; {expected}")
+    if path.stat().st_size >= _PROTOBUF_LIMIT_BYTES:
+        raise BadInput(f"{path}: over 2 GiB, more than ONNX allows; expected large weights as external data")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}; {expected}") from error
+    if not content:
+        raise BadInput(f"{path}: is empty; {expected}")
+    return content
+
+
+def _parse(content: bytes, path: Path) -> onnx.ModelProto:
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(content)
+    except DecodeError:
+        raise BadInput(f"{path}: truncated, or not ONNX at all; expected an ONNX file") from None
+    if not model.HasField("graph") or not model.graph.node:
+        raise BadInput(f"{path}: no network in it; expected an ONNX file with at least one operator")
+    if not _is_text(model):
+        raise BadInput(f"{path}: damaged: a name in it is not text; expected printable UTF-8")
+    return model
+
+
+def _is_text(message: Any) -> bool:
+    """Whether the names in a protobuf message can be printed on one line. What is not UTF-8 comes out as bytes."""
+    if isinstance(message, onnx.TensorProto):
+        return _is_name(message.name)  # ListFields would copy its values, which may be most of the file
+    for field, value in message.ListFields():
+        parts = [value] if isinstance(value, str | bytes) or hasattr(value, "ListFields") else value
+        if field.type == field.TYPE_MESSAGE and not all(map(_is_text, parts)):
+            return False
+        if field.type == field.TYPE_STRING and not all(_is_name(part, field.name in _PROSE) for part in parts):
+            return False
+    return True
+
+
+def _is_name(value: str | bytes, may_be_prose: bool = False) -> bool:
+    return isinstance(value, str) and (may_be_prose or value.isprintable())
+
+
+def _check_header(model: onnx.ModelProto, path: Path) -> None:
+    """Also writes the default domain, which has two names, as the empty one throughout."""
+    for part in (*model.opset_import, *model.graph.node):
+        if part.domain == "ai.onnx":
+            part.domain = ""
+    newest = onnx.defs.onnx_opset_version()
+    for opset in model.opset_import:
+        if not opset.domain and not _OLDEST_OPSET <= opset.version <= newest:
+            raise BadInput(f"{path}: opset version {opset.version}; expected {_OLDEST_OPSET} to {newest}")
+    if not any(not opset.domain for opset in model.opset_import):
+        raise BadInput(f"{path}: truncated, or no opset version given; expected one of {_OLDEST_OPSET} to {newest}")
+    if model.graph.sparse_initializer:
+        name = model.graph.sparse_initializer[0].values.name
+        raise BadInput(f"{path}: weight {name!r} is sparse; expected dense weights")
+
+
+def _check_operators(model: onnx.ModelProto, path: Path) -> None:
+    version = next(opset.version for opset in model.opset_import if not opset.domain)
+    subgraphs = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+    for node in model.graph.node:
+        what = f"{path}: operator {node.op_type} ({_label(node)!r})"
+        if node.domain not in _DOMAINS:
+            raise BadInput(f"{what} is of domain {node.domain!r}; expected ai.onnx or com.microsoft")
+        if any(attribute.type in subgraphs for attribute in node.attribute):
+            raise BadInput(f"{what} is control flow with a subgraph; expected a network without If, Loop and Scan")
+        if not node.domain and not _is_known(node.op_type, version):
+            raise BadInput(f"{what} is unknown; expected an operator of ONNX opset {version}")
+
+
+def _is_known(op_type: str, version: int) -> bool:
+    try:
+        onnx.defs.get_schema(op_type, version, "")
+    except onnx.defs.SchemaError:
+        return False
+    return True
+
+
+def _label(node: onnx.NodeProto) -> str:
+    return node.name or next((name for name in node.output if name), "")
+
+
+def _shortened(error: Exception) -> str:
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return first if len(first) <= _MESSAGE_LIMIT else first[: _MESSAGE_LIMIT - 3] + "..."
+
+
+# Inputs and dimensions
+
+
+def _runtime_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    weights = {tensor.name for tensor in graph.initializer}
+    return [value for value in graph.input if value.name not in weights]
+
+
+def _check_inputs(model: onnx.ModelProto, path: Path) -> None:
+    inputs = _runtime_inputs(model.graph)
+    if not inputs:
+        raise BadInput(f"{path}: no input; expected at least one that is not a weight")
+    for value in (*inputs, *model.graph.output):
+        _datatype(value, str(path))
+    for value in inputs:
+        if not value.type.tensor_type.HasField("shape"):
+            raise BadInput(f"{path}: input {value.name!r} has no shape; expected one with a known number of dimensions")
+
+
+def _fix_dimensions(model: onnx.ModelProto, dims: Mapping[str, int], path: Path) -> None:
+    """Give every symbol its number: from `dims`, else what the model itself suggests, else 1 for a batch.
+
+    The batch is the first dimension of an input. An unknown dimension that has no name gets one: `INPUT:AXIS`.
+    """
+    graph = model.graph
+    found: dict[str, str] = {}
+    batches = set()
+    for value in _runtime_inputs(graph):
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if dim.dim_value > 0:
+                continue
+            dim.dim_param = dim.dim_param or f"{value.name}:{axis}"
+            found.setdefault(dim.dim_param, value.name)
+            if axis == 0:
+                batches.add(dim.dim_param)
+    _check_dims(found, dims, path)
+    known = dict.fromkeys(batches, 1) | default_dims(model) | dict(dims)
+    for name in found.keys() - known.keys():
+        raise BadInput(f"{path}: input {found[name]!r} has the unknown dimension {name!r}; expected --dim {name}=8")
+    sizes = {name: known[name] for name in found}
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in sizes:
+                dim.dim_value = sizes[dim.dim_param]
+            elif not dim.dim_value > 0:
+                dim.Clear()  # shape inference has to find it
+
+
+def _check_dims(found: Mapping[str, str], dims: Mapping[str, int], path: Path) -> None:
+    for name, size in dims.items():
+        if name not in found:
+            known = f"one of {', '.join(found)}" if found else "none, as all its input dimensions are fixed"
+            raise BadInput(f"{path}: --dim {name}={size}: no unknown dimension of that name; expected {known}")
+        if size < 1:
+            raise BadInput(f"{path}: --dim {name}={size}: not a size; expected 1 or more")
+
+
+# The graph
+
+
+def _graph_of(model: onnx.ModelProto, where: str) -> Graph:
+    """The values of a cleaned model that planning needs. Raises BadInput for a tensor that is not fully known."""
+    graph = model.graph
+    described = {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
+    made = [name for node in graph.node for name in node.output if name]
+    names = [*(value.name for value in graph.input), *made]
+    tensors = {name: _tensor(described.get(name) or onnx.ValueInfoProto(name=name), where) for name in names}
+    for value in graph.output:
+        if value.name not in tensors:
+            raise BadInput(f"{where}: output {value.name!r} is a constant; expected one that an operator computes")
+    return Graph(
+        name=graph.name,
+        operators=tuple(_operator(node) for node in graph.node),
+        inputs=tuple(tensors[value.name] for value in graph.input),
+        outputs=tuple(tensors[value.name] for value in graph.output),
+        tensors=tensors,
+        constants={weight.name: _constant(weight, where) for weight in graph.initializer},
+    )
+
+
+def _tensor(value: onnx.ValueInfoProto, where: str) -> Tensor:
+    shape = value.type.tensor_type.shape
+    # Without any type nothing could be inferred, most often because the operator is not one of ONNX's own.
+    datatype = _datatype(value, where) if value.HasField("type") else ""
+    if not value.type.tensor_type.HasField("shape") or not all(dim.HasField("dim_value") for dim in shape.dim):
+        raise BadInput(f"{where}: the shape of tensor {value.name!r} is not known beforehand; expected a static shape")
+    return Tensor(value.name, tuple(dim.dim_value for dim in shape.dim), datatype)
+
+
+def _datatype(value: onnx.ValueInfoProto, where: str) -> str:
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        expected = "expected a dense tensor"
+        raise BadInput(f"{where}: {value.name!r} is of type {str(kind).removesuffix('_type')}; {expected}")
+    return datatype_of(value.type.tensor_type.elem_type, f"{where}: tensor {value.name!r}")
+
+
+def _constant(weight: onnx.TensorProto, where: str) -> Tensor:
+    datatype = datatype_of(weight.data_type, f"{where}: weight {weight.name!r}")
+    return Tensor(weight.name, tuple(weight.dims), datatype)
+
+
+def _operator(node: onnx.NodeProto) -> Operator:
+    attributes: dict[str, int | tuple[int, ...]] = {}
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.INT:
+            attributes[attribute.name] = attribute.i
+        elif attribute.type == onnx.AttributeProto.INTS:
+            attributes[attribute.name] = tuple(attribute.ints)
+    return Operator(node.name, node.op_type, node.domain, tuple(node.input), tuple(node.output), attributes)

@@ -1,0 +1,1 @@
+"""What becomes of frames, epochs and workers: events in, instructions out. Pure."""

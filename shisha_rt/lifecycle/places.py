@@ -1,0 +1,143 @@
+"""The places' part of the lifecycle: which process runs for each, when one is started again, when a place is given up.
+
+A place that dies too often leaves planning; the last one left never does, it is restarted with growing delays.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+
+from shisha_rt.lifecycle import events as ev
+from shisha_rt.lifecycle.policy import Policy
+from shisha_rt.lifecycle.states import PLACE, Place, PlacePhase, Worker, step
+
+
+class Places:
+    """Every place, and the workers (incarnations) that have a process now."""
+
+    def __init__(
+        self, names: Iterable[str], policy: Policy, story: deque[str], emit: Callable[[ev.Instruction], None]
+    ) -> None:
+        self.by_name = {name: Place(name) for name in names}
+        self.workers: dict[int, Worker] = {}
+        self._policy = policy
+        self._story = story
+        self._emit = emit
+        self._incarnations = itertools.count(1)
+        self._closed = False
+
+    @property
+    def available(self) -> tuple[str, ...]:
+        """The places that a plan may use, in the machine's order."""
+        return tuple(place.name for place in self.by_name.values() if place.available)
+
+    @property
+    def settled(self) -> bool:
+        """Every place is available and up, and its worker has no order to die and nothing to load."""
+        up = all(place.available and place.phase is PlacePhase.UP for place in self.by_name.values())
+        return up and not any(worker.killed or worker.loading for worker in self.workers.values())
+
+    def worker_of(self, name: str) -> Worker | None:
+        """The ready worker of a place; None while it has none that is up and meant to stay."""
+        place = self.by_name[name]
+        if place.phase is not PlacePhase.UP or place.incarnation is None:
+            return None
+        worker = self.workers[place.incarnation]
+        return None if worker.killed else worker
+
+    def tick(self, now: float) -> None:
+        """Start what is due, and kill what took too long to come up."""
+        for place in self.by_name.values():
+            if place.phase is PlacePhase.RESTARTING and place.start_at_s <= now:
+                place.incarnation = next(self._incarnations)
+                self.workers[place.incarnation] = Worker(place.incarnation, place.name, now + self._policy.start_s)
+                self._step(place, "start")
+                self._emit(ev.Start(place.name, place.incarnation))
+            elif place.phase is PlacePhase.STARTING and place.incarnation is not None:
+                worker = self.workers[place.incarnation]
+                if worker.start_until_s <= now:
+                    self.kill(worker, f"not up within {self._policy.start_s:g} s")
+
+    def wake_times(self) -> list[float]:
+        times = [p.start_at_s for p in self.by_name.values() if p.phase is PlacePhase.RESTARTING]
+        starting = (p for p in self.by_name.values() if p.phase is PlacePhase.STARTING and p.incarnation is not None)
+        workers = (self.workers[p.incarnation] for p in starting if p.incarnation is not None)
+        return times + [w.start_until_s for w in workers if not w.killed]
+
+    def ready(self, incarnation: int) -> bool:
+        """A worker is ready; False if it is not one that is awaited."""
+        worker = self.workers.get(incarnation)
+        if worker is None or worker.killed or self.by_name[worker.place].phase is not PlacePhase.STARTING:
+            return False
+        self._step(self.by_name[worker.place], "ready")
+        return True
+
+    def gone(self, worker: Worker, reason: str, now: float) -> None:
+        """The process of `worker` is dead: restart its place, or take it out."""
+        del self.workers[worker.incarnation]
+        place = self.by_name[worker.place]
+        place.incarnation = None
+        place.last_error = reason
+        if self._closed or not place.available:
+            self._step(place, "quit")
+            return
+        place.restarts += 1
+        while place.deaths_s and place.deaths_s[0] < now - self._policy.death_window_s:
+            place.deaths_s.popleft()
+        if not place.deaths_s:
+            place.delay_s = 0.0
+        place.deaths_s.append(now)
+        too_many = len(place.deaths_s) > self._policy.deaths_in_window
+        if too_many and len(self.available) > 1:
+            place.available = False
+            self._step(place, "quit")
+            self._emit(ev.GivenUp(place.name, f"{len(place.deaths_s)} deaths; the last: {reason}"))
+            return
+        if too_many or place.delay_s:
+            place.delay_s = min(2 * place.delay_s or self._policy.restart_delay_s, self._policy.restart_delay_max_s)
+        place.start_at_s = now + place.delay_s
+        self._step(place, "lose")
+
+    def kill(self, worker: Worker, reason: str) -> None:
+        """Ask for the process's death once; it is not dead before `gone` says so."""
+        if not worker.killed:
+            worker.killed = True
+            self._emit(ev.Kill(worker.incarnation, reason))
+
+    def take_down(self, name: str) -> None:
+        """Take a place out of planning, unless it is the last one left."""
+        place = self.by_name[name]
+        if self.available == (name,):
+            return
+        place.available = False
+        if place.phase is PlacePhase.RESTARTING:
+            self._step(place, "quit")
+
+    def bring_up(self, name: str, now: float) -> None:
+        place = self.by_name[name]
+        if self._closed:
+            return
+        place.available = True
+        place.deaths_s.clear()
+        place.delay_s = 0.0
+        if place.phase is PlacePhase.OUT:
+            place.start_at_s = now
+            self._step(place, "return")
+
+    def close(self) -> None:
+        """The daemon stops: no process is started any more."""
+        self._closed = True
+        for place in self.by_name.values():
+            if place.phase is PlacePhase.RESTARTING:
+                self._step(place, "quit")
+
+    def dismiss(self, in_use: Collection[str]) -> None:
+        """End the workers of places that are out of planning and that no live plan needs."""
+        for worker in self.workers.values():
+            if not self.by_name[worker.place].available and worker.place not in in_use:
+                self.kill(worker, "its place was taken out of planning")
+
+    def _step(self, place: Place, action: str) -> None:
+        place.phase = step(PLACE, f"place {place.name}", place.phase, action, self._story)

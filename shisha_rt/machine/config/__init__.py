@@ -1,0 +1,1 @@
+"""Machine files, device descriptions and the shipped ones, read. Shell."""

@@ -1,0 +1,243 @@
+"""Device files: TOML in, a `Device` out, or one line that says what to mend; and which devices a place has.
+
+On paper a place has all that its machine file lists. Where it runs, it has those that the wanted precision permits,
+each with its engine installed, and one of them at least reads the host's memory, which is where frames lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import onnx
+
+from shisha_rt.checked import shown
+from shisha_rt.errors import BadInput
+from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.graph.dimensions import DIMENSIONS, PRODUCT_DIMENSIONS
+from shisha_rt.graph.layers import HEAVY
+from shisha_rt.machine.config.machine_file import shipped_configs
+from shisha_rt.machine.config.toml_file import parse_toml, read_text
+from shisha_rt.machine.device import Condition, Device, EngineName, Family, Precision, Term, Transfer
+from shisha_rt.machine.machine import Machine, Place
+
+_ANY: Final = "*"
+_WHAT: Final = "device description"
+
+# The engine of a place without devices, in the form in which it works beside others.
+_USUAL: Final = "ort_parallel"
+
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0)]
+_Exponent = Annotated[float, msgspec.Meta(ge=-4, le=4)]
+
+
+class _Term(msgspec.Struct, forbid_unknown_fields=True):
+    seconds: _Seconds
+    batch: _Exponent = 0
+    rows: _Exponent = 0
+    inner: _Exponent = 0
+    columns: _Exponent = 0
+    elements_in: _Exponent = 0
+    elements_out: _Exponent = 0
+    bytes_in: _Exponent = 0
+    bytes_out: _Exponent = 0
+
+
+class _Family(msgspec.Struct, forbid_unknown_fields=True):
+    ops: Annotated[list[str], msgspec.Meta(min_length=1)]
+    cost: list[_Term]
+    where: dict[str, int] = {}
+
+
+class _Transfer(msgspec.Struct, forbid_unknown_fields=True):
+    latency_s: _Seconds
+    bandwidth_bytes_per_s: Annotated[float, msgspec.Meta(gt=0)]
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    engine: EngineName
+    precision: Precision
+    threads: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    memory: _Name | None = None
+    call_s: _Seconds | None = None
+    family: Annotated[list[_Family], msgspec.Meta(min_length=1)] = []
+    datatypes: Annotated[list[str], msgspec.Meta(min_length=1)] | None = None
+    max_rank: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    transfer_in: _Transfer | None = None
+    transfer_out: _Transfer | None = None
+
+
+def devices_of(machine: Machine, place: Place) -> tuple[Device, ...]:
+    """The devices of a place: shipped names, or paths that start from the machine file's folder. Raises BadInput."""
+    if not place.devices:
+        raise BadInput(f"{machine.source}: place {place.name} has no devices, expected devices = [...] in it")
+    devices = [_read(_find(name, machine, place)) for name in place.devices]
+    for index, device in enumerate(devices):
+        if device.name in (other.name for other in devices[:index]):
+            raise BadInput(
+                f"{machine.source}: place {place.name}: devices has two called {device.name}, "
+                "expected file names of their own"
+            )
+    return tuple(devices)
+
+
+def running_devices(machine: Machine, place: Place, precision: str) -> tuple[Device, ...]:
+    """What a place runs its operators on: its devices, less those that change results if `precision` is "exact".
+
+    () on a machine without devices; on any other, a place that lists none has the engine that it would have had.
+    Raises BadInput if no device is left, an engine is not installed, or none of them reads the host's memory.
+    """
+    if not any(other.devices for other in machine.places):
+        return ()
+    if not place.devices:
+        return (_read(shipped_configs("devices")[_USUAL]),)
+    devices = devices_of(machine, place)
+    permitted = tuple(device for device in devices if device.exact) if precision == "exact" else devices
+    fault = next(_why_not_run(devices, permitted), None)
+    if fault is not None:
+        raise BadInput(f"{machine.source}: place {place.name}: {fault}")
+    return permitted
+
+
+def parse_device(content: str, *, name: str, source: str) -> Device:
+    """The device that TOML text describes; `source` names the text in messages. Raises BadInput."""
+    file = parse_toml(content, _File, source, _WHAT)
+    fault = next(_faults(file), None)
+    if fault is not None:
+        raise BadInput(f"{source}: {fault}")
+    return Device(
+        name=name,
+        source=source,
+        engine=file.engine,
+        # A tensor that goes from one engine to another has to be plain, and that costs: a measured device's memory
+        # is its own.
+        memory=file.memory or name,
+        precision=file.precision,
+        call_s=file.call_s or 0.0,
+        families=tuple(map(_family, file.family)),
+        datatypes=frozenset(file.datatypes or ()),
+        max_rank=file.max_rank,
+        transfer_in=_transfer(file.transfer_in),
+        transfer_out=_transfer(file.transfer_out),
+        threads=file.threads,
+    )
+
+
+def _read(path: Path) -> Device:
+    return parse_device(read_text(path, _WHAT), name=path.stem, source=str(path))
+
+
+def _find(name: str, machine: Machine, place: Place) -> Path:
+    shipped = shipped_configs("devices")
+    if name in shipped:
+        return shipped[name]
+    path = Path(name)
+    if path.suffix == ".toml" or len(path.parts) > 1:
+        return Path(machine.source).parent / path
+    raise BadInput(
+        f"{machine.source}: place {place.name}: device {shown(name)}: no such shipped name, "
+        f"expected a TOML file or one of {', '.join(shipped)}"
+    )
+
+
+def _why_not_run(devices: Sequence[Device], permitted: Sequence[Device]) -> Iterator[str]:
+    if not permitted:
+        names = ", ".join(device.name for device in devices)
+        yield (
+            f'precision = "exact" forbids devices that change results, and it has no other than {names}: '
+            'expected another, or precision = "any"'
+        )
+    for device in permitted:
+        if find_spec(device.engine) is None:
+            yield (
+                f"device {device.name}: its engine {device.engine} is not installed, "
+                f"expected it: pip install 'shisha-rt[{device.engine}]'"
+            )
+    if all(device.transfer_in for device in permitted):
+        names = ", ".join(device.name for device in permitted)
+        yield f"no device of the host's memory among {names}: expected one without [transfer_in]"
+
+
+def _family(family: _Family) -> Family:
+    is_any = family.ops == [_ANY]
+    conditions = (
+        Condition(attribute, value, _integer_attributes(family.ops[0])[attribute])
+        for attribute, value in family.where.items()
+    )
+    return Family(frozenset() if is_any else frozenset(family.ops), tuple(conditions), tuple(map(_term, family.cost)))
+
+
+def _term(term: _Term) -> Term:
+    exponents = ((dimension, float(getattr(term, dimension))) for dimension in DIMENSIONS)
+    return Term(term.seconds, tuple((dimension, exponent) for dimension, exponent in exponents if exponent))
+
+
+def _transfer(transfer: _Transfer | None) -> Transfer | None:
+    return None if transfer is None else Transfer(transfer.latency_s, transfer.bandwidth_bytes_per_s)
+
+
+def _integer_attributes(op: str) -> dict[str, int | None]:
+    """The whole-number attributes of an operator, with their defaults in the newest opset that has it."""
+    return {
+        name: attribute.default_value.i if attribute.default_value.name else None
+        for name, attribute in onnx.defs.get_schema(op).attributes.items()
+        if attribute.type == onnx.defs.OpSchema.AttrType.INT
+    }
+
+
+def _faults(file: _File) -> Iterator[str]:
+    """What types and bounds cannot say, most local first."""
+    yield from _kind_faults(file)
+    for datatype in file.datatypes or ():
+        if datatype not in NUMPY_OF:
+            yield f"datatypes: {shown(datatype)}: no such datatype, expected among {', '.join(NUMPY_OF)}"
+    if (file.transfer_in is None) != (file.transfer_out is None):
+        missing = "transfer_in" if file.transfer_in is None else "transfer_out"
+        yield f"{missing} is missing: expected both, or neither for a device of the host's memory"
+    for i, family in enumerate(file.family):
+        yield from (
+            f"family[{i}]{fault}" for fault in _family_faults(family, file.family[:i], i + 1 < len(file.family))
+        )
+
+
+def _kind_faults(file: _File) -> Iterator[str]:
+    if file.family:
+        for key in ("memory", "call_s"):
+            if getattr(file, key) is None:
+                yield f"{key} is missing: a device with [[family]] is described, expected such a key"
+    else:
+        for key in ("memory", "call_s", "datatypes", "max_rank", "transfer_in", "transfer_out"):
+            if getattr(file, key) is not None:
+                yield f"{key}: a device without [[family]] is measured, expected no such key"
+
+
+def _family_faults(family: _Family, earlier: Sequence[_Family], has_later: bool) -> Iterator[str]:
+    if _ANY in family.ops:
+        if len(family.ops) > 1 or family.where or has_later:
+            yield f'.ops = {shown(family.ops)}: "{_ANY}" is all other operators, expected it alone in the last family'
+    else:
+        yield from _operator_faults(family, earlier)
+    if not HEAVY.issuperset(family.ops):
+        for i, term in enumerate(family.cost):
+            for dimension in PRODUCT_DIMENSIONS:
+                if getattr(term, dimension):
+                    heavy = ", ".join(sorted(op for op in HEAVY if onnx.defs.has(op)))
+                    yield f".cost[{i}].{dimension}: only products have it, expected ops among {heavy}"
+
+
+def _operator_faults(family: _Family, earlier: Sequence[_Family]) -> Iterator[str]:
+    for op in family.ops:
+        if not onnx.defs.has(op):
+            yield f'.ops: {shown(op)}: no operator of ONNX, expected names such as MatMul, or ["{_ANY}"] for all others'
+            return
+        if any(op in other.ops and not other.where for other in earlier) or family.ops.count(op) > 1:
+            yield f".ops: {op}: is covered already, expected it once, or after families with a `where`"
+        attributes = _integer_attributes(op)
+        for attribute in family.where:
+            if attribute not in attributes:
+                known = f"one of {', '.join(sorted(attributes))}" if attributes else "none: it has no whole-number ones"
+                yield f".where.{attribute}: no such attribute of {op}, expected {known}"

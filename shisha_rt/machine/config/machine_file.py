@@ -1,0 +1,198 @@
+"""Machine files: TOML in, a `Machine` out, or one line that says what to mend.
+
+Reading never looks at this host: a file may describe another machine, to be planned for on paper.
+`check_runnable` is the other half, for commands that start workers on the places.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from shisha_rt.checked import shown
+from shisha_rt.errors import BadInput
+from shisha_rt.machine.config.toml_file import parse_toml, read_text
+from shisha_rt.machine.detect import this_machine, usable_cores
+from shisha_rt.machine.device import MAX_DEVICES
+from shisha_rt.machine.machine import Machine, Memory, Place
+
+THIS_MACHINE: Final = "this-machine"
+
+# The daemon, its clients and builds of new stages need the rest of a core: pinned speeds of 0.65 + 0.25 kept
+# their pace within 0.1%, 0.75 + 0.25 ran 12% slow.
+MAX_PINNED_SPEED_PER_CORE: Final = 0.85
+_ROUNDING: Final = 1e-9  # 0.65 + 0.2 is a little over 0.85 in binary
+
+_TIMINGS: Final = ("measured", "modelled")
+_WHAT: Final = "machine file"
+
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+_Core = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Memory(msgspec.Struct, forbid_unknown_fields=True):
+    name: _Name
+    bandwidth_bytes_per_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+
+
+class _Place(msgspec.Struct, forbid_unknown_fields=True):
+    name: _Name
+    cores: Annotated[list[_Core], msgspec.Meta(min_length=1)] | None = None
+    core_count: _Count | None = None
+    threads: _Count | None = None
+    speed: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+    rank: _Count = 1
+    memory: str | None = None
+    memory_bytes: _Count | None = None
+    shared: bool = False
+    devices: (
+        Annotated[list[Annotated[str, msgspec.Meta(min_length=1)]], msgspec.Meta(min_length=1, max_length=MAX_DEVICES)]
+        | None
+    ) = None
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    timing: str = "measured"
+    time_scale: Annotated[float, msgspec.Meta(ge=1)] = 1.0
+    memory: list[_Memory] = []
+    place: list[_Place] = []
+
+
+def load_machine(text: str) -> Machine:
+    """The machine of a TOML file: a path to one, a shipped name, or `this-machine`. Raises BadInput."""
+    if text == THIS_MACHINE:
+        return this_machine()
+    path = _find(text)
+    return parse_machine(read_text(path, _WHAT), name=path.stem, source=str(path))
+
+
+def parse_machine(content: str, *, name: str, source: str) -> Machine:
+    """The machine that TOML text describes; `source` names the text in messages. Raises BadInput."""
+    file = parse_toml(content, _File, source, _WHAT)
+    fault = next(_faults(file), None)
+    if fault is not None:
+        raise BadInput(f"{source}: {fault}")
+    memories = tuple(Memory(m.name, m.bandwidth_bytes_per_s) for m in file.memory) or (Memory("ram"),)
+    places = tuple(_place(place, memories[0].name) for place in file.place)
+    fault = next(core_faults(places), None)
+    if fault is not None:
+        raise BadInput(f"{source}: {fault}")
+    return Machine(name, source, memories, places, file.timing, file.time_scale)
+
+
+def shipped_configs(kind: str) -> dict[str, Path]:
+    """The files of one folder of configs/ ("machines", ...) by the name under which they are asked for."""
+    package = Path(__file__).resolve().parents[2]
+    # In a wheel configs/ lies inside the package; in a checkout, beside it.
+    folders = (package / "configs" / kind, package.parent / "configs" / kind)
+    folder = next((folder for folder in folders if folder.is_dir()), None)
+    return {} if folder is None else {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def check_runnable(machine: Machine, available: Collection[int] | None = None) -> None:
+    """Raises BadInput unless every place can run here; `available`: the cores that this process may use."""
+    cores = usable_cores() if available is None else available
+    fault = next(_why_not_here(machine, cores), None)
+    if fault is not None:
+        raise BadInput(f"{machine.source}: {fault}")
+
+
+def _find(text: str) -> Path:
+    shipped = shipped_configs("machines")
+    path = Path(text)
+    if text in shipped:
+        return shipped[text]
+    if path.suffix == ".toml" or len(path.parts) > 1 or path.exists():
+        return path
+    names = ", ".join([THIS_MACHINE, *shipped])
+    raise BadInput(f"machine {shown(text)}: no such shipped name, expected a TOML file or one of {names}")
+
+
+def _place(place: _Place, default_memory: str) -> Place:
+    core_count = place.core_count or len(place.cores or ())
+    return Place(
+        name=place.name,
+        cores=tuple(place.cores or ()),
+        core_count=core_count,
+        threads=place.threads or core_count,
+        speed=place.speed,
+        rank=place.rank,
+        memory=place.memory or default_memory,
+        memory_bytes=place.memory_bytes,
+        shared=place.shared,
+        devices=tuple(place.devices or ()),
+    )
+
+
+def _faults(file: _File) -> Iterator[str]:
+    """What types and bounds cannot say, most local first."""
+    if file.timing not in _TIMINGS:
+        yield f"timing = {shown(file.timing)}: expected {' or '.join(map(shown, _TIMINGS))}"
+    if not file.place:
+        yield "no [[place]]: expected at least one"
+    yield from _duplicates("memory", [memory.name for memory in file.memory])
+    yield from _duplicates("place", [place.name for place in file.place])
+    memories = [memory.name for memory in file.memory] or ["ram"]
+    for i, place in enumerate(file.place):
+        yield from (f"place[{i}] ({place.name}): {fault}" for fault in _place_faults(place, memories))
+
+
+def _duplicates(kind: str, names: list[str]) -> Iterator[str]:
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            yield f"{kind}[{i}].name = {shown(name)}: used twice, expected a name of its own"
+
+
+def _place_faults(place: _Place, memories: list[str]) -> Iterator[str]:
+    for device, times in Counter(place.devices or ()).items():
+        if times > 1:
+            yield f"devices = {shown(place.devices)}: {device} is listed {times} times, expected once"
+    if (place.cores is None) == (place.core_count is None):
+        count = "neither" if place.cores is None else "both"
+        yield f"{count} of cores and core_count: expected exactly one of them"
+    if place.memory is None and len(memories) > 1:
+        yield f"memory is missing: expected one of {', '.join(memories)}"
+    if place.memory is not None and place.memory not in memories:
+        yield f"memory = {shown(place.memory)}: unknown memory, expected one of {', '.join(memories)}"
+    for core, times in Counter(place.cores or ()).items():
+        if times > 1:
+            yield f"cores = {shown(place.cores)}: core {core} is listed {times} times, expected once"
+    core_count = place.core_count or len(place.cores or ())
+    if place.threads is not None and place.threads > core_count:
+        yield f"threads = {place.threads}: expected at most its number of cores, {core_count}"
+
+
+def core_faults(places: Sequence[Place]) -> Iterator[str]:
+    """A core promised twice would make every figure taken on it wrong (see MAX_PINNED_SPEED_PER_CORE)."""
+    on_core: dict[int, list[Place]] = {}
+    for place in places:
+        for core in place.cores:
+            on_core.setdefault(core, []).append(place)
+    for core, sharers in sorted(on_core.items()):
+        unthrottled = [place.name for place in sharers if place.speed == 1 and not place.shared]
+        if unthrottled and len(sharers) > 1:
+            names = ", ".join(place.name for place in sharers)
+            yield (
+                f"core {core} is used by {names}, but {unthrottled[0]} has speed = 1 (unthrottled): "
+                "expected a core of its own, or shared = true"
+            )
+        pinned = {place.name: place.speed for place in sharers if place.speed < 1 and not place.shared}
+        total = sum(pinned.values())
+        if total > MAX_PINNED_SPEED_PER_CORE + _ROUNDING:
+            limit = f"expected at most {MAX_PINNED_SPEED_PER_CORE}"
+            yield f"core {core}: the speeds of {', '.join(pinned)} add up to {total:.4g}, {limit}"
+
+
+def _why_not_here(machine: Machine, available: Collection[int]) -> Iterator[str]:
+    usable = ", ".join(map(str, sorted(available)))
+    for place in machine.places:
+        if not place.cores:
+            yield f"place {place.name}: only core_count is given, expected cores: nothing can run on paper"
+        for core in place.cores:
+            if core not in available:
+                yield f"place {place.name}: core {core} may not be used here, expected among {usable}"

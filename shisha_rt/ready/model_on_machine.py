@@ -1,0 +1,80 @@
+"""A model made ready for a machine: how it is cut there, and what is known of its costs there.
+
+Where no place has devices, a stage is a cut of the engine's optimised graph, and layers are measured. Where some have
+stages are made of the cleaned graph's operators, each on its device; a layer costs what the best placement makes it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from shisha_rt.costs.layer_costs import LayerCosts
+from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.machine.config.device_files import running_devices
+from shisha_rt.machine.machine import Machine
+from shisha_rt.placement.build import check_capable
+from shisha_rt.placement.placed_costs import PlacedCosts
+from shisha_rt.ready.compile import Compiled, compile_model
+from shisha_rt.ready.device_profile import profile_devices
+from shisha_rt.ready.profile import profile_model
+
+log = logging.getLogger(__name__)
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ModelOnMachine:
+    """`operator_costs` has each place's; it is empty where no place of the machine has devices."""
+
+    compiled: Compiled
+    machine: Machine
+    operator_costs: Mapping[str, OperatorCosts]
+
+    def layer_costs(self, on_progress: Tell | None = None) -> LayerCosts | PlacedCosts:
+        """What layers take on the places; measured first if need be. Raises as `profile_model` does."""
+        if self.operator_costs:
+            graph, layers = self.compiled.model.graph, self.compiled.layers
+            return PlacedCosts(graph, layers, self.machine, self.operator_costs)
+        return LayerCosts(profile_model(self.compiled, self.machine, on_progress), self.machine)
+
+
+def make_ready(
+    path: Path,
+    dims: Mapping[str, int],
+    machine: Machine,
+    *,
+    precision: str = "exact",
+    on_progress: Tell | None = None,
+) -> ModelOnMachine:
+    """Read, clean and optimise the model at `path`; devices are measured if they have not been before.
+
+    Raises BadInput for a bad model, for devices that this host or `precision` does not allow, and for an operator that
+    no device of any place can run; Failure if an engine fails.
+    """
+    devices = {place.name: running_devices(machine, place, precision) for place in machine.places}
+    for place in machine.places:
+        if len(devices[place.name]) < len(place.devices):
+            running = ", ".join(device.name for device in devices[place.name])
+            log.warning(
+                '%s: of its devices only %s run: the others change results (precision = "any")', place.name, running
+            )
+    has_devices = any(devices.values())
+    compiled = compile_model(path, dims, on_progress, plain=has_devices)
+    if not has_devices:
+        return ModelOnMachine(compiled, machine, {})
+    costs = {
+        place.name: profile_devices(compiled, machine, place, devices[place.name], on_progress).costs
+        for place in machine.places
+    }
+    of_all_places = OperatorCosts(
+        tuple(device for its in costs.values() for device in its.devices),
+        np.hstack([its.time_s for its in costs.values()]),
+    )
+    check_capable(compiled.model.graph, of_all_places)
+    return ModelOnMachine(compiled, machine, costs)

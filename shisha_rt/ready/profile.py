@@ -1,0 +1,230 @@
+"""Measured layer costs for a machine's places: from the profile store, and what is missing measured first.
+
+Places of one *class* share their profiles: the same engine, number of threads and kind of core, and as many busy cores
+beside. A class is measured once, by a process of its own (the control plane never runs a model) on the cores of one of
+its places, while the cores of all the others are kept busy as they will be. Calibrations
+take turns, even those of different daemons, as they would disturb each other; whoever waited finds the entries there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final, TypeVar
+
+import msgspec
+
+from shisha_rt.cache import cache_folder
+from shisha_rt.costs.fingerprint import signature
+from shisha_rt.costs.fit import Span, fit_groups, groups_of, spans_to_measure
+from shisha_rt.costs.layer_costs import RawCosts, RawTimes
+from shisha_rt.costs.profiles import Profile, Setting
+from shisha_rt.errors import BadInput, Failure
+from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress, SpanTime
+from shisha_rt.fabric.device_profiling import DeviceProfilingJob
+from shisha_rt.machine.detect import core_ranks, usable_cores
+from shisha_rt.machine.machine import Machine, Place
+from shisha_rt.ready.compile import Compiled
+from shisha_rt.ready.profile_store import FILE_NAME, ProfileStore
+
+Tell = Callable[[str], None]
+AnswerT = TypeVar("AnswerT", bound=msgspec.Struct)
+
+_BUDGET_S: Final = 8.0
+_MIN_ROUNDS: Final = 5
+_MAX_ROUNDS: Final = 60
+_CPUS: Final = Path("/sys/devices/system/cpu")
+_CPUINFO: Final = Path("/proc/cpuinfo")
+_IDENTITY: Final = (
+    *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
+    *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceClass:
+    """Places that share profiles, and the cores to measure them on."""
+
+    setting: Setting
+    cores: tuple[int, ...]
+    neighbours: tuple[int, ...]
+
+
+def profile_model(compiled: Compiled, machine: Machine, on_progress: Tell | None = None) -> RawCosts:
+    """The raw costs of a model on a machine's places; takes seconds where something has to be measured.
+
+    A place of another host, or on paper, is measured on cores of this one. Raises BadInput where this host has too
+    few for its threads, and Failure where a calibration fails or the store cannot be used.
+    """
+    tell = on_progress or (lambda _: None)
+    spans = _signed_spans(compiled)
+    groups = groups_of(len(compiled.layers), compiled.legal_cuts)
+    classes = {place.name: class_of(place, machine, compiled) for place in machine.places}
+    with ProfileStore(cache_folder() / FILE_NAME) as store:
+        found = {
+            setting: _profiles(compiled, store, its, spans, tell)
+            for setting, its in _first_of_each(classes.values()).items()
+        }
+    times = {setting: _fitted(groups, setting, profiles) for setting, profiles in found.items()}
+    return RawCosts(
+        graph=compiled.model.graph,
+        layers=compiled.layers,
+        groups=groups,
+        times={place: times[its.setting] for place, its in classes.items()},
+    )
+
+
+def _first_of_each(classes: Iterable[PlaceClass]) -> dict[Setting, PlaceClass]:
+    found: dict[Setting, PlaceClass] = {}
+    for its in classes:
+        found.setdefault(its.setting, its)
+    return found
+
+
+def _signed_spans(compiled: Compiled) -> dict[Span, str]:
+    groups = groups_of(len(compiled.layers), compiled.legal_cuts)
+    graph, layers, node_layers = compiled.model.graph, compiled.layers, compiled.index.node_layers
+    return {
+        (first, last): signature(graph, layers, first, last, sum(first <= layer <= last for layer in node_layers))
+        for first, last in spans_to_measure(groups)
+    }
+
+
+def _fitted(groups: Sequence[Span], setting: Setting, profiles: dict[Span, Profile]) -> RawTimes:
+    cpu_s = fit_groups(groups, {span: profile.cpu_s for span, profile in profiles.items()})
+    wall_s = fit_groups(groups, {span: profile.wall_s for span, profile in profiles.items()})
+    alone_s = sum(profiles[group].cpu_s for group in groups)
+    return RawTimes(setting.threads, cpu_s, wall_s, float(cpu_s.sum()) / alone_s)
+
+
+# The store, and measuring for it
+
+
+def _profiles(
+    compiled: Compiled, store: ProfileStore, its: PlaceClass, spans: dict[Span, str], tell: Tell
+) -> dict[Span, Profile]:
+    """A profile for each span; measures those whose signature the store does not know."""
+    found = store.find(its.setting, spans.values())
+    if not found.keys() >= set(spans.values()):
+        with turn():
+            found = store.find(its.setting, spans.values())
+            unknown = {signed: span for span, signed in reversed(spans.items()) if signed not in found}
+            if unknown:
+                measured = _calibrate(compiled, its, list(unknown.values()), tell)
+                profiles = map(_profile_of, measured.times)
+                store.add(its.setting, dict(zip(unknown, profiles, strict=True)))
+                found = store.find(its.setting, spans.values())
+    return {span: found[signed] for span, signed in spans.items()}
+
+
+def _profile_of(time: SpanTime) -> Profile:
+    # A clock's tick may be coarser than the smallest layer, and nothing takes no time.
+    least_s = 1e-9
+    return Profile(max(time.cpu_s, least_s), max(time.wall_s, least_s), time.spread_s, time.runs, time.moved_bytes)
+
+
+@contextmanager
+def turn() -> Iterator[None]:
+    """One calibration at a time on this host; the kernel releases the lock of a process that dies."""
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".calibration.lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _calibrate(compiled: Compiled, its: PlaceClass, spans: Sequence[Span], tell: Tell) -> Calibrated:
+    job = CalibrationJob(
+        engine_folder=str(compiled.engine_folder),
+        cores=its.cores,
+        threads=its.setting.threads,
+        spans=tuple(spans),
+        budget_s=_BUDGET_S,
+        min_rounds=_MIN_ROUNDS,
+        max_rounds=_MAX_ROUNDS,
+        neighbours=its.neighbours,
+    )
+    return measure(f"the layers of {compiled.model.name}", "stages.jobs.calibrate", job, Calibrated, tell)
+
+
+def measure(
+    subject: str, module: str, job: CalibrationJob | DeviceProfilingJob, answer: type[AnswerT], tell: Tell
+) -> AnswerT:
+    """What `python -m MODULE JOB` answers. Raises Failure, with the child's last words, if it does not."""
+    where = f"core{'s' if len(job.cores) > 1 else ''} {', '.join(map(str, job.cores))}"
+    what = f"measuring {subject} on {where} (once; kept for the next start)"
+    tell(what)
+    command = [sys.executable, "-m", module, msgspec.json.encode(job).decode()]
+    # Standard error goes to a file: as a pipe that nobody reads yet it could fill up, and both would wait for ever.
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said) as child,
+    ):
+        assert child.stdout is not None  # a pipe was asked for
+        try:
+            answered = _listen(child.stdout, answer, lambda ratio: tell(f"{what}: {ratio:.0%}"))
+        except BaseException:
+            child.kill()
+            raise
+        if child.wait() != 0 or answered is None:
+            said.seek(0)
+            cause = said.read().decode(errors="replace").strip().splitlines() or [f"exit status {child.returncode}"]
+            raise Failure(f"{subject} could not be measured: {cause[-1]}")
+    return answered
+
+
+def _listen(lines: IO[bytes], answer: type[AnswerT], tell_ratio: Callable[[float], None]) -> AnswerT | None:
+    """What the child answers in the end; progress is passed on in steps of a quarter."""
+    told = 0
+    for line in lines:
+        message: Progress | AnswerT = msgspec.json.decode(line, type=Progress | answer)
+        if not isinstance(message, Progress):
+            return message
+        if int(message.done_ratio * 4) > told:
+            told = int(message.done_ratio * 4)
+            tell_ratio(told / 4)
+    return None
+
+
+# What a class is
+
+
+def class_of(place: Place, machine: Machine, compiled: Compiled) -> PlaceClass:
+    """For the engine that `compiled` is for. Raises BadInput where this host has too few cores for its threads."""
+    ranks = core_ranks(_all_cores())
+    usable = usable_cores()
+    cores = tuple(core for core in place.cores if core in usable)
+    if len(cores) < max(1, place.threads):
+        cores = tuple(sorted(usable, key=lambda core: (ranks.get(core, 1), core)))[: place.threads]
+    if len(cores) < place.threads:
+        raise BadInput(
+            f"{machine.source}: place {place.name}: threads = {place.threads}: cannot be measured here, "
+            f"expected at most the {len(usable)} usable cores of this host"
+        )
+    kinds = sorted({ranks.get(core, 1) for core in cores}) if len(set(ranks.values())) > 1 else []
+    neighbours = tuple(sorted({core for other in machine.places for core in other.cores} & set(usable) - set(cores)))
+    name, _, version = compiled.index.engine.partition(" ")
+    kind = "+".join(f"class {kind}" for kind in kinds)
+    return PlaceClass(Setting(name, version, place.threads, kind, processor(), len(neighbours)), cores, neighbours)
+
+
+def _all_cores() -> list[int]:
+    """All of the host's: a core's class must not depend on which of the others this process may use."""
+    return sorted(int(path.name.removeprefix("cpu")) for path in _CPUS.glob("cpu[0-9]*")) or list(usable_cores())
+
+
+def processor() -> str:
+    """The processor's name, and a digest of all that tells its kind, instruction sets included."""
+    lines = _CPUINFO.read_text().splitlines() if _CPUINFO.exists() else []
+    fields = {tuple(part.strip() for part in line.split(":", 1)) for line in lines if ":" in line}
+    identity = sorted(field for field in fields if field[0] in _IDENTITY)
+    name = next((value for key, value in identity if key == "model name"), platform.processor() or platform.machine())
+    return f"{name} {hashlib.sha256(repr(identity).encode()).hexdigest()[:12]}"

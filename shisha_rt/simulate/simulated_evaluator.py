@@ -1,0 +1,62 @@
+"""The simulated `Evaluator`: plans take what costs say, trials take virtual time, and noise is drawn, not suffered.
+
+It repeats exactly and never waits, which is what it is for. It knows nothing of contention beyond what is in the costs:
+one stage's time never depends on another's.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.costs.costs_evaluator import CostsEvaluator
+from shisha_rt.costs.costs_file import Costs
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+
+FRAMES: Final = 32
+"""How many frames are measured in a trial, unless the caller says."""
+
+_Z_95: Final = 1.96
+
+
+class SimulatedEvaluator:
+    """An `Evaluator` over `costs`: a roofline's, a costs file's or the profile store's.
+
+    A trial takes `frames` times the bottleneck, and the sum of the stage times first, as the pipeline fills; 0 if the
+    plan cannot run. Each measured stage time is the true one times exp(noise x z), z normal, drawn from `rng`; the
+    band is as wide as two such measurements differ by at most in 95 of 100. Raises ValueError for noise without `rng`.
+    """
+
+    def __init__(
+        self, costs: Costs, *, frames: int = FRAMES, noise: float = 0.0, rng: random.Random | None = None
+    ) -> None:
+        if noise and rng is None:
+            raise ValueError(f"noise = {noise}: expected a random generator to draw it from")
+        self._truth = CostsEvaluator(costs)
+        self._frames = frames
+        self._noise = noise
+        self._rng = rng
+
+    def measure(self, plan: Plan) -> Measurement:
+        """Raises ValueError for a plan that `verify.py` finds fault with."""
+        true = self._truth.measure(plan)
+        cost_s = self._frames * true.bottleneck_s + math.fsum(true.service_s) if true.can_run else 0.0
+        measured_s = tuple(map(self._noisy_s, true.service_s))
+        return Measurement(measured_s, _Z_95 * math.sqrt(2) * self._noise, self._frames, cost_s)
+
+    def _noisy_s(self, true_s: float) -> float:
+        return true_s * math.exp(self._noise * self._rng.gauss()) if self._rng is not None else true_s
+
+
+def with_error(told: Costs, sigma: float, rng: random.Random) -> Costs:
+    """True costs for a planner that was told others: each layer's time on each place times exp(sigma x z), z normal.
+
+    The median of the factors is 1. Transfers, and what cannot run, stay as told.
+    """
+    factors = np.array([[math.exp(sigma * rng.gauss()) for _ in told.places] for _ in told.layers])
+    return replace(told, time_s=told.time_s * factors)

@@ -1,0 +1,110 @@
+"""Every message between the daemon and its placer's process. A request is a plan's stages to be placed.
+
+What is known of the devices goes as one message for each device of each place: a network of thousands of operators
+on several devices would not fit in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
+
+import msgspec
+import numpy as np
+
+from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.machine.device import Device
+from shisha_rt.tuning.tuner_messages import Stages
+
+
+class DeviceCosts(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """`time_s` is (operators,) seconds on one device of a place, inf where it cannot run an operator."""
+
+    place: str
+    device: Device
+    time_s: tuple[float, ...]
+
+
+class Known(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """All devices have been told; the network is the clean one of `model_folder`. `solver`: "exact" or "als"."""
+
+    model_folder: str
+    solver: str
+
+
+class Solve(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Place the operators of each stage. `ratios`: (place, device, so many times as slow as known)."""
+
+    request: int
+    stages: Stages
+    ratios: tuple[tuple[str, str, float], ...] = ()
+
+
+ToPlacer: TypeAlias = DeviceCosts | Known | Solve
+
+
+class StageSolved(msgspec.Struct, frozen=True, array_like=True):
+    """A `StagePlacement`, as it travels: the device of each operator, and what its segments and all of it take."""
+
+    devices: tuple[str, ...]
+    cost_s: float
+    segments_s: tuple[float, ...]
+    lower_bound_s: float | None
+    outcome: str
+
+
+class Solved(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Stage by stage. `solve_s`: how long it took; next to nothing if it was known from before."""
+
+    request: int
+    stages: tuple[StageSolved, ...]
+    solve_s: float
+
+
+class NotSolved(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A stage cannot be placed; `reason` is one line."""
+
+    request: int
+    reason: str
+
+
+FromPlacer: TypeAlias = Solved | NotSolved
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_TO_PLACER: Final[msgspec.msgpack.Decoder[ToPlacer]] = msgspec.msgpack.Decoder(ToPlacer)
+_FROM_PLACER: Final[msgspec.msgpack.Decoder[FromPlacer]] = msgspec.msgpack.Decoder(FromPlacer)
+
+
+def encode(message: ToPlacer | FromPlacer) -> bytes:
+    return _ENCODER.encode(message)
+
+
+def decode_to_placer(data: bytes) -> ToPlacer:
+    """Raises `msgspec.MsgspecError`."""
+    return _TO_PLACER.decode(data)
+
+
+def decode_from_placer(data: bytes) -> FromPlacer:
+    """Raises `msgspec.MsgspecError`."""
+    return _FROM_PLACER.decode(data)
+
+
+def greeting(model_folder: str, solver: str, costs: Mapping[str, OperatorCosts]) -> tuple[ToPlacer, ...]:
+    """What a placer has to hear before its first request; `costs` are by place."""
+    columns = (
+        DeviceCosts(place, device, tuple(its.time_s[:, column].tolist()))
+        for place, its in costs.items()
+        for column, device in enumerate(its.devices)
+    )
+    return (*columns, Known(model_folder, solver))
+
+
+def costs_of(columns: Iterable[DeviceCosts]) -> Mapping[str, OperatorCosts]:
+    """The costs that a greeting was made of."""
+    by_place: dict[str, list[DeviceCosts]] = {}
+    for column in columns:
+        by_place.setdefault(column.place, []).append(column)
+    return {
+        place: OperatorCosts(tuple(c.device for c in found), np.array([c.time_s for c in found]).T)
+        for place, found in by_place.items()
+    }

@@ -1,0 +1,1 @@
+"""Stages as a worker builds them. Shell."""

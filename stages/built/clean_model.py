@@ -1,0 +1,95 @@
+"""The cleaned model of a place with devices: each segment is cut out of it as an ONNX model of its own.
+
+Any run of operators may be cut, and its tensors have the cleaned graph's names and are plain: no engine has touched
+them. Weights stay in the file beside the model, which a cut refers to; an engine that cannot follow the reference gets
+them embedded, at the price of copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper, numpy_helper
+
+from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.reader.onnx_reader import read_clean
+from shisha_rt.placement.segments import Segment
+
+_MODEL_FILE: Final = "clean.onnx"
+
+
+class CleanModel:
+    """A cleaned model as `Model.save` left it. Its weights lie in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.graph = read_clean(folder)
+        self._model = onnx.load(folder / _MODEL_FILE, load_external_data=False)
+        self._constants = {constant.name: constant for constant in self._model.graph.initializer}
+
+    def cut(self, segment: Segment) -> onnx.ModelProto:
+        """The segment's operators, from its inputs to its outputs; large weights are external data in `folder`."""
+        graph = onnx.GraphProto(
+            name="segment",
+            node=self._model.graph.node[segment.first : segment.last + 1],
+            initializer=[self._constants[name] for name in self._weights(segment)],
+            input=self._described(segment.inputs),
+            output=self._described(segment.outputs),
+        )
+        return onnx.ModelProto(ir_version=self._model.ir_version, opset_import=self._model.opset_import, graph=graph)
+
+    def graph_of(self, segment: Segment) -> Graph:
+        """The segment's operators as a graph of their own."""
+        operators = self.graph.operators[segment.first : segment.last + 1]
+        made = (name for operator in operators for name in operator.outputs if name)
+        return Graph(
+            name=self.graph.name,
+            operators=operators,
+            inputs=tuple(self.graph.tensors[name] for name in segment.inputs),
+            outputs=tuple(self.graph.tensors[name] for name in segment.outputs),
+            tensors={name: self.graph.tensors[name] for name in (*segment.inputs, *made)},
+            constants={name: self.graph.constants[name] for name in self._weights(segment)},
+        )
+
+    def with_weights(self, cut: onnx.ModelProto) -> onnx.ModelProto:
+        """The same with all weights inside. Serialising it fails beyond 2 GiB, where protobuf ends."""
+        found = onnx.ModelProto()
+        found.CopyFrom(cut)
+        for constant in found.graph.initializer:
+            if constant.data_location == onnx.TensorProto.EXTERNAL:
+                constant.CopyFrom(numpy_helper.from_array(self.array(constant.name), constant.name))
+        return found
+
+    def weight_bytes(self, segment: Segment) -> int:
+        """Of all constants that the segment reads, each once."""
+        return sum(self.graph.constants[name].size_bytes for name in self._weights(segment))
+
+    def array(self, name: str) -> npt.NDArray[Any]:
+        """A constant's values, read-only; mapped from the file where they are external."""
+        constant = self._constants[name]
+        if constant.data_location != onnx.TensorProto.EXTERNAL:
+            return numpy_helper.to_array(constant)
+        where = {entry.key: entry.value for entry in constant.external_data}
+        dtype = NUMPY_OF[self.graph.constants[name].datatype]
+        return np.memmap(self.folder / where["location"], dtype, "r", int(where["offset"]), tuple(constant.dims))
+
+    def _weights(self, segment: Segment) -> list[str]:
+        """Names of the constants that it reads, in the order in which it does."""
+        operators = self.graph.operators[segment.first : segment.last + 1]
+        read = dict.fromkeys(name for operator in operators for name in operator.inputs)
+        return [name for name in read if name in self._constants]
+
+    def _described(self, names: Iterable[str]) -> list[onnx.ValueInfoProto]:
+        tensors = (self.graph.tensors[name] for name in names)
+        return [
+            helper.make_tensor_value_info(
+                tensor.name, helper.np_dtype_to_tensor_dtype(NUMPY_OF[tensor.datatype]), tensor.shape
+            )
+            for tensor in tensors
+        ]

@@ -1,0 +1,197 @@
+"""A stage on the devices of its place: segments that run one after the other, each in an engine session of its own.
+
+What comes into the stage and what leaves it is bound to the slot; what passes between its segments lies in arrays of
+the stage's own, which serve one frame after the other. All of it is plain, as any engine must be able to read what
+another made: that is the price of a change of device.
+
+A described device is emulated: its segments' values are computed for real, while their seconds, transfers included,
+are its description's. For an engine of this host they are those of the run, CPU seconds on one thread and seconds by
+the clock on several, and what it costs to take in another engine's tensors is among them. Both are divided by the speed
+that the device has at the time.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.costs.operator_costs import described_costs
+from shisha_rt.fabric.arena import Arena
+from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.graph.graph import Graph, Tensor
+from shisha_rt.graph.layers import group_layers
+from shisha_rt.machine.device import Device
+from shisha_rt.placement.segment_times import segment_times_s
+from shisha_rt.placement.segments import Segment, ends, segment, segments
+from stages.built.clean_model import CleanModel
+from stages.engines.device_session import build_session
+from stages.engines.session import Array, Bound, Session
+from stages.jobs.noise import noise
+
+_EXACT: Final = Device("(exact)", "", "onnxruntime", memory="(exact)", precision="fp32")
+
+CpuClock = Callable[[], float]
+"""CPU seconds of the engine's threads until now."""
+
+
+class PlacedModel:
+    """The cleaned model, and the devices of a place of `threads` threads, along which stages are cut from it.
+
+    `device_speed` tells how fast the device of an index is now, against what it is otherwise.
+    """
+
+    def __init__(
+        self, model: CleanModel, devices: tuple[Device, ...], threads: int, device_speed: Callable[[int], float]
+    ) -> None:
+        self._model = model
+        self._layers = group_layers(model.graph)
+        self._devices = devices
+        self._threads = threads
+        self._device_speed = device_speed
+        self._formulas = described_costs(model.graph, devices)
+
+    def stage(self, first: int, last: int, placement: Sequence[str]) -> PlacedStage:
+        """Build layers `first` to `last` (inclusive); `placement` names the device of each of their operators.
+
+        Raises ValueError for a placement that does not fit, and whatever an engine raises.
+        """
+        first_operator, last_operator = self._layers[first].first_operator, self._layers[last].last_operator
+        if len(placement) != last_operator - first_operator + 1:
+            raise ValueError(f"{len(placement)} devices for operators {first_operator} to {last_operator}")
+        found = segments(self._model.graph, first_operator, placement)
+        times_s = segment_times_s(self._model.graph, found, self._formulas)
+        parts = [self._part(its, time_s) for its, time_s in zip(found, times_s, strict=True)]
+        weight_bytes = sum(map(self._model.weight_bytes, found))
+        stage = PlacedStage(self._model.graph, parts, weight_bytes, self._device_speed)
+        if not all(device.exact for device in stage.devices):
+            whole = segment(self._model.graph, first_operator, last_operator, _EXACT.name)
+            session = build_session(self._model, whole, _EXACT, threads=1)
+            exact = PlacedStage(
+                self._model.graph, [_Part(whole, session, _EXACT, 0, 1, 0.0)], weight_bytes, self._device_speed
+            )
+            stage.difference = _difference(self._model.graph, stage, exact)
+        return stage
+
+    def _part(self, segment: Segment, formula_s: float) -> _Part:
+        index = next(index for index, device in enumerate(self._devices) if device.name == segment.device)
+        device = self._devices[index]
+        if device.described and math.isinf(formula_s):
+            raise ValueError(f"device {device.name} cannot run operators {segment.first} to {segment.last}")
+        threads = device.threads_on(self._threads)
+        session = build_session(self._model, segment, device, threads)
+        return _Part(segment, session, device, index, threads, formula_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A built segment. `formula_s`: what it takes on a described device; nothing in particular on any other."""
+
+    segment: Segment
+    session: Session
+    device: Device
+    device_index: int
+    threads: int
+    formula_s: float
+
+    def took_s(self, cpu_s: float, wall_s: float, speed: float) -> float:
+        """One thread's CPU time leaves out what others take from its core; of several, the last one's end counts."""
+        measured_s = cpu_s if self.threads == 1 else wall_s
+        return (self.formula_s if self.device.described else measured_s) / speed
+
+
+class PlacedStage:
+    """A built stage. `frame_bytes`: weights, inputs and outputs that one frame moves.
+
+    `segments` and `devices` are one for each segment. `described`: the time of some segment is a formula's.
+    `difference`: by how much the devices' precision changes what it hands on, over the largest value of that; found on
+    one frame of noise.
+    """
+
+    def __init__(
+        self, graph: Graph, parts: Sequence[_Part], weight_bytes: int, device_speed: Callable[[int], float]
+    ) -> None:
+        self.segments = tuple(part.segment for part in parts)
+        self.devices = tuple(part.device for part in parts)
+        self.described = any(device.described for device in self.devices)
+        inputs, outputs = ends(graph, self.segments[0].first, self.segments[-1].last)
+        self._ends = [graph.tensors[name] for name in (*inputs, *outputs)]
+        self.frame_bytes = weight_bytes + sum(tensor.size_bytes for tensor in self._ends)
+        between = {name for segment in self.segments for name in segment.outputs} - set(outputs)
+        self.difference = 0.0
+        self._inputs, self._outputs = inputs, outputs
+        self._between = {name: _zeros(graph.tensors[name]) for name in between}
+        self._parts = tuple(parts)
+        self._device_speed = device_speed
+        self._bound: dict[int, tuple[Bound, ...]] = {}
+        self._bound_apart: tuple[Bound, ...] | None = None
+
+    @property
+    def paced(self) -> bool:
+        """Whether some segment's time is emulated: a formula's, or that of a device which is slowed at present."""
+        return self.described or any(self._device_speed(part.device_index) != 1 for part in self._parts)
+
+    def warm(self, cpu_clock: CpuClock = lambda: 0.0) -> tuple[float, ...]:
+        """As `run`, on memory of its own: first-run allocations happen before a frame waits for them."""
+        if self._bound_apart is None:
+            self._bound_apart = self._bind({tensor.name: _zeros(tensor) for tensor in self._ends})
+        return self._run(self._bound_apart, cpu_clock)
+
+    def compute(self, given: Mapping[str, Array]) -> dict[str, Array]:
+        """What it makes of these inputs, on memory of its own."""
+        arrays = {tensor.name: _zeros(tensor) for tensor in self._ends}
+        for name in self._inputs:
+            arrays[name][...] = given[name]
+        self._run(self._bind(arrays), lambda: 0.0)
+        return {name: arrays[name] for name in self._outputs}
+
+    def run(self, arena: Arena, slot: int, cpu_clock: CpuClock) -> tuple[float, ...]:
+        """Compute the stage on the tensors of `slot`, in place in the arena; returns each segment's seconds."""
+        bound = self._bound.get(slot)
+        if bound is None:
+            self._bound_apart = None  # it is warm: what served for that may go
+            regions = arena.layout.regions
+            views = {tensor.name: arena.view(slot, regions[tensor.name]) for tensor in self._ends}
+            bound = self._bound[slot] = self._bind(views)
+        return self._run(bound, cpu_clock)
+
+    def _bind(self, stage_ends: Mapping[str, Array]) -> tuple[Bound, ...]:
+        arrays = {**self._between, **stage_ends}
+        return tuple(
+            part.session.bind(
+                [arrays[name] for name in part.session.input_names],
+                [arrays[name] for name in part.session.output_names],
+            )
+            for part in self._parts
+        )
+
+    def _run(self, bound: Sequence[Bound], cpu_clock: CpuClock) -> tuple[float, ...]:
+        times_s = []
+        cpu_start_s, start_s = cpu_clock(), time.perf_counter()
+        for part, compute in zip(self._parts, bound, strict=True):
+            compute()
+            cpu_end_s, end_s = cpu_clock(), time.perf_counter()
+            speed = self._device_speed(part.device_index)
+            times_s.append(part.took_s(cpu_end_s - cpu_start_s, end_s - start_s, speed))
+            cpu_start_s, start_s = cpu_end_s, end_s
+        return tuple(times_s)
+
+
+def _zeros(tensor: Tensor) -> Array:
+    return np.zeros(tensor.shape, NUMPY_OF[tensor.datatype])
+
+
+def _difference(graph: Graph, stage: PlacedStage, exact: PlacedStage) -> float:
+    generator = np.random.default_rng(0)
+    names, _ = ends(graph, stage.segments[0].first, stage.segments[-1].last)
+    given = {name: noise(graph.tensors[name].shape, graph.tensors[name].datatype, generator) for name in names}
+    found, expected = stage.compute(given), exact.compute(given)
+    return max(
+        float(np.abs(found[name] - array).max() / max(np.abs(array).max(), np.finfo(np.float32).tiny))
+        for name, array in expected.items()
+        if array.dtype.kind == "f" and array.size
+    )

@@ -1,0 +1,152 @@
+"""A stage as ONNX Runtime runs it: a cut of the optimised graph, bound to the arena's slots.
+
+Weights stay in the file that every worker maps, so cutting is a matter of a few hundred nodes. Even that is done
+beforehand: a serialised protobuf message is merged with another by putting one behind the other, so each node is
+serialised once, and a segment's model is the concatenation of its parts. Building holds the interpreter's lock for
+microseconds instead of milliseconds, in which no frame could start.
+
+A binding is made once for each slot and holds raw addresses, which the engine does not check: shapes and sizes are
+compared here instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.layout import Region
+from shisha_rt.fabric.model_index import ModelIndex, TensorSpec
+from shisha_rt.graph.datatypes import NUMPY_OF
+from stages.engines.onnxruntime.compile import MODEL_FILE
+from stages.engines.onnxruntime.options import as_built_options
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A node of the optimised graph: its layer, what it reads and makes, and itself as part of a model."""
+
+    layer: int
+    reads: tuple[str, ...]
+    makes: tuple[str, ...]
+    part: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Constant:
+    size_bytes: int
+    part: bytes
+
+
+class OptimisedModel:
+    """The whole optimised graph (without weight values), from which segments are cut."""
+
+    def __init__(self, folder: Path, index: ModelIndex) -> None:
+        model = onnx.load(str(folder / MODEL_FILE), load_external_data=False)
+        self._folder = str(folder)
+        self._header = onnx.ModelProto(
+            ir_version=model.ir_version, opset_import=model.opset_import, graph=onnx.GraphProto(name="segment")
+        ).SerializeToString()
+        self._nodes = [
+            _Node(
+                layer,
+                tuple(filter(None, node.input)),
+                tuple(filter(None, node.output)),
+                _part(onnx.GraphProto(node=[node])),
+            )
+            for node, layer in zip(model.graph.node, index.node_layers, strict=True)
+        ]
+        self._constants = {
+            constant.name: _Constant(_size_bytes(constant), _part(onnx.GraphProto(initializer=[constant])))
+            for constant in model.graph.initializer
+        }
+        self._specs = {spec.name: spec for spec in index.tensors}
+        self._last_read = {name: node.layer for node in sorted(self._nodes, key=_layer) for name in node.reads}
+        self._last_read |= {spec.name: index.layer_count for spec in index.outputs}
+
+    def segment(self, first: int, last: int, threads: int) -> Segment:
+        """Build layers `first` to `last` (inclusive) as one session."""
+        here = [node for node in self._nodes if first <= node.layer <= last]
+        made = dict.fromkeys(name for node in here for name in node.makes)
+        read = dict.fromkeys(name for node in here for name in node.reads)
+        constants = [self._constants[name] for name in read if name in self._constants]
+        inputs = [self._specs[name] for name in read if name not in made and name not in self._constants]
+        outputs = [self._specs[name] for name in made if self._last_read.get(name, first) > last]
+        parts = (
+            self._header,
+            *(node.part for node in here),
+            *(constant.part for constant in constants),
+            _part(onnx.GraphProto(input=map(_value_info, inputs), output=map(_value_info, outputs))),
+        )
+        session = ort.InferenceSession(
+            b"".join(parts), as_built_options(threads, self._folder), providers=["CPUExecutionProvider"]
+        )
+        return Segment(session, inputs, outputs, sum(constant.size_bytes for constant in constants))
+
+
+def _layer(node: _Node) -> int:
+    return node.layer
+
+
+def _part(graph: onnx.GraphProto) -> bytes:
+    """A model that has nothing but these fields of its graph, to be merged with others."""
+    return bytes(onnx.ModelProto(graph=graph).SerializeToString())
+
+
+class Segment:
+    """A built stage. `frame_bytes`: weights, inputs and outputs that one frame moves."""
+
+    def __init__(
+        self, session: ort.InferenceSession, inputs: list[TensorSpec], outputs: list[TensorSpec], weight_bytes: int
+    ) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self.frame_bytes = weight_bytes + sum(spec.size_bytes for spec in (*inputs, *outputs))
+        self._session = session
+        self._bindings: dict[int, ort.IOBinding] = {}
+
+    def warm(self) -> None:
+        """Run once on memory of its own: first-run allocations happen before a frame waits for them."""
+        feeds = {spec.name: np.zeros(spec.shape, NUMPY_OF[spec.datatype]) for spec in self.inputs}
+        self._session.run([spec.name for spec in self.outputs], feeds)
+
+    def run(self, arena: Arena, slot: int) -> None:
+        """Compute the stage on the tensors of `slot`, in place in the arena."""
+        binding = self._bindings.get(slot)
+        if binding is None:
+            binding = self._bindings[slot] = self._bind(arena, slot)
+        self._session.run_with_iobinding(binding)
+
+    def _bind(self, arena: Arena, slot: int) -> ort.IOBinding:
+        binding = self._session.io_binding()
+        for spec in self.inputs:
+            binding.bind_input(*_place(arena, slot, spec))
+        for spec in self.outputs:
+            binding.bind_output(*_place(arena, slot, spec))
+        return binding
+
+
+def _place(arena: Arena, slot: int, spec: TensorSpec) -> tuple[object, ...]:
+    region = arena.layout.regions[spec.name]
+    _check_fits(region, spec)
+    dtype = NUMPY_OF[spec.datatype]
+    return spec.name, "cpu", 0, dtype.type, spec.shape, arena.address(slot, region)
+
+
+def _check_fits(region: Region, spec: TensorSpec) -> None:
+    if region.tensor != spec:
+        raise ValueError(f"tensor {spec.name!r} is {spec.datatype} {spec.shape}, its room in the slot is for "
+                         f"{region.tensor.datatype} {region.tensor.shape}")  # fmt: skip
+
+
+def _value_info(spec: TensorSpec) -> onnx.ValueInfoProto:
+    element = onnx.helper.np_dtype_to_tensor_dtype(NUMPY_OF[spec.datatype])
+    return onnx.helper.make_tensor_value_info(spec.name, element, spec.shape)
+
+
+def _size_bytes(constant: onnx.TensorProto) -> int:
+    return int(np.prod(constant.dims)) * int(onnx.helper.tensor_dtype_to_np_dtype(constant.data_type).itemsize)

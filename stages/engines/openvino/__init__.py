@@ -1,0 +1,1 @@
+"""OpenVINO: sessions and their profiler. Shell."""

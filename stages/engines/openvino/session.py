@@ -1,0 +1,88 @@
+"""A segment as OpenVINO runs it: a cut of the cleaned model, compiled in memory, one request for each binding.
+
+Three of its defaults do not fit here. On processors that have bfloat16 it computes in it, so the precision is always
+stated; it pins the thread that asks to a core, where affinity is the worker's own affair; and it looks for weights
+beside a file, so that they are embedded. The engine is an extra, and imported only when a device asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import onnx
+
+from shisha_rt.errors import Failure
+from shisha_rt.machine.device import Precision
+from shisha_rt.placement.segments import Segment
+from stages.built.clean_model import CleanModel
+from stages.engines.bound_arrays import SegmentEnds
+from stages.engines.session import Array, Bound
+
+_PRECISIONS: Final[dict[Precision, str]] = {"fp32": "f32", "bf16": "bf16"}
+
+
+def openvino_session(model: CleanModel, segment: Segment, precision: Precision, threads: int) -> OpenVinoSession:
+    """Raises Failure where OpenVINO is not installed, or the processor does not have the precision."""
+    cut = model.with_weights(model.cut(segment))
+    return OpenVinoSession(compile_cut(cut, precision, threads), model, segment)
+
+
+def compile_cut(cut: onnx.ModelProto, precision: Precision, threads: int, *, profiled: bool = False) -> Any:
+    """An `openvino.CompiledModel` of one stream; `profiled`: its requests keep the time of each node."""
+    core = _core()
+    if precision == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        raise Failure("OpenVINO has no bfloat16 on this processor; expected AVX-512 BF16 or AMX")
+    config = {
+        "INFERENCE_PRECISION_HINT": _PRECISIONS[precision],
+        "INFERENCE_NUM_THREADS": str(threads),
+        "NUM_STREAMS": "1",
+        "ENABLE_CPU_PINNING": "NO",
+        "PERF_COUNT": "YES" if profiled else "NO",
+    }
+    return core.compile_model(core.read_model(cut.SerializeToString()), "CPU", config)
+
+
+def shared_tensor(array: Array) -> Any:
+    """An `openvino.Tensor` on the array's own memory."""
+    import openvino
+
+    return openvino.Tensor(array, shared_memory=True)
+
+
+@lru_cache(maxsize=1)
+def _core() -> Any:
+    """The process's only one: each would load its plugin and start its threads anew."""
+    try:
+        import openvino
+    except ImportError as error:
+        raise Failure("OpenVINO is not installed; expected the extra: pip install 'shisha-rt[openvino]'") from error
+    return openvino.Core()
+
+
+class OpenVinoSession(SegmentEnds):
+    """A built segment."""
+
+    def __init__(self, compiled: Any, model: CleanModel, segment: Segment) -> None:
+        super().__init__(model, segment)
+        self._compiled = compiled
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Bound:
+        self.check(inputs, outputs)
+        request = self._compiled.create_infer_request()
+        for position, array in enumerate(inputs):
+            request.set_input_tensor(position, shared_tensor(array))
+        for position, array in enumerate(outputs):
+            request.set_output_tensor(position, shared_tensor(array))
+        return _Binding(request, (*inputs, *outputs))
+
+
+@dataclass(frozen=True, slots=True)
+class _Binding:
+    request: Any
+    arrays: tuple[Array, ...]
+
+    def __call__(self) -> None:
+        self.request.infer(share_outputs=True)  # else it would return copies of them

@@ -1,0 +1,1 @@
+"""One-shot processes that the control plane starts: compile, calibrate, profile. Shell."""

@@ -1,0 +1,131 @@
+"""`python -m stages.jobs.calibrate JOB_JSON`: time runs of layers as a stage of them would take it.
+
+Each span of layers is built as a segment of its own, exactly as a worker builds a stage, on a private arena of one
+slot. All spans are then run in turns, round after round, so that a drift of the host hits all alike, and medians are
+taken. A stage runs again and again on its core, so its weights and code are in the caches as far as they fit: a span
+is therefore run once untimed before its timed run. (Without it the sum of SqueezeNet's layers came out 15% over the
+whole model, and small stages up to 40% too slow.) Other cores that will have stages are kept busy (`neighbour`).
+
+Every round ends with a line of progress, so this process does not outlive a parent that reads no more.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from shisha_rt.fabric import model_index
+from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress, Rounds, SpanTime, encode
+from shisha_rt.fabric.layout import layout_of
+from shisha_rt.fabric.model_index import ModelIndex
+from stages.engines.onnxruntime.segment import OptimisedModel, Segment
+from stages.jobs.neighbour import neighbours
+from stages.jobs.noise import noise
+
+_SLOT: Final = 0
+
+
+def main(arguments: list[str]) -> int:
+    job = msgspec.json.decode(arguments[0], type=CalibrationJob)
+    os.sched_setaffinity(0, job.cores)
+    with neighbours(job.engine_folder, job.neighbours):
+        calibrated = calibrate(job, tell=say)
+    say(calibrated)
+    return 0
+
+
+def calibrate(job: CalibrationJob, tell: Callable[[Progress], None]) -> Calibrated:
+    """Time the job's spans in this process, on the cores that it already runs on."""
+    index = model_index.read(Path(job.engine_folder))
+    arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
+    try:
+        fill(arena, index)
+        model = OptimisedModel(Path(job.engine_folder), index)
+        _run_through(model, index, arena, job.threads)
+        timers = [_Timer(model.segment(first, last, job.threads), arena, job.threads) for first, last in job.spans]
+        run_rounds([timer.run for timer in timers], job, tell)
+        return Calibrated(tuple(timer.result() for timer in timers))
+    finally:
+        arena.close()
+
+
+@dataclass(slots=True)
+class _Timer:
+    """One span and the times of its runs so far."""
+
+    segment: Segment
+    arena: Arena
+    threads: int
+    cpu_s: list[float] = field(default_factory=list)
+    wall_s: list[float] = field(default_factory=list)
+
+    def run(self) -> None:
+        self.segment.run(self.arena, _SLOT)
+        # With one thread the engine computes in ours; more are its own, and nothing else runs in this process.
+        cpu_clock = time.thread_time if self.threads == 1 else time.process_time
+        cpu_start_s, wall_start_s = cpu_clock(), time.perf_counter()
+        self.segment.run(self.arena, _SLOT)
+        self.wall_s.append(time.perf_counter() - wall_start_s)
+        self.cpu_s.append(cpu_clock() - cpu_start_s)
+
+    def result(self) -> SpanTime:
+        return SpanTime(
+            cpu_s=statistics.median(self.cpu_s),
+            wall_s=statistics.median(self.wall_s),
+            spread_s=_interquartile_range(self.cpu_s),
+            runs=len(self.cpu_s),
+            moved_bytes=self.segment.frame_bytes,
+        )
+
+
+def run_rounds(turns: Sequence[Callable[[], None]], rounds: Rounds, tell: Callable[[Progress], None]) -> None:
+    """Each of `turns` once in every round."""
+    start_s = time.monotonic()
+    for done in range(1, rounds.max_rounds + 1):
+        for turn in turns:
+            turn()
+        spent_ratio = (time.monotonic() - start_s) / rounds.budget_s
+        tell(Progress(min(1.0, max(done / rounds.max_rounds, min(spent_ratio, done / rounds.min_rounds)))))
+        if spent_ratio >= 1 and done >= rounds.min_rounds:
+            return
+
+
+def fill(arena: Arena, index: ModelIndex) -> None:
+    """The inputs of a frame."""
+    generator = np.random.default_rng(0)
+    for spec in index.inputs:
+        arena.view(_SLOT, arena.layout.regions[spec.name])[...] = noise(spec.shape, spec.datatype, generator)
+
+
+def _run_through(model: OptimisedModel, index: ModelIndex, arena: Arena, threads: int) -> None:
+    """Run the model once cut wherever it can be: then every tensor that a span reads holds what it would in service."""
+    firsts = [0, *(cut + 1 for cut in index.legal_cuts)]
+    lasts = [*index.legal_cuts, index.layer_count - 1]
+    for first, last in zip(firsts, lasts, strict=True):
+        model.segment(first, last, threads).run(arena, _SLOT)
+
+
+def _interquartile_range(values: Sequence[float]) -> float:
+    if len(values) < 2:
+        return 0.0
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return high - low
+
+
+def say(line: msgspec.Struct) -> None:
+    sys.stdout.buffer.write(encode(line))
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

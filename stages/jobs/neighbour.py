@@ -1,0 +1,91 @@
+"""`python -m stages.jobs.neighbour JOB_JSON`: keep a core busy with the model while other cores are timed.
+
+A place never has the host to itself when it serves: other places run their stages beside it and take their share of
+caches, memory and, between threads of one core, of the core itself. Layers timed on an idle host come out faster than
+they will ever run. What a neighbour runs is the whole model, again and again: no plan is known yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from shisha_rt.fabric import model_index
+from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.calibration import NeighbourJob
+from shisha_rt.fabric.layout import layout_of
+from shisha_rt.fabric.parent import die_with
+from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.graph.graph import Graph
+from shisha_rt.placement.segments import segment
+from stages.built.clean_model import CleanModel
+from stages.engines.onnxruntime.segment import OptimisedModel
+from stages.engines.onnxruntime.session import float32_session
+from stages.engines.session import Array
+
+_SLOT = 0
+
+
+@contextlib.contextmanager
+def neighbours(folder: str, cores: tuple[int, ...], *, clean: bool = False) -> Iterator[None]:
+    """One on each of `cores`, at work from the beginning to the end; `clean`: `folder` has the cleaned model."""
+    with contextlib.ExitStack() as ending:
+        jobs = [NeighbourJob(folder, core, os.getpid(), clean) for core in cores]
+        children = [ending.enter_context(_child(job)) for job in jobs]
+        for child in children:
+            assert child.stdout is not None  # a pipe was asked for
+            if not child.stdout.readline():
+                raise RuntimeError(f"a neighbour ended with status {child.wait()}")
+        yield
+
+
+@contextlib.contextmanager
+def _child(job: NeighbourJob) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "stages.jobs.neighbour", msgspec.json.encode(job).decode()]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def main(arguments: list[str]) -> int:
+    job = msgspec.json.decode(arguments[0], type=NeighbourJob)
+    die_with(job.parent_pid)
+    os.sched_setaffinity(0, {job.core})
+    run = (_clean if job.clean else _optimised)(Path(job.folder))
+    run()
+    print("at work", flush=True)
+    while True:
+        run()
+
+
+def _optimised(folder: Path) -> Callable[[], None]:
+    """The whole of the optimised graph."""
+    index = model_index.read(folder)
+    arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
+    whole = OptimisedModel(folder, index).segment(0, index.layer_count - 1, threads=1)
+    return lambda: whole.run(arena, _SLOT)
+
+
+def _clean(folder: Path) -> Callable[[], None]:
+    """The whole of the cleaned model, on the engine that every host has."""
+    model = CleanModel(folder)
+    whole = segment(model.graph, 0, len(model.graph.operators) - 1, device="")
+    session = float32_session(model, whole, threads=1)
+    return session.bind(_zeros(model.graph, session.input_names), _zeros(model.graph, session.output_names))
+
+
+def _zeros(graph: Graph, names: Sequence[str]) -> list[Array]:
+    return [np.zeros(graph.tensors[name].shape, NUMPY_OF[graph.tensors[name].datatype]) for name in names]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,119 @@
+"""`python -m stages.jobs.profile_devices JOB`: the profile runs of DCG-2022 and DCG-2024 (section 3.2), really run.
+
+Each run is the whole model as one placed stage, exactly as a worker builds one, on a private arena of one slot. They
+take turns, round after round, each once untimed before it is timed (see `stages.jobs.calibrate` for why), so all are
+built first, and their weights are in memory at once. What a segment took is the median over the rounds.
+
+The engine's profiler comes last and on sessions of its own: it slows what it watches, and only the shares in which it
+divides a segment's time among operators are used. Its clock runs on while the host does something else, and what it
+says are means, so it watches three times, and the median of each operator counts.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.calibration import Progress
+from shisha_rt.fabric.device_profiling import DeviceProfilingJob, Profiled
+from shisha_rt.fabric.layout import layout_of
+from shisha_rt.graph.layers import group_layers
+from shisha_rt.machine.device import Device
+from shisha_rt.placement.device_profile import Run, SegmentTime
+from shisha_rt.placement.segments import segment
+from shisha_rt.ready.plain_index import plain_index
+from stages.built.clean_model import CleanModel
+from stages.built.placed import PlacedModel, PlacedStage
+from stages.engines.operator_times import operator_times
+from stages.jobs.calibrate import fill, run_rounds, say
+from stages.jobs.neighbour import neighbours
+from stages.jobs.noise import noise
+
+_SLOT: Final = 0
+_WATCHED_TIMES: Final = 3
+
+
+def main(arguments: list[str]) -> int:
+    job = msgspec.json.decode(arguments[0], type=DeviceProfilingJob)
+    os.sched_setaffinity(0, job.cores)
+    with neighbours(job.model_folder, job.neighbours, clean=True):
+        profiled = profile_devices(job, tell=say)
+    say(profiled)
+    return 0
+
+
+def profile_devices(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -> Profiled:
+    """Time the job's runs in this process, on the cores that it already runs on. Raises whatever an engine raises."""
+    model = CleanModel(Path(job.model_folder))
+    layers = group_layers(model.graph)
+    index = plain_index(model.graph, layers)
+    placed = PlacedModel(model, job.devices, job.threads, device_speed=lambda _: 1.0)
+    arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
+
+    def built(runs: Iterable[Sequence[int]]) -> list[_Timer]:
+        placements = ([job.devices[device].name for device in run] for run in runs)
+        return [_Timer(placed.stage(0, len(layers) - 1, placement), arena) for placement in placements]
+
+    try:
+        fill(arena, index)
+        node_timers, edge_timers = built(job.node_runs), built(job.edge_runs)
+        run_rounds([timer.run for timer in (*node_timers, *edge_timers)], job, tell)
+    finally:
+        arena.close()
+    return Profiled(
+        node_runs=tuple(
+            _watched(model, timer.result(), device, device.threads_on(job.threads), job.min_rounds)
+            for timer, device in zip(node_timers, job.devices, strict=bool(node_timers))
+        ),
+        edge_runs=tuple(timer.result() for timer in edge_timers),
+        rounds=len((*node_timers, *edge_timers)[0].times_s),
+    )
+
+
+@dataclass(slots=True)
+class _Timer:
+    """One run, and what its segments have taken so far: (rounds,) of (segments,) seconds."""
+
+    stage: PlacedStage
+    arena: Arena
+    times_s: list[tuple[float, ...]] = field(default_factory=list)
+
+    def run(self) -> None:
+        # CPU time of the whole process: whatever threads the engines have, nothing else runs in it.
+        self.stage.run(self.arena, _SLOT, time.process_time)
+        self.times_s.append(self.stage.run(self.arena, _SLOT, time.process_time))
+
+    def result(self) -> Run:
+        medians_s = map(statistics.median, zip(*self.times_s, strict=True))
+        return tuple(
+            SegmentTime(part.device, part.first, part.last, time_s)
+            for part, time_s in zip(self.stage.segments, medians_s, strict=True)
+        )
+
+
+def _watched(model: CleanModel, run: Run, device: Device, threads: int, rounds: int) -> Run:
+    """The run, with what the engine's profiler saw of the operators on `device`."""
+    generator = np.random.default_rng(0)
+
+    def operators_s(part: SegmentTime) -> tuple[float, ...]:
+        its = segment(model.graph, part.first, part.last, part.device)
+        tensors = [model.graph.tensors[name] for name in its.inputs]
+        feeds = {tensor.name: noise(tensor.shape, tensor.datatype, generator) for tensor in tensors}
+        means_s = [operator_times(model, its, device, threads, feeds, rounds) for _ in range(_WATCHED_TIMES)]
+        return tuple(map(statistics.median, zip(*means_s, strict=True)))
+
+    return tuple(replace(part, operators_s=operators_s(part)) if part.device == device.name else part for part in run)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

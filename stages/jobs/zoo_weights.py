@@ -1,0 +1,249 @@
+"""Give a zoo network weights that make its answers depend on its input: `python -m stages.jobs.zoo_weights DST < SRC`.
+
+Random weights alone prove nothing: with He's scale alone ResNet-50, ShuffleNet and DenseNet-121 answer (nearly) the
+same to whatever they are shown. So the network runs once, operator by operator, on one seeded input, and each
+operator's weights are set from what really reaches it, before the next one runs. Embeddings are normal with unit
+variance. What is random comes from a generator seeded with the file's name, so a network is the same wherever it is
+built.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper, numpy_helper
+
+from shisha_rt.graph.clean import fold_constants
+from shisha_rt.graph.default_dims import default_dims, set_default_dims
+from stages.engines.evaluate import evaluate
+
+Array = npt.NDArray[Any]
+
+LOGITS_STD: Final = 2.0
+_TILE: Final = 32  # pixels
+_MIN_SAMPLES: Final = 16  # with fewer values in a channel, the statistics of the whole tensor say more
+_HEAVY: Final = ("Conv", "Gemm", "MatMul")
+_PASS_A_FACTOR_ON: Final = frozenset(
+    {"AveragePool", "Dropout", "Flatten", "GlobalAveragePool", "LeakyRelu", "MaxPool", "Relu", "Reshape"}
+)
+_MIN_STD: Final = 1e-6  # a channel without any variance is left as it is
+_IR_VERSION: Final = 8  # this package may be newer than the engine
+
+
+def build(topology: onnx.ModelProto, target: Path) -> None:
+    """Give the network weights, and write it to `target` as one file."""
+    model = fold_constants(topology)
+    sizes = default_dims(topology)
+    set_default_dims(model, sizes)
+    weights = _Calibration(model.graph, model.opset_import, sizes, _generator(target.stem)).run()
+    for tensor in model.graph.initializer:
+        if tensor.name in weights:
+            tensor.CopyFrom(numpy_helper.from_array(weights.pop(tensor.name), tensor.name))
+    onnx.save(model, target)
+
+
+def _generator(name: str) -> np.random.Generator:
+    return np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"))
+
+
+class _Calibration:
+    """One pass over the operators, in order.
+
+    `weights` are the constants set so far, `values` the tensors of run time that are still to be read; `heads` are
+    the heavy operators that make an answer, by the tensor whose spread they decide: the answer, or its logits.
+    """
+
+    def __init__(
+        self,
+        graph: onnx.GraphProto,
+        opsets: Iterable[onnx.OperatorSetIdProto],
+        sizes: Mapping[str, int],
+        rng: np.random.Generator,
+    ):
+        self._nodes = list(graph.node)
+        self._opsets = list(opsets)
+        self._sizes = sizes
+        self._rng = rng
+        self._producers = {name: node for node in self._nodes for name in node.output}
+        self._constants = {tensor.name: tensor for tensor in graph.initializer}
+        self._runtime_inputs = [value for value in graph.input if value.name not in self._constants]
+        self._heads = self._find_heads(value.name for value in graph.output)
+        self._weights: dict[str, Array] = {}
+        self._values: dict[str, Array] = {}
+
+    def run(self) -> dict[str, Array]:
+        """New values, by name, of all the constants that are weights."""
+        self._draw_inputs()
+        last_read = {name: index for index, node in enumerate(self._nodes) for name in node.input}
+        for index, node in enumerate(self._nodes):
+            self._set_weights(node)
+            self._values |= zip(node.output, self._evaluate(node), strict=True)
+            for name in node.output:
+                if name in self._heads:
+                    self._scale_head(name)
+            self._values = {name: value for name, value in self._values.items() if last_read.get(name, 0) > index}
+        return self._weights
+
+    def _find_heads(self, outputs: Iterable[str]) -> dict[str, onnx.NodeProto]:
+        """None for an answer that is normalised, or a sum: it has the spread that it has."""
+        heads = {}
+        for output in outputs:
+            node = self._producers[output]
+            end = node.input[0] if node.op_type == "Softmax" else output
+            node = self._producers[end]
+            while node.op_type in _PASS_A_FACTOR_ON:
+                node = self._producers[node.input[0]]
+            if node.op_type in _HEAVY:
+                heads[end] = node
+        return heads
+
+    def _draw_inputs(self) -> None:
+        """A picture for each input of floats; integers are 0 or 1, which is a token, a type or a mask alike."""
+        for value in self._runtime_inputs:
+            tensor = value.type.tensor_type
+            shape = [dim.dim_value or self._sizes[dim.dim_param] for dim in tensor.shape.dim]
+            if tensor.elem_type == onnx.TensorProto.FLOAT:
+                self._values[value.name] = _patchwork(self._rng, shape)
+            else:
+                self._values[value.name] = self._rng.integers(0, 2, shape)
+
+    def _set_weights(self, node: onnx.NodeProto) -> None:
+        match node.op_type:
+            case "Conv":
+                self._set_heavy(node, filter_axis=0)
+            case "Gemm":
+                transposed = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
+                self._set_heavy(node, filter_axis=0 if transposed else 1)
+            case "MatMul" if self._is_weight(node.input[1]):
+                self._set_heavy(node, filter_axis=1)
+            case "BatchNormalization":
+                self._set_normalization(node)
+            case "Gather" if self._is_weight(node.input[0]):
+                self._set_table(node.input[0])
+            case "Mul" if self._is_weight(node.input[1]):
+                self._set_scale(node.input[1])
+            case "Add" if self._is_weight(node.input[1]):
+                if self._producers[node.input[0]].op_type == "MatMul":
+                    self._set_bias(node)
+                else:
+                    self._set_shift(node.input[1])
+
+    def _is_weight(self, name: str) -> bool:
+        """A scalar belongs to the formula."""
+        return name in self._constants and len(self._constants[name].dims) > 0
+
+    def _set_heavy(self, node: onnx.NodeProto, filter_axis: int) -> None:
+        """He's weights, then rescaled to outputs of unit variance, and of zero mean where there is a bias.
+
+        A head is rescaled as a whole: what tells its classes apart is the difference of their means, as some
+        networks average over all positions behind it.
+        """
+        shape = list(self._constants[node.input[1]].dims)
+        weight = self._rng.standard_normal(shape, np.float32)
+        weight *= np.float32(math.sqrt(2.0 * shape[filter_axis] / weight.size))
+        biases = {name: np.zeros(self._constants[name].dims, np.float32) for name in node.input[2:]}
+        self._weights |= {node.input[1]: weight} | biases
+        is_head = any(node is head for head in self._heads.values())
+        mean, std = _statistics(self._evaluate(node)[0], _channel_axis(node), per_channel=not is_head)
+        by_filter = np.moveaxis(weight, filter_axis, -1)
+        by_filter /= std
+        for bias in biases.values():
+            bias -= mean / std
+
+    def _set_normalization(self, node: onnx.NodeProto) -> None:
+        """Mean and variance as observed."""
+        source, scale, shift, mean, variance = node.input
+        self._set_scale(scale)
+        self._set_shift(shift)
+        seen_mean, seen_std = _statistics(self._values[source], _channel_axis(node))
+        shape = tuple(self._constants[mean].dims)
+        self._weights[mean] = np.broadcast_to(seen_mean, shape)
+        self._weights[variance] = np.broadcast_to(np.square(seen_std), shape)
+
+    def _set_bias(self, node: onnx.NodeProto) -> None:
+        """To a zero mean, where the heavy operator before it has no bias of its own."""
+        mean, _ = _statistics(self._values[node.input[0]], _channel_axis(self._producers[node.input[0]]))
+        self._weights[node.input[1]] = np.broadcast_to(-mean, tuple(self._constants[node.input[1]].dims))
+
+    def _set_table(self, name: str) -> None:
+        self._weights[name] = self._rng.standard_normal(self._constants[name].dims, np.float32)
+
+    def _set_scale(self, name: str) -> None:
+        self._weights[name] = self._rng.uniform(0.8, 1.2, self._constants[name].dims).astype(np.float32)
+
+    def _set_shift(self, name: str) -> None:
+        self._weights[name] = self._rng.normal(0.0, 0.1, self._constants[name].dims).astype(np.float32)
+
+    def _scale_head(self, end: str) -> None:
+        """What lies between a head and the end (ReLU, pooling) passes a positive factor on as it is."""
+        values = self._values[end]
+        # Of few values the standard deviation may happen to be tiny. Their mean is meant to be zero.
+        std = values.std() if values.size >= _MIN_SAMPLES else np.sqrt(np.mean(np.square(values)))
+        for name in self._heads[end].input[1:]:
+            self._weights[name] *= np.float32(LOGITS_STD / float(std))
+
+    def _evaluate(self, node: onnx.NodeProto) -> list[Array]:
+        """The operator's outputs. Its weights are fed, not embedded, which saves copies of up to 411 MB."""
+        feeds = {name: self._value(name) for name in dict.fromkeys(node.input)}
+        inputs = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+            for name, value in feeds.items()
+        ]
+        outputs = [helper.make_value_info(name, onnx.TypeProto()) for name in node.output]
+        graph = helper.make_graph([node], "one_operator", inputs, outputs)
+        model = helper.make_model(graph, opset_imports=self._opsets, ir_version=_IR_VERSION)
+        return evaluate(model.SerializeToString(), feeds)
+
+    def _value(self, name: str) -> Array:
+        for known in (self._weights, self._values):
+            if name in known:
+                return known[name]
+        return numpy_helper.to_array(self._constants[name])
+
+
+def _patchwork(rng: np.random.Generator, shape: Sequence[int]) -> Array:
+    """A (batch, channels, height, width) picture of zero mean and unit variance: tiles, each with its own noise level.
+
+    On noise alone the network would be blind to means, and a smooth picture would drive its answers to extremes.
+    """
+    *channels, height, width = shape
+    tiles = (*channels, -(-height // _TILE), -(-width // _TILE))
+    mean, noise_level = (
+        np.kron(rng.standard_normal(tiles), np.ones((_TILE, _TILE)))[..., :height, :width] for _ in range(2)
+    )
+    picture = mean + noise_level * rng.standard_normal(shape)
+    return np.asarray(picture / picture.std(), np.float32)
+
+
+def _channel_axis(node: onnx.NodeProto) -> int:
+    return -1 if node.op_type == "MatMul" else 1
+
+
+def _statistics(values: Array, channel_axis: int, *, per_channel: bool = True) -> tuple[Array, Array]:
+    """Mean and standard deviation: (channels,) each, or () where a channel has too few values, or on request.
+
+    Where there are too few in all, nothing is said against He's scale.
+    """
+    if values.size < _MIN_SAMPLES:
+        return np.zeros((), np.float32), np.ones((), np.float32)
+    few = values.size // values.shape[channel_axis] < _MIN_SAMPLES
+    others = set(range(values.ndim)) - {channel_axis % values.ndim}
+    axes = None if few or not per_channel else tuple(sorted(others))
+    mean, std = (np.asarray(found, np.float32) for found in (values.mean(axes), values.std(axes)))
+    return mean, np.where(std > _MIN_STD, std, np.float32(1.0))
+
+
+def main() -> None:
+    build(onnx.load_model_from_string(sys.stdin.buffer.read()), Path(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()

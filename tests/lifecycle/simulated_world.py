@@ -1,0 +1,403 @@
+"""A world in virtual time around one `Lifecycle`: clients, worker processes, an arena, and an adversary.
+
+The lifecycle's instructions change the simulated world at once; what the world answers travels as messages that
+arrive in any order, twice, or long after their sender's death. A worker may write the slot of a part that it was
+given at any time until it is really dead, which is why the world, and not the lifecycle, decides when that is.
+
+The world keeps its own books, from the instructions alone, and compares them with the promises of R1 to R3:
+
+- a tensor in the arena is the tag `(frame, ((epoch, stage), ...))` of all that went into it, so an answer shows
+  whether it was computed wholly from its own frame's input by one epoch;
+- each frame is refused once, or answered once, in its stream's order, with an error only if it had a cause;
+- each proposal is settled once, epoch and incarnation numbers grow, nothing is left behind at the end.
+
+`lifecycle_invariants.check` runs after every event, unless asked not to. A broken promise raises `BrokenPromise`
+with the seed and the last events: `run(seed)` repeats exactly that interleaving.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from shisha_rt.lifecycle import events as ev
+from shisha_rt.lifecycle.invariants import check
+from shisha_rt.lifecycle.lifecycle import Lifecycle
+from shisha_rt.lifecycle.policy import Policy
+from shisha_rt.lifecycle.states import UnknownTransition
+from shisha_rt.plan.plan import Plan
+from shisha_rt.wire.codes import Code
+from tests.lifecycle.simulated_workers import LAYERS, Workers
+
+_TRACE_KEPT: Final = 40
+_MOST_STEPS_TO_REST: Final = 3000
+
+StreamKey = tuple[Hashable, str | None]
+
+
+class BrokenPromise(AssertionError):
+    """The lifecycle broke a rule; the message tells which, in which interleaving, and what went before."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A client's frame and all that may explain how it ended."""
+
+    number: int
+    stream: StreamKey
+    deadline_s: float | None
+    outcome: str = "sent"
+    cancelled: bool = False
+    failed: bool = False
+    deaths: int = 0
+    collected: bool = False
+
+
+def random_policy(rng: random.Random) -> Policy:
+    """Small limits, so that a short run meets all of them."""
+    return Policy(
+        max_in_flight=rng.choice((3, 6, 12)),
+        waiting_bytes=rng.choice((30, 100, 1000)),
+        descriptors_per_worker=rng.choice((1, 2, 2)),
+        waiting_plans=rng.choice((1, 3)),
+        prepare_s=5.0,
+        start_s=5.0,
+        deaths_in_window=rng.choice((1, 3)),
+        death_window_s=10.0,
+        restart_delay_s=0.1,
+        restart_delay_max_s=1.0,
+    )
+
+
+class World:
+    """One random interleaving: `run` lets the adversary act, then heals everything and looks at what is left."""
+
+    def __init__(self, seed: int, lifecycle: Callable[..., Lifecycle] = Lifecycle, *, validate: bool = True) -> None:
+        self.seed = seed
+        self.validate = validate
+        self.rng = random.Random(seed)
+        self.place_names = [f"p{i}" for i in range(self.rng.randint(1, 4))]
+        self.slot_count = self.rng.randint(1, 5)
+        self.policy = random_policy(self.rng)
+        self.lifecycle = lifecycle(self.place_names, self.slot_count, self.policy)
+        self.now = 0.0
+        self.healing = self.draining = self.stopped = self.over = self.replan_wanted = False
+        self.trace: deque[tuple[float, ev.Event, list[ev.Instruction]]] = deque(maxlen=_TRACE_KEPT)
+        self.old_replies: list[ev.Event] = []
+        self.requests: dict[int, Request] = {}
+        self.owed: dict[StreamKey, deque[int]] = {}
+        self.last_sequence: dict[StreamKey, int] = {}
+        self.unanswered = 0
+        self.plans: dict[int, Plan] = {}
+        self.workers = Workers(self.rng, self.slot_count, self.plans)
+        self.epochs: dict[int, str] = {}
+        self.proposed = 0
+        self.settled: Counter[str] = Counter()
+        self.unsettled: set[int] = set()
+        self.events = 0
+        self._carry_out: dict[type, Callable[[Any], None]] = {
+            ev.Refuse: self._refuse,
+            ev.Fill: self._fill,
+            ev.Run: self.workers.give,
+            ev.Collect: self._collect,
+            ev.Deliver: self._deliver,
+            ev.Start: self._start,
+            ev.Kill: self.workers.doom,
+            ev.Prepare: self.workers.prepare,
+            ev.Retire: self.workers.retire,
+            ev.Settled: self._settle,
+            ev.EpochStarted: self._epoch_started,
+            ev.EpochEnded: self._epoch_ended,
+            ev.Replan: self._replan,
+            ev.GivenUp: lambda one: None,
+        }
+
+    # --- the run ----------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        rng = self.rng
+        unrest = rng.choice((0, 1, 2))
+        workers = self.workers
+        faults = (workers.die, workers.die, workers.hang, workers.scribble, self.place_down, self.lose_place)
+        acts: list[Callable[[], None]] = [
+            *[self.send_frame] * 6,
+            *[workers.let_work] * 20,
+            *[self.deliver_message] * 18,
+            *[self.pass_time] * 4,
+            *[self.propose] * rng.choice((1, 3)),
+            self.cancel,
+            self.repeat_reply,
+            *(*faults, self.place_up, self.place_up) * unrest,
+        ]
+        end = rng.choice((self.drain, self.stop, self.pass_time, self.pass_time))
+        try:
+            self.feed(ev.Tick())
+            if rng.random() < 0.7:
+                self._go_live()
+            for _ in range(rng.randint(20, 160)):
+                rng.choice(acts)()
+            end()
+            self._come_to_rest()
+            self._look_at_what_is_left()
+        except (AssertionError, UnknownTransition, LookupError, ValueError) as error:
+            raise BrokenPromise(self._report(error)) from error
+
+    def _go_live(self) -> None:
+        """Begin as daemons do on good days: workers come up, and a plan goes live."""
+        self.propose()
+        for _ in range(6):
+            for process in self.workers.alive:
+                self.workers.work(process)
+            while self.workers.messages:
+                self.deliver_message()
+
+    def feed(self, event: ev.Event) -> None:
+        """One event to the lifecycle; its instructions are carried out, in order, before anything else."""
+        self.events += 1
+        instructions = self.lifecycle.handle(event, self.now)
+        self.trace.append((self.now, event, instructions))
+        if isinstance(event, ev.FrameArrived) and not any(isinstance(one, ev.Refuse) for one in instructions):
+            self._accept(self.requests[event.frame])
+        for instruction in instructions:
+            self._carry_out[type(instruction)](instruction)
+        if self.validate:
+            check(self.lifecycle)
+        lives = [number for number, state in self.epochs.items() if state == "live"]
+        assert len(lives) <= 2, f"epochs {lives} live at once"
+        assert self.lifecycle.undelivered == self.unanswered, f"{self.unanswered} frames are unanswered"
+
+    def _report(self, error: Exception) -> str:
+        lines = [
+            f"{now:8.3f} {event}\n" + "".join(f"           -> {i}\n" for i in made) for now, event, made in self.trace
+        ]
+        setup = f"places {self.place_names}, {self.slot_count} slots, {self.policy}"
+        return f"seed {self.seed}: {type(error).__name__}: {error}\n{setup}\n{''.join(lines)}"
+
+    # --- what clients and operators do ------------------------------------------------------------------------
+
+    def send_frame(self) -> None:
+        rng = self.rng
+        number = len(self.requests) + 1
+        stream: StreamKey = (rng.choice(("c0", "c1")), rng.choice((None, "a", "b")))
+        last = self.last_sequence.get(stream)
+        sequence = None
+        if stream[1] is not None and rng.random() < 0.6:
+            sequence = rng.randint(0, 9) if last is None or rng.random() < 0.15 else last + 1
+        bad = sequence is not None and last is not None and sequence != last + 1
+        deadline = rng.choice((None, None, None, None, self.now + rng.random() * 4, self.now + 4, self.now))
+        request = self.requests[number] = Request(number, stream, deadline)
+        self.feed(ev.FrameArrived(number, *stream, rng.randint(1, 40), sequence, deadline))
+        if request.outcome == "refused":
+            return
+        assert not bad, f"frame {number} was accepted with sequence {sequence} after {last}"
+        assert not self.draining, f"frame {number} was accepted while draining"
+        if sequence is not None:
+            self.last_sequence[stream] = sequence
+
+    def cancel(self) -> None:
+        number = self.rng.randint(1, len(self.requests) + 1)
+        if number in self.requests:
+            self.requests[number].cancelled = True
+        self.feed(ev.FrameCancelled(number))
+
+    def propose(self) -> None:
+        """A plan over any places, whether they are up or not; while healing, over those that may be planned on."""
+        rng = self.rng
+        choice = list(self.lifecycle.places.available) if self.healing else list(self.place_names)
+        rng.shuffle(choice)
+        count = rng.randint(1, len(choice))
+        cuts = [0, *sorted(rng.sample(range(1, LAYERS), count - 1)), LAYERS]
+        plan = Plan.of((cuts[i], cuts[i + 1] - 1, choice[i]) for i in range(count))
+        self.proposed += 1
+        self.unsettled.add(self.proposed)
+        self.feed(ev.PlanProposed(self.proposed, plan))
+
+    def place_down(self) -> None:
+        self.feed(ev.PlaceDown(self.rng.choice(self.place_names)))
+
+    def lose_place(self) -> None:
+        """A place that leaves planning with its process: frames of its plan have to start over elsewhere."""
+        process = self.workers.some_process()
+        if process is not None:
+            self.workers.end(process)
+            self.feed(ev.PlaceDown(process.place))
+
+    def place_up(self) -> None:
+        self.feed(ev.PlaceUp(self.rng.choice(self.place_names)))
+
+    def drain(self) -> None:
+        self.draining = True
+        self.feed(ev.Drain())
+
+    def stop(self) -> None:
+        self.draining = self.stopped = True
+        self.feed(ev.Stop())
+        self.over = True
+
+    # --- what time, the network and workers do ----------------------------------------------------------------
+
+    def pass_time(self) -> None:
+        wake = self.lifecycle.next_wake_s()
+        if wake is not None and (self.healing or self.rng.random() < 0.25):
+            self.now = max(self.now, wake)
+        else:
+            self.now += self.rng.random() * 0.4
+        self.feed(ev.Tick())
+        wake = self.lifecycle.next_wake_s()
+        assert wake is None or wake > self.now, f"asks to be woken at {wake}, which is past: the daemon would spin"
+
+    def deliver_message(self) -> None:
+        if not self.workers.messages:
+            return
+        message = self.workers.messages.pop(self.rng.randrange(len(self.workers.messages)))
+        if isinstance(message, ev.WorkerGone):
+            self.workers.processes[message.incarnation].parts.clear()
+            if message.running is not None:
+                self.requests[message.running].deaths += 1
+        elif isinstance(message, ev.PartDone | ev.PartFailed):
+            self.old_replies.append(message)
+            self.requests[message.descriptor.frame].failed |= isinstance(message, ev.PartFailed)
+        self.feed(message)
+
+    def repeat_reply(self) -> None:
+        """A reply that was delivered already, perhaps to an incarnation that is long gone."""
+        if self.old_replies:
+            self.feed(self.rng.choice(self.old_replies))
+
+    def _fill(self, fill: ev.Fill) -> None:
+        assert self.requests[fill.frame].outcome == "accepted", f"frame {fill.frame} is filled after its end"
+        self.workers.fill(fill)
+
+    def _collect(self, collect: ev.Collect) -> None:
+        request = self.requests[collect.frame]
+        assert request.outcome == "accepted", f"frame {collect.frame} is collected after its end: {request.outcome}"
+        assert not request.collected, f"frame {collect.frame} is collected twice"
+        late = request.deadline_s is not None and request.deadline_s <= self.now
+        assert not late, f"frame {collect.frame} is collected after its deadline"
+        assert self.epochs[collect.epoch] == "live", f"{collect} is from an epoch that is {self.epochs[collect.epoch]}"
+        stages = len(self.plans[collect.epoch].stages)
+        expected = (collect.frame, tuple((collect.epoch, stage) for stage in range(stages)))
+        found = self.workers.answer(collect.slot)
+        assert found == expected, f"answer of frame {collect.frame} is {found}, should be {expected}"
+        request.collected = True
+
+    # --- carrying out the other instructions ------------------------------------------------------------------
+
+    def _accept(self, request: Request) -> None:
+        request.outcome = "accepted"
+        self.unanswered += 1
+        if request.stream[1] is not None:
+            self.owed.setdefault(request.stream, deque()).append(request.number)
+
+    def _refuse(self, refuse: ev.Refuse) -> None:
+        request = self.requests[refuse.frame]
+        assert request.outcome == "sent", f"frame {refuse.frame} is refused after it was {request.outcome}"
+        request.outcome = "refused"
+
+    def _deliver(self, deliver: ev.Deliver) -> None:
+        request = self.requests[deliver.frame]
+        assert request.outcome == "accepted", f"frame {deliver.frame} is answered after it was {request.outcome}"
+        if request.stream[1] is not None:
+            first = self.owed[request.stream].popleft()
+            assert first == deliver.frame, f"frame {deliver.frame} is answered before {first} of the same stream"
+        request.outcome = "answered"
+        self.unanswered -= 1
+        cause = {
+            None: request.collected,
+            Code.CANCELLED: request.cancelled,
+            Code.DEADLINE_EXCEEDED: request.deadline_s is not None and request.deadline_s <= self.now,
+            Code.UNAVAILABLE: self.stopped,
+            Code.INTERNAL: request.failed or request.deaths >= self.policy.deaths_per_frame,
+        }
+        assert cause.get(deliver.code), f"{deliver} has no cause"
+        assert (deliver.code is None) == request.collected, f"{deliver}, collected: {request.collected}"
+
+    def _start(self, start: ev.Start) -> None:
+        assert not self.over, f"{start.place} gets a process after the end"
+        self.workers.start(start)
+
+    def _epoch_started(self, started: ev.EpochStarted) -> None:
+        assert started.epoch > max(self.epochs, default=0), f"epoch {started.epoch} is not new"
+        preparing = [number for number, state in self.epochs.items() if state == "preparing"]
+        assert not preparing, f"epochs {preparing} and {started.epoch} are prepared at once"
+        self.epochs[started.epoch] = "preparing"
+        self.plans[started.epoch] = started.plan
+
+    def _epoch_ended(self, ended: ev.EpochEnded) -> None:
+        assert self.epochs[ended.epoch] in ("live", "dropped"), f"epoch {ended.epoch} ends twice"
+        self.epochs[ended.epoch] = "ended"
+        for process in self.workers.alive:
+            has = ended.epoch in process.loaded or ended.epoch in process.building
+            assert not has, f"epoch {ended.epoch} ended, worker {process.incarnation} was not told"
+
+    def _settle(self, settled: ev.Settled) -> None:
+        assert settled.proposal in self.unsettled, f"proposal {settled.proposal} is settled twice"
+        assert settled.reason, f"proposal {settled.proposal} is {settled.outcome} without a reason"
+        self.unsettled.remove(settled.proposal)
+        self.settled[settled.outcome] += 1
+        if settled.epoch is not None:
+            assert self.epochs[settled.epoch] == "preparing", f"{settled}, it is {self.epochs[settled.epoch]}"
+            self.epochs[settled.epoch] = settled.outcome
+        if settled.outcome == "live":
+            assert settled.epoch is not None
+            loaded = {one.place for one in self.workers.processes.values() if settled.epoch in one.loaded}
+            assert loaded.issuperset(self.plans[settled.epoch].places), f"{settled}, it is loaded on {loaded}"
+
+    def _replan(self, replan: ev.Replan) -> None:
+        assert not self.over, "a plan is asked for after the end"
+        self.replan_wanted = True
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    def _come_to_rest(self) -> None:
+        """No more faults: the doomed die, messages arrive, workers work, and time passes when nothing else can."""
+        self.healing = self.workers.healing = True
+        for process in self.workers.alive:
+            if process.hung:
+                self.workers.end(process)
+        for _ in range(_MOST_STEPS_TO_REST):
+            for process in self.workers.alive:
+                self.workers.work(process)
+            if self.workers.messages:
+                self.deliver_message()
+            elif self.replan_wanted and not self.stopped:
+                self.replan_wanted = False
+                self.propose()
+            elif self._at_rest():
+                return
+            elif not any(one.parts or one.building for one in self.workers.alive):
+                self.pass_time()
+        raise AssertionError("the daemon does not come to rest")
+
+    def _at_rest(self) -> bool:
+        epochs = self.lifecycle.epochs
+        settled = epochs.preparing is None and not epochs.proposals
+        return self.lifecycle.idle and settled and not any(one.parts for one in self.workers.alive)
+
+    def _look_at_what_is_left(self) -> None:
+        lifecycle = self.lifecycle
+        open_ends = [one.number for one in self.requests.values() if one.outcome not in ("refused", "answered")]
+        assert not open_ends, f"frames {open_ends} were never answered"
+        assert not self.unsettled, f"proposals {self.unsettled} were never settled"
+        assert sum(self.settled.values()) == self.proposed, f"{self.settled} of {self.proposed} proposals"
+        assert not lifecycle.frames, f"frames {list(lifecycle.frames)} are remembered"
+        assert sorted(lifecycle.free_slots) == list(range(self.slot_count)), f"free slots {lifecycle.free_slots}"
+        assert not lifecycle.turn, "streams wait for their turn with nothing to send"
+        assert not any(lifecycle.ready.values()), f"{lifecycle.ready} wait for workers"
+        lives = {number for number, state in self.epochs.items() if state == "live"}
+        assert lives == set(lifecycle.epochs.live), f"epochs {lives} live, the lifecycle has {lifecycle.epochs.live}"
+        assert len(lives) <= 1, f"epochs {lives} live at rest"
+        assert set(self.epochs.values()) <= {"live", "ended"}, f"epochs were left behind: {self.epochs}"
+
+
+def run(seed: int, lifecycle: Callable[..., Lifecycle] = Lifecycle, *, validate: bool = True) -> World:
+    """Play the interleaving of `seed`; raises `BrokenPromise` if the lifecycle does not keep its promises.
+
+    Without `validate` only what shows from outside, in the instructions, is looked at.
+    """
+    world = World(seed, lifecycle, validate=validate)
+    world.run()
+    return world

@@ -1,0 +1,453 @@
+"""The lifecycle by example: one rule each, in a clock of our own. The random tests mix them all."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import pytest
+
+from shisha_rt.lifecycle import events as ev
+from shisha_rt.lifecycle.invariants import check
+from shisha_rt.lifecycle.states import FRAME, FramePhase, PlacePhase, UnknownTransition, step
+from shisha_rt.plan.plan import Plan
+from shisha_rt.wire.codes import Code
+from tests.lifecycle.driven_lifecycle import ON_B, ONE_STAGE, TWO_STAGES, Daemon, live
+
+# --- frames -------------------------------------------------------------------------------------------------------
+
+
+def test_a_frame_passes_every_stage_and_is_collected_before_its_slot_is_filled_again() -> None:
+    daemon = live(slots=1)
+    first, second = daemon.send(), daemon.send()
+    daemon.finish(first)
+    kinds = [type(one) for one in daemon.made]
+    assert kinds == [ev.Fill, ev.Run, ev.Run, ev.Collect, ev.Deliver, ev.Fill, ev.Run]
+    assert [run.descriptor.stage for run in daemon.all(ev.Run)] == [0, 1, 0]
+    daemon.finish(second)
+    assert daemon.answers() == [(first, None), (second, None)]
+    assert daemon.lifecycle.idle
+
+
+def test_answers_keep_their_streams_order_and_unordered_ones_do_not_wait() -> None:
+    daemon = live(ONE_STAGE, slots=4)
+    first, second, free = daemon.send("s"), daemon.send("s"), daemon.send()
+    daemon.finish(second)
+    assert daemon.answers() == []
+    daemon.finish(free)
+    daemon.finish(first)
+    assert [frame for frame, _ in daemon.answers()] == [free, first, second]
+
+
+def test_a_deadline_while_running_answers_at_once_and_keeps_the_slot_until_the_part_is_back() -> None:
+    daemon = live(slots=1)
+    late, next_one = daemon.send(deadline_s=1.0), daemon.send()
+    part = daemon.part(late)
+    assert daemon.lifecycle.next_wake_s() == 1.0
+    daemon.feed(ev.Tick(), after_s=1.0)
+    assert daemon.answers() == [(late, Code.DEADLINE_EXCEEDED)]
+    assert [fill.frame for fill in daemon.all(ev.Fill)] == [late]
+    daemon.feed(ev.PartDone(part))
+    assert [fill.frame for fill in daemon.all(ev.Fill)] == [late, next_one]
+    assert [run.descriptor.stage for run in daemon.all(ev.Run)] == [0, 0], "no further stage of the late frame"
+
+
+def test_a_cancelled_frame_that_waits_gives_its_bytes_and_its_turn_back() -> None:
+    daemon = live(slots=1)
+    daemon.send()
+    waiting = daemon.send("s", size_bytes=7)
+    daemon.feed(ev.FrameCancelled(waiting))
+    daemon.feed(ev.FrameCancelled(waiting))
+    assert daemon.answers() == [(waiting, Code.CANCELLED)]
+    assert daemon.lifecycle.waiting_bytes == 0
+    assert not daemon.lifecycle.turn
+
+
+def test_what_is_remembered_of_decided_frames_is_bounded() -> None:
+    daemon = live(max_in_flight=4)
+    for _ in range(100):
+        daemon.feed(ev.FrameCancelled(daemon.send("s", deadline_s=1e9)))
+        for worker in daemon.lifecycle.places.workers.values():
+            for part in list(worker.out):
+                daemon.feed(ev.PartDone(part))
+    assert not daemon.lifecycle.frames
+    assert len(daemon.lifecycle._deadlines) <= 2 * 4
+
+
+def test_the_longest_idle_stream_is_forgotten_beyond_a_bound_but_no_busy_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shisha_rt.lifecycle.lifecycle._IDLE_STREAMS_KEPT", 2)
+    daemon = live(ONE_STAGE, slots=4)
+    busy = daemon.send("busy")
+    for name in ("first", "second", "third"):
+        daemon.finish(daemon.send(name))
+    assert [name for _, name in daemon.lifecycle.streams] == ["busy", "third"]
+    daemon.finish(busy)
+
+
+def test_an_engine_error_is_that_frames_answer() -> None:
+    daemon = live()
+    frame = daemon.send()
+    daemon.feed(ev.PartFailed(daemon.part(frame), "bad shape"))
+    assert daemon.all(ev.Deliver) == [ev.Deliver(frame, Code.INTERNAL, "bad shape")]
+    assert len(daemon.lifecycle.free_slots) == 2
+
+
+# --- refusals -----------------------------------------------------------------------------------------------------
+
+
+def test_a_sequence_is_the_previous_plus_one_and_a_refusal_uses_none_up() -> None:
+    daemon = live(slots=4)
+    daemon.send("s", sequence=7)
+    refused = daemon.send("s", sequence=9)
+    daemon.send("s", sequence=8)
+    daemon.send("other", sequence=0)
+    refusals = daemon.all(ev.Refuse)
+    assert [(one.frame, one.code) for one in refusals] == [(refused, Code.INVALID_ARGUMENT)]
+    assert refusals[0].message == "sequence is 9, expected 8 in this stream"
+
+
+def test_frames_in_flight_and_waiting_bytes_are_bounded() -> None:
+    daemon = Daemon(max_in_flight=3, waiting_bytes=10)
+    daemon.send(size_bytes=50)  # larger than the budget, but alone
+    refused = daemon.send(size_bytes=1)
+    daemon.feed(ev.FrameCancelled(1))
+    accepted = [daemon.send(size_bytes=5), daemon.send(size_bytes=5)]
+    too_large = daemon.send(size_bytes=1)
+    daemon.connect("a", "b")
+    daemon.go_live(TWO_STAGES)
+    assert daemon.lifecycle.waiting_bytes == 0, "bytes in a slot do not wait"
+    accepted.append(daemon.send())
+    too_many = daemon.send()
+    assert [one.frame for one in daemon.all(ev.Refuse)] == [refused, too_large, too_many]
+    assert {one.code for one in daemon.all(ev.Refuse)} == {Code.RESOURCE_EXHAUSTED}
+
+
+def test_admission_goes_round_the_streams() -> None:
+    daemon = Daemon(slots=6)
+    greedy = [daemon.send("greedy") for _ in range(4)]
+    modest = [daemon.send("modest", client="d"), daemon.send(client="d")]
+    daemon.connect("a", "b")
+    daemon.go_live(TWO_STAGES)
+    assert [fill.frame for fill in daemon.all(ev.Fill)] == [greedy[0], *modest, *greedy[1:]]
+
+
+# --- deaths -------------------------------------------------------------------------------------------------------
+
+
+def test_a_replay_starts_at_the_stages_input_under_the_same_epoch() -> None:
+    daemon = live()
+    frame = daemon.send()
+    daemon.feed(ev.PartDone(daemon.part(frame)))
+    before = daemon.part(frame)
+    daemon.kill("b", running=frame)
+    daemon.restart("b")
+    after = daemon.part(frame)
+    assert (after.stage, after.epoch, after.slot) == (1, before.epoch, before.slot)
+    assert (after.attempt, after.incarnation) == (before.attempt + 1, daemon.incarnation("b"))
+    daemon.finish(frame)
+    assert daemon.answers() == [(frame, None)]
+    assert daemon.lifecycle.replayed == 1
+
+
+def test_the_second_death_is_the_error_of_the_running_frame_only() -> None:
+    daemon = live(ONE_STAGE)
+    guilty, beside = daemon.send(), daemon.send()
+    for _ in range(2):
+        daemon.kill("a", running=guilty)
+        daemon.restart("a")
+    assert daemon.answers() == [(guilty, Code.INTERNAL)]
+    daemon.finish(beside)
+    assert daemon.answers()[1:] == [(beside, None)]
+
+
+def test_a_late_or_repeated_reply_is_counted_and_dropped() -> None:
+    daemon = live()
+    frame = daemon.send()
+    old = daemon.part(frame)
+    daemon.kill("a", running=frame)
+    daemon.restart("a")
+    again = daemon.part(frame)
+    daemon.clear()
+    assert daemon.feed(ev.PartDone(old)) == []
+    assert daemon.part(frame) == again
+    daemon.feed(ev.PartDone(again))
+    daemon.feed(ev.PartFailed(again, "repeated"))
+    assert daemon.lifecycle.stale_replies == 2
+    assert daemon.part(frame).stage == 1
+
+
+def test_a_decided_frames_slot_is_free_when_its_worker_is_dead_and_not_before() -> None:
+    daemon = live(slots=1)
+    frame = daemon.send()
+    daemon.feed(ev.FrameCancelled(frame))
+    assert daemon.lifecycle.free_slots == []
+    assert daemon.lifecycle.frames[frame].phase is FramePhase.LEAVING
+    daemon.kill("a", running=frame)
+    assert daemon.lifecycle.free_slots == [0]
+
+
+def test_frames_of_a_lost_place_start_over_from_their_own_input_under_the_newest_epoch() -> None:
+    daemon = live()
+    frame = daemon.send()
+    daemon.feed(ev.PartDone(daemon.part(frame)))
+    daemon.feed(ev.PlaceDown("b"), after_s=1.0)
+    assert daemon.all(ev.Replan) == [ev.Replan("place b is out of planning")]
+    daemon.kill("b", running=frame)
+    assert daemon.lifecycle.frames[frame].phase is FramePhase.STRANDED
+    daemon.go_live(ONE_STAGE)
+    part = daemon.part(frame)
+    assert (part.stage, part.epoch) == (0, 2)
+    assert [ended.epoch for ended in daemon.all(ev.EpochEnded)] == [1]
+    daemon.finish(frame)
+    assert daemon.answers() == [(frame, None)]
+
+
+# --- plans --------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_plan_takes_new_frames_while_the_old_one_finishes_its_own() -> None:
+    daemon = live(slots=4)
+    old = daemon.send()
+    daemon.go_live(ON_B)
+    new = daemon.send()
+    assert (daemon.part(old).epoch, daemon.part(new).epoch) == (1, 2)
+    assert daemon.all(ev.Retire) == []
+    daemon.finish(old)
+    assert {(one.incarnation, one.epoch) for one in daemon.all(ev.Retire)} == {
+        (daemon.incarnation("a"), 1),
+        (daemon.incarnation("b"), 1),
+    }
+    assert [collect.epoch for collect in daemon.all(ev.Collect)] == [1]
+
+
+def test_two_epochs_live_at_most_and_a_third_waits_for_the_oldest() -> None:
+    daemon = live(slots=4)
+    old = daemon.send()
+    daemon.go_live(ONE_STAGE)
+    daemon.propose(ON_B)
+    assert [one.epoch for one in daemon.all(ev.EpochStarted)] == [2]
+    daemon.finish(old)
+    assert [one.epoch for one in daemon.all(ev.EpochStarted)] == [2, 3]
+
+
+def dies(daemon: Daemon) -> None:
+    daemon.kill("a")
+
+
+def fails(daemon: Daemon) -> None:
+    daemon.feed(ev.PrepareFailed(2, daemon.incarnation("a"), "out of memory"))
+
+
+def takes_too_long(daemon: Daemon) -> None:
+    daemon.feed(ev.Tick(), after_s=120.0)
+
+
+def goes_down(daemon: Daemon) -> None:
+    daemon.feed(ev.PlaceDown("a"))
+
+
+@pytest.mark.parametrize("mishap", [dies, fails, takes_too_long, goes_down])
+def test_a_mishap_in_preparation_drops_the_new_epoch_everywhere(mishap: Callable[[Daemon], None]) -> None:
+    daemon = live()
+    proposal = daemon.propose(Plan.of([(0, 0, "b"), (1, 3, "a")]))
+    daemon.prepare("b")
+    mishap(daemon)
+    settled = daemon.all(ev.Settled)
+    assert [(one.proposal, one.epoch, one.outcome) for one in settled] == [(proposal, 2, "dropped")]
+    assert (daemon.incarnation("b"), 2) in {(one.incarnation, one.epoch) for one in daemon.all(ev.Retire)}
+    assert ev.EpochEnded(2) in daemon.made
+    daemon.propose(ON_B)
+    assert [one.epoch for one in daemon.all(ev.EpochStarted)] == [2, 3], "the number is not used again"
+
+
+def test_an_answer_to_a_dropped_preparation_is_ignored() -> None:
+    daemon = live()
+    daemon.propose(ONE_STAGE)
+    daemon.feed(ev.Tick(), after_s=120.0)
+    assert daemon.feed(ev.Prepared(2, daemon.incarnation("a"))) == []
+
+
+def test_a_preparation_waits_for_a_place_that_is_being_restarted() -> None:
+    daemon = live()
+    daemon.kill("a")
+    daemon.propose(TWO_STAGES)
+    daemon.prepare("b")
+    daemon.restart("a")
+    assert [one.outcome for one in daemon.all(ev.Settled)] == ["live"]
+    worker = daemon.lifecycle.places.workers[daemon.incarnation("a")]
+    assert worker.loaded == {2}, "epoch 1 had no frames and is retired"
+
+
+def test_a_restarted_worker_loads_the_live_epochs_only() -> None:
+    daemon = live(slots=4)
+    daemon.send()
+    daemon.go_live(ONE_STAGE)
+    daemon.clear()
+    daemon.kill("a")
+    daemon.feed(ev.Tick())
+    daemon.connect("a")
+    assert [(one.epoch, one.stage) for one in daemon.all(ev.Prepare)] == [(1, 0), (2, 0)]
+    assert daemon.all(ev.Run) == [], "nothing runs before it is loaded"
+
+
+def test_a_worker_that_cannot_load_a_live_plan_is_killed() -> None:
+    daemon = live()
+    daemon.kill("a")
+    daemon.feed(ev.Tick())
+    daemon.connect("a")
+    daemon.feed(ev.PrepareFailed(1, daemon.incarnation("a"), "out of memory"))
+    assert [one.incarnation for one in daemon.all(ev.Kill)] == [daemon.incarnation("a")]
+
+
+def test_plans_are_refused_when_too_many_wait_or_a_place_is_down() -> None:
+    daemon = live(waiting_plans=1)
+    daemon.feed(ev.PlaceDown("b"))
+    down = daemon.propose(ON_B)
+    daemon.propose(ONE_STAGE)
+    daemon.propose(ONE_STAGE)
+    one_too_many = daemon.propose(ONE_STAGE)
+    refused = [(one.proposal, one.epoch, one.reason) for one in daemon.all(ev.Settled)]
+    assert refused == [(down, None, "place b is down"), (one_too_many, None, "1 plans wait already")]
+
+
+def test_a_plan_is_asked_for_until_there_is_one_but_not_all_the_time() -> None:
+    daemon = Daemon()
+    assert len(daemon.all(ev.Replan)) == 1
+    daemon.connect("a", "b")
+    assert len(daemon.all(ev.Replan)) == 1
+    assert daemon.lifecycle.next_wake_s() == 0.5
+    daemon.feed(ev.Tick(), after_s=0.5)
+    assert len(daemon.all(ev.Replan)) == 2
+
+
+# --- places -------------------------------------------------------------------------------------------------------
+
+
+def test_more_than_five_deaths_in_thirty_seconds_take_a_place_out() -> None:
+    daemon = live()
+    for _ in range(5):
+        daemon.kill("a", after_s=5.0)
+        daemon.restart("a")
+    assert daemon.all(ev.GivenUp) == []
+    daemon.kill("a", after_s=5.0)
+    assert [one.place for one in daemon.all(ev.GivenUp)] == ["a"]
+    place = daemon.lifecycle.places.by_name["a"]
+    assert (place.available, place.phase) == (False, PlacePhase.OUT)
+    daemon.feed(ev.PlaceUp("a"))
+    daemon.restart("a")
+    assert list(daemon.lifecycle.places.available) == ["a", "b"]
+
+
+def test_deaths_far_apart_do_not_count_together() -> None:
+    daemon = live()
+    for _ in range(20):
+        daemon.kill("a", after_s=6.1)
+        daemon.restart("a")
+    assert daemon.all(ev.GivenUp) == []
+
+
+def test_the_last_place_is_restarted_with_growing_delays_for_as_long_as_it_dies() -> None:
+    daemon = live(ONE_STAGE, places=["a"])
+    delays = []
+    for _ in range(20):
+        daemon.kill("a")
+        start_s = daemon.lifecycle.places.by_name["a"].start_at_s
+        delays.append(round(start_s - daemon.now, 3))
+        daemon.now = start_s
+        daemon.restart("a")
+    assert delays == [0, 0, 0, 0, 0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, *[10] * 8]
+    assert daemon.all(ev.GivenUp) == []
+    daemon.kill("a", after_s=31.0)
+    assert daemon.lifecycle.places.by_name["a"].start_at_s == daemon.now, "a quiet while later all is forgotten"
+
+
+def test_the_last_place_is_not_taken_down() -> None:
+    daemon = live(ONE_STAGE, places=["a"])
+    daemon.feed(ev.PlaceDown("a"))
+    assert daemon.lifecycle.places.available == ("a",)
+
+
+def test_a_place_that_is_down_keeps_its_worker_while_a_live_plan_needs_it() -> None:
+    daemon = live()
+    worker = daemon.incarnation("b")
+    frame = daemon.send()
+    daemon.feed(ev.PlaceDown("b"))
+    daemon.go_live(ONE_STAGE)
+    assert daemon.all(ev.Kill) == []
+    daemon.finish(frame)
+    assert [one.incarnation for one in daemon.all(ev.Kill)] == [worker]
+    daemon.kill("b")
+    assert daemon.lifecycle.places.by_name["b"].phase is PlacePhase.OUT
+
+
+def test_a_worker_that_is_to_be_killed_is_asked_for_nothing() -> None:
+    daemon = live(ONE_STAGE)
+    worker = daemon.incarnation("b")
+    daemon.feed(ev.PlaceDown("b"))
+    assert [one.incarnation for one in daemon.all(ev.Kill)] == [worker]
+    daemon.feed(ev.PlaceUp("b"))
+    daemon.propose(ON_B)
+    assert daemon.all(ev.Prepare) == []
+    daemon.kill("b")
+    daemon.restart("b")
+    assert [one.outcome for one in daemon.all(ev.Settled)] == ["live"]
+
+
+def test_a_worker_that_does_not_come_up_in_time_is_killed_once() -> None:
+    daemon = Daemon(places=["a"])
+    daemon.feed(ev.Tick(), after_s=60.0)
+    daemon.feed(ev.Tick(), after_s=1.0)
+    assert [one.incarnation for one in daemon.all(ev.Kill)] == [1]
+    daemon.connect("a")
+    assert daemon.lifecycle.places.by_name["a"].phase is PlacePhase.STARTING, "too late"
+
+
+# --- the end ------------------------------------------------------------------------------------------------------
+
+
+def test_draining_admits_nothing_and_answers_what_is_in_flight() -> None:
+    daemon = live()
+    frame = daemon.send()
+    daemon.feed(ev.Drain())
+    refused = daemon.send()
+    assert [(one.frame, one.code) for one in daemon.all(ev.Refuse)] == [(refused, Code.UNAVAILABLE)]
+    daemon.finish(frame)
+    assert daemon.answers() == [(frame, None)]
+    assert daemon.lifecycle.idle
+
+
+def test_stop_answers_everything_settles_every_plan_and_starts_no_process() -> None:
+    daemon = live(slots=1)
+    frames = [daemon.send("s"), daemon.send("s"), daemon.send()]
+    proposals = [daemon.propose(ON_B), daemon.propose(ON_B)]
+    daemon.feed(ev.Stop())
+    assert daemon.answers() == [(frame, Code.UNAVAILABLE) for frame in frames]
+    proposals.append(daemon.propose(ON_B))
+    settled = [(one.proposal, one.outcome) for one in daemon.all(ev.Settled)]
+    assert settled == [(proposals[0], "dropped"), (proposals[1], "dropped"), (proposals[2], "refused")]
+    daemon.clear()
+    daemon.kill("a")
+    daemon.feed(ev.PlaceUp("a"))
+    daemon.feed(ev.Tick(), after_s=100.0)
+    assert daemon.made == []
+    assert daemon.lifecycle.next_wake_s() is None
+
+
+# --- the tables ---------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_transition_raises_with_its_own_story_and_changes_nothing() -> None:
+    story = deque(["frame 1 admit -> READY", "frame 12 admit -> READY"])
+    with pytest.raises(UnknownTransition, match="frame 1: 'admit' is not possible in READY") as caught:
+        step(FRAME, "frame 1", FramePhase.READY, "admit", story)
+    assert caught.value.story == ("frame 1 admit -> READY",)
+    assert list(story) == ["frame 1 admit -> READY", "frame 12 admit -> READY"]
+
+
+def test_an_unknown_transition_leaves_the_lifecycle_as_it_was() -> None:
+    daemon = live()
+    frame = daemon.lifecycle.frames[daemon.send()]
+    with pytest.raises(UnknownTransition):
+        daemon.lifecycle._step(frame, "admit")
+    assert frame.phase is FramePhase.RUNNING
+    check(daemon.lifecycle)

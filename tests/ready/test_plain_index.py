@@ -1,0 +1,74 @@
+"""The index of a cleaned graph: every cut legal, and every tensor that crosses one, whoever reads it last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from onnx import helper
+
+from shisha_rt.fabric.model_index import FILE_NAME, Crossing, TensorSpec
+from shisha_rt.graph.graph import Graph, Operator, Tensor
+from shisha_rt.graph.layers import group_layers
+from shisha_rt.ready import compile as compile_module
+from shisha_rt.ready.compile import compile_model
+from shisha_rt.ready.plain_index import plain_index
+from tests.graph.networks import network, weight, write
+
+
+def graph() -> Graph:
+    """Three MatMul layers: the input is read again by the last, `skip` passes over the second, `y` is read on."""
+    operators = (
+        Operator("one", "MatMul", "", ("x", "w"), ("a",), {}),
+        Operator("light", "Relu", "", ("a",), ("skip",), {}),
+        Operator("two", "MatMul", "", ("skip", "w"), ("y",), {}),
+        Operator("split", "Split", "", ("y",), ("b", "unread"), {}),
+        Operator("three", "MatMul", "", ("b", "w"), ("c",), {}),
+        Operator("sum", "Sum", "", ("c", "skip", "x", "y"), ("z",), {}),
+    )
+    tensors = {name: Tensor(name, (2, 2), "FP32") for name in ("x", "a", "skip", "y", "b", "unread", "c", "z")}
+    outputs = tensors["y"], tensors["z"]
+    return Graph("net", operators, (tensors["x"],), outputs, tensors, {"w": Tensor("w", (2, 2), "FP32")})
+
+
+def spec(name: str) -> TensorSpec:
+    return TensorSpec(name, (2, 2), "FP32")
+
+
+def test_the_index() -> None:
+    built = graph()
+    index = plain_index(built, group_layers(built))
+    assert index.engine == "plain"
+    assert index.layer_count == 3
+    assert index.legal_cuts == (0, 1)
+    assert index.node_layers == (0, 0, 1, 1, 2, 2)
+    assert index.inputs == (spec("x"),)
+    assert index.outputs == (spec("y"), spec("z"))
+    assert index.crossing == (
+        Crossing(spec("skip"), made=0, last_read=2),
+        Crossing(spec("y"), made=1, last_read=2),
+        Crossing(spec("b"), made=1, last_read=2),
+    )
+    assert [tensor.name for tensor in index.tensors] == ["x", "y", "z", "skip", "b"]
+    assert [index.only_crossing_at([cut]) for cut in (0, 1)] == [{"skip"}, {"skip", "b"}]
+
+
+def test_a_plain_model_needs_no_engine_and_keeps_nothing_but_its_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(compile_module, "_run_engine_compiler", _must_not_run)
+    nodes = [helper.make_node("MatMul", ["x", "v"], ["a"]), helper.make_node("MatMul", ["a", "w"], ["y"])]
+    weights = {"v": weight(4, 4), "w": weight(4, 4, seed=1)}
+    path = write(network(nodes, {"x": [1, 4]}, {"y": [1, 4]}, weights), tmp_path)
+    compiled = compile_model(path, {}, plain=True)
+    assert compiled.legal_cuts == {0}
+    assert compiled.index == plain_index(compiled.model.graph, compiled.layers)
+    assert [file.name for file in compiled.engine_folder.iterdir()] == [FILE_NAME]
+    assert compiled.engine_folder.parent.name == compiled.model.key
+    assert (compiled.model_folder / "clean.onnx").is_file()
+    assert compile_model(path, {}, plain=True).index == compiled.index
+
+
+def _must_not_run(model_folder: Path, target: Path) -> None:
+    raise AssertionError("an engine was started")

@@ -1,0 +1,117 @@
+"""Profiles of devices as the daemon gets them: measured for real, and kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.errors import BadInput, Failure
+from shisha_rt.fabric.device_profiling import DeviceProfilingJob, Profiled
+from shisha_rt.machine.config.device_files import devices_of
+from shisha_rt.machine.config.machine_file import parse_machine
+from shisha_rt.machine.machine import Machine
+from shisha_rt.ready import device_profile
+from shisha_rt.ready.compile import Compiled, compile_model
+from shisha_rt.ready.device_profile import DeviceProfile, profile_devices
+from shisha_rt.ready.profile import Tell, measure
+from tests.stages.test_segments import residual
+
+
+@pytest.fixture
+def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiled:
+    """A small network with branches, in a cache and a profile store of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(device_profile, "_BUDGET_S", 0.2)
+    monkeypatch.setattr(device_profile, "_MIN_ROUNDS", 3)
+    return compile_model(residual(tmp_path), {}, plain=True)
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[DeviceProfilingJob]:
+    """What children have been asked to run so far."""
+    asked: list[DeviceProfilingJob] = []
+
+    def noting(subject: str, module: str, job: DeviceProfilingJob, answer: type[Profiled], tell: Tell) -> Profiled:
+        asked.append(job)
+        return measure(subject, module, job, answer, tell)
+
+    monkeypatch.setattr(device_profile, "measure", noting)
+    return asked
+
+
+def machine(*devices: str, places: int = 1) -> Machine:
+    listed = ", ".join(f'"{name}"' for name in devices)
+    text = "".join(f'[[place]]\nname = "p{i}"\ncore_count = 1\ndevices = [{listed}]\n' for i in range(places))
+    return parse_machine(text, name="paper", source="paper.toml")
+
+
+def profiled(compiled: Compiled, on: Machine, place: int = 0, told: list[str] | None = None) -> DeviceProfile:
+    its = on.places[place]
+    return profile_devices(compiled, on, its, devices_of(on, its), None if told is None else told.append)
+
+
+def assert_equal(one: OperatorCosts, other: OperatorCosts) -> None:
+    assert one.devices == other.devices
+    np.testing.assert_array_equal(one.time_s, other.time_s)
+
+
+def test_a_second_start_measures_nothing(compiled: Compiled, jobs: list[DeviceProfilingJob]) -> None:
+    told: list[str] = []
+    on = machine("ort_serial", "ort_parallel", places=2)
+    first = profiled(compiled, on, told=told)
+    assert told[0].startswith("measuring the operators of residual under ort_serial, ort_parallel on core")
+    assert told[-1].endswith(": 100%")
+    assert first.seconds > 0
+    assert first.costs.time_s.shape == (len(compiled.model.graph.operators), 2)
+    assert np.isfinite(first.costs.time_s).all()
+    assert (first.costs.time_s >= 0).all()
+    assert (first.costs.time_s.sum(axis=0) > 0).all()
+    assert all(device.transfer_in is not None for device in first.costs.devices)
+
+    (job,) = jobs
+    assert (first.node_runs, first.edge_runs) == (len(job.node_runs), len(job.edge_runs))
+    assert first.node_runs == 2
+    assert first.edge_runs >= 1
+
+    told.clear()
+    again, beside = profiled(compiled, on, told=told), profiled(compiled, on, place=1)
+    assert len(jobs) == 1
+    assert told == []
+    for other in (again, beside):  # the other place is of the same class
+        assert other.seconds == 0
+        assert (other.node_runs, other.edge_runs) == (first.node_runs, first.edge_runs)
+        assert_equal(other.costs, first.costs)
+
+
+def test_a_device_costs_the_same_whatever_stands_beside_it(compiled: Compiled, jobs: list[DeviceProfilingJob]) -> None:
+    both = profiled(compiled, machine("ort_serial", "ort_parallel"))
+    alone = profiled(compiled, machine("ort_parallel"))
+    assert (alone.node_runs, alone.edge_runs) == (1, 0)
+    np.testing.assert_array_equal(alone.costs.time_s[:, 0], both.costs.time_s[:, 1])
+    assert len(jobs) == 1  # alone it has no price of entry either
+
+
+def test_described_devices_need_no_runs(compiled: Compiled, jobs: list[DeviceProfilingJob]) -> None:
+    on_paper = profiled(compiled, machine("cpu_s", "pim"))
+    assert (on_paper.node_runs, on_paper.edge_runs, on_paper.seconds) == (0, 0, 0.0)
+    mixed = profiled(compiled, machine("pim", "ort_serial", "cpu_s"))
+    assert [device.name for device in mixed.costs.devices] == ["pim", "ort_serial", "cpu_s"]
+    np.testing.assert_array_equal(mixed.costs.time_s[:, [2, 0]], on_paper.costs.time_s)
+    (job,) = jobs
+    assert [device.name for device in job.devices] == ["ort_serial"]
+
+
+def test_failure_carries_the_childs_last_words(compiled: Compiled) -> None:
+    for file in compiled.model_folder.glob("*.onnx"):
+        file.write_bytes(b"\xff damaged")
+    with pytest.raises(Failure, match=r"the operators of residual under ort_serial could not be measured: .*Error"):
+        profiled(compiled, machine("ort_serial"))
+
+
+def test_more_threads_than_this_host_has(compiled: Compiled) -> None:
+    big = '[[place]]\nname = "big"\ncore_count = 4096\ndevices = ["ort_serial"]\n'
+    with pytest.raises(BadInput, match=r"big\.toml: place big: threads = 4096: cannot be measured here"):
+        profiled(compiled, parse_machine(big, name="big", source="big.toml"))

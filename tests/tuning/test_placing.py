@@ -1,0 +1,320 @@
+"""What is asked of the placer, what becomes of its answers, and what is done about a device that is not as predicted.
+
+No process runs: the test reads what was asked, and answers as a placer might.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import pytest
+
+from shisha_rt.daemon.fleet.telemetry import Telemetry
+from shisha_rt.daemon.journal import Journal
+from shisha_rt.lifecycle.events import Settled
+from shisha_rt.plan.plan import Plan
+from shisha_rt.tuning import placer_messages as pm
+from shisha_rt.tuning.placing import Placing
+
+STAGES = ((0, 1, "left"), (2, 2, "right"))
+PLAN = Plan.of(STAGES)
+OPERATORS = (2, 1, 3)
+DEVICES = {"left": ("quick", "steady"), "right": ("quick",)}
+
+LEFT = pm.StageSolved(("quick", "quick", "steady"), 3e-3, (2e-3, 1e-3), 3e-3, "optimal")
+LEFT_SLOWED = pm.StageSolved(LEFT.devices, 7e-3, (6e-3, 1e-3), 7e-3, "optimal")
+LEFT_STEADY = pm.StageSolved(("steady",) * 3, 4e-3, (4e-3,), 4e-3, "optimal")
+RIGHT = pm.StageSolved(("quick",) * 3, 2e-3, (2e-3,), 2e-3, "optimal")
+AS_PREDICTED = LEFT.segments_s, RIGHT.segments_s
+QUICK_3_TIMES_SLOWER = LEFT_SLOWED.segments_s, RIGHT.segments_s
+
+
+class World:
+    """A daemon with a plan of two stages; every look finds a window of frames that is new."""
+
+    def __init__(self) -> None:
+        self.asked: list[pm.ToPlacer] = []
+        self.placed: list[Plan] = []
+        self.refused: list[str] = []
+        self.proposed: list[tuple[Plan, Callable[[Settled], None]]] = []
+        self.solves = 0
+        self.searching = False
+        self.epoch = 0
+        self.telemetry = Telemetry()
+        self.journal = Journal()
+        self.placing = Placing(
+            solver="exact",
+            operator_counts=OPERATORS,
+            devices=DEVICES,
+            telemetry=self.telemetry,
+            journal=self.journal,
+            send=self.asked.append,
+            propose=lambda plan, settled: self.proposed.append((plan, settled)),
+            searching=lambda: self.searching,
+            on_solved=self._count,
+        )
+
+    def _count(self) -> None:
+        self.solves += 1
+
+    def place(self) -> None:
+        self.placing.place(PLAN, self.placed.append, self.refused.append)
+
+    @property
+    def last_asked(self) -> pm.Solve:
+        asked = self.asked[-1]
+        assert isinstance(asked, pm.Solve)
+        return asked
+
+    def answer(self, *stages: pm.StageSolved) -> None:
+        self.placing.said(pm.Solved(self.last_asked.request, stages, 0.001))
+
+    def go_live(self, plan: Plan) -> None:
+        self.epoch += 1
+        self.placing.plan_live(self.epoch, plan)
+
+    def look(self, *segments_s: tuple[float, ...], times: int = 1) -> None:
+        """So many looks, before each of which every stage has run enough frames that took so long."""
+        for _ in range(times):
+            for stage, taken_s in enumerate(segments_s):
+                for _ in range(16):
+                    self.telemetry.window(self.epoch, stage).add(sum(taken_s), sum(taken_s), 0.0, taken_s)
+            self.placing.look()
+
+    def settle(self, outcome: str = "live") -> None:
+        plan, settled = self.proposed[-1]
+        if outcome == "live":
+            self.go_live(plan)
+        settled(Settled(0, self.epoch, outcome, "a worker died" if outcome != "live" else ""))
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.journal.since(0, 10_000)["events"] if event["kind"] == kind]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def live(world: World) -> World:
+    """With the plan live as it was placed first, and a first window that was as predicted."""
+    world.place()
+    world.answer(LEFT, RIGHT)
+    world.go_live(world.placed[0])
+    world.look(*AS_PREDICTED)
+    return world
+
+
+def test_a_proposal_is_asked_for_and_placed(world: World) -> None:
+    world.place()
+    assert world.asked == [pm.Solve(1, STAGES, ())]
+    assert world.placed == []
+    world.answer(LEFT, RIGHT)
+    (placed,) = world.placed
+    assert placed == PLAN
+    assert [stage.placement for stage in placed.stages] == [LEFT.devices, RIGHT.devices]
+    assert (world.refused, world.solves) == ([], 1)
+
+
+def test_the_event_tells_the_segments_of_each_stage(world: World) -> None:
+    world.place()
+    world.answer(LEFT, RIGHT)
+    (event,) = world.events("placement_solved")
+    assert (event["plan"], event["solver"], event["seconds"]) == (str(PLAN), "exact", 0.001)
+    assert event["reason"] == "a plan was proposed"
+    assert event["stages"] == [
+        {"place": "left", "cost_s": 3e-3, "segments": "quick 2, steady 1"},
+        {"place": "right", "cost_s": 2e-3, "segments": "quick 3"},
+    ]
+
+
+def test_a_plan_that_cannot_be_placed_is_refused_with_the_reason(world: World) -> None:
+    world.place()
+    world.placing.said(pm.NotSolved(1, "operator 4 (Erf) runs on no device of right"))
+    assert world.refused == ["operator 4 (Erf) runs on no device of right"]
+    assert (world.placed, world.solves) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("right", "fault"),
+    [
+        (("quick",) * 2, "stage 1 (layers 2-2) places 2 operators, expected 3"),
+        (("quick", "steady", "quick"), "stage 1 (layers 2-2) uses device 'steady', expected one of quick"),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_refused(world: World, right: tuple[str, ...], fault: str) -> None:
+    world.place()
+    world.answer(LEFT, pm.StageSolved(right, 2e-3, (2e-3,), None, "feasible"))
+    assert world.refused == [fault]
+    assert (world.placed, world.solves) == ([], 0)
+
+
+def test_each_request_is_answered_once_whatever_the_order(world: World) -> None:
+    world.place()
+    world.place()
+    world.placing.said(pm.Solved(2, (LEFT, RIGHT), 0.001))
+    world.placing.said(pm.Solved(2, (LEFT, RIGHT), 0.001))
+    world.placing.said(pm.NotSolved(7, "of a request that nobody made"))
+    assert (len(world.placed), world.refused) == (1, [])
+    world.placing.said(pm.Solved(1, (LEFT, RIGHT), 0.001))
+    assert len(world.placed) == 2
+
+
+def test_the_successor_of_a_placer_that_died_is_asked_what_is_open(world: World) -> None:
+    world.place()
+    world.place()
+    world.answer(LEFT, RIGHT)
+    world.placing.placer_died("killed by signal 9")
+    assert world.asked[2:] == [pm.Solve(1, STAGES, ())]
+    world.answer(LEFT, RIGHT)
+    assert len(world.placed) == 2
+    assert [event["reason"] for event in world.events("placer_died")] == ["killed by signal 9"]
+
+
+def test_what_goes_as_predicted_changes_nothing(live: World) -> None:
+    live.look(*AS_PREDICTED, times=20)
+    assert (len(live.asked), live.proposed) == (1, [])
+
+
+def test_a_device_that_is_slower_twice_leads_to_one_new_placement(live: World) -> None:
+    live.look(*QUICK_3_TIMES_SLOWER)
+    assert len(live.asked) == 1, "one window may have been spoilt"
+    live.look(*QUICK_3_TIMES_SLOWER)
+    assert (live.last_asked.request, live.last_asked.stages) == (2, STAGES)
+    ratios = {(place, device): ratio for place, device, ratio in live.last_asked.ratios}
+    assert ratios["left", "quick"] == pytest.approx(3.0)
+    assert ratios.keys() <= {("left", "quick"), ("left", "steady")}, "no other place has changed"
+    live.look(*QUICK_3_TIMES_SLOWER, times=3)
+    assert len(live.asked) == 2, "it has been asked"
+    live.answer(LEFT_STEADY, RIGHT)
+    (proposal,) = live.proposed
+    assert proposal[0] == PLAN
+    assert [stage.placement for stage in proposal[0].stages] == [LEFT_STEADY.devices, RIGHT.devices]
+    live.look(*QUICK_3_TIMES_SLOWER, times=3)
+    live.settle()
+    live.look(LEFT_STEADY.segments_s, RIGHT.segments_s, times=5)
+    assert (len(live.asked), len(live.proposed)) == (2, 1)
+    (event,) = live.events("device_ratio")
+    assert (event["place"], event["device"], event["ratio"]) == ("left", "quick", pytest.approx(3.0))
+    assert "quick on left x3" in live.events("placement_solved")[-1]["reason"]
+
+
+def test_frames_that_have_been_looked_at_are_not_looked_at_again(live: World) -> None:
+    live.look(*QUICK_3_TIMES_SLOWER)
+    for _ in range(10):
+        live.placing.look()
+    assert len(live.asked) == 1
+
+
+def test_later_proposals_are_placed_with_the_corrected_costs(live: World) -> None:
+    live.look(*QUICK_3_TIMES_SLOWER, times=2)
+    live.place()
+    ratios = {(place, device): ratio for place, device, ratio in live.last_asked.ratios}
+    assert ratios["left", "quick"] == pytest.approx(3.0)
+
+
+def test_a_device_that_recovers_leads_back(live: World) -> None:
+    live.look(*QUICK_3_TIMES_SLOWER, times=2)
+    live.answer(LEFT_SLOWED, RIGHT)  # there is nothing better
+    assert live.proposed == []
+    live.look(*AS_PREDICTED, times=2)
+    assert live.last_asked == pm.Solve(3, STAGES, ())
+    assert [event["ratio"] for event in live.events("device_ratio")] == [pytest.approx(3.0), pytest.approx(1.0)]
+
+
+@pytest.mark.parametrize("better_by", [0.0, 0.01])
+def test_nothing_is_proposed_if_nothing_is_gained(live: World, better_by: float) -> None:
+    live.look(*QUICK_3_TIMES_SLOWER, times=2)
+    cost_s = (1 - better_by) * 7e-3
+    live.answer(pm.StageSolved(LEFT_STEADY.devices, cost_s, (cost_s,), cost_s, "optimal"), RIGHT)
+    live.look(*QUICK_3_TIMES_SLOWER, times=5)
+    assert (len(live.asked), live.proposed) == (2, [])
+    # What is live is known as it is now.
+    assert live.placing.predicted_s(live.epoch, 0) == pytest.approx(7e-3)
+
+
+def test_none_while_the_tuner_searches_and_then_at_once(live: World) -> None:
+    live.searching = True
+    live.look(*QUICK_3_TIMES_SLOWER, times=5)
+    assert len(live.asked) == 1
+    live.searching = False
+    live.placing.look()
+    assert len(live.asked) == 2
+
+
+def test_a_search_that_begins_meanwhile_is_not_disturbed(live: World) -> None:
+    live.look(*QUICK_3_TIMES_SLOWER, times=2)
+    live.searching = True
+    live.answer(LEFT_STEADY, RIGHT)
+    live.look(*QUICK_3_TIMES_SLOWER)
+    assert (len(live.asked), live.proposed) == (2, [])
+    live.searching = False
+    live.placing.look()
+    live.answer(LEFT_STEADY, RIGHT)
+    assert len(live.proposed) == 1
+
+
+def test_an_answer_for_what_is_no_longer_live_is_not_proposed(live: World) -> None:
+    live.look(*QUICK_3_TIMES_SLOWER, times=2)
+    live.go_live(live.placed[0])
+    live.answer(LEFT_STEADY, RIGHT)
+    assert live.proposed == []
+
+
+def test_a_proposal_that_is_dropped_is_not_made_again(live: World) -> None:
+    live.look(*QUICK_3_TIMES_SLOWER, times=2)
+    live.answer(LEFT_STEADY, RIGHT)
+    live.settle("dropped")
+    live.look(*QUICK_3_TIMES_SLOWER, times=5)
+    assert (len(live.asked), len(live.proposed)) == (2, 1)
+
+
+def test_a_refusal_of_the_placer_leaves_the_live_plan_as_it_is(live: World) -> None:
+    live.look(*QUICK_3_TIMES_SLOWER, times=2)
+    live.placing.said(pm.NotSolved(2, "no device is left"))
+    live.look(*QUICK_3_TIMES_SLOWER, times=5)
+    assert (len(live.asked), live.proposed) == (2, [])
+    assert [event["reason"] for event in live.events("placement_refused")] == ["no device is left"]
+
+
+def test_a_stage_is_described_with_what_was_predicted_and_measured(world: World) -> None:
+    world.place()
+    world.answer(LEFT, RIGHT)
+    assert world.placing.describe(1, 0) is None
+    world.go_live(world.placed[0])
+    fresh = world.placing.describe(1, 0)
+    assert fresh is not None
+    assert [segment["measured_s"] for segment in fresh["segments"]] == [None, None]
+    world.look((2.1e-3, 1.1e-3), RIGHT.segments_s)
+    assert world.placing.describe(1, 0) == {
+        "solver": "exact",
+        "reason": "a plan was proposed",
+        "predicted_s": 3e-3,
+        "lower_bound_s": 3e-3,
+        "outcome": "optimal",
+        "segments": [
+            {"device": "quick", "operators": 2, "predicted_s": 2e-3, "measured_s": pytest.approx(2.1e-3)},
+            {"device": "steady", "operators": 1, "predicted_s": 1e-3, "measured_s": pytest.approx(1.1e-3)},
+        ],
+    }
+    assert world.placing.describe(2, 0) is None
+    assert (world.placing.predicted_s(1, 1), world.placing.predicted_s(2, 1)) == (2e-3, None)
+
+
+def test_a_plan_that_was_never_placed_is_left_alone(world: World) -> None:
+    world.go_live(PLAN)
+    world.look(*QUICK_3_TIMES_SLOWER, times=3)
+    assert (world.asked, world.placing.describe(1, 0)) == ([], None)
+
+
+def test_a_plan_that_is_placed_again_is_remembered_as_the_latest(world: World) -> None:
+    whole = Plan.of([(0, 2, "left")])
+    mixes = list(product(DEVICES["left"], repeat=sum(OPERATORS)))[:33]  # one more than are remembered
+    for devices in (*mixes[:-1], mixes[0], mixes[-1]):
+        world.placing.place(whole, world.placed.append, world.refused.append)
+        world.answer(pm.StageSolved(devices, 1e-3, (1e-3,), None, "feasible"))
+    world.go_live(world.placed[-2])
+    assert world.placing.predicted_s(1, 0) == 1e-3

@@ -19,9 +19,9 @@ from shisha_rt.cache import cache_folder, publish
 from shisha_rt.errors import Failure
 from shisha_rt.fabric import model_index
 from shisha_rt.fabric.model_index import ModelIndex
+from shisha_rt.fabric.plain_index import PLAIN_VERSION, plain_index
 from shisha_rt.graph.layers import Layer, group_layers
 from shisha_rt.graph.reader.onnx_reader import Model, read_model
-from shisha_rt.ready.plain_index import PLAIN_VERSION, plain_index
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,11 @@ from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.calibration import Progress
 from shisha_rt.fabric.device_profiling import DeviceProfilingJob, Profiled
 from shisha_rt.fabric.layout import layout_of
+from shisha_rt.fabric.plain_index import plain_index
 from shisha_rt.graph.layers import group_layers
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.device_profile import Run, SegmentTime
 from shisha_rt.placement.segments import segment
-from shisha_rt.ready.plain_index import plain_index
 from stages.built.clean_model import CleanModel
 from stages.built.placed import PlacedModel, PlacedStage
 from stages.engines.operator_times import operator_times

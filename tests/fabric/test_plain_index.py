@@ -8,11 +8,11 @@ import pytest
 from onnx import helper
 
 from shisha_rt.fabric.model_index import FILE_NAME, Crossing, TensorSpec
+from shisha_rt.fabric.plain_index import plain_index
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.layers import group_layers
 from shisha_rt.ready import compile as compile_module
 from shisha_rt.ready.compile import compile_model
-from shisha_rt.ready.plain_index import plain_index
 from tests.graph.networks import network, weight, write
 
 

@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import combinations, pairwise, permutations
 from typing import Final
 
+from shisha_rt.graph.spans import starts_of
 from shisha_rt.plan.plan import Plan, Stage
 
 _ENUMERABLE: Final = 200_000  # plans
@@ -31,7 +32,7 @@ class Optimum:
         self, layer_count: int, legal_cuts: Collection[int], places: Sequence[str], stage_time_s: StageTime
     ) -> None:
         self._places = tuple(places)
-        self._starts = (0, *(cut + 1 for cut in sorted(legal_cuts)), layer_count)
+        self._starts = starts_of(layer_count, legal_cuts)
         self._groups = len(self._starts) - 1
         self._times_s = {
             place: {

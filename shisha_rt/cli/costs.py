@@ -58,7 +58,7 @@ def _print_table(ready: ModelOnMachine, found: Costs) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from shisha_rt.costs.layer_costs import moved_bytes
+    from shisha_rt.graph.spans import moved_bytes
 
     compiled, machine = ready.compiled, ready.machine
     columns = _columns(found)
@@ -81,7 +81,7 @@ def _print_table(ready: ModelOnMachine, found: Costs) -> None:
     table.add_column("moved", justify="right", no_wrap=True)
     table.add_column("op/B", justify="right", no_wrap=True)
     for layer in compiled.layers:
-        size_bytes = moved_bytes(compiled.model.graph, compiled.layers, layer.index, layer.index)
+        size_bytes = moved_bytes(compiled.model.graph, layer.first_operator, layer.last_operator)
         table.add_row(
             str(layer.index),
             layer.name,
@@ -115,7 +115,7 @@ def _label(machine: Machine, place: int) -> str:
 
 
 def _notes(ready: ModelOnMachine) -> Sequence[str]:
-    from shisha_rt.costs.fit import groups_of
+    from shisha_rt.graph.spans import groups_of
 
     groups = groups_of(len(ready.compiled.layers), ready.compiled.legal_cuts)
     joined = [f"{first}-{last}" for first, last in groups if first < last]

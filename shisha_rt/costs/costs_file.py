@@ -12,12 +12,10 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from shisha_rt.arrays import Floats
 from shisha_rt.checked import convert, decode_json, shown
 from shisha_rt.errors import BadInput
-
-Floats = npt.NDArray[np.float64]
 
 _Bytes = Annotated[int, msgspec.Meta(ge=0)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]

@@ -33,10 +33,10 @@ def transfer_cost_s(tensor: Tensor, source: Device, target: Device) -> float:
 def _leg_s(transfer: Transfer | None, tensor: Tensor, device: Device) -> float:
     if transfer is None:
         return 0.0
-    return transfer.latency_s + moved_bytes(tensor, device) / transfer.bandwidth_bytes_per_s
+    return transfer.latency_s + transfer_bytes(tensor, device) / transfer.bandwidth_bytes_per_s
 
 
-def moved_bytes(tensor: Tensor, device: Device) -> int:
+def transfer_bytes(tensor: Tensor, device: Device) -> int:
     """Bytes between the host and a device: floats move in the device's precision, never in more than their own."""
     own = NUMPY_OF[tensor.datatype]
     element_bytes = min(own.itemsize, ELEMENT_BYTES[device.precision]) if own.kind == "f" else own.itemsize

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from shisha_rt.graph.graph import Graph, Operator, Tensor
-from shisha_rt.graph.layers import Layer
+from shisha_rt.graph.layers import Layer, operators_of
+from shisha_rt.graph.spans import ends
 
 _VERSION: Final = 1  # raise it when a signature comes to mean something else
 
@@ -28,15 +29,16 @@ def signature(graph: Graph, layers: Sequence[Layer], first: int, last: int, engi
 
     `engine_nodes`: how many nodes the engine runs for them; 0 where it runs cuts of the cleaned graph itself.
     """
-    start, end = layers[first].first_operator, layers[last].last_operator
+    start, end = operators_of(layers, first, last)
     numbers: dict[str, int] = {}
     operators = [_described(operator, numbers) for operator in graph.operators[start : end + 1]]
+    _, handed_on = ends(graph, start, end)
     parts = [
         _VERSION,
         engine_nodes,
         operators,
         [_kind(graph, name) for name in numbers],
-        [numbers[name] for name in _read_later(graph, start, end)],
+        [numbers[name] for name in handed_on],
     ]
     return _digest(parts)
 
@@ -53,19 +55,10 @@ def _digest(parts: Sequence[object]) -> str:
 def _described(operator: Operator, numbers: dict[str, int]) -> list[object]:
     """Tensors and constants by numbers, given in the order in which they are first met; an absent input is -1."""
     names = (operator.inputs, operator.outputs)
-    ends = [[numbers.setdefault(name, len(numbers)) if name else -1 for name in side] for side in names]
-    return [operator.domain, operator.op_type, sorted(operator.attributes.items()), *ends]
+    sides = [[numbers.setdefault(name, len(numbers)) if name else -1 for name in side] for side in names]
+    return [operator.domain, operator.op_type, sorted(operator.attributes.items()), *sides]
 
 
 def _kind(graph: Graph, name: str) -> list[object]:
     found: Tensor = graph.tensors.get(name) or graph.constants[name]
     return [name in graph.constants, found.datatype, found.shape]
-
-
-def _read_later(graph: Graph, start: int, end: int) -> Iterator[str]:
-    """What operators `start` to `end` make and something after them needs: these tensors cannot stay inside."""
-    outputs = {tensor.name for tensor in graph.outputs}
-    for operator in graph.operators[start : end + 1]:
-        for name in operator.outputs:
-            if name in outputs or (name and graph.consumers.get(name, (start,))[-1] > end):
-                yield name

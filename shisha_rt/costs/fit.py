@@ -14,25 +14,17 @@ predicted stage time from about 3%, with one factor for the whole model, to abou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Span = tuple[int, int]
-"""First and last layer, inclusive."""
+from shisha_rt.arrays import Floats
+from shisha_rt.graph.spans import Span
 
 _WINDOWS: Final = (1, 2, 3, 4, 6)
 _SWEEPS: Final = 100
 _SETTLED_RATIO: Final = 1e-6
-
-
-def groups_of(layer_count: int, legal_cuts: Iterable[int]) -> tuple[Span, ...]:
-    """The finest legal cutting of a model."""
-    cuts = sorted(legal_cuts)
-    return tuple(zip([0, *(cut + 1 for cut in cuts)], [*cuts, layer_count - 1], strict=True))
 
 
 def tilings_of(groups: Sequence[Span]) -> tuple[tuple[Span, ...], ...]:

@@ -21,10 +21,12 @@ from functools import partial
 
 import numpy as np
 
+from shisha_rt.arrays import Floats
 from shisha_rt.costs.costs_file import CostLayer, CostPlace, Costs
-from shisha_rt.costs.fit import Floats, Span, fit_groups, tilings_of
+from shisha_rt.costs.fit import fit_groups, tilings_of
 from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.layers import Layer
+from shisha_rt.graph.layers import Layer, operators_of
+from shisha_rt.graph.spans import Span, moved_bytes
 from shisha_rt.machine.machine import Machine, target_s
 
 
@@ -85,7 +87,8 @@ class LayerCosts:
 
         Its bytes are the cleaned graph's; the engine's own are up to 1% more where it pads channels.
         """
-        return self._span_s(first, last, moved_bytes(self._raw.graph, self._raw.layers, first, last), place)
+        operators = operators_of(self._raw.layers, first, last)
+        return self._span_s(first, last, moved_bytes(self._raw.graph, *operators), place)
 
     def _layer_times_s(self, place: str) -> list[float]:
         raw, span_s = self._raw, partial(self._span_s, place_name=place)
@@ -136,22 +139,8 @@ def fit_stages(
         for first, last in groups
     }
     windows = (window for tiling in tilings_of(groups) for window in tiling)
-    spans_s |= {window: span_s(*window, moved_bytes(graph, layers, *window)) for window in windows}
+    spans_s |= {window: span_s(*window, moved_bytes(graph, *operators_of(layers, *window))) for window in windows}
     return fit_groups(groups, spans_s)
-
-
-def moved_bytes(graph: Graph, layers: Sequence[Layer], first: int, last: int) -> int:
-    """Weights, inputs and outputs of layers `first` to `last` (inclusive) as one stage, each tensor once."""
-    start, end = layers[first].first_operator, layers[last].last_operator
-    operators = graph.operators[start : end + 1]
-    read = {name for operator in operators for name in operator.inputs if name}
-    made = {name for operator in operators for name in operator.outputs if name}
-    ends = {tensor.name for tensor in graph.outputs}
-    handed_on = {name for name in made if name in ends or graph.consumers.get(name, (start,))[-1] > end}
-    constants = sum(graph.constants[name].size_bytes for name in read if name in graph.constants)
-    return constants + sum(
-        graph.tensors[name].size_bytes for name in (read - made | handed_on) if name in graph.tensors
-    )
 
 
 def _shares(layers: Sequence[Layer], group: Span) -> list[float]:

@@ -11,14 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from shisha_rt.arrays import Bools, Floats
 from shisha_rt.costs.device_costs import operator_cost_s
 from shisha_rt.graph.graph import Graph
 from shisha_rt.machine.device import Device, Transfer
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -70,3 +70,9 @@ class Graph:
                 if name:
                     found.setdefault(name, []).append(i)
         return {name: tuple(indices) for name, indices in found.items()}
+
+    @cached_property
+    def needed_until(self) -> Mapping[str, int]:
+        """Tensor name -> index of the last operator that reads it; past the end for what the graph hands out."""
+        handed_out = {tensor.name: len(self.operators) for tensor in self.outputs}
+        return {name: readers[-1] for name, readers in self.consumers.items()} | handed_out

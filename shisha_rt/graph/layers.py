@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from shisha_rt.graph.graph import Graph, Operator, Tensor
+from shisha_rt.graph.spans import Span, live_after, weight_bytes
 
 _CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose", "FusedConv"})
 _PRODUCTS: Final = frozenset({"Gemm", "MatMul", "FusedGemm", "FusedMatMul"})
@@ -47,8 +48,7 @@ def group_layers(graph: Graph) -> tuple[Layer, ...]:
     heavies = [i for i, operator in enumerate(graph.operators) if operator.op_type in HEAVY]
     starts = [0, *heavies[1:]]
     ends = [*(start - 1 for start in starts[1:]), len(graph.operators) - 1]
-    spans = _life_spans(graph)
-    bytes_before = [_total_bytes(graph.inputs), *(_total_bytes(_live(spans, end)) for end in ends[:-1])]
+    bytes_before = [_total_bytes(graph.inputs), *(_total_bytes(live_after(graph, end)) for end in ends[:-1])]
     bytes_after = [*bytes_before[1:], _total_bytes(graph.outputs)]
     layers = []
     for index, (first, last) in enumerate(zip(starts, ends, strict=True)):
@@ -61,7 +61,7 @@ def group_layers(graph: Graph) -> tuple[Layer, ...]:
                 op=named_after.op_type,
                 weight=weight,
                 macs=macs,
-                weight_bytes=_weight_bytes(graph, first, last),
+                weight_bytes=weight_bytes(graph, first, last),
                 in_bytes=bytes_before[index],
                 out_bytes=bytes_after[index],
                 first_operator=first,
@@ -71,11 +71,9 @@ def group_layers(graph: Graph) -> tuple[Layer, ...]:
     return tuple(layers)
 
 
-def live_tensors(graph: Graph, layers: Sequence[Layer], cut: int) -> tuple[Tensor, ...]:
-    """What crosses the cut between layers `cut` and `cut + 1`: graph inputs first, then in the order they are made."""
-    if not 0 <= cut < len(layers) - 1:
-        raise IndexError(f"cut {cut} of {len(layers)} layers: expected 0 to {len(layers) - 2}")
-    return _live(_life_spans(graph), layers[cut].last_operator)
+def operators_of(layers: Sequence[Layer], first: int, last: int) -> Span:
+    """First and last operator of layers `first` to `last`."""
+    return layers[first].first_operator, layers[last].last_operator
 
 
 def layer_of_operator(layers: Iterable[Layer]) -> tuple[int, ...]:
@@ -83,39 +81,8 @@ def layer_of_operator(layers: Iterable[Layer]) -> tuple[int, ...]:
     return tuple(layer.index for layer in layers for _ in range(layer.first_operator, layer.last_operator + 1))
 
 
-@dataclass(frozen=True, slots=True)
-class _LifeSpan:
-    """Made by operator `made` (-1: a graph input), last read by operator `read` (a graph output: past the end)."""
-
-    tensor: Tensor
-    made: int
-    read: int
-
-
-def _life_spans(graph: Graph) -> tuple[_LifeSpan, ...]:
-    outputs = {tensor.name for tensor in graph.outputs}
-
-    def span(name: str, made: int) -> _LifeSpan:
-        last_read = len(graph.operators) if name in outputs else graph.consumers.get(name, (made,))[-1]
-        return _LifeSpan(graph.tensors[name], made, last_read)
-
-    return (
-        *(span(tensor.name, -1) for tensor in graph.inputs),
-        *(span(name, made) for name, made in graph.producer.items()),
-    )
-
-
-def _live(spans: Iterable[_LifeSpan], last_operator: int) -> tuple[Tensor, ...]:
-    return tuple(span.tensor for span in spans if span.made <= last_operator < span.read)
-
-
 def _total_bytes(tensors: Iterable[Tensor]) -> int:
     return sum(tensor.size_bytes for tensor in tensors)
-
-
-def _weight_bytes(graph: Graph, first: int, last: int) -> int:
-    used = {name for operator in graph.operators[first : last + 1] for name in operator.inputs}
-    return _total_bytes(graph.constants[name] for name in used if name in graph.constants)
 
 
 def _weight_and_macs(graph: Graph, operator: Operator) -> tuple[int, int]:

@@ -19,11 +19,8 @@ from itertools import product
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from shisha_rt.costs.costs_file import Floats
-
-Ints = npt.NDArray[np.int64]
+from shisha_rt.arrays import Floats, Ints
 
 
 class Scales(NamedTuple):

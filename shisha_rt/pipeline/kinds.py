@@ -19,12 +19,12 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from shisha_rt.costs.costs_file import Costs, Floats, stage_bytes, stage_service_s
+from shisha_rt.arrays import Floats, Ints
+from shisha_rt.costs.costs_file import Costs, stage_bytes, stage_service_s
+from shisha_rt.graph.spans import starts_of
 from shisha_rt.plan.plan import Plan
 
-Ints = npt.NDArray[np.int64]
 KindedStage = tuple[int, int, int]
 """(kind, begin, end): positions, the groups from `begin` up to and without `end`."""
 
@@ -119,7 +119,7 @@ class StageCosts:
 
 def stage_costs(costs: Costs) -> StageCosts:
     """The stages that `costs` allow."""
-    starts = (0, *(cut + 1 for cut in sorted(costs.legal_cuts)), len(costs.layers))
+    starts = starts_of(len(costs.layers), costs.legal_cuts)
     entry_s = np.array([0.0, *(costs.transfer_s[start - 1] for start in starts[1:-1]), 0.0])
     return StageCosts(costs, starts, entry_s, tuple(sorted(_kinds(costs, starts), key=lambda kind: len(kind.places))))
 

@@ -20,8 +20,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from shisha_rt.costs.costs_file import Floats
-from shisha_rt.pipeline.kinds import Ints, KindedStage, StageCosts
+from shisha_rt.arrays import Floats, Ints
+from shisha_rt.pipeline.kinds import KindedStage, StageCosts
 from shisha_rt.pipeline.reach import Counts, Reach
 
 _PRICINGS_PER_KIND: Final = 4

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shisha_rt.pipeline.kinds import Ints, KindedStage
+from shisha_rt.arrays import Ints
+from shisha_rt.pipeline.kinds import KindedStage
 
 Positions = npt.NDArray[Any]
 """Positions plus 1, in the smallest type that holds them."""

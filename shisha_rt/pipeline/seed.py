@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, Literal, Protocol, TypeVar, get_args
 
 from shisha_rt.errors import BadInput
+from shisha_rt.graph.spans import groups_of
 from shisha_rt.plan.plan import Plan
 
 Assign = Literal["weight", "layers", "random"]
@@ -41,7 +42,8 @@ def seed(
 ) -> Plan:
     """The plan of Algorithm 1: layers merged into `stage_count` stages (lines 3-8), then placed (lines 9-12).
 
-    `weights` is (layers,), Eq. 1. Cut c lies between layers c and c+1; None: every cut is legal.
+    `weights` is (layers,), Eq. 1. Cut c lies between layers c and c+1; None: every cut is legal. Layers that no legal
+    cut parts are one from the start (ours).
     `stage_count` is by default as many as there are places or groups, whichever is fewer.
 
     `assign` is the paper's choice C: "weight" is Rank_w, the heaviest stage on the fastest place; "layers" is
@@ -51,7 +53,9 @@ def seed(
 
     Raises BadInput for a stage count that layers, legal cuts or places do not allow.
     """
-    groups = _indivisible(weights, legal_cuts)
+    groups = [
+        _Group(first, last, sum(weights[first : last + 1])) for first, last in groups_of(len(weights), legal_cuts)
+    ]
     stage_count = min(len(places), len(groups)) if stage_count is None else stage_count
     _check(weights, len(groups), len(places), stage_count)
     stages = _merge(groups, stage_count)
@@ -79,19 +83,6 @@ class _Group:
 
     def joined_with(self, right: _Group) -> _Group:
         return _Group(self.first, right.last, self.weight + right.weight)
-
-
-def _indivisible(weights: Sequence[float], legal_cuts: Collection[int] | None) -> list[_Group]:
-    """One group for each layer, but for layers that an illegal cut joins from the start (ours)."""
-    legal = None if legal_cuts is None else frozenset(legal_cuts)
-    groups: list[_Group] = []
-    for layer, weight in enumerate(weights):
-        group = _Group(layer, layer, weight)
-        if groups and legal is not None and layer - 1 not in legal:
-            groups[-1] = groups[-1].joined_with(group)
-        else:
-            groups.append(group)
-    return groups
 
 
 def _check(weights: Sequence[float], group_count: int, place_count: int, stage_count: int) -> None:

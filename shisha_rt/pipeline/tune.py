@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, get_args
 
 from shisha_rt.errors import BadInput
+from shisha_rt.graph.spans import starts_of
 from shisha_rt.pipeline.loop import Proposal
 from shisha_rt.pipeline.seed import Assign, Ranked
 from shisha_rt.plan.measurement import Measurement
@@ -162,9 +163,7 @@ def shisha(
     """
     if alpha < 1:
         raise BadInput(f"alpha = {alpha}: expected at least 1")
-    layer_count = start.stages[-1].last + 1
-    cuts = range(layer_count - 1) if legal_cuts is None else sorted(legal_cuts)
-    starts = (0, *(cut + 1 for cut in cuts), layer_count)
+    starts = starts_of(start.stages[-1].last + 1, legal_cuts)
     order = tuple(start.places if order is None else order)
     fastest = min(place.rank for place in places)
     fep = {place.name for place in places if place.rank == fastest}

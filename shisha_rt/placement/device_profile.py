@@ -25,18 +25,16 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from shisha_rt.costs.device_costs import moved_bytes
+from shisha_rt.arrays import Floats
+from shisha_rt.costs.device_costs import transfer_bytes
 from shisha_rt.costs.operator_costs import OperatorCosts, described_costs
 from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.spans import ends
 from shisha_rt.machine.device import Device, Family, Transfer
 from shisha_rt.placement.build import build_problem, tensor_kinds
 from shisha_rt.placement.dcg import device_mapped_graph
 from shisha_rt.placement.profiling import ProfileRuns, profile_runs
-from shisha_rt.placement.segments import ends
-
-Floats = npt.NDArray[np.float64]
 
 _UNPRICED: Final = Family(frozenset(), (), ())
 """Stands in for costs that are not known yet: whatever a device can run."""
@@ -137,7 +135,7 @@ def _explained(graph: Graph, device: Device, operators_s: Floats, run: Run) -> I
             new = {name for name in read if device_of[graph.producer[name]] != device.name} - brought
             brought |= new
             excess_s = part.time_s - float(operators_s[part.first : part.last + 1].sum())
-            yield len(new), sum(moved_bytes(graph.tensors[name], device) for name in new), excess_s, part.time_s
+            yield len(new), sum(transfer_bytes(graph.tensors[name], device) for name in new), excess_s, part.time_s
 
 
 def _non_negative(columns: Floats, target: Floats) -> Floats:

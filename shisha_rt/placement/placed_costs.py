@@ -18,12 +18,13 @@ from typing import Final
 
 import numpy as np
 
+from shisha_rt.arrays import Floats
 from shisha_rt.costs.costs_file import Costs
-from shisha_rt.costs.fit import Floats
-from shisha_rt.costs.layer_costs import additive, fit_stages, moved_bytes
+from shisha_rt.costs.layer_costs import additive, fit_stages
 from shisha_rt.costs.operator_costs import OperatorCosts, first_alike
 from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.layers import Layer
+from shisha_rt.graph.layers import Layer, operators_of
+from shisha_rt.graph.spans import moved_bytes
 from shisha_rt.machine.machine import Machine, target_s
 from shisha_rt.placement.stage_problem import place_stage
 
@@ -58,7 +59,8 @@ class PlacedCosts:
 
     def modelled_s(self, first: int, last: int, place: str) -> float:
         """What a stage takes for one frame if no other place uses its memory."""
-        return self._span_s(first, last, moved_bytes(self._graph, self._layers, first, last), place)
+        size_bytes = moved_bytes(self._graph, *operators_of(self._layers, first, last))
+        return self._span_s(first, last, size_bytes, place)
 
     def _layer_times_s(self, place: str) -> Floats:
         """(layers,) seconds, fitted within each run of layers that the place can run."""
@@ -73,8 +75,8 @@ class PlacedCosts:
         return np.concatenate(times_s)
 
     def _capable(self, place: str, layer: int) -> bool:
-        its = self._layers[layer]
-        return bool(self._costs_of_place[place].part(its.first_operator, its.last_operator).capable.all())
+        operators = operators_of(self._layers, layer, layer)
+        return bool(self._costs_of_place[place].part(*operators).capable.all())
 
     def _span_s(self, first: int, last: int, size_bytes: int, place_name: str) -> float:
         machine, place = self._machine, self._machine.place(place_name)
@@ -96,5 +98,5 @@ class PlacedCosts:
     def _solved_s(self, place: str, first: int, last: int) -> float:
         if not all(self._capable(place, layer) for layer in range(first, last + 1)):
             return math.inf
-        operators = self._layers[first].first_operator, self._layers[last].last_operator
+        operators = operators_of(self._layers, first, last)
         return max(_LEAST_S, place_stage(self._graph, *operators, self._costs_of_place[place]).cost_s)

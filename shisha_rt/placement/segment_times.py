@@ -15,8 +15,9 @@ from typing import Final
 from shisha_rt.costs.device_costs import transfer_cost_s
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.spans import ends
 from shisha_rt.machine.device import Device
-from shisha_rt.placement.segments import Segment, ends
+from shisha_rt.placement.segments import Segment
 
 _HOST: Final = Device("", "", "onnxruntime", memory="", precision="fp32")  # of a memory that no file can name
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.spans import ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +40,3 @@ def segments(graph: Graph, first: int, placement: Sequence[str]) -> tuple[Segmen
 def segment(graph: Graph, first: int, last: int, device: str) -> Segment:
     """Operators `first` to `last` on one device."""
     return Segment(device, first, last, *ends(graph, first, last))
-
-
-def ends(graph: Graph, first: int, last: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Inputs and outputs of operators `first` to `last` as a whole, as a segment has them."""
-    handed_out = {tensor.name for tensor in graph.outputs}
-    made: dict[str, None] = {}
-    read: dict[str, None] = {}
-    for operator in graph.operators[first : last + 1]:
-        read.update((name, None) for name in operator.inputs if name in graph.tensors and name not in made)
-        made.update((name, None) for name in operator.outputs if name)
-    outputs = (name for name in made if name in handed_out or graph.consumers.get(name, (last,))[-1] > last)
-    return tuple(read), tuple(outputs)

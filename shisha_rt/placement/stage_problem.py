@@ -19,13 +19,14 @@ import numpy as np
 
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.graph.graph import Graph, Operator
+from shisha_rt.graph.spans import ends
 from shisha_rt.machine.device import Device
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.build import build_problem, check_capable
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.problem import Problem, Tensor
 from shisha_rt.placement.segment_times import segment_times_s
-from shisha_rt.placement.segments import ends, segments
+from shisha_rt.placement.segments import segments
 from shisha_rt.placement.solution import Solution
 from shisha_rt.placement.solvers import solve
 

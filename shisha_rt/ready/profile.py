@@ -24,12 +24,13 @@ import msgspec
 
 from shisha_rt.cache import cache_folder
 from shisha_rt.costs.fingerprint import signature
-from shisha_rt.costs.fit import Span, fit_groups, groups_of, spans_to_measure
+from shisha_rt.costs.fit import fit_groups, spans_to_measure
 from shisha_rt.costs.layer_costs import RawCosts, RawTimes
 from shisha_rt.costs.profiles import Profile, Setting
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress, SpanTime
 from shisha_rt.fabric.device_profiling import DeviceProfilingJob
+from shisha_rt.graph.spans import Span, groups_of
 from shisha_rt.machine.detect import core_ranks, usable_cores
 from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.ready.compile import Compiled

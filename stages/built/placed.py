@@ -25,9 +25,10 @@ from shisha_rt.fabric.arena import Arena
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.graph import Graph, Tensor
 from shisha_rt.graph.layers import group_layers
+from shisha_rt.graph.spans import ends
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.segment_times import segment_times_s
-from shisha_rt.placement.segments import Segment, ends, segment, segments
+from shisha_rt.placement.segments import Segment, segment, segments
 from stages.built.clean_model import CleanModel
 from stages.engines.device_session import build_session
 from stages.engines.session import Array, Bound, Session

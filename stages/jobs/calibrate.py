@@ -28,6 +28,7 @@ from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress, Rounds, SpanTime, encode
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.fabric.model_index import ModelIndex
+from shisha_rt.graph.spans import groups_of
 from stages.engines.onnxruntime.segment import OptimisedModel, Segment
 from stages.jobs.neighbour import neighbours
 from stages.jobs.noise import noise
@@ -109,9 +110,7 @@ def fill(arena: Arena, index: ModelIndex) -> None:
 
 def _run_through(model: OptimisedModel, index: ModelIndex, arena: Arena, threads: int) -> None:
     """Run the model once cut wherever it can be: then every tensor that a span reads holds what it would in service."""
-    firsts = [0, *(cut + 1 for cut in index.legal_cuts)]
-    lasts = [*index.legal_cuts, index.layer_count - 1]
-    for first, last in zip(firsts, lasts, strict=True):
+    for first, last in groups_of(index.layer_count, index.legal_cuts):
         model.segment(first, last, threads).run(arena, _SLOT)
 
 

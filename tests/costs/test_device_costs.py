@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from shisha_rt.costs.device_costs import moved_bytes, operator_cost_s, transfer_cost_s
+from shisha_rt.costs.device_costs import operator_cost_s, transfer_bytes, transfer_cost_s
 from shisha_rt.graph.graph import Graph, Tensor
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
@@ -111,7 +111,7 @@ class TestFormulas:
         ("datatype", "expected"), [("FP64", 2), ("FP32", 2), ("FP16", 2), ("INT64", 8), ("BOOL", 1)]
     )
     def test_only_floats_are_converted(self, datatype: str, expected: int) -> None:
-        assert moved_bytes(Tensor("t", (1,), datatype), PIM) == expected
+        assert transfer_bytes(Tensor("t", (1,), datatype), PIM) == expected
 
 
 def add(rows: int) -> Graph:
@@ -187,7 +187,7 @@ class TestTheShippedBoard:
 
     def test_64_kib_go_in_1_83_times_as_fast_as_out(self) -> None:
         tensor = Tensor("t", (32 * 1024,), "FP32")  # 2 bytes an element on the way
-        assert moved_bytes(tensor, PIM) == 64 * 1024
+        assert transfer_bytes(tensor, PIM) == 64 * 1024
         assert transfer_cost_s(tensor, PIM, CPU_P) / transfer_cost_s(tensor, CPU_S, PIM) == pytest.approx(
             1.83, rel=0.01
         )

@@ -7,12 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shisha_rt.costs.fit import fit_groups, groups_of, spans_to_measure, tilings_of
-
-
-def test_groups_are_joined_by_illegal_cuts() -> None:
-    assert groups_of(5, {0, 3}) == ((0, 0), (1, 3), (4, 4))
-    assert groups_of(3, ()) == ((0, 2),)
+from shisha_rt.costs.fit import fit_groups, spans_to_measure, tilings_of
+from shisha_rt.graph.spans import groups_of
 
 
 @given(st.integers(1, 40), st.data())

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from shisha_rt.costs.costs_file import costs_object, parse_costs, stage_service_s
-from shisha_rt.costs.fit import groups_of
-from shisha_rt.costs.layer_costs import LayerCosts, RawCosts, RawTimes, moved_bytes
-from shisha_rt.graph.layers import group_layers
+from shisha_rt.costs.layer_costs import LayerCosts, RawCosts, RawTimes
+from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.layers import group_layers, operators_of
+from shisha_rt.graph.spans import groups_of, moved_bytes
 from shisha_rt.machine.machine import Machine, Memory, Place
 from tests.costs.networks import chain
 
@@ -29,6 +30,10 @@ def place(name: str, *, speed: float = 1.0, memory: str = "ram", threads: int = 
 def machine(*places: Place, time_scale: float = 1.0) -> Machine:
     memories = (Memory("ram"), Memory("narrow", 1e6))
     return Machine("test", "test.toml", memories, places, time_scale=time_scale)
+
+
+def moved(graph: Graph, first: int, last: int) -> int:
+    return moved_bytes(graph, *operators_of(LAYERS, first, last))
 
 
 def raw(*places: Place, cuts: tuple[int, ...] = (0, 1, 2), cpu_s: tuple[float, ...] = CPU_S) -> RawCosts:
@@ -70,19 +75,19 @@ def test_a_narrow_memory_makes_a_stage_wait_for_its_bytes() -> None:
 
 def test_inner_tensors_of_a_stage_are_not_moved() -> None:
     weights = [GRAPH.constants[f"w{i}"].size_bytes for i in range(1, 5)]
-    assert moved_bytes(GRAPH, LAYERS, 0, 0) == weights[0] + 2 * TENSOR_BYTES
-    assert moved_bytes(GRAPH, LAYERS, 1, 2) == weights[1] + weights[2] + TENSOR_BYTES + 2 * TENSOR_BYTES
-    apart = sum(moved_bytes(GRAPH, LAYERS, i, i) for i in range(4))
-    assert moved_bytes(GRAPH, LAYERS, 0, 3) < apart
+    assert moved(GRAPH, 0, 0) == weights[0] + 2 * TENSOR_BYTES
+    assert moved(GRAPH, 1, 2) == weights[1] + weights[2] + TENSOR_BYTES + 2 * TENSOR_BYTES
+    apart = sum(moved(GRAPH, i, i) for i in range(4))
+    assert moved(GRAPH, 0, 3) < apart
 
 
 def test_a_tensor_that_passes_by_is_not_moved_and_one_used_twice_once() -> None:
     operators = list(GRAPH.operators)
     operators[4] = replace(operators[4], inputs=("t2", "w3", "t1"))  # layer 2 reads t1 too
     skipping = replace(GRAPH, operators=tuple(operators))
-    assert moved_bytes(skipping, LAYERS, 1, 1) == moved_bytes(GRAPH, LAYERS, 1, 1)
-    assert moved_bytes(skipping, LAYERS, 2, 2) == moved_bytes(GRAPH, LAYERS, 2, 2) + TENSOR_BYTES
-    assert moved_bytes(skipping, LAYERS, 1, 2) == moved_bytes(GRAPH, LAYERS, 1, 2)
+    assert moved(skipping, 1, 1) == moved(GRAPH, 1, 1)
+    assert moved(skipping, 2, 2) == moved(GRAPH, 2, 2) + TENSOR_BYTES
+    assert moved(skipping, 1, 2) == moved(GRAPH, 1, 2)
 
 
 def test_where_bandwidth_limits_everything_a_sum_lies_between_the_whole_and_its_parts() -> None:

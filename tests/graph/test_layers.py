@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from onnx.helper import make_node
 
 from shisha_rt.graph.graph import Graph, Operator, Tensor
-from shisha_rt.graph.layers import Layer, group_layers, layer_of_operator, live_tensors
+from shisha_rt.graph.layers import Layer, group_layers, layer_of_operator
 from shisha_rt.graph.reader.onnx_reader import read_model
+from shisha_rt.graph.spans import live_after
 from shisha_rt.graph.zoo import zoo_path
 from tests.graph.networks import Dims, graph_of, network, weight
 
@@ -128,17 +129,10 @@ def test_layers_and_cuts_of_a_residual_network(tmp_path: Path) -> None:
         ("c", 5, 5),
     ]
     assert layer_of_operator(layers) == (0, 0, 0, 1, 1, 2)
-    assert [tensor.name for tensor in live_tensors(graph, layers, 0)] == ["r", "early"]
-    assert [tensor.name for tensor in live_tensors(graph, layers, 1)] == ["early", "s"]
+    assert [tensor.name for tensor in live_after(graph, 2)] == ["r", "early"]
+    assert [tensor.name for tensor in live_after(graph, 4)] == ["early", "s"]
     assert [(layer.in_bytes, layer.out_bytes) for layer in layers] == [(200, 400), (400, 400), (400, 300)]
     assert [layer.weight_bytes for layer in layers] == [16, 16, 8]
-
-
-def test_cut_outside_the_network_is_refused(tmp_path: Path) -> None:
-    graph = graph_of(residual_network(), tmp_path)
-    for cut in (-1, 2):
-        with pytest.raises(IndexError, match="expected 0 to 1"):
-            live_tensors(graph, group_layers(graph), cut)
 
 
 def test_without_a_heavy_operator_there_is_one_layer_of_weight_0(tmp_path: Path) -> None:
@@ -155,7 +149,7 @@ def test_input_that_is_read_late_crosses_every_cut_before(tmp_path: Path) -> Non
     ]
     model = network(nodes, {"x": [1, 2], "late": [1, 2]}, {"y": [1, 2]}, {"w": weight(2, 2)})
     graph = graph_of(model, tmp_path)
-    assert [tensor.name for tensor in live_tensors(graph, group_layers(graph), 0)] == ["late", "a"]
+    assert [tensor.name for tensor in live_after(graph, 0)] == ["late", "a"]
 
 
 @st.composite
@@ -186,7 +180,7 @@ def test_every_stage_gets_all_it_reads_over_its_cut(graph: Graph) -> None:
         operators = graph.operators[layer.first_operator : layer.last_operator + 1]
         made = {name for operator in operators for name in operator.outputs}
         last = layer.index == len(layers) - 1
-        crossing = graph.outputs if last else live_tensors(graph, layers, layer.index)
+        crossing = graph.outputs if last else live_after(graph, layer.last_operator)
         assert {name for operator in operators for name in operator.inputs} - {"w"} <= before | made
         assert {tensor.name for tensor in crossing} <= before | made
         assert layer.out_bytes == sum(tensor.size_bytes for tensor in crossing)

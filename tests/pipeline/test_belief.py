@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shisha_rt.costs.costs_file import Floats
+from shisha_rt.arrays import Floats
 from shisha_rt.pipeline.belief import SCALES, Belief, Scales, Sighting, believe, likeliest, log_likelihoods
 
 EXACT = 1e-9

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from shisha_rt.costs.costs_file import costs_object, parse_costs, stage_service_s
-from shisha_rt.costs.fit import groups_of, spans_to_measure
+from shisha_rt.costs.fit import spans_to_measure
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.graph.layers import group_layers
+from shisha_rt.graph.spans import groups_of
 from shisha_rt.machine.device import Device, Family, Transfer
 from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.placement import placed_costs

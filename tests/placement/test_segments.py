@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from shisha_rt.graph.graph import Graph, Operator, Tensor
-from shisha_rt.placement.segments import Segment, ends, segment, segments
+from shisha_rt.graph.spans import ends
+from shisha_rt.placement.segments import Segment, segment, segments
 
 
 def graph() -> Graph:

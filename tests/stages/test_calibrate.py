@@ -17,10 +17,12 @@ from onnx import helper
 
 from shisha_rt.cache import cache_folder
 from shisha_rt.costs.costs_file import Costs
-from shisha_rt.costs.fit import groups_of, spans_to_measure
-from shisha_rt.costs.layer_costs import LayerCosts, moved_bytes
+from shisha_rt.costs.fit import spans_to_measure
+from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress, decode
+from shisha_rt.graph.layers import operators_of
+from shisha_rt.graph.spans import groups_of, moved_bytes
 from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.detect import usable_cores
@@ -86,7 +88,7 @@ def test_a_run_moves_what_the_cleaned_graph_says() -> None:
     *_, answer = calibrate(job_of(compiled, spans))
     assert isinstance(answer, Calibrated)
     for (first, last), time in zip(spans, answer.times, strict=True):
-        expected = moved_bytes(compiled.model.graph, compiled.layers, first, last)
+        expected = moved_bytes(compiled.model.graph, *operators_of(compiled.layers, first, last))
         assert time.moved_bytes == pytest.approx(expected, rel=0.01), (first, last)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from shisha_rt.errors import BadInput
+from shisha_rt.graph.spans import starts_of
 from shisha_rt.plan.plan import Plan
 
 
@@ -107,14 +108,15 @@ def space_of(
     `alike` has an entry for each place: places with equal entries are taken for the same (None: no two are).
     Raises BadInput for a stage count that layers, legal cuts or places do not allow.
     """
-    cuts = range(layer_count - 1) if legal_cuts is None else sorted(legal_cuts)
-    most = min(len(places), len(cuts) + 1)
+    starts = starts_of(layer_count, legal_cuts)
+    cut_count = len(starts) - 2
+    most = min(len(places), cut_count + 1)
     if not 1 <= stage_count <= most:
-        raise BadInput(f"{stage_count} stages: expected 1 to {most}, for {len(places)} places and {len(cuts)} cuts")
+        raise BadInput(f"{stage_count} stages: expected 1 to {most}, for {len(places)} places and {cut_count} cuts")
     entries: Sequence[Hashable] = places if alike is None else alike
     number_of = {entry: number for number, entry in enumerate(dict.fromkeys(entries))}
     return Space(
-        starts=(0, *(cut + 1 for cut in cuts), layer_count),
+        starts=starts,
         places=tuple(places),
         kinds=tuple(number_of[entry] for entry in entries),
         stage_count=stage_count,

@@ -21,8 +21,8 @@ import typer
 from benchmarks.report.facts import facts
 from benchmarks.report.figures import planner_figure
 from benchmarks.report.results import Row, save_csv, save_figure, show
+from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.costs.costs_file import CostLayer, CostPlace, Costs
 from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.exact import DEFAULT_LATENCY_STATES, exact
 from shisha_rt.pipeline.kinds import stage_costs

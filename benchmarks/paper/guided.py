@@ -32,8 +32,8 @@ from benchmarks.report.facts import facts
 from benchmarks.report.figures import guided_figure
 from benchmarks.report.results import Row, save_csv, save_figure, show
 from benchmarks.shisha.searches import PIPE_SEARCH_TRIALS
+from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.costs.costs_file import Costs
 from shisha_rt.graph.layers import group_layers
 from shisha_rt.graph.reader.onnx_reader import read_model
 from shisha_rt.graph.zoo import resolve_model

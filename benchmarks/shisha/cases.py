@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from benchmarks.rigs.optimum import Optimum
-from shisha_rt.costs.costs_file import Costs, stage_service_s
+from shisha_rt.costs.costs import Costs, stage_service_s
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import Layer, group_layers
 from shisha_rt.graph.reader.onnx_reader import read_model

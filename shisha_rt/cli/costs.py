@@ -12,7 +12,7 @@ from shisha_rt.cli.layers import share_bar, short
 from shisha_rt.cli.options import Dims, Json, parse_dims, progress
 
 if TYPE_CHECKING:
-    from shisha_rt.costs.costs_file import Costs
+    from shisha_rt.costs.costs import Costs
     from shisha_rt.machine.machine import Machine
     from shisha_rt.ready.model_on_machine import ModelOnMachine
 

@@ -257,7 +257,7 @@ def _services(problem: PlanProblem, chosen: Plan) -> tuple[list[float | None], l
     assert not wrong, wrong  # a planner's bug, never the user's
     if problem.costs is None:
         return [None] * len(chosen.stages), []
-    from shisha_rt.costs.costs_file import stage_service_s, why_infeasible
+    from shisha_rt.costs.costs import stage_service_s, why_infeasible
 
     services_s: list[float | None] = []
     faults: list[str] = []

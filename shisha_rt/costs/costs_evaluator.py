@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from shisha_rt.costs.costs_file import Costs, stage_service_s, why_infeasible
+from shisha_rt.costs.costs import Costs, stage_service_s, why_infeasible
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.verify import problems

@@ -7,7 +7,7 @@ misspelt key would otherwise plan with costs that its writer did not mean.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import msgspec
@@ -15,79 +15,11 @@ import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.checked import convert, decode_json, shown
+from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
 from shisha_rt.errors import BadInput
 
 _Bytes = Annotated[int, msgspec.Meta(ge=0)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
-
-
-@dataclass(frozen=True, slots=True)
-class CostLayer:
-    """`weight_bytes` is held while the layer's stage lives, `live_bytes` while the layer runs."""
-
-    name: str
-    weight: float
-    weight_bytes: int
-    live_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class CostPlace:
-    """`rank` 1 is the fastest class; `memory_bytes` None: no limit."""
-
-    name: str
-    rank: int
-    memory_bytes: int | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Costs:
-    """`time_s` is (layers, places) seconds, nan where a place cannot run a layer.
-
-    `transfer_s` is (layers - 1,) seconds: entry i is paid by the stage that starts at layer i+1, and is nan
-    where layers i and i+1 cannot be separated.
-    """
-
-    layers: tuple[CostLayer, ...]
-    places: tuple[CostPlace, ...]
-    time_s: Floats
-    transfer_s: Floats
-
-    @property
-    def legal_cuts(self) -> frozenset[int]:
-        return frozenset(int(cut) for cut in np.flatnonzero(~np.isnan(self.transfer_s)))
-
-    def place_index(self, name: str) -> int:
-        return [place.name for place in self.places].index(name)
-
-
-def stage_service_s(costs: Costs, first: int, last: int, place: int) -> float:
-    """Seconds that layers `first` to `last` (inclusive) take on a place (its index), entry transfer included.
-
-    nan where the place cannot run one of them, or the entry cut is not legal.
-    """
-    entry_s = 0.0 if first == 0 else float(costs.transfer_s[first - 1])
-    # fsum: independent of the order of summing, so that equal stages have equal times to the last bit.
-    return math.fsum([entry_s, *costs.time_s[first : last + 1, place].tolist()])
-
-
-def stage_bytes(costs: Costs, first: int, last: int) -> int:
-    """The memory a stage needs: all its weights, and the most that is live at one of its layers."""
-    layers = costs.layers[first : last + 1]
-    return sum(layer.weight_bytes for layer in layers) + max(layer.live_bytes for layer in layers)
-
-
-def why_infeasible(costs: Costs, first: int, last: int, place: int) -> str | None:
-    """Why a place (its index) cannot run layers `first` to `last` (inclusive); None if it can."""
-    target = costs.places[place]
-    cannot = np.flatnonzero(np.isnan(costs.time_s[first : last + 1, place]))
-    if cannot.size:
-        layer = first + int(cannot[0])
-        return f"{target.name} cannot run layer {layer} ({costs.layers[layer].name})"
-    need_bytes = stage_bytes(costs, first, last)
-    if target.memory_bytes is not None and need_bytes > target.memory_bytes:
-        return f"layers {first}-{last} need {need_bytes} bytes, and {target.name} has {target.memory_bytes}"
-    return None
 
 
 class _Layer(msgspec.Struct, forbid_unknown_fields=True):

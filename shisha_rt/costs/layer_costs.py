@@ -22,7 +22,7 @@ from functools import partial
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.costs.costs_file import CostLayer, CostPlace, Costs
+from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
 from shisha_rt.costs.fit import fit_groups, tilings_of
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import Layer, operators_of

@@ -19,7 +19,8 @@ import msgspec
 import zmq
 
 from shisha_rt.cache import cache_folder
-from shisha_rt.costs.costs_file import Costs, costs_object
+from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.costs_file import costs_object
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.daemon.children.child_link import ChildLink

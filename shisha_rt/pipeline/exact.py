@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.costs.costs_file import Costs, why_infeasible
+from shisha_rt.costs.costs import Costs, why_infeasible
 from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.kinds import KindedStage, StageCosts, stage_costs
 from shisha_rt.pipeline.latency import low_latency

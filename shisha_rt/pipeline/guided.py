@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.costs.costs_file import Costs, stage_service_s
+from shisha_rt.costs.costs import Costs, stage_service_s
 from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.belief import Belief, Sighting, likeliest
 from shisha_rt.pipeline.exact import PlanSolution, exact

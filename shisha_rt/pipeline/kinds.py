@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.arrays import Floats, Ints
-from shisha_rt.costs.costs_file import Costs, stage_bytes, stage_service_s
+from shisha_rt.costs.costs import Costs, stage_bytes, stage_service_s
 from shisha_rt.graph.spans import starts_of
 from shisha_rt.plan.plan import Plan
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.costs.costs_file import Costs
+from shisha_rt.costs.costs import Costs
 from shisha_rt.pipeline.belief import Belief
 from shisha_rt.pipeline.kinds import Kind, StageCosts, stage_costs
 from shisha_rt.pipeline.reach import Lattice, lattice, reach

@@ -18,7 +18,7 @@ from shisha_rt.pipeline.seed import Ranked
 from shisha_rt.plan.plan import Plan
 
 if TYPE_CHECKING:
-    from shisha_rt.costs.costs_file import Costs
+    from shisha_rt.costs.costs import Costs
 
 RivalName = Literal[
     "annealing",

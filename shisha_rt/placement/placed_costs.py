@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.costs.costs_file import Costs
+from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.layer_costs import additive, fit_stages
 from shisha_rt.costs.operator_costs import OperatorCosts, first_alike
 from shisha_rt.graph.graph import Graph

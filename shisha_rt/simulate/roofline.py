@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from shisha_rt.costs.costs_file import CostLayer, CostPlace, Costs
+from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.layers import Layer
 from shisha_rt.machine.machine import Machine, Place

@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
+from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.costs.costs_file import Costs
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shisha_rt.costs.costs_file import Costs, parse_costs, stage_bytes, stage_service_s, why_infeasible
+from shisha_rt.costs.costs import Costs, stage_bytes, stage_service_s, why_infeasible
+from shisha_rt.costs.costs_file import parse_costs
 from shisha_rt.errors import BadInput
 
 

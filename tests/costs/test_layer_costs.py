@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shisha_rt.costs.costs_file import costs_object, parse_costs, stage_service_s
+from shisha_rt.costs.costs import stage_service_s
+from shisha_rt.costs.costs_file import costs_object, parse_costs
 from shisha_rt.costs.layer_costs import LayerCosts, RawCosts, RawTimes
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import group_layers, operators_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from shisha_rt.costs.costs_file import CostLayer, CostPlace, Costs
+from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 

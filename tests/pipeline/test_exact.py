@@ -11,8 +11,8 @@ from itertools import count
 import numpy as np
 import pytest
 
+from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, stage_service_s, why_infeasible
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.costs.costs_file import CostLayer, CostPlace, Costs, stage_service_s, why_infeasible
 from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.exact import PlanSolution, exact
 from tests.pipeline.evaluators import costs_of

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, why_infeasible
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.costs.costs_file import CostLayer, CostPlace, Costs, why_infeasible
 from shisha_rt.pipeline.exact import exact
 from shisha_rt.pipeline.guided import DEFAULT_MOST_TRIALS, guided
 from shisha_rt.pipeline.loop import Result, run

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from shisha_rt.costs.costs_file import CostLayer, CostPlace, Costs, why_infeasible
+from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, why_infeasible
 from shisha_rt.pipeline.belief import Belief, Sighting, likeliest
 from shisha_rt.pipeline.outlook import outlook
 from shisha_rt.plan.plan import Plan, Stage

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from shisha_rt.costs.costs import CostPlace
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.costs.costs_file import CostPlace
 from shisha_rt.errors import BadInput
 from shisha_rt.pipeline.loop import run
 from shisha_rt.pipeline.search.arrangement import Space, space_of

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shisha_rt.costs.costs import CostPlace, Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.costs.costs_file import CostPlace, Costs
 from shisha_rt.errors import BadInput
 from shisha_rt.pipeline.loop import Proposal, run
 from shisha_rt.pipeline.seed import seed

@@ -10,7 +10,8 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from shisha_rt.costs.costs_file import costs_object, parse_costs, stage_service_s
+from shisha_rt.costs.costs import stage_service_s
+from shisha_rt.costs.costs_file import costs_object, parse_costs
 from shisha_rt.costs.fit import spans_to_measure
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.graph.layers import group_layers

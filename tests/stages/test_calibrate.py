@@ -16,7 +16,7 @@ import pytest
 from onnx import helper
 
 from shisha_rt.cache import cache_folder
-from shisha_rt.costs.costs_file import Costs
+from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.fit import spans_to_measure
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.errors import BadInput, Failure

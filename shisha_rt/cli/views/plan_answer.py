@@ -16,7 +16,7 @@ from shisha_rt.pipeline.space import explored_fraction, plan_count
 from shisha_rt.plan.plan import Plan
 
 if TYPE_CHECKING:
-    from shisha_rt.costs.costs_file import Costs
+    from shisha_rt.costs.costs import Costs
 
 _SHOWN_MOVES: Final = 10
 

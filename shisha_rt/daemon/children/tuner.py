@@ -14,7 +14,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from shisha_rt.costs.costs_file import Costs, parse_costs
+from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.costs_file import parse_costs
 from shisha_rt.fabric.channel import Channel
 from shisha_rt.fabric.parent import die_with
 from shisha_rt.pipeline.guided import guided

@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from shisha_rt.costs.costs_file import CostPlace
+from shisha_rt.costs.costs import CostPlace
 from shisha_rt.pipeline.search.arrangement import space_of
 from shisha_rt.pipeline.search.pipe_search import PipeSearch, build_s, cut_count, most_even_first, pipe_search
 from shisha_rt.plan.measurement import Measurement

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.costs.costs_file import Costs
 from shisha_rt.pipeline.loop import Proposal, Result, run
 from shisha_rt.pipeline.search.arrangement import space_of
 from shisha_rt.pipeline.search.search import Limit, Search

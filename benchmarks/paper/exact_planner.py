@@ -91,7 +91,7 @@ def measured(size: Size) -> Row:
         if solution.outcome is not Outcome.OPTIMAL or solution.lower_bound_s is None or solution.plan is None:
             raise RuntimeError(f"{size}: exact ended as {solution.outcome}")
         latency_s.append(_latency_part_s(costs, solution.lower_bound_s))
-        found_s = CostsEvaluator(costs).measure(solution.plan).service_s
+        found_s = CostsEvaluator(costs).measurement_of(solution.plan).service_s
         gaps.append(0.0 if solution.latency_proven else sum(found_s) / solution.statistics["latency_bound_s"] - 1)
     return {
         "layers": size.layers,

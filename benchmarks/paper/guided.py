@@ -177,7 +177,8 @@ def drawn(case: Case, draw: int, sigma: float, tuners: Sequence[str]) -> Iterato
         found = run(made, SimulatedEvaluator(truth, noise=NOISE, rng=rng))
         cpu_s = time.process_time() - began_s
         ratios = {
-            trial.plan: exactly.measure(trial.plan).bottleneck_s / solution.lower_bound_s for trial in found.trials
+            trial.plan: exactly.measurement_of(trial.plan).bottleneck_s / solution.lower_bound_s
+            for trial in found.trials
         }
         in_order = tuple(ratios[trial.plan] for trial in found.trials)
         yield Tuned(case, tuner, in_order, ratios[found.solution], cpu_s)

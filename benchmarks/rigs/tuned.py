@@ -108,7 +108,7 @@ class Tuned:
         """The live plan, by a window like those of trials."""
         self.load.check()
         found = self.child.ask()
-        return Measurement(tuple(found["service_s"]), found["band"], found["frames"], found["cost_s"])
+        return Measurement(tuple(found["service_s"]), found["band"], found["frames"], found["took_s"])
 
     def observe(self, plan: Plan, seconds: float) -> Observed:
         """Make a plan live, and watch it for at least `seconds` and some frames."""

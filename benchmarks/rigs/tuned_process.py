@@ -62,7 +62,7 @@ class Meter:
             repeatability = self._daemon.tuning.repeatability
             repeatability.observe(live[1], found)
             found = repeatability.widen(found)
-            say(service_s=found.service_s, band=found.band, frames=found.frames, cost_s=found.cost_s)
+            say(service_s=found.service_s, band=found.band, frames=found.frames, took_s=found.took_s)
 
 
 def main(arguments: list[str]) -> int:

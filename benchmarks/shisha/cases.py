@@ -15,6 +15,7 @@ from typing import Final
 
 from benchmarks.rigs.optimum import Optimum
 from shisha_rt.costs.costs import Costs, stage_service_s
+from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import Layer, group_layers
 from shisha_rt.graph.reader.onnx_reader import read_model
@@ -92,7 +93,7 @@ def case(network: str, configuration: str, slowdown: float = 3.0) -> Case:
     costs = roofline_costs(graph, layers, machine)
     plan = exact(costs).plan
     assert plan is not None  # every place runs every layer, and no memory is limited
-    optimum_fps = SimulatedEvaluator(costs).measure(plan).throughput_fps
+    optimum_fps = CostsEvaluator(costs).measurement_of(plan).throughput_fps
     return Case(network, configuration, machine.places, [layer.weight for layer in layers], costs, optimum_fps)
 
 
@@ -105,7 +106,7 @@ def best_with_assignment_fps(case: Case, start: Plan) -> float:
     layer_count = len(case.weights)
     names = [place.name for place in case.places]
     plan = Optimum(layer_count, range(layer_count - 1), names, stage_time_s).best_in_order(start.places)
-    return SimulatedEvaluator(case.costs).measure(plan).throughput_fps
+    return CostsEvaluator(case.costs).measurement_of(plan).throughput_fps
 
 
 def tuned(case: Case, start: Plan, heuristic: Heuristic = DEFAULT_HEURISTIC, alpha: int = DEFAULT_ALPHA) -> Run:
@@ -125,7 +126,7 @@ def searched(case: Case, name: RivalName, rng: random.Random, limit: Limit) -> R
 
 
 def _run(result: Result, setup_s: float = 0.0) -> Run:
-    clock_s = accumulate((trial.measurement.cost_s for trial in result.trials), initial=setup_s)
+    clock_s = accumulate((trial.measurement.took_s for trial in result.trials), initial=setup_s)
     next(clock_s)
     gains = tuple(
         (at_s, trial.measurement.throughput_fps)

@@ -244,7 +244,7 @@ def _assess(problem: PlanProblem, start: Plan, tuned: Result | None) -> PlanAnsw
     elif problem.costs is not None:
         from shisha_rt.costs.costs_evaluator import CostsEvaluator
 
-        trials, trial_time_s = 1, CostsEvaluator(problem.costs).measure(chosen).cost_s
+        trials, trial_time_s = 1, CostsEvaluator(problem.costs).measurement_of(chosen).took_s
     else:
         trials, trial_time_s = 0, 0.0
     return PlanAnswer(problem, chosen, len(start.stages), services_s, outcome, reason, trials, trial_time_s, tuned)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from shisha_rt.costs.costs import Costs, stage_service_s, why_infeasible
+from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.verify import problems
@@ -22,7 +23,10 @@ class CostsEvaluator:
         self._legal_cuts = costs.legal_cuts
         self._place_index = {place.name: i for i, place in enumerate(costs.places)}
 
-    def measure(self, plan: Plan) -> Measurement:
+    def measure(self, proposal: Proposal) -> Measurement:
+        return self.measurement_of(proposal.plan)
+
+    def measurement_of(self, plan: Plan) -> Measurement:
         """Additive stage times; inf for a stage that its place cannot run, be it a layer or the memory."""
         faults = problems(
             plan, layer_count=len(self._costs.layers), places=self._place_index, legal_cuts=self._legal_cuts
@@ -31,7 +35,7 @@ class CostsEvaluator:
             raise ValueError(f"{plan}: {faults[0]}")
         service_s = tuple(map(self._service_s, plan.stages))
         bottleneck_s = max(service_s)
-        return Measurement(service_s, band=0.0, frames=1, cost_s=bottleneck_s if math.isfinite(bottleneck_s) else 0.0)
+        return Measurement(service_s, band=0.0, frames=1, took_s=bottleneck_s if math.isfinite(bottleneck_s) else 0.0)
 
     def _service_s(self, stage: Stage) -> float:
         place = self._place_index[stage.place]

@@ -28,8 +28,8 @@ from shisha_rt.costs.costs import Costs, stage_service_s
 from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.belief import Belief, Sighting, likeliest
 from shisha_rt.pipeline.exact import PlanSolution, exact
-from shisha_rt.pipeline.loop import Proposal
 from shisha_rt.pipeline.outlook import outlook
+from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan, Stage
 

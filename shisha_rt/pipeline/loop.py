@@ -13,23 +13,9 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from shisha_rt.outcome import Outcome
-from shisha_rt.plan.evaluator import Evaluator
+from shisha_rt.plan.evaluator import Evaluator, Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A plan to measure and why; the `final` one is not to be measured, but to stay: the best plan measured.
-
-    `lower_bound_s`: no plan is faster by the costs that the tuner goes by; None: it has none.
-    """
-
-    plan: Plan
-    reason: str
-    final: bool = False
-    lower_bound_s: float | None = None
-
 
 S = TypeVar("S")
 
@@ -61,8 +47,8 @@ class Trial:
 class Result:
     """`solution` is the plan to keep, `measurement` its last one, `reason` why the search ended where it did.
 
-    `outcome` is infeasible where no plan tried could run. Nothing is proven of what was measured, so `lower_bound_s` is
-    None, whatever bounds a tuner proposed by.
+    `outcome` is infeasible where no plan tried could run. Nothing is proven of what was measured: `lower_bound_s` is
+    what the final proposal says, by the costs that the tuner went by; None: it has none.
     """
 
     solution: Plan
@@ -70,12 +56,12 @@ class Result:
     outcome: Outcome
     reason: str
     trials: tuple[Trial, ...]
-    lower_bound_s: float | None = None
+    lower_bound_s: float | None
 
     @property
     def trial_time_s(self) -> float:
         """The (virtual) time of all trials."""
-        return math.fsum(trial.measurement.cost_s for trial in self.trials)
+        return math.fsum(trial.measurement.took_s for trial in self.trials)
 
     @property
     def trials_to_best(self) -> int:
@@ -85,7 +71,7 @@ class Result:
     @property
     def time_to_best_s(self) -> float:
         """The (virtual) time of those."""
-        return math.fsum(trial.measurement.cost_s for trial in self.trials[: self.trials_to_best])
+        return math.fsum(trial.measurement.took_s for trial in self.trials[: self.trials_to_best])
 
 
 def run(tuner: Tuner[S], evaluator: Evaluator, on_trial: Callable[[Trial], None] | None = None) -> Result:
@@ -98,7 +84,7 @@ def run(tuner: Tuner[S], evaluator: Evaluator, on_trial: Callable[[Trial], None]
     best: Measurement | None = None
     state, proposal = tuner.init()
     while not proposal.final:
-        measurement = evaluator.measure(proposal.plan)
+        measurement = evaluator.measure(proposal)
         is_best = best is None or measurement.is_better_than(best)
         best = measurement if best is None or is_best else best
         trial = Trial(len(trials), proposal.plan, proposal.reason, measurement, is_best)
@@ -114,4 +100,5 @@ def run(tuner: Tuner[S], evaluator: Evaluator, on_trial: Callable[[Trial], None]
         outcome=Outcome.FEASIBLE if kept.can_run else Outcome.INFEASIBLE,
         reason=proposal.reason,
         trials=tuple(trials),
+        lower_bound_s=proposal.lower_bound_s,
     )

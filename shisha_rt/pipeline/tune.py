@@ -18,8 +18,8 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.spans import starts_of
-from shisha_rt.pipeline.loop import Proposal
 from shisha_rt.pipeline.seed import Assign, Ranked
+from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 

@@ -32,13 +32,13 @@ class Measurement:
     """The service time of each stage, in seconds, in the plan's order; inf where the place cannot run its stage.
 
     `band` is relative to the bottleneck: two measurements of one plan agree within it. `frames` is how many each
-    stage ran, and `cost_s` the (virtual) time that measuring took: 0 for a plan that could not run.
+    stage ran, and `took_s` the (virtual) time that measuring took: 0 for a plan that could not run.
     """
 
     service_s: tuple[float, ...]
     band: float
     frames: int
-    cost_s: float
+    took_s: float
 
     @property
     def bottleneck_s(self) -> float:
@@ -74,10 +74,10 @@ class Measurement:
         return self.bottleneck_s < other.bottleneck_s and not self.agrees_with(other)
 
 
-def measure_window(windows: Sequence[Sequence[float]], *, cost_s: float, band_floor: float = BAND_FLOOR) -> Measurement:
+def measure_window(windows: Sequence[Sequence[float]], *, took_s: float, band_floor: float = BAND_FLOOR) -> Measurement:
     """A measurement from the service times of one epoch's frames after its warm-up.
 
-    `windows` holds for each stage, in the plan's order, the seconds of its frames in the order they ran; `cost_s` is
+    `windows` holds for each stage, in the plan's order, the seconds of its frames in the order they ran; `took_s` is
     how long that took. A stage's time is its median, which up to half of the frames cannot drag along.
 
     The bottleneck is the largest of several medians, and another stage may well be it next time. So the band is that
@@ -94,7 +94,7 @@ def measure_window(windows: Sequence[Sequence[float]], *, cost_s: float, band_fl
     bottleneck_s = max(service_s)
     reaching_s = (noise for own, noise in zip(service_s, noise_s, strict=True) if own + noise >= bottleneck_s)
     band = max(reaching_s) / bottleneck_s if bottleneck_s else 0.0
-    return Measurement(service_s, max(band, band_floor), min(map(len, windows)), cost_s)
+    return Measurement(service_s, max(band, band_floor), min(map(len, windows)), took_s)
 
 
 def _median_error(window: Sequence[float]) -> float:

@@ -73,7 +73,7 @@ class BestPlans:
         if self._path is None:
             return
         m = best.measurement
-        record = _Record(stages_of(best.plan), best.order, m.service_s, m.band, m.frames, m.cost_s)
+        record = _Record(stages_of(best.plan), best.order, m.service_s, m.band, m.frames, m.took_s)
         with contextlib.suppress(sqlite3.Error), self._open(self._path) as database:
             database.execute("INSERT OR REPLACE INTO best VALUES (?, ?)", (self._key, msgspec.json.encode(record)))
 

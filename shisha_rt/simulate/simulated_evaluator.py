@@ -15,8 +15,8 @@ import numpy as np
 
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
+from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
-from shisha_rt.plan.plan import Plan
 
 FRAMES: Final = 32
 """How many frames are measured in a trial, unless the caller says."""
@@ -42,12 +42,12 @@ class SimulatedEvaluator:
         self._noise = noise
         self._rng = rng
 
-    def measure(self, plan: Plan) -> Measurement:
+    def measure(self, proposal: Proposal) -> Measurement:
         """Raises ValueError for a plan that `verify.py` finds fault with."""
-        true = self._truth.measure(plan)
-        cost_s = self._frames * true.bottleneck_s + math.fsum(true.service_s) if true.can_run else 0.0
+        true = self._truth.measurement_of(proposal.plan)
+        took_s = self._frames * true.bottleneck_s + math.fsum(true.service_s) if true.can_run else 0.0
         measured_s = tuple(map(self._noisy_s, true.service_s))
-        return Measurement(measured_s, _Z_95 * math.sqrt(2) * self._noise, self._frames, cost_s)
+        return Measurement(measured_s, _Z_95 * math.sqrt(2) * self._noise, self._frames, took_s)
 
     def _noisy_s(self, true_s: float) -> float:
         return true_s * math.exp(self._noise * self._rng.gauss()) if self._rng is not None else true_s

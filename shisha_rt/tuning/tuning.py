@@ -287,7 +287,7 @@ class Tuning:
         self.run.trials += 1
         self.trials += 1
         self._on_trial(verdict)
-        self._send(tm.Measured(self.run.number, found.service_s, found.band, found.frames, found.cost_s))
+        self._send(tm.Measured(self.run.number, found.service_s, found.band, found.frames, found.took_s))
 
     def _settle(self, plan: Plan, reason: str) -> None:
         """The search has ended: its best plan is to be live."""
@@ -369,5 +369,5 @@ def _as_fields(m: Measurement) -> dict[str, object]:
         "throughput_fps": m.throughput_fps,
         "band": m.band,
         "frames": m.frames,
-        "measured_in_s": m.cost_s,
+        "measured_in_s": m.took_s,
     }

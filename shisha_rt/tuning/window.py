@@ -39,10 +39,10 @@ class Window:
         frames = min(map(len, self._service_s))
         if frames < FRAMES:
             return None
-        cost_s = now_s - self._since_s
-        last = frames >= MAX_FRAMES or cost_s >= MAX_S
+        took_s = now_s - self._since_s
+        last = frames >= MAX_FRAMES or took_s >= MAX_S
         if frames % FRAMES and not last:
             return None
         kept = frames if last else KEPT_FRAMES
-        found = measure_window([times[-kept:] for times in self._service_s], cost_s=cost_s)
+        found = measure_window([times[-kept:] for times in self._service_s], took_s=took_s)
         return found if last or found.band <= WIDE_BAND else None

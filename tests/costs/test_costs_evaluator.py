@@ -10,12 +10,12 @@ import pytest
 
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.costs.costs_file import parse_costs
-from shisha_rt.plan.evaluator import Evaluator
+from shisha_rt.plan.evaluator import Evaluator, Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 
 
-def evaluator(**changes: Any) -> Evaluator:
+def evaluator(**changes: Any) -> CostsEvaluator:
     costs = {
         "layers": [{"name": name, "weight": 1, "weight_bytes": 10, "live_bytes": 4} for name in "abcd"],
         "places": [{"name": "p", "rank": 1}, {"name": "q", "rank": 2}, {"name": "r", "rank": 2, "memory_bytes": 24}],
@@ -26,14 +26,19 @@ def evaluator(**changes: Any) -> Evaluator:
 
 
 def test_times_add_up_with_the_entry_transfer() -> None:
-    assert evaluator().measure(Plan.of([(0, 0, "q"), (1, 2, "p"), (3, 3, "r")])) == Measurement(
-        (2.0, 2.75, 3.125), band=0.0, frames=1, cost_s=3.125
+    assert evaluator().measurement_of(Plan.of([(0, 0, "q"), (1, 2, "p"), (3, 3, "r")])) == Measurement(
+        (2.0, 2.75, 3.125), band=0.0, frames=1, took_s=3.125
     )
+
+
+def test_what_is_proposed_is_measured() -> None:
+    whole: Evaluator = evaluator(time_s=[[1, 2, 3]] * 4)
+    assert whole.measure(Proposal(Plan.of([(0, 3, "p")]), "why not")).service_s == (4.0,)
 
 
 def test_equal_stages_have_equal_times_to_the_last_bit() -> None:
     same = evaluator(time_s=[[0.1] * 3, [0.2] * 3, [0.2] * 3, [0.1] * 3], transfer_s=[0, 0, 0])
-    found = same.measure(Plan.of([(0, 1, "p"), (2, 3, "q")]))
+    found = same.measurement_of(Plan.of([(0, 1, "p"), (2, 3, "q")]))
     assert found.service_s[0] == found.service_s[1]
 
 
@@ -47,7 +52,7 @@ def test_equal_stages_have_equal_times_to_the_last_bit() -> None:
 def test_a_stage_that_cannot_run_takes_for_ever_and_costs_no_trial_time(
     stages: list[tuple[int, int, str]], service_s: tuple[float, ...]
 ) -> None:
-    assert evaluator().measure(Plan.of(stages)) == Measurement(service_s, band=0.0, frames=1, cost_s=0.0)
+    assert evaluator().measurement_of(Plan.of(stages)) == Measurement(service_s, band=0.0, frames=1, took_s=0.0)
 
 
 @pytest.mark.parametrize(
@@ -60,4 +65,4 @@ def test_a_stage_that_cannot_run_takes_for_ever_and_costs_no_trial_time(
 )
 def test_a_plan_that_no_planner_should_have_made(stages: list[tuple[int, int, str]], fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
-        evaluator().measure(Plan.of(stages))
+        evaluator().measurement_of(Plan.of(stages))

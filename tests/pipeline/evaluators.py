@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
+from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
-from shisha_rt.plan.plan import Plan
 
 
 class ScriptedEvaluator:
@@ -19,9 +19,9 @@ class ScriptedEvaluator:
         self._band = band
         self.asked: list[str] = []
 
-    def measure(self, plan: Plan) -> Measurement:
-        self.asked.append(str(plan))
-        return Measurement(tuple(self._script[str(plan)]), band=self._band, frames=1, cost_s=1.0)
+    def measure(self, proposal: Proposal) -> Measurement:
+        self.asked.append(str(proposal.plan))
+        return Measurement(tuple(self._script[str(proposal.plan)]), band=self._band, frames=1, took_s=1.0)
 
 
 def costs_of(time_s: Sequence[Sequence[float | None]], ranks: Sequence[int], illegal_cuts: Sequence[int] = ()) -> Costs:

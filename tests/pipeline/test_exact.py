@@ -94,7 +94,7 @@ def random_instance(seed: int) -> tuple[Costs, int | None]:
 def checked(costs: Costs, solution: PlanSolution, most_stages: int | None = None) -> tuple[float, float]:
     """Bottleneck and latency of the plan, which can run and is as good as it is said to be."""
     assert solution.plan is not None
-    measured = CostsEvaluator(costs).measure(solution.plan)
+    measured = CostsEvaluator(costs).measurement_of(solution.plan)
     assert measured.can_run
     assert most_stages is None or len(solution.plan.stages) <= most_stages
     assert (solution.outcome, solution.lower_bound_s) == (Outcome.OPTIMAL, measured.bottleneck_s)
@@ -238,7 +238,7 @@ class TestLimits:
             if solution.plan is None:
                 assert (solution.outcome, solution.reason) == (Outcome.LIMIT, "stopped before the first plan")
                 continue
-            measured = CostsEvaluator(costs).measure(solution.plan)
+            measured = CostsEvaluator(costs).measurement_of(solution.plan)
             assert measured.bottleneck_s >= optimum_s
             assert (measured.bottleneck_s == solution.lower_bound_s) == (solution.outcome is Outcome.OPTIMAL)
             if solution.latency_proven:
@@ -256,7 +256,7 @@ class TestLimits:
         assert solution.lower_bound_s == pytest.approx({40: 1.2, 100: 1.45}[kinds], rel=0.05)
         # Of the twelve quickest, four have one layer more than the others.
         most = -(-kinds // 12)
-        assert CostsEvaluator(costs).measure(solution.plan).bottleneck_s == pytest.approx(most * 1.03)
+        assert CostsEvaluator(costs).measurement_of(solution.plan).bottleneck_s == pytest.approx(most * 1.03)
 
     def test_too_many_kinds_and_none_can_be_left_out(self) -> None:
         kinds = 40
@@ -275,7 +275,7 @@ class TestLimits:
         early = exact(costs, should_stop=stop_after(150))
         assert early.plan is not None
         assert early.outcome is Outcome.FEASIBLE
-        assert CostsEvaluator(costs).measure(early.plan).bottleneck_s < 2 * optimum_s
+        assert CostsEvaluator(costs).measurement_of(early.plan).bottleneck_s < 2 * optimum_s
 
     def test_a_low_latency_that_is_not_proven(self) -> None:
         proven = unproven = 0

@@ -17,7 +17,7 @@ from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.pipeline.exact import exact
 from shisha_rt.pipeline.guided import DEFAULT_MOST_TRIALS, guided
 from shisha_rt.pipeline.loop import Result, run
-from shisha_rt.plan.evaluator import Evaluator
+from shisha_rt.plan.evaluator import Evaluator, Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import problems
@@ -52,9 +52,9 @@ class Contended:
         self._truth = CostsEvaluator(truth)
         self._slowdown = slowdown
 
-    def measure(self, plan: Plan) -> Measurement:
-        alone = self._truth.measure(plan)
-        slower = 1 + self._slowdown * (len(plan.stages) - 1)
+    def measure(self, proposal: Proposal) -> Measurement:
+        alone = self._truth.measure(proposal)
+        slower = 1 + self._slowdown * (len(proposal.plan.stages) - 1)
         return replace(alone, service_s=tuple(slower * service_s for service_s in alone.service_s))
 
 
@@ -65,10 +65,10 @@ class Failing:
         self._truth = CostsEvaluator(truth)
         self._place = place
 
-    def measure(self, plan: Plan) -> Measurement:
-        if self._place in plan.places:
-            return Measurement((math.inf,) * len(plan.stages), band=0.0, frames=0, cost_s=0.0)
-        return self._truth.measure(plan)
+    def measure(self, proposal: Proposal) -> Measurement:
+        if self._place in proposal.plan.places:
+            return Measurement((math.inf,) * len(proposal.plan.stages), band=0.0, frames=0, took_s=0.0)
+        return self._truth.measure(proposal)
 
 
 def plans_of(found: Result) -> list[str]:
@@ -109,7 +109,7 @@ class TestByHand:
         tuner = guided(told)
         state, first = tuner.init()
         assert (first.reason, first.lower_bound_s) == ("where tuning starts", 6)
-        _, second = tuner.step(state, CostsEvaluator(truth).measure(first.plan))
+        _, second = tuner.step(state, CostsEvaluator(truth).measure(first))
         predicted = re.fullmatch(r"predicted ([\d.]+) ms, the best by the corrected costs", second.reason)
         assert predicted is not None
         assert float(predicted[1]) == pytest.approx(9000, rel=0.1)
@@ -217,7 +217,7 @@ def test_steps_repeat(seed: int) -> None:
     tuner = guided(told)
     state, proposal = tuner.init()
     for _ in range(3):
-        measurement = evaluator.measure(proposal.plan)
+        measurement = evaluator.measure(proposal)
         again = guided(told).step(state, measurement)
         state, proposal = tuner.step(state, measurement)
         assert (state, proposal) == again
@@ -233,7 +233,7 @@ def trials_to_optimum(seed: int, layers: int, places: int) -> int | None:
     best = exact(truth).lower_bound_s
     assert best is not None
     found = run(guided(told), SimulatedEvaluator(truth, noise=0.02, rng=rng))
-    taken_s = [CostsEvaluator(truth).measure(trial.plan).bottleneck_s for trial in found.trials]
+    taken_s = [CostsEvaluator(truth).measurement_of(trial.plan).bottleneck_s for trial in found.trials]
     return next((number for number, time_s in enumerate(taken_s, start=1) if time_s <= 1.01 * best), None)
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import pytest
 
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.pipeline.loop import Proposal, Trial, run
+from shisha_rt.pipeline.loop import Trial, run
 from shisha_rt.pipeline.seed import seed
 from shisha_rt.pipeline.tune import shisha
+from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement, measure_window
 from shisha_rt.plan.plan import Plan
 from tests.pipeline.evaluators import ScriptedEvaluator, costs_of
@@ -35,7 +36,7 @@ class Listed:
 
 
 LISTED = Listed(
-    (Proposal(A, "1st"), Proposal(B, "2nd"), Proposal(C, "3rd"), Proposal(D, "4th"), Proposal(B, "end", final=True))
+    (Proposal(A, "1st"), Proposal(B, "2nd"), Proposal(C, "3rd"), Proposal(D, "4th"), Proposal(B, "end", True, 0.5))
 )
 SCRIPT = {str(A): (2.0, 4.0), str(B): (3.0, 1.0), str(C): (5.0, 5.0), str(D): (4.0, 3.0)}
 
@@ -48,7 +49,7 @@ def test_all_that_a_search_leaves_behind() -> None:
     assert found.trials == tuple(seen)
     assert [(t.number, t.reason) for t in seen] == [(0, "1st"), (1, "2nd"), (2, "3rd"), (3, "4th")]
     assert [t.is_best for t in seen] == [True, True, False, False]  # D is better than C, but not than B
-    assert (found.solution, found.outcome, found.reason, found.lower_bound_s) == (B, "feasible", "end", None)
+    assert (found.solution, found.outcome, found.reason, found.lower_bound_s) == (B, "feasible", "end", 0.5)
     assert found.measurement == seen[1].measurement
     assert (found.trial_time_s, found.trials_to_best, found.time_to_best_s) == (4.0, 2, 2.0)
 
@@ -62,8 +63,8 @@ def test_a_trial_is_told_before_the_next_is_run() -> None:
 
 def test_an_evaluator_breaks_the_search_off_by_raising() -> None:
     class Closed:
-        def measure(self, plan: Plan) -> Measurement:
-            raise InterruptedError(str(plan))
+        def measure(self, proposal: Proposal) -> Measurement:
+            raise InterruptedError(str(proposal.plan))
 
     with pytest.raises(InterruptedError, match="p: 0-0"):
         run(LISTED, Closed())
@@ -77,13 +78,13 @@ class Noisy:
         self._frames = frames
         self._rng = rng
 
-    def measure(self, plan: Plan) -> Measurement:
-        true = self._truth.measure(plan)
+    def measure(self, proposal: Proposal) -> Measurement:
+        true = self._truth.measure(proposal)
         windows = [
             [service_s * (1 + 0.05 * self._rng.expovariate(1)) for _ in range(self._frames)]
             for service_s in true.service_s
         ]
-        return measure_window(windows, cost_s=true.bottleneck_s)
+        return measure_window(windows, took_s=true.bottleneck_s)
 
 
 def test_tuning_through_noise_keeps_no_plan_that_is_worse_than_the_seed() -> None:
@@ -97,7 +98,7 @@ def test_tuning_through_noise_keeps_no_plan_that_is_worse_than_the_seed() -> Non
         truth = CostsEvaluator(costs)
         start = seed(weights, costs.places)
         found = run(shisha(start, costs.places), Noisy(truth, 32, rng))
-        ratio = truth.measure(found.solution).bottleneck_s / truth.measure(start).bottleneck_s
+        ratio = truth.measurement_of(found.solution).bottleneck_s / truth.measurement_of(start).bottleneck_s
         worse += ratio > 1
         gained += ratio < 0.97
     assert worse == 0

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from shisha_rt.costs.costs import CostPlace, Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.errors import BadInput
-from shisha_rt.pipeline.loop import Proposal, run
+from shisha_rt.pipeline.loop import run
 from shisha_rt.pipeline.seed import seed
 from shisha_rt.pipeline.tune import BALANCES, HEURISTICS, Balance, shisha
+from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import problems
@@ -76,7 +77,7 @@ class TestWalksByHand:
         found = run(shisha(Plan.of([(0, 0, "p0"), (1, 3, "p1")]), costs.places), CostsEvaluator(costs))
         assert [trial.measurement.can_run for trial in found.trials] == [False, False, True]
         assert (str(found.solution), found.outcome) == ("p0: 0-2 | p1: 3-3", "feasible")
-        assert [trial.measurement.cost_s for trial in found.trials] == [0, 0, 3]
+        assert [trial.measurement.took_s for trial in found.trials] == [0, 0, 3]
 
     def test_no_plan_that_can_run(self) -> None:
         costs = costs_of([[None, None]] * 3, ranks=(1, 2))
@@ -100,7 +101,7 @@ def moved(
     tuner = shisha(start, places(*(order or start.places)), balance=balance, legal_cuts=legal_cuts, order=order)
     walk, first = tuner.init()
     assert first == Proposal(start, "where the walk starts")
-    _, proposal = tuner.step(walk, Measurement(service_s, band=0.0, frames=1, cost_s=1.0))
+    _, proposal = tuner.step(walk, Measurement(service_s, band=0.0, frames=1, took_s=1.0))
     assert not proposal.final
     return str(proposal.plan), proposal.reason
 
@@ -252,7 +253,7 @@ def by_the_book(costs: Costs, start: Plan, alpha: int, balance: Balance) -> tupl
 
     def execute() -> list[float]:
         if plan() not in runs:
-            runs[plan()] = evaluator.measure(plan())
+            runs[plan()] = evaluator.measurement_of(plan())
         times = iter(runs[plan()].service_s)
         return [next(times) if layers else 0.0 for layers in conf]
 

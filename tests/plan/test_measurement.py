@@ -16,7 +16,7 @@ from shisha_rt.plan.measurement import BAND_FLOOR, MIN_FRAMES, Measurement, meas
 
 
 def of(*service_s: float, band: float = 0.0) -> Measurement:
-    return Measurement(service_s, band=band, frames=1, cost_s=0.0)
+    return Measurement(service_s, band=band, frames=1, took_s=0.0)
 
 
 class TestMeasurement:
@@ -65,34 +65,34 @@ class TestMeasurement:
 
 class TestWindow:
     def test_medians_of_stages_and_the_shortest_window(self) -> None:
-        found = measure_window([[3.0] * 9 + [90.0], [5.0] * 8], cost_s=1.5)
-        assert found == Measurement((3.0, 5.0), band=BAND_FLOOR, frames=8, cost_s=1.5)
+        found = measure_window([[3.0] * 9 + [90.0], [5.0] * 8], took_s=1.5)
+        assert found == Measurement((3.0, 5.0), band=BAND_FLOOR, frames=8, took_s=1.5)
 
     def test_a_band_worked_by_hand(self) -> None:
         # 16 frames of 101 to 116 ms. sqrt(16) ranks on either side of the middle rank, 7.5 (from 0): rank 3.5, rounded
         # to 4, and 11; so (112 - 105) ms are 7 ranks, 2 x 7/4 deviations: 2 ms. Times sqrt(2) * 2.36, over 108.5 ms.
-        found = measure_window([[0.001 * ms for ms in range(101, 117)]], cost_s=0.0)
+        found = measure_window([[0.001 * ms for ms in range(101, 117)]], took_s=0.0)
         assert found.band == pytest.approx(math.sqrt(2) * 2.36 * 2 / 108.5)
 
     def test_another_stage_counts_only_if_its_noise_reaches_the_bottleneck(self) -> None:
         steady, noisy = [1.0] * 32, [0.5, 1.3] * 16
-        assert measure_window([steady, noisy], cost_s=0.0).band > 0.3
-        assert measure_window([steady, [0.1 * value for value in noisy]], cost_s=0.0).band == BAND_FLOOR
+        assert measure_window([steady, noisy], took_s=0.0).band > 0.3
+        assert measure_window([steady, [0.1 * value for value in noisy]], took_s=0.0).band == BAND_FLOOR
 
     def test_slow_swings_widen_the_band(self) -> None:
         frames = [1 + 0.1 * math.sin(i / 20) for i in range(128)]
         mixed = np.random.default_rng(0).permutation(frames).tolist()
-        swinging = measure_window([frames], cost_s=0.0).band
-        assert swinging > 1.5 * measure_window([mixed], cost_s=0.0).band
+        swinging = measure_window([frames], took_s=0.0).band
+        assert swinging > 1.5 * measure_window([mixed], took_s=0.0).band
 
     def test_the_floor(self) -> None:
-        assert measure_window([[1.0] * 8], cost_s=0.0, band_floor=0.0).band == 0.0
-        assert measure_window([[0.0] * 8], cost_s=0.0).band == BAND_FLOOR
+        assert measure_window([[1.0] * 8], took_s=0.0, band_floor=0.0).band == 0.0
+        assert measure_window([[0.0] * 8], took_s=0.0).band == BAND_FLOOR
 
     @pytest.mark.parametrize("windows", [[], [[1.0] * 8, [1.0] * (MIN_FRAMES - 1)]])
     def test_too_few_frames(self, windows: list[list[float]]) -> None:
         with pytest.raises(ValueError, match="expected at least 8 each"):
-            measure_window(windows, cost_s=0.0)
+            measure_window(windows, took_s=0.0)
 
 
 Frames = npt.NDArray[np.float64]
@@ -142,7 +142,7 @@ def test_two_measurements_of_one_plan_agree(noise: str, frames: int, stages: int
     """At most 5% of neighbours in a long row of measurements differ by more than the band; no floor helps."""
     rng = np.random.default_rng(11)
     row = [
-        measure_window([NOISES[noise](rng, frames).tolist() for _ in range(stages)], cost_s=0.0, band_floor=0.0)
+        measure_window([NOISES[noise](rng, frames).tolist() for _ in range(stages)], took_s=0.0, band_floor=0.0)
         for _ in range(1000 if stages == 1 else 400)
     ]
     apart = sum(not one.agrees_with(other) for one, other in pairwise(row))
@@ -155,7 +155,7 @@ def test_the_band_is_not_idle(noise: str) -> None:
     rng = np.random.default_rng(12)
 
     def typical(frames: int) -> tuple[float, float]:
-        row = [measure_window([NOISES[noise](rng, frames).tolist()], cost_s=0.0, band_floor=0.0) for _ in range(300)]
+        row = [measure_window([NOISES[noise](rng, frames).tolist()], took_s=0.0, band_floor=0.0) for _ in range(300)]
         apart = [abs(a.bottleneck_s - b.bottleneck_s) / a.bottleneck_s for a, b in pairwise(row)]
         return float(np.median([m.band for m in row])), float(np.median(apart))
 

@@ -16,7 +16,7 @@ PLAN = Plan.of([(0, 3, "a"), (4, 9, "b")])
 
 
 def of(*service_s: float, band: float = 0.01) -> Measurement:
-    return Measurement(service_s, band=band, frames=32, cost_s=0.1)
+    return Measurement(service_s, band=band, frames=32, took_s=0.1)
 
 
 def test_until_something_is_known_a_little_drift_is_assumed() -> None:

@@ -19,8 +19,9 @@ from shisha_rt.costs.costs_file import parse_costs
 from shisha_rt.fabric.channel import Channel
 from shisha_rt.fabric.parent import die_with
 from shisha_rt.pipeline.guided import guided
-from shisha_rt.pipeline.loop import Proposal, Tuner, run
+from shisha_rt.pipeline.loop import Tuner, run
 from shisha_rt.pipeline.tune import Balance, shisha
+from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import tuner_messages as tm
@@ -34,36 +35,16 @@ class _BrokenOff(Exception):
         self.begin = begin
 
 
-class _Told:
-    """A tuner whose last proposal can be read: the daemon's events say why each plan was tried."""
-
-    def __init__(self, tuner: Tuner[Any]) -> None:
-        self._tuner = tuner
-        self.last: Proposal | None = None
-
-    def init(self) -> tuple[Any, Proposal]:
-        return self._noted(self._tuner.init())
-
-    def step(self, state: Any, observation: Measurement) -> tuple[Any, Proposal]:
-        return self._noted(self._tuner.step(state, observation))
-
-    def _noted(self, found: tuple[Any, Proposal]) -> tuple[Any, Proposal]:
-        self.last = found[1]
-        return found
-
-
 class _LiveEvaluator:
     """Measures a plan by having the daemon run it. Blocks as long as no frames come."""
 
-    def __init__(self, channel: Channel, run_number: int, tuner: _Told) -> None:
+    def __init__(self, channel: Channel, run_number: int) -> None:
         self._channel = channel
         self._run = run_number
-        self._tuner = tuner
 
-    def measure(self, plan: Plan) -> Measurement:
-        last = self._tuner.last
-        assert last is not None  # it has proposed the plan
-        self._channel.send(tm.encode(tm.Try(self._run, tm.stages_of(plan), last.reason, last.lower_bound_s)))
+    def measure(self, proposal: Proposal) -> Measurement:
+        stages = tm.stages_of(proposal.plan)
+        self._channel.send(tm.encode(tm.Try(self._run, stages, proposal.reason, proposal.lower_bound_s)))
         while True:
             match tm.decode_to_tuner(self._channel.wait()):
                 case tm.Begin() as begin:
@@ -98,10 +79,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _search(begin: tm.Begin, stored: Costs | None, channel: Channel) -> tm.Finished:
-    tuner = _Told(_tuner_of(begin, stored))
-    result = run(tuner, _LiveEvaluator(channel, begin.run, tuner))
-    bound_s = tuner.last.lower_bound_s if tuner.last is not None else None
-    return tm.Finished(begin.run, tm.stages_of(result.solution), result.reason, result.outcome, bound_s)
+    result = run(_tuner_of(begin, stored), _LiveEvaluator(channel, begin.run))
+    return tm.Finished(begin.run, tm.stages_of(result.solution), result.reason, result.outcome, result.lower_bound_s)
 
 
 def _tuner_of(begin: tm.Begin, stored: Costs | None) -> Tuner[Any]:

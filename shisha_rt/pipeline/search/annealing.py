@@ -14,8 +14,8 @@ import random
 from dataclasses import dataclass, replace
 from typing import Final
 
-from shisha_rt.pipeline.loop import Proposal
 from shisha_rt.pipeline.search.arrangement import Arrangement, Space
+from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 
 HOT: Final = 1.0

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from shisha_rt.errors import BadInput
-from shisha_rt.pipeline.loop import Proposal
 from shisha_rt.pipeline.search.arrangement import Space
 from shisha_rt.pipeline.seed import Ranked, by_rank
+from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from shisha_rt.pipeline.loop import Proposal
 from shisha_rt.pipeline.search.arrangement import Arrangement, Space
+from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from shisha_rt.pipeline.loop import Proposal
+from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 
@@ -88,7 +88,7 @@ class Search(Generic[S]):
 
 
 def _judged(progress: Progress[S], observation: Measurement) -> Progress[S]:
-    counted = replace(progress, trials=progress.trials + 1, trial_time_s=progress.trial_time_s + observation.cost_s)
+    counted = replace(progress, trials=progress.trials + 1, trial_time_s=progress.trial_time_s + observation.took_s)
     if progress.best_measured is None or observation.is_better_than(progress.best_measured):
         return replace(counted, best=progress.at, best_measured=observation)
     return counted

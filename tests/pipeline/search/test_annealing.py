@@ -16,7 +16,7 @@ SPACE = space_of(6, ["a", "b"], stage_count=2)
 
 
 def measured(bottleneck_s: float) -> Measurement:
-    return Measurement((bottleneck_s,), band=0.0, frames=1, cost_s=1.0)
+    return Measurement((bottleneck_s,), band=0.0, frames=1, took_s=1.0)
 
 
 def fed(tuner: Annealing, times_s: Sequence[float]) -> list[tuple[Annealed, str]]:

@@ -25,7 +25,7 @@ def tried(space: Space) -> list[Plan]:
     state, proposal = tuner.init()
     plans = [proposal.plan]
     while True:
-        state, found = tuner.step(state, Measurement((1.0,), band=0.0, frames=1, cost_s=1.0))
+        state, found = tuner.step(state, Measurement((1.0,), band=0.0, frames=1, took_s=1.0))
         if isinstance(found, str):
             assert found == "all plans are tried"
             return plans
@@ -75,7 +75,7 @@ def test_the_optimum_of_random_instances() -> None:
         names = [place.name for place in costs.places]
         evaluator = CostsEvaluator(costs)
         found = run(Search(Exhaustive(space_of(layers, names, stage_count=stages)), Limit()), evaluator)
-        expected_s = min(evaluator.measure(plan).bottleneck_s for plan in all_plans(layers, names, stages))
+        expected_s = min(evaluator.measurement_of(plan).bottleneck_s for plan in all_plans(layers, names, stages))
         assert found.measurement.bottleneck_s == expected_s
 
 

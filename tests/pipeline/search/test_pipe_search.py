@@ -20,7 +20,7 @@ def proposed(tuner: PipeSearch) -> list[str]:
     state, proposal = tuner.init()
     plans = [str(proposal.plan)]
     while True:
-        state, found = tuner.step(state, Measurement((1.0,), band=0.0, frames=1, cost_s=1.0))
+        state, found = tuner.step(state, Measurement((1.0,), band=0.0, frames=1, took_s=1.0))
         if isinstance(found, str):
             assert found == "the database is at its end"
             return plans

@@ -10,11 +10,12 @@ import pytest
 
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.pipeline.loop import Proposal, Result, run
+from shisha_rt.pipeline.loop import Result, run
 from shisha_rt.pipeline.search.arrangement import space_of
 from shisha_rt.pipeline.search.search import Limit, Search
 from shisha_rt.pipeline.seed import seed
 from shisha_rt.pipeline.strategies import RIVALS, RivalName, alike, rival
+from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import problems
@@ -47,7 +48,7 @@ def searched(
 def optimum_s(costs: Costs, stages: int = 3) -> float:
     evaluator = CostsEvaluator(costs)
     names = [place.name for place in costs.places]
-    return min(evaluator.measure(plan).bottleneck_s for plan in all_plans(6, names, stages, costs.legal_cuts))
+    return min(evaluator.measurement_of(plan).bottleneck_s for plan in all_plans(6, names, stages, costs.legal_cuts))
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3])

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from benchmarks.rigs.optimum import Optimum
+from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import Costs, stage_service_s
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.graph.graph import Graph
@@ -26,7 +27,7 @@ from shisha_rt.pipeline.loop import Result, run
 from shisha_rt.pipeline.search.arrangement import Space, space_of
 from shisha_rt.pipeline.search.search import Limit
 from shisha_rt.pipeline.seed import seed
-from shisha_rt.pipeline.strategies import RivalName, alike, rival
+from shisha_rt.pipeline.strategies import RivalName, rival
 from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC, Heuristic, shisha
 from shisha_rt.plan.plan import Plan
 from shisha_rt.simulate.paper_machines import paper_machine
@@ -58,7 +59,7 @@ class Case:
     def space(self) -> Space:
         stage_count = min(len(self.places), len(self.weights))
         names = [place.name for place in self.places]
-        return space_of(len(self.weights), names, stage_count=stage_count, alike=alike(self.costs))
+        return space_of(len(self.weights), names, stage_count=stage_count, kinds=kinds_of(self.costs))
 
 
 @dataclass(frozen=True, slots=True)

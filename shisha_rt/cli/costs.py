@@ -58,10 +58,11 @@ def _print_table(ready: ModelOnMachine, found: Costs) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from shisha_rt.costs.alike import kinds_of
     from shisha_rt.graph.spans import moved_bytes
 
     compiled, machine = ready.compiled, ready.machine
-    columns = _columns(found)
+    columns = kinds_of(found)
     fastest = min(columns, key=lambda places: found.places[places[0]].rank)[0]
     shown_s = found.time_s[:, fastest]
     table = Table(
@@ -94,18 +95,6 @@ def _print_table(ready: ModelOnMachine, found: Costs) -> None:
     console.print(table)
     for line in _notes(ready):
         console.print(line)
-
-
-def _columns(found: Costs) -> list[list[int]]:
-    """Places (by index) whose layers all take the same there, together."""
-    columns: list[list[int]] = []
-    for place in range(len(found.places)):
-        same = next((c for c in columns if (found.time_s[:, c[0]] == found.time_s[:, place]).all()), None)
-        if same is None:
-            columns.append([place])
-        else:
-            same.append(place)
-    return columns
 
 
 def _label(machine: Machine, place: int) -> str:

@@ -22,7 +22,7 @@ from shisha_rt.pipeline.loop import Result, run
 from shisha_rt.pipeline.search.arrangement import space_of
 from shisha_rt.pipeline.search.search import Limit
 from shisha_rt.pipeline.seed import Assign, seed
-from shisha_rt.pipeline.strategies import RIVALS, RivalName, alike, rival
+from shisha_rt.pipeline.strategies import RIVALS, RivalName, rival
 from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC, Balance, shisha
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import problems
@@ -184,6 +184,7 @@ def _tuned(problem: PlanProblem, start: Plan, balance: Balance | None, alpha: in
 
 def _searched(problem: PlanProblem, start: Plan, name: RivalName, limit: Limit, rng: random.Random) -> Result:
     """A rival's search over the costs, in plans of at most as many stages as the seed."""
+    from shisha_rt.costs.alike import kinds_of
     from shisha_rt.costs.costs_evaluator import CostsEvaluator
 
     assert problem.costs is not None  # only the seed does without
@@ -192,7 +193,7 @@ def _searched(problem: PlanProblem, start: Plan, name: RivalName, limit: Limit, 
         [place.name for place in problem.places],
         stage_count=len(start.stages),
         legal_cuts=problem.legal_cuts,
-        alike=alike(problem.costs),
+        kinds=kinds_of(problem.costs),
     )
     tuner = rival(name, space, weights=problem.weights, places=problem.places, seed=start, rng=rng, limit=limit)
     # What a database took to build on the paper's machine is no time of the user's.

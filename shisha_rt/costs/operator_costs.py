@@ -63,18 +63,6 @@ def described_costs(graph: Graph, devices: Sequence[Device]) -> OperatorCosts:
     return OperatorCosts(tuple(devices), np.array(columns).T)
 
 
-def first_alike(costs: Mapping[str, OperatorCosts]) -> Mapping[str, str]:
-    """For each place the first that has the same costs: what is worked out for one holds for all of them."""
-    return {
-        place: next(
-            other
-            for other, its in costs.items()
-            if its.devices == own.devices and np.array_equal(its.time_s, own.time_s)
-        )
-        for place, own in costs.items()
-    }
-
-
 def _moved_slower(device: Device, factor: float) -> Device:
     def stretched(transfer: Transfer | None) -> Transfer | None:
         if transfer is None:

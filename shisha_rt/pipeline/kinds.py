@@ -21,7 +21,8 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.arrays import Floats, Ints
-from shisha_rt.costs.costs import Costs, stage_bytes, stage_service_s
+from shisha_rt.costs.alike import kinds_of
+from shisha_rt.costs.costs import Costs, stage_service_s
 from shisha_rt.graph.spans import starts_of
 from shisha_rt.plan.plan import Plan
 
@@ -125,19 +126,15 @@ def stage_costs(costs: Costs) -> StageCosts:
 
 
 def _kinds(costs: Costs, starts: Sequence[int]) -> Iterator[Kind]:
-    alike: dict[tuple[bytes, int | None], list[int]] = {}
-    whole_bytes = stage_bytes(costs, 0, len(costs.layers) - 1)
-    for index, place in enumerate(costs.places):
-        limited = place.memory_bytes is not None and place.memory_bytes < whole_bytes
-        # + 0.0: a time of -0.0 is one of 0.0.
-        key = (costs.time_s[:, index] + 0.0).tobytes(), place.memory_bytes if limited else None
-        alike.setdefault(key, []).append(index)
-    fitting = {capacity: _fitting(costs, starts, capacity) for _, capacity in alike}
     at = np.array(starts)
-    for (_, capacity), places in alike.items():
+    kinds = kinds_of(costs)
+    capacities = {costs.places[first].memory_bytes for first, *_ in kinds}
+    fitting = {memory_bytes: _fitting(costs, starts, memory_bytes) for memory_bytes in capacities}
+    for places in kinds:
         time_s = costs.time_s[:, places[0]]
         prefix_s = np.concatenate([[0.0], np.nancumsum(time_s)])[at]
-        yield Kind(tuple(places), prefix_s, np.minimum(_runnable(time_s, at), fitting[capacity]))
+        fits = fitting[costs.places[places[0]].memory_bytes]
+        yield Kind(places, prefix_s, np.minimum(_runnable(time_s, at), fits))
 
 
 def _runnable(time_s: Floats, starts: Ints) -> Ints:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from shisha_rt.errors import BadInput
 from shisha_rt.pipeline.search.annealing import Annealing
@@ -16,9 +16,6 @@ from shisha_rt.pipeline.search.random_walk import RandomWalk
 from shisha_rt.pipeline.search.search import Limit, Search
 from shisha_rt.pipeline.seed import Ranked
 from shisha_rt.plan.plan import Plan
-
-if TYPE_CHECKING:
-    from shisha_rt.costs.costs import Costs
 
 RivalName = Literal[
     "annealing",
@@ -72,8 +69,3 @@ def rival(
             return Search(Exhaustive(space), limit)
         case "pipe_search":
             return Search(pipe_search(space, weights, places), limit, setup_s=build_s(space))
-
-
-def alike(costs: Costs) -> list[tuple[bytes, int | None]]:
-    """For `space_of`: one entry for each place, equal where no layer's time nor the memory's size tells them apart."""
-    return [(costs.time_s[:, i].tobytes(), place.memory_bytes) for i, place in enumerate(costs.places)]

@@ -19,9 +19,10 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.arrays import Floats
+from shisha_rt.costs.alike import first_alike
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.layer_costs import additive, fit_stages
-from shisha_rt.costs.operator_costs import OperatorCosts, first_alike
+from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import Layer, operators_of
 from shisha_rt.graph.spans import moved_bytes

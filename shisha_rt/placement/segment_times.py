@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
 
 from shisha_rt.costs.device_costs import transfer_cost_s
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.spans import ends
-from shisha_rt.machine.device import Device
+from shisha_rt.placement.host import host_of
 from shisha_rt.placement.segments import Segment
-
-_HOST: Final = Device("", "", "onnxruntime", memory="", precision="fp32")  # of a memory that no file can name
 
 
 def segment_times_s(graph: Graph, segments: Sequence[Segment], costs: OperatorCosts) -> tuple[float, ...]:
@@ -31,6 +28,7 @@ def segment_times_s(graph: Graph, segments: Sequence[Segment], costs: OperatorCo
     devices = [costs.devices[column[part.device]] for part in segments]
     times_s = [[*costs.time_s[part.first : part.last + 1, column[part.device]]] for part in segments]
     maker = {name: index for index, part in enumerate(segments) for name in part.outputs}
+    host = host_of(costs.devices)
     moved: set[tuple[str, str]] = set()  # (tensor, memory)
     for reader, part in enumerate(segments):
         target = devices[reader]
@@ -40,14 +38,12 @@ def segment_times_s(graph: Graph, segments: Sequence[Segment], costs: OperatorCo
             moved.add((name, target.memory))
             tensor = graph.tensors[name]
             if name not in maker:
-                times_s[reader].append(transfer_cost_s(tensor, _HOST, target) if target.described else 0.0)
+                times_s[reader].append(transfer_cost_s(tensor, host, target) if target.described else 0.0)
             elif devices[maker[name]].memory != target.memory:
-                times_s[maker[name]].append(transfer_cost_s(tensor, devices[maker[name]], _HOST))
-                times_s[reader].append(transfer_cost_s(tensor, _HOST, target))
-    beside_host = (device.memory for device in costs.devices if device.described and device.transfer_out is None)
-    host_memory = next(beside_host, _HOST.memory)
+                times_s[maker[name]].append(transfer_cost_s(tensor, devices[maker[name]], host))
+                times_s[reader].append(transfer_cost_s(tensor, host, target))
     _, leaving = ends(graph, segments[0].first, segments[-1].last)
     for name in leaving:
-        if (name, host_memory) not in moved:
-            times_s[maker[name]].append(transfer_cost_s(graph.tensors[name], devices[maker[name]], _HOST))
+        if (name, host.memory) not in moved:
+            times_s[maker[name]].append(transfer_cost_s(graph.tensors[name], devices[maker[name]], host))
     return tuple(map(math.fsum, times_s))

@@ -1,7 +1,7 @@
 """The placement problem of one stage of a pipeline, and its solution segment by segment.
 
-What a stage reads lies in the host's memory, and what it hands on must end there. So the host is a device too, in the
-memory of those that sit behind no link. It runs two operators more: `entry` makes what the stage reads, `exit` reads
+What a stage reads lies in the host's memory, and what it hands on must end there. So the host is a device too
+(`placement.host`). It runs two operators more: `entry` makes what the stage reads, `exit` reads
 what it hands on. They cost nothing; what moves to and from them does.
 
 Where a device is measured, what making its tensors plain takes is part of its operators' times: it enters and leaves
@@ -20,10 +20,10 @@ import numpy as np
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.graph.graph import Graph, Operator
 from shisha_rt.graph.spans import ends
-from shisha_rt.machine.device import Device
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.build import build_problem, check_capable
 from shisha_rt.placement.check import cost
+from shisha_rt.placement.host import host_of
 from shisha_rt.placement.problem import Problem, Tensor
 from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import segments
@@ -33,8 +33,6 @@ from shisha_rt.placement.solvers import solve
 StageSolver = Literal["exact", "als"]
 
 DEFAULT_MARGIN: Final = 0.03
-
-_HOST: Final = "(host)"  # no file can give a device or a memory such a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +114,9 @@ def _worth_several(problem: Problem, solution: Solution, margin: float) -> Solut
 
 def _with_host(costs: OperatorCosts) -> OperatorCosts:
     """Of all operators with `entry` before and `exit` after them, and of all devices with the host after them."""
-    beside = (device for device in costs.devices if device.described and device.transfer_out is None)
-    host = replace(next(beside, Device(_HOST, _HOST, "onnxruntime", _HOST, "fp32")), name=_HOST)
     time_s = np.pad(costs.time_s, ((1, 1), (0, 1)), constant_values=math.inf)
     time_s[[0, -1], -1] = 0.0
-    return OperatorCosts((*costs.devices, host), time_s)
+    return OperatorCosts((*costs.devices, host_of(costs.devices)), time_s)
 
 
 def _entering(tensor: Tensor, measured: set[int]) -> Tensor:

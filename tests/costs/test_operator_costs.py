@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from shisha_rt.costs.operator_costs import OperatorCosts, described_costs, first_alike
+from shisha_rt.costs.operator_costs import OperatorCosts, described_costs
 from shisha_rt.machine.device import Device, Family, Term
 from tests.costs.networks import chain
 
@@ -43,9 +43,3 @@ def test_formulas_of_every_operator_and_nothing_known_of_an_engine() -> None:
     costs = described_costs(chain([4, 4]), [ANY, ENGINE, RELU])  # Conv, Relu
     assert costs.devices == (ANY, ENGINE, RELU)
     np.testing.assert_array_equal(costs.time_s, [[3.0, math.nan, INF], [3.0, math.nan, 0.5]])
-
-
-def test_places_that_are_alike() -> None:
-    same = OperatorCosts(COSTS.devices, COSTS.time_s.copy())
-    others = {"slower": COSTS.slowed({"any": 2.0}), "fewer": COSTS.only([True, False])}
-    assert first_alike({"a": COSTS, **others, "b": same}) == {"a": "a", "slower": "slower", "fewer": "fewer", "b": "a"}

@@ -14,7 +14,7 @@ from shisha_rt.pipeline.loop import run
 from shisha_rt.pipeline.search.arrangement import Space, space_of
 from shisha_rt.pipeline.search.search import Limit, Search
 from shisha_rt.pipeline.seed import seed
-from shisha_rt.pipeline.strategies import RIVALS, RivalName, alike, rival
+from shisha_rt.pipeline.strategies import RIVALS, RivalName, rival
 from tests.pipeline.evaluators import costs_of
 
 
@@ -48,8 +48,3 @@ def test_with_a_limit_any_space_can_be_enumerated() -> None:
 
 def test_only_pipe_search_prepares() -> None:
     assert {name for name in RIVALS if made(name, SMALL, Limit()).setup_s} == {"pipe_search"}
-
-
-def test_alike_are_places_that_nothing_tells_apart() -> None:
-    first, second, third = alike(costs_of([[1, 1, 1], [2, 2, None]], ranks=(1, 2, 2)))
-    assert first == second != third

@@ -14,7 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, cast
 
-from shisha_rt.costs.operator_costs import OperatorCosts, first_alike
+from shisha_rt.costs.alike import first_alike
+from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.errors import BadInput
 from shisha_rt.fabric.channel import Channel
 from shisha_rt.fabric.parent import die_with

@@ -8,7 +8,7 @@ its layers keeps its position, as in Shisha's own walk, so every plan of up to N
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -101,11 +101,11 @@ def space_of(
     *,
     stage_count: int,
     legal_cuts: Collection[int] | None = None,
-    alike: Sequence[Hashable] | None = None,
+    kinds: Sequence[Sequence[int]] | None = None,
 ) -> Space:
     """The space over places (names) and legal cuts; cut c lies between layers c and c+1, None: every cut is legal.
 
-    `alike` has an entry for each place: places with equal entries are taken for the same (None: no two are).
+    `kinds` has the places (indices) that are taken for the same together; None: no two are.
     Raises BadInput for a stage count that layers, legal cuts or places do not allow.
     """
     starts = starts_of(layer_count, legal_cuts)
@@ -113,11 +113,11 @@ def space_of(
     most = min(len(places), cut_count + 1)
     if not 1 <= stage_count <= most:
         raise BadInput(f"{stage_count} stages: expected 1 to {most}, for {len(places)} places and {cut_count} cuts")
-    entries: Sequence[Hashable] = places if alike is None else alike
-    number_of = {entry: number for number, entry in enumerate(dict.fromkeys(entries))}
+    every = range(len(places))
+    number_of = {place: number for number, kind in enumerate(kinds or zip(every)) for place in kind}
     return Space(
         starts=starts,
         places=tuple(places),
-        kinds=tuple(number_of[entry] for entry in entries),
+        kinds=tuple(number_of[place] for place in every),
         stage_count=stage_count,
     )

@@ -41,7 +41,7 @@ def test_moves_reach_every_plan_and_no_other(
 
 
 def test_places_that_are_alike_are_not_exchanged() -> None:
-    space = space_of(4, ["f0", "f1", "s0"], stage_count=2, alike=["f", "f", "s"])
+    space = space_of(4, ["f0", "f1", "s0"], stage_count=2, kinds=[(0, 1), (2,)])
     start = space.arrangement(Plan.of([(0, 1, "f0"), (2, 3, "f1")]))
     assert {str(space.plan(to)) for to in space.neighbours(start)} == {
         "f0: 0-0 | f1: 1-3",

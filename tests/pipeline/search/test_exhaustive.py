@@ -56,7 +56,8 @@ def test_every_plan_once(layers: int, places: int, stages: int, legal_cuts: set[
 @pytest.mark.parametrize("kinds", ["aabb", "abab", "aaaa", "abcc", "abbb"])
 def test_of_places_that_are_alike_one_way_each(kinds: str) -> None:
     names = [f"{kind}{i}" for i, kind in enumerate(kinds)]
-    space = space_of(5, names, stage_count=3, alike=list(kinds))
+    alike = [[place for place, own in enumerate(kinds) if own == kind] for kind in dict.fromkeys(kinds)]
+    space = space_of(5, names, stage_count=3, kinds=alike)
 
     def by_kind(plan: Plan) -> Sequence[tuple[int, str]]:
         return tuple((stage.first, stage.place[0]) for stage in plan.stages)

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.pipeline.loop import Result, run
 from shisha_rt.pipeline.search.arrangement import space_of
 from shisha_rt.pipeline.search.search import Limit, Search
 from shisha_rt.pipeline.seed import seed
-from shisha_rt.pipeline.strategies import RIVALS, RivalName, alike, rival
+from shisha_rt.pipeline.strategies import RIVALS, RivalName, rival
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
@@ -39,7 +40,7 @@ def searched(
     name: RivalName, costs: Costs, *, limit: Limit, number: int = 0, stages: int = 3, evaluator: Any = None
 ) -> tuple[Search[Any], Result]:
     names = [place.name for place in costs.places]
-    space = space_of(len(costs.layers), names, stage_count=stages, legal_cuts=costs.legal_cuts, alike=alike(costs))
+    space = space_of(len(costs.layers), names, stage_count=stages, legal_cuts=costs.legal_cuts, kinds=kinds_of(costs))
     start = seed(WEIGHTS, costs.places, stage_count=stages, legal_cuts=costs.legal_cuts)
     tuner = rival(name, space, weights=WEIGHTS, places=costs.places, seed=start, rng=random.Random(number), limit=limit)
     return tuner, run(tuner, evaluator or CostsEvaluator(costs))

@@ -1,0 +1,33 @@
+"""Which places are taken for the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from shisha_rt.costs.alike import first_alike, kinds_of
+from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.machine.device import Device, Family, Term
+from tests.pipeline.evaluators import costs_of
+
+
+def test_places_that_nothing_tells_apart_are_of_a_kind() -> None:
+    costs = costs_of([[1, 2, 1, 1], [2, 2, 2, None]], ranks=(1, 2, 2, 1))
+    assert kinds_of(costs) == ((0, 2), (1,), (3,))
+
+
+def test_only_a_memory_too_small_for_the_model_tells_places_apart() -> None:
+    costs = costs_of([[1, 1, 1]], ranks=(1, 1, 1))
+    layers = (replace(costs.layers[0], weight_bytes=8, live_bytes=2),)
+    memories = (None, 10, 9)
+    places = tuple(replace(p, memory_bytes=size) for p, size in zip(costs.places, memories, strict=True))
+    assert kinds_of(replace(costs, layers=layers, places=places)) == ((0, 1), (2,))
+
+
+def test_places_of_the_same_devices_and_costs() -> None:
+    one = Device("one", "one.toml", "onnxruntime", "dram", "fp32", 1.0, (Family(frozenset(), (), (Term(2.0),)),))
+    costs = OperatorCosts((one, replace(one, name="other")), np.array([[1.0, np.inf], [2.0, 4.0]]))
+    same = OperatorCosts(costs.devices, costs.time_s.copy())
+    others = {"slower": costs.slowed({"one": 2.0}), "fewer": costs.only([True, False])}
+    assert first_alike({"a": costs, **others, "b": same}) == {"a": "a", "slower": "slower", "fewer": "fewer", "b": "a"}

@@ -20,8 +20,7 @@ from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.build import build_problem
 from shisha_rt.placement.problem import Assignment, Problem
-from shisha_rt.placement.solution import SolverName
-from shisha_rt.placement.solvers import Options, solve
+from shisha_rt.placement.solvers import SolverName, SolverOptions, solve
 
 BOARD: Final = "pim-board"
 MODELLED: Final = "modelled, device descriptions"
@@ -38,14 +37,14 @@ ALS: Final = "ALS"
 OPT: Final = "optimum"
 DUET: Final[Mapping[int, str]] = MappingProxyType({x: f"DUET(x={x}%)" for x in (0, 25, 50)})
 
-SCHEMES: Final[Mapping[str, tuple[SolverName, Options]]] = MappingProxyType(
+SCHEMES: Final[Mapping[str, tuple[SolverName, SolverOptions]]] = MappingProxyType(
     {
-        CPU_S: ("priority", Options(priority=("cpu_s",))),
-        CPU_P_FIRST: ("priority", Options(priority=("cpu_p", "pim", "cpu_s"))),
-        PIM_FIRST: ("priority", Options(priority=("pim", "cpu_p", "cpu_s"))),
-        **{label: ("duet", Options(duet_x=x)) for x, label in DUET.items()},
-        ALS: ("als", Options()),
-        OPT: ("exact", Options()),
+        CPU_S: ("priority", SolverOptions(priority=("cpu_s",))),
+        CPU_P_FIRST: ("priority", SolverOptions(priority=("cpu_p", "pim", "cpu_s"))),
+        PIM_FIRST: ("priority", SolverOptions(priority=("pim", "cpu_p", "cpu_s"))),
+        **{label: ("duet", SolverOptions(duet_x=x)) for x, label in DUET.items()},
+        ALS: ("als", SolverOptions()),
+        OPT: ("exact", SolverOptions()),
     }
 )
 """Those of section 4.3. What the paper calls OPT is ALS; `exact` beside it is the optimum, proven."""

@@ -21,8 +21,8 @@ import typer
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
 from benchmarks.rigs.tuned import Case, plan_of, tuned
-from shisha_rt.daemon.settings import SEARCHES
 from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.pipeline.strategies import LIVE
 
 MACHINE: Final = "demo"
 MODELS: Final = "squeezenet,resnet50,inception_v1"
@@ -102,7 +102,7 @@ def guided_live(
     for model in models.split(","):
         case = Case.of(model, load_machine(machine))
         for number in range(runs):
-            for strategy in SEARCHES if number % 2 else reversed(SEARCHES):
+            for strategy in LIVE if number % 2 else reversed(LIVE):
                 print(f"guided_live: {model}, run {number + 1} of {runs}, {strategy} ...", flush=True)
                 rows.append(one_run(case, strategy))
     show("Guided tuning against Shisha's walk, live on emulated places", _summary(rows), [_AIM])

@@ -31,8 +31,7 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.placement.build import build_problem
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.problem import TRANSFER_COUNTINGS, Problem
-from shisha_rt.placement.solution import SolverName
-from shisha_rt.placement.solvers import Options, solve
+from shisha_rt.placement.solvers import SolverName, SolverOptions, solve
 from tests.placement.random_problems import SHAPES, random_problem
 
 BOARD: Final = "pim-board"
@@ -149,15 +148,15 @@ def drawn(rng: random.Random, problem: Problem) -> Problem:
 # --- solving ------------------------------------------------------------------------------------------------------
 
 
-def rivals(devices: Sequence[str]) -> Mapping[str, tuple[SolverName, Options]]:
+def rivals(devices: Sequence[str]) -> Mapping[str, tuple[SolverName, SolverOptions]]:
     """By label. The orders are those of the papers where the devices are CPU_S, CPU_P and PIM."""
     *_, before_last, last = devices
     return {
-        "als": ("als", Options()),
-        "als_literal": ("als_literal", Options()),
-        "priority 1": ("priority", Options(priority=(before_last, last))),
-        "priority 2": ("priority", Options(priority=(last, before_last))),
-        **{f"duet {x}": ("duet", Options(duet_x=x)) for x in (0, 25, 50, 100)},
+        "als": ("als", SolverOptions()),
+        "als_literal": ("als_literal", SolverOptions()),
+        "priority 1": ("priority", SolverOptions(priority=(before_last, last))),
+        "priority 2": ("priority", SolverOptions(priority=(last, before_last))),
+        **{f"duet {x}": ("duet", SolverOptions(duet_x=x)) for x in (0, 25, 50, 100)},
     }
 
 
@@ -174,7 +173,7 @@ def result(case: Case) -> Result:
     return Result(case, optimum_s, gaps)
 
 
-def _gap(problem: Problem, optimum_s: float, name: SolverName, options: Options) -> Gap:
+def _gap(problem: Problem, optimum_s: float, name: SolverName, options: SolverOptions) -> Gap:
     solution = solve(name, problem, options)
     assert solution.assignment is not None  # none of these ends without
     cost_s = cost(problem, solution.assignment).total_s

@@ -18,7 +18,8 @@ from shisha_rt.placement.check import Cost, cost
 from shisha_rt.placement.duet import DEFAULT_X
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.problem_file import parse_problem
-from shisha_rt.placement.solution import Solution, SolverName
+from shisha_rt.placement.solution import Solution
+from shisha_rt.placement.solvers import BUILT, SolverName, SolverOptions, solve
 
 if TYPE_CHECKING:
     from shisha_rt.machine.machine import Machine, Place
@@ -75,11 +76,9 @@ def place(
       shisha-rt place zoo:gpt2 --machine pim-board --dot gpt2.dot --png gpt2.png
       shisha-rt place PROBLEM.json --solver duet --duet-x 25 --json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.placement.solvers import Options, solve
-
     _refuse_unbuilt(solver, accelerator)
     _refuse_foreign(solver, priority, duet_x, time_limit)
-    options = Options(
+    options = SolverOptions(
         priority=() if priority is None else tuple(priority.split(",")),
         duet_x=DEFAULT_X if duet_x is None else duet_x,
         time_limit_s=time_limit,
@@ -169,8 +168,6 @@ def _runs(profile: DeviceProfile) -> dict[str, float]:
 
 
 def _refuse_unbuilt(solver: SolverName, accelerator: str | None) -> None:
-    from shisha_rt.placement.solvers import BUILT
-
     if solver not in BUILT:
         raise BadInput(f"--solver {solver}: not built yet, expected one of {', '.join(BUILT)}")
     if accelerator is not None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated
 
 import typer
 
@@ -22,25 +22,10 @@ from shisha_rt.pipeline.loop import Result, run
 from shisha_rt.pipeline.search.arrangement import space_of
 from shisha_rt.pipeline.search.search import Limit
 from shisha_rt.pipeline.seed import Assign, seed
-from shisha_rt.pipeline.strategies import RIVALS, RivalName, rival
+from shisha_rt.pipeline.strategies import LIMITED, RIVALS, WITHOUT_COSTS, RivalName, StrategyName, rival
 from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC, Balance, shisha
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import problems
-
-Strategy = Literal[
-    "seed",
-    "shisha",
-    "exact",
-    "guided",
-    "annealing",
-    "hill_climbing",
-    "annealing_seeded",
-    "hill_climbing_seeded",
-    "random_walk",
-    "exhaustive",
-    "pipe_search",
-]
-_LIMITED: Final[tuple[Strategy, ...]] = ("exact", *RIVALS)
 
 
 def plan(
@@ -53,7 +38,7 @@ def plan(
     costs: Annotated[
         Path | None, typer.Option(metavar="COSTS.json", help="Layers, places and known times, in place of MODEL.")
     ] = None,
-    strategy: Annotated[Strategy, typer.Option(help="How to look for a plan.")] = "seed",
+    strategy: Annotated[StrategyName, typer.Option(help="How to look for a plan.")] = "seed",
     stages: Annotated[
         int | None, typer.Option(metavar="N", help="Stages. Default: as many as places or layers, the fewer.")
     ] = None,
@@ -121,19 +106,21 @@ def plan(
         raise Failure(f"{found.outcome}: {found.reason}")
 
 
-def _refuse_foreign(strategy: Strategy, balance: Balance | None, alpha: int | None, time_limit: float | None) -> None:
+def _refuse_foreign(
+    strategy: StrategyName, balance: Balance | None, alpha: int | None, time_limit: float | None
+) -> None:
     for option, value in (("--balance", balance), ("--alpha", alpha)):
         if value is not None and strategy != "shisha":
             raise BadInput(f"{option}: not with --strategy {strategy}, expected --strategy shisha")
     if alpha is not None and alpha < 1:
         raise BadInput(f"--alpha {alpha}: expected at least 1")
-    if time_limit is not None and strategy not in _LIMITED:
-        raise BadInput(f"--time-limit: not with --strategy {strategy}, expected --strategy {' or '.join(_LIMITED)}")
+    if time_limit is not None and strategy not in LIMITED:
+        raise BadInput(f"--time-limit: not with --strategy {strategy}, expected --strategy {' or '.join(LIMITED)}")
     if time_limit is not None and not time_limit > 0:
         raise BadInput(f"--time-limit {time_limit:g}: expected more than 0")
 
 
-def _problem_of_model(model: str, machine: str | None, dims: dict[str, int], strategy: Strategy) -> PlanProblem:
+def _problem_of_model(model: str, machine: str | None, dims: dict[str, int], strategy: StrategyName) -> PlanProblem:
     """With the profile store's costs, measured first if missing.
 
     A place on paper may have more threads than this host has cores to measure with. The seed needs no costs.
@@ -150,7 +137,7 @@ def _problem_of_model(model: str, machine: str | None, dims: dict[str, int], str
     try:
         costs = ready.layer_costs(progress).costs()
     except BadInput:
-        if strategy != "seed":
+        if strategy not in WITHOUT_COSTS:
             raise
         costs = None
     weights = [layer.weight for layer in compiled.layers]

@@ -51,7 +51,7 @@ def serve(
       shisha-rt serve model.onnx --machine shared-2 --endpoint tcp://127.0.0.1:0
       shisha-rt serve daemon.toml
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from shisha_rt.daemon.front.gateway import check_endpoint
     from shisha_rt.daemon.server import Daemon

@@ -14,13 +14,13 @@ from typing import Any
 
 from shisha_rt import __version__
 from shisha_rt.daemon.front.gateway import Reply
-from shisha_rt.daemon.settings import SEARCHES
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.graph.graph import Tensor
 from shisha_rt.lifecycle.events import Drain, PlaceDown, PlaceUp, Settled
 from shisha_rt.machine.config.machine_file import core_faults
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine, Place
+from shisha_rt.pipeline.strategies import LIVE
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import problems
 from shisha_rt.ready.compile import Compiled
@@ -346,8 +346,8 @@ class Control:
 
     def _set_strategy(self, strategy: str) -> None:
         """For the next search."""
-        if strategy not in SEARCHES:
-            known = " or ".join(map(repr, SEARCHES))
+        if strategy not in LIVE:
+            known = " or ".join(map(repr, LIVE))
             raise WireError(Code.UNIMPLEMENTED, f"strategy: {strategy!r} is not built yet; expected {known}")
         if strategy == "guided" and not self._tuning.knows_costs:
             raise WireError(

@@ -3,39 +3,37 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from shisha_rt.checked import convert, shown
 from shisha_rt.errors import BadInput
+from shisha_rt.pipeline.strategies import LIVE
+from shisha_rt.placement.solvers import STAGE_SOLVERS
 
 ENDPOINT: Final = "tcp://127.0.0.1:5555"
 METRICS: Final = "127.0.0.1:9464"
-SEARCHES: Final = ("guided", "shisha")
-"""How a live pipeline is tuned: by exact plans for costs that each trial corrects, or by Shisha's walk."""
-
-STRATEGIES: Final = (*SEARCHES, "seed")
+STRATEGIES: Final = (*LIVE, "seed")
 """`seed`: it is not tuned at all."""
 
 PRECISIONS: Final = ("exact", "any")
 """Whether devices that change results may run: by default they may not."""
 
-SOLVERS: Final = ("exact", "als")
-"""How operators are placed on devices: at the least cost, or by the recurrence of the DCG papers."""
 
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`model` is a path or `zoo:NAME`, `machine` a path or a shipped name, `metrics` HOST:PORT on loopback.
 
-@dataclass(frozen=True)
-class Settings:
-    """`model` is a path or `zoo:NAME`, `machine` a path or a shipped name, `metrics` HOST:PORT on loopback."""
+    As a daemon file has them, key by key.
+    """
 
     model: str
     machine: str = "this-machine"
     endpoint: str = ENDPOINT
     metrics: str = METRICS
-    dims: dict[str, int] = field(default_factory=dict)
+    dims: dict[str, Annotated[int, msgspec.Meta(ge=1)]] = {}
     strategy: str = "guided"
     precision: str = "exact"
     solver: str = "exact"
@@ -48,17 +46,6 @@ class Settings:
         return int(port)
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
-    model: str
-    machine: str = "this-machine"
-    endpoint: str = ENDPOINT
-    metrics: str = METRICS
-    dims: dict[str, Annotated[int, msgspec.Meta(ge=1)]] = {}
-    strategy: str = "guided"
-    precision: str = "exact"
-    solver: str = "exact"
-
-
 def read_settings(path: Path) -> Settings:
     """A daemon file. Relative paths in it start from its own folder."""
     try:
@@ -68,17 +55,9 @@ def read_settings(path: Path) -> Settings:
         raise BadInput(f"{path}: {reason}; expected a daemon file in TOML") from None
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{path}: {error}; expected TOML") from None
-    file = convert(raw, _File, str(path))
-    return Settings(
-        model=file.model if file.model.startswith("zoo:") else str(path.parent / file.model),
-        machine=_beside(path, file.machine),
-        endpoint=file.endpoint,
-        metrics=file.metrics,
-        dims=file.dims,
-        strategy=file.strategy,
-        precision=file.precision,
-        solver=file.solver,
-    )
+    settings = convert(raw, Settings, str(path))
+    model = settings.model if settings.model.startswith("zoo:") else str(path.parent / settings.model)
+    return replace(settings, model=model, machine=_beside(path, settings.machine))
 
 
 def check_built(settings: Settings, source: str) -> None:
@@ -88,8 +67,8 @@ def check_built(settings: Settings, source: str) -> None:
         raise BadInput(f"{source}: strategy = {shown(settings.strategy)}: not built yet, expected one of {known}")
     if settings.precision not in PRECISIONS:
         raise BadInput(f"{source}: precision = {shown(settings.precision)}: expected {' or '.join(PRECISIONS)}")
-    if settings.solver not in SOLVERS:
-        raise BadInput(f"{source}: solver = {shown(settings.solver)}: expected {' or '.join(SOLVERS)}")
+    if settings.solver not in STAGE_SOLVERS:
+        raise BadInput(f"{source}: solver = {shown(settings.solver)}: expected {' or '.join(STAGE_SOLVERS)}")
 
 
 def _beside(path: Path, machine: str) -> str:

@@ -1,4 +1,4 @@
-"""The rivals by the names that users give them, each made ready for the one loop."""
+"""The strategies by the names that users give them, and the rivals made ready for the one loop."""
 
 from __future__ import annotations
 
@@ -27,6 +27,16 @@ RivalName = Literal[
     "pipe_search",
 ]
 RIVALS: Final[tuple[RivalName, ...]] = get_args(RivalName)
+
+LiveName = Literal["guided", "shisha"]
+LIVE: Final[tuple[LiveName, ...]] = get_args(LiveName)
+"""How a live pipeline is tuned: by exact plans for costs that each trial corrects, or by Shisha's walk."""
+
+StrategyName = Literal["seed", "exact", LiveName, RivalName]
+WITHOUT_COSTS: Final[tuple[StrategyName, ...]] = ("seed",)
+"""They go by weights and ranks alone; all others need the costs of layers."""
+LIMITED: Final[tuple[StrategyName, ...]] = ("exact", *RIVALS)
+"""They can be stopped by a time limit, of their own or of their trials."""
 
 RANDOM_WALK_TRIALS: Final = 1000
 """Without a limit, as it never ends by itself."""

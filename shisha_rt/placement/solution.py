@@ -4,23 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from shisha_rt.outcome import Outcome
-
-SolverName = Literal[
-    "als",
-    "als_literal",
-    "exact",
-    "milp",
-    "brute",
-    "priority",
-    "duet",
-    "typeseq",
-    "opseq",
-    "partitiontuner",
-]
-"""Those that are not built yet have their names already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal, get_args
 
 from shisha_rt.errors import BadInput
 from shisha_rt.placement.als import als, als_literal
@@ -15,11 +15,29 @@ from shisha_rt.placement.exact import exact
 from shisha_rt.placement.milp import milp
 from shisha_rt.placement.priority import priority
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.solution import Solution, SolverName
+from shisha_rt.placement.solution import Solution
+
+SolverName = Literal[
+    "als",
+    "als_literal",
+    "exact",
+    "milp",
+    "brute",
+    "priority",
+    "duet",
+    "typeseq",
+    "opseq",
+    "partitiontuner",
+]
+"""Those that are not built yet have their names already."""
+
+StageSolver = Literal["exact", "als"]
+STAGE_SOLVERS: Final[tuple[StageSolver, ...]] = get_args(StageSolver)
+"""How the operators of a live stage are placed: at the least cost, or by the recurrence of the DCG papers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SolverOptions:
     """Each solver reads its own and leaves the rest.
 
     `priority`: the order of devices, by name. `duet`: x, in percent. `milp`, and `exact` where it falls back to it:
@@ -31,11 +49,11 @@ class Options:
     time_limit_s: float | None = None
 
 
-def _exact(problem: Problem, options: Options) -> Solution:
+def _exact(problem: Problem, options: SolverOptions) -> Solution:
     return exact(problem) if options.time_limit_s is None else exact(problem, time_limit_s=options.time_limit_s)
 
 
-_SOLVERS: Final[Mapping[SolverName, Callable[[Problem, Options], Solution]]] = MappingProxyType(
+_SOLVERS: Final[Mapping[SolverName, Callable[[Problem, SolverOptions], Solution]]] = MappingProxyType(
     {
         "als": lambda problem, _: als(problem),
         "als_literal": lambda problem, _: als_literal(problem),
@@ -49,8 +67,8 @@ _SOLVERS: Final[Mapping[SolverName, Callable[[Problem, Options], Solution]]] = M
 BUILT: Final[tuple[SolverName, ...]] = tuple(_SOLVERS)
 
 
-def solve(name: SolverName, problem: Problem, options: Options | None = None) -> Solution:
+def solve(name: SolverName, problem: Problem, options: SolverOptions | None = None) -> Solution:
     """Solve with the named solver. Raises BadInput for one that is not built yet, and for options that do not fit."""
     if name not in _SOLVERS:
         raise BadInput(f"--solver {name}: not built yet, expected one of {', '.join(BUILT)}")
-    return _SOLVERS[name](problem, options or Options())
+    return _SOLVERS[name](problem, options or SolverOptions())

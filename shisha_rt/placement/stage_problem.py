@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
@@ -28,9 +28,7 @@ from shisha_rt.placement.problem import Problem, Tensor
 from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import segments
 from shisha_rt.placement.solution import Solution
-from shisha_rt.placement.solvers import solve
-
-StageSolver = Literal["exact", "als"]
+from shisha_rt.placement.solvers import StageSolver, solve
 
 DEFAULT_MARGIN: Final = 0.03
 

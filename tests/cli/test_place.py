@@ -14,7 +14,6 @@ import pytest
 
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.outcome import Outcome
-from shisha_rt.placement import solvers
 from shisha_rt.placement.solution import Solution
 from tests.cli.conftest import Run
 
@@ -92,7 +91,7 @@ class TestTheObject:
         self, run: Run, problem_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stopped = Solution(None, Outcome.LIMIT, lower_bound_s=1.0)
-        monkeypatch.setattr(solvers, "solve", lambda *_: stopped)
+        monkeypatch.setattr("shisha_rt.cli.place.solve", lambda *_: stopped)
         ran = run("place", problem_file, "--solver", "brute", "--json")
         assert ran.status == 1
         assert ran.err == "shisha-rt: limit: brute has found no assignment\n"

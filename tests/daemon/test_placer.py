@@ -28,7 +28,8 @@ from shisha_rt.graph.reader.onnx_reader import read_clean, read_model
 from shisha_rt.machine.config.device_files import parse_device
 from shisha_rt.machine.config.machine_file import shipped_configs
 from shisha_rt.machine.device import Device
-from shisha_rt.placement.stage_problem import StageSolver, place_stage
+from shisha_rt.placement.solvers import StageSolver
+from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.tuning import placer_messages as pm
 from shisha_rt.tuning.tuner_messages import Stages
 from tests.graph.networks import network, weight, write

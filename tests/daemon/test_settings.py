@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shisha_rt.daemon.settings import PRECISIONS, SOLVERS, STRATEGIES, Settings, check_built, read_settings
+from shisha_rt.daemon.settings import PRECISIONS, STRATEGIES, Settings, check_built, read_settings
 from shisha_rt.errors import BadInput
+from shisha_rt.placement.solvers import STAGE_SOLVERS
 
 
 def _file(folder: Path, text: str) -> Path:
@@ -96,6 +97,6 @@ def test_values_that_a_key_cannot_have(settings: Settings, expected: str) -> Non
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", STAGE_SOLVERS)
 def test_values_that_it_can_have(strategy: str, precision: str, solver: str) -> None:
     check_built(Settings("m", strategy=strategy, precision=precision, solver=solver), "m.toml")

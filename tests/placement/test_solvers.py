@@ -12,8 +12,7 @@ from shisha_rt.errors import BadInput
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.solution import SolverName
-from shisha_rt.placement.solvers import BUILT, Options, solve
+from shisha_rt.placement.solvers import BUILT, SolverName, SolverOptions, solve
 from tests.placement.random_problems import SHAPES, random_small_problem
 
 PROVERS = {"exact", "milp", "brute"}
@@ -35,9 +34,9 @@ def solved(shape: str) -> tuple[tuple[Problem, float], ...]:
     return tuple(draw())
 
 
-def random_options(rng: random.Random, problem: Problem) -> Options:
+def random_options(rng: random.Random, problem: Problem) -> SolverOptions:
     order = rng.sample(problem.devices, rng.randint(0, len(problem.devices)))
-    return Options(priority=tuple(order), duet_x=rng.choice((0, 25, 50, 100)))
+    return SolverOptions(priority=tuple(order), duet_x=rng.choice((0, 25, 50, 100)))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -66,10 +65,10 @@ def test_the_heuristics_do_miss_optima() -> None:
 
 def test_options_reach_the_solvers() -> None:
     problem = max((problem for problem, _ in solved("chain")), key=lambda problem: len(problem.nodes))
-    backwards = solve("priority", problem, Options(priority=problem.devices[::-1]))
+    backwards = solve("priority", problem, SolverOptions(priority=problem.devices[::-1]))
     assert backwards.assignment == tuple(node.capable[-1] for node in problem.nodes)
     with pytest.raises(BadInput, match="x = 200"):
-        solve("duet", problem, Options(duet_x=200))
+        solve("duet", problem, SolverOptions(duet_x=200))
 
 
 @pytest.mark.parametrize("name", ["typeseq", "opseq", "partitiontuner"])

@@ -11,13 +11,13 @@ from typing import Final
 from benchmarks.dcg.timing import Solver, solve_time_s
 from benchmarks.report.results import Row
 from shisha_rt.placement.als import als
-from shisha_rt.placement.exact import exact
-from shisha_rt.placement.problem import Node, Problem, Tensor
+from shisha_rt.placement.exact import exact_placement
+from shisha_rt.placement.problem import Node, Problem, ProblemTensor
 
 DRAWN: Final = "costs drawn at random"
 DEVICES: Final = ("cpu_s", "cpu_p", "pim")
 
-_SOLVERS: Final[Mapping[str, Solver]] = MappingProxyType({"ALS": als, "exact": exact})
+_SOLVERS: Final[Mapping[str, Solver]] = MappingProxyType({"ALS": als, "exact": exact_placement})
 
 _BLOCK: Final = (
     ("query", (-1,)),
@@ -54,7 +54,7 @@ def transformer_like(rng: random.Random, operators: int) -> Problem:
     for producer, readers in consumers.items():
         to_pim_s, from_pim_s = rng.random(), rng.random()
         rows = ((0.0, to_pim_s), (0.0, to_pim_s), (from_pim_s, 0.0))
-        tensors.append(Tensor(f"tensor_{producer}", producer, tuple(readers), rows))
+        tensors.append(ProblemTensor(f"tensor_{producer}", producer, tuple(readers), rows))
     return Problem(DEVICES, ("dram", "pim"), (0, 0, 1), tuple(nodes), tuple(tensors))
 
 
@@ -69,7 +69,7 @@ def scaling_rows(sizes: Sequence[int], repeats: int) -> list[Row]:
             taken_s = solve_time_s(repeats, solver, problem)
             row[f"{name} ms"] = 1e3 * taken_s
             row[f"{name} us per operator"] = 1e6 * taken_s / operators
-        found = exact(problem)
+        found = exact_placement(problem)
         row |= {"exact ended as": str(found.outcome), "width": int(found.statistics["width"])}
         rows.append(row | {"costs": DRAWN})
     return rows

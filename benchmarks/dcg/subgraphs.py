@@ -18,7 +18,7 @@ from benchmarks.dcg.board import ALS, MODELLED, OPT, Case, place
 from benchmarks.report.results import Row
 from shisha_rt.placement.brute import every_cost_s
 from shisha_rt.placement.check import cost
-from shisha_rt.placement.problem import Assignment, Problem, Tensor
+from shisha_rt.placement.problem import Assignment, Problem, ProblemTensor
 
 NODES: Final = 15
 _ROUNDING: Final = 1e-9
@@ -73,7 +73,7 @@ def window(problem: Problem, first: int, count: int = NODES) -> Problem:
     """The problem of `count` nodes from `first` on, by themselves."""
     inside = range(first, first + count)
     tensors = [
-        Tensor(tensor.name, tensor.producer - first, consumers, tensor.transfer_s)
+        ProblemTensor(tensor.name, tensor.producer - first, consumers, tensor.transfer_s)
         for tensor in problem.tensors
         if tensor.producer in inside and (consumers := tuple(c - first for c in tensor.consumers if c in inside))
     ]

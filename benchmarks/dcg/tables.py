@@ -25,7 +25,7 @@ from shisha_rt.machine.device import Device
 from shisha_rt.placement.als import als
 from shisha_rt.placement.build import build_problem, tensor_kinds
 from shisha_rt.placement.dcg import Between, Dcg, device_mapped_graph
-from shisha_rt.placement.exact import exact
+from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.profiling import profile_runs
 
@@ -50,7 +50,7 @@ _WHO: Final = ("paper", "ours")
 _NONE: Final = (None, None, None)
 _SOLVERS: Final[Sequence[tuple[Solver, str, str]]] = (
     (als, "ALS", "aim: GPT-2 under 20"),
-    (exact, "exact", "aim: GPT-2 under 100"),
+    (exact_placement, "exact", "aim: GPT-2 under 100"),
 )
 
 

@@ -24,7 +24,7 @@ from benchmarks.report.results import Row, save_csv, save_figure, show
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.outcome import Outcome
-from shisha_rt.pipeline.exact import DEFAULT_LATENCY_STATES, exact
+from shisha_rt.pipeline.exact import DEFAULT_LATENCY_STATES, exact_plan
 from shisha_rt.pipeline.kinds import stage_costs
 from shisha_rt.pipeline.latency import low_latency
 from shisha_rt.pipeline.reach import lattice, reach
@@ -86,7 +86,7 @@ def measured(size: Size) -> Row:
     for number in range(size.draws):
         costs = drawn(size, number)
         begun_s = time.process_time()
-        solution = exact(costs)
+        solution = exact_plan(costs)
         whole_s.append(time.process_time() - begun_s)
         if solution.outcome is not Outcome.OPTIMAL or solution.lower_bound_s is None or solution.plan is None:
             raise RuntimeError(f"{size}: exact ended as {solution.outcome}")
@@ -123,7 +123,7 @@ def _latency_part_s(costs: Costs, bottleneck_s: float) -> float:
 
 def _peak_bytes(costs: Costs) -> int:
     tracemalloc.start()
-    exact(costs)
+    exact_plan(costs)
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return peak_bytes

@@ -38,7 +38,7 @@ from shisha_rt.graph.layers import group_layers
 from shisha_rt.graph.reader.onnx_reader import read_model
 from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.outcome import Outcome
-from shisha_rt.pipeline.exact import exact
+from shisha_rt.pipeline.exact import exact_plan
 from shisha_rt.pipeline.guided import guided as guided_tuner
 from shisha_rt.pipeline.loop import Tuner, run
 from shisha_rt.pipeline.search.arrangement import space_of
@@ -166,7 +166,7 @@ def drawn(case: Case, draw: int, sigma: float, tuners: Sequence[str]) -> Iterato
     """Each tuner on the same true costs, with noise of its own. Raises RuntimeError where no optimum is proven."""
     name = f"{case.network} {case.machine} {draw}"
     truth = with_error(case.told, sigma, random.Random(name))
-    solution = exact(truth, latency_states=0)
+    solution = exact_plan(truth, latency_states=0)
     if solution.outcome is not Outcome.OPTIMAL or solution.lower_bound_s is None:
         raise RuntimeError(f"{name}: exact ended as {solution.outcome}")
     exactly = CostsEvaluator(truth)

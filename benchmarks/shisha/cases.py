@@ -22,7 +22,7 @@ from shisha_rt.graph.layers import Layer, group_layers
 from shisha_rt.graph.reader.onnx_reader import read_model
 from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.machine import Place
-from shisha_rt.pipeline.exact import exact
+from shisha_rt.pipeline.exact import exact_plan
 from shisha_rt.pipeline.loop import Result, run
 from shisha_rt.pipeline.search.arrangement import Space, space_of
 from shisha_rt.pipeline.search.search import Limit
@@ -92,7 +92,7 @@ def case(network: str, configuration: str, slowdown: float = 3.0) -> Case:
     graph, layers = _read(NETWORKS[network])
     machine = paper_machine(configuration, slowdown)
     costs = roofline_costs(graph, layers, machine)
-    plan = exact(costs).plan
+    plan = exact_plan(costs).plan
     assert plan is not None  # every place runs every layer, and no memory is limited
     optimum_fps = CostsEvaluator(costs).measurement_of(plan).throughput_fps
     return Case(network, configuration, machine.places, [layer.weight for layer in layers], costs, optimum_fps)

@@ -190,11 +190,11 @@ def _searched(problem: PlanProblem, start: Plan, name: RivalName, limit: Limit, 
 def _guided(problem: PlanProblem, stage_count: int) -> Result | None:
     """From the exact plan, which the costs confirm; None where there is no plan to start from."""
     from shisha_rt.costs.costs_evaluator import CostsEvaluator
-    from shisha_rt.pipeline.exact import exact
+    from shisha_rt.pipeline.exact import exact_plan
     from shisha_rt.pipeline.guided import guided
 
     assert problem.costs is not None  # only the seed does without
-    start = exact(problem.costs, most_stages=stage_count).plan
+    start = exact_plan(problem.costs, most_stages=stage_count).plan
     if start is None:
         return None
     return run(guided(problem.costs, start, most_stages=stage_count), CostsEvaluator(problem.costs))
@@ -202,11 +202,11 @@ def _guided(problem: PlanProblem, stage_count: int) -> Result | None:
 
 def _solved(problem: PlanProblem, stage_count: int, time_limit: float | None) -> PlanAnswer:
     """The smallest bottleneck under the costs. The time limit is the planner's own, as it tries nothing."""
-    from shisha_rt.pipeline.exact import exact
+    from shisha_rt.pipeline.exact import exact_plan
 
     assert problem.costs is not None  # only the seed does without
     until_s = math.inf if time_limit is None else time.monotonic() + time_limit
-    solution = exact(problem.costs, most_stages=stage_count, should_stop=lambda: time.monotonic() >= until_s)
+    solution = exact_plan(problem.costs, most_stages=stage_count, should_stop=lambda: time.monotonic() >= until_s)
     chosen = solution.plan or Plan(())
     services_s, faults = _services(problem, chosen) if chosen.stages else ([], [])
     assert not faults, faults  # a planner's bug, never the user's

@@ -1,11 +1,11 @@
-"""The signature of a run of layers: equal for equal work, whatever its tensors are called and whichever model it is in.
+"""The fingerprint of a run of layers: equal for equal work, whatever its tensors and its model are called.
 
 It covers operators, their attributes, how they are connected, and the shapes and datatypes of everything they read
 and write. Two things it cannot see in the cleaned graph, and how it deals with them:
 
 - What an engine really runs depends on the context: a Conv next to others in the blocked format has no reordering
   around it, one alone has. So what is measured is a segment of the engine's optimised graph, and the number of nodes
-  that the engine runs for the layers is part of the signature.
+  that the engine runs for the layers is part of the fingerprint.
 - `Operator.attributes` holds integers and lists of them only. What else shapes a cost (`auto_pad`) shows in the
   shapes; a string that picks an algorithm for equal shapes (`mode` of Resize) does not, and shares an entry.
 """
@@ -21,10 +21,10 @@ from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.layers import Layer, operators_of
 from shisha_rt.graph.spans import ends
 
-_VERSION: Final = 1  # raise it when a signature comes to mean something else
+_VERSION: Final = 1  # raise it when a fingerprint comes to mean something else
 
 
-def signature(graph: Graph, layers: Sequence[Layer], first: int, last: int, engine_nodes: int) -> str:
+def fingerprint(graph: Graph, layers: Sequence[Layer], first: int, last: int, engine_nodes: int) -> str:
     """Of layers `first` to `last` (inclusive) as one unit: 64 hexadecimal digits, the same in every process.
 
     `engine_nodes`: how many nodes the engine runs for them; 0 where it runs cuts of the cleaned graph itself.
@@ -43,8 +43,8 @@ def signature(graph: Graph, layers: Sequence[Layer], first: int, last: int, engi
     return _digest(parts)
 
 
-def signature_within(whole: str, *part: str | int) -> str:
-    """Of what `part` names, such as an operator by its index, within layers whose signature is `whole`."""
+def fingerprint_within(whole: str, *part: str | int) -> str:
+    """Of what `part` names, such as an operator by its index, within layers whose fingerprint is `whole`."""
     return _digest([whole, *part])
 
 

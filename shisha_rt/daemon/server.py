@@ -42,7 +42,7 @@ from shisha_rt.lifecycle.lifecycle import Lifecycle
 from shisha_rt.lifecycle.policy import Policy
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
-from shisha_rt.pipeline.exact import exact
+from shisha_rt.pipeline.exact import exact_plan
 from shisha_rt.pipeline.seed import seed
 from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC
 from shisha_rt.placement.placed_costs import PlacedCosts
@@ -103,7 +103,7 @@ class Daemon:
         self._strategy = strategy
         told = None if stored is None else _told(stored, machine.time_scale)
         self._knows_costs = told is not None
-        self._best_by_costs = exact(told).plan if told is not None and strategy == "guided" else None
+        self._best_by_costs = exact_plan(told).plan if told is not None and strategy == "guided" else None
         self._reserved_bytes: dict[str, int] = {}
         self._stopping = False
         self._stop_at_s = float("inf")

@@ -66,7 +66,7 @@ class _Bracket:
         return self.lower_s >= self.upper_s
 
 
-def exact(
+def exact_plan(
     costs: Costs,
     *,
     most_stages: int | None = None,

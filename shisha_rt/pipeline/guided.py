@@ -27,7 +27,7 @@ from shisha_rt.arrays import Floats
 from shisha_rt.costs.costs import Costs, stage_service_s
 from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.belief import Belief, Sighting, likeliest
-from shisha_rt.pipeline.exact import PlanSolution, exact
+from shisha_rt.pipeline.exact import PlanSolution, exact_plan
 from shisha_rt.pipeline.outlook import outlook
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
@@ -73,7 +73,7 @@ class GuidedTuner:
         """Correct the costs; then the plan that is best by them, or else could be, unless neither promises a gain."""
         trials = replace(trials, done=(*trials.done, (trials.at, observation)))
         corrected, beliefs = self._corrected(trials)
-        solution = exact(corrected, most_stages=self.most_stages)
+        solution = exact_plan(corrected, most_stages=self.most_stages)
         if len(trials.done) >= self.most_trials:
             return trials, _final(trials, f"the limit of {self.most_trials} trials is reached", solution)
         if solution.plan is None:
@@ -169,7 +169,7 @@ def guided(
     """
     if most_trials < 1 or not 0 < gain < 1:
         raise ValueError(f"{most_trials} trials, a gain of {gain}: expected at least 1, and between 0 and 1")
-    told = exact(costs, most_stages=most_stages)
+    told = exact_plan(costs, most_stages=most_stages)
     start = told.plan if start is None else start
     if start is None:
         raise ValueError(f"costs without a plan: {told.reason}")

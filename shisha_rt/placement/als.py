@@ -22,7 +22,7 @@ from typing import Protocol
 
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.paths import START, Paths
-from shisha_rt.placement.problem import Problem, Tensor
+from shisha_rt.placement.problem import Problem, ProblemTensor
 from shisha_rt.placement.solution import Solution
 
 Rows = Sequence[Sequence[float]]
@@ -127,7 +127,7 @@ class _FromPrevious:
         pass
 
 
-def _possible(problem: Problem, tensor: Tensor) -> Rows:
+def _possible(problem: Problem, tensor: ProblemTensor) -> Rows:
     nothing_s = [0.0] * len(problem.memories)
     made_s = problem.nodes[tensor.producer].cost_s
     return [row if s < math.inf else nothing_s for row, s in zip(tensor.transfer_s, made_s, strict=True)]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.check import cost
-from shisha_rt.placement.problem import Group, Problem, Tensor
+from shisha_rt.placement.problem import Group, Problem, ProblemTensor
 from shisha_rt.placement.solution import Solution
 
 LIMIT_ASSIGNMENTS: Final = 2**24
@@ -80,7 +80,7 @@ class _Terms:
         for groups in _overlapping(self._problem.groups):
             yield -self._most_saved(groups)
 
-    def _transfers(self, tensor: Tensor) -> Iterator[Term]:
+    def _transfers(self, tensor: ProblemTensor) -> Iterator[Term]:
         memory_of, transfer_s = np.array(self._problem.memory_of), np.array(tensor.transfer_s)
         source = self._devices[tensor.producer]
         targets = [memory_of[self._devices[consumer]] for consumer in tensor.consumers]

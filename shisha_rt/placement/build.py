@@ -17,7 +17,7 @@ from shisha_rt.errors import BadInput
 from shisha_rt.graph.graph import Graph
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.dcg import TensorKind
-from shisha_rt.placement.problem import Node, Problem, Tensor, TransferCounting
+from shisha_rt.placement.problem import Node, Problem, ProblemTensor, TransferCounting
 
 
 def build_problem(graph: Graph, costs: OperatorCosts, transfer_counting: TransferCounting = "once") -> Problem:
@@ -41,7 +41,7 @@ def build_problem(graph: Graph, costs: OperatorCosts, transfer_counting: Transfe
             for operator, cost_s in zip(graph.operators, costs.time_s.tolist(), strict=True)
         ),
         tensors=tuple(
-            Tensor(
+            ProblemTensor(
                 name,
                 producer,
                 graph.consumers[name],

@@ -27,7 +27,7 @@ LIMIT_ENTRIES: Final = 2**25
 FALLBACK_TIME_LIMIT_S: Final = 60.0
 
 
-def exact(
+def exact_placement(
     problem: Problem, limit_entries: int = LIMIT_ENTRIES, time_limit_s: float | None = FALLBACK_TIME_LIMIT_S
 ) -> Solution:
     """A placement of least cost.

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shisha_rt.placement.elimination import Factor, Scope, Table
-from shisha_rt.placement.problem import Group, Problem, Tensor
+from shisha_rt.placement.problem import Group, Problem, ProblemTensor
 
 Ints = NDArray[np.intp]
 
@@ -43,7 +43,7 @@ class States:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class CostNetwork:
     """The sum of `factors` is to be least; variable i has `sizes[i]` values, and variables of one are in no scope.
 
     The first variables are the nodes, and their values are `states`.
@@ -54,11 +54,11 @@ class Network:
     factors: list[Factor]
 
 
-def cost_network(problem: Problem, limit_entries: int) -> Network | None:
+def cost_network(problem: Problem, limit_entries: int) -> CostNetwork | None:
     """None where the helpers' tables alone, before any elimination, have more than `limit_entries` entries."""
     groups = {index: group for index, group in enumerate(problem.groups) if _saves(problem, group)}
     states = _states(problem, groups)
-    network = Network(states, [len(node.device) for node in states], [])
+    network = CostNetwork(states, [len(node.device) for node in states], [])
     for node, of in enumerate(states):
         _add(network, (node,), of.cost_s)
     entries = 0
@@ -99,7 +99,7 @@ def _states(problem: Problem, groups: Mapping[int, Group]) -> tuple[States, ...]
     return tuple(found)
 
 
-def _add(network: Network, scope: Scope, table: Table) -> None:
+def _add(network: CostNetwork, scope: Scope, table: Table) -> None:
     """Leaves out variables of one value: they would only make neighbours of their neighbours."""
     sizes = network.sizes
     several = tuple([variable for variable in scope if sizes[variable] > 1])
@@ -109,13 +109,13 @@ def _add(network: Network, scope: Scope, table: Table) -> None:
     network.factors.append((scope, table))
 
 
-def _add_moves(network: Network, tensor: Tensor, from_s: Table) -> None:
+def _add_moves(network: CostNetwork, tensor: ProblemTensor, from_s: Table) -> None:
     """One payment for each consumer; `from_s` is (states of the producer, memories) seconds."""
     for consumer in tensor.consumers:
         _add(network, (tensor.producer, consumer), from_s[:, network.states[consumer].memory])
 
 
-def _add_copies(network: Network, tensor: Tensor, from_s: Table, sets: Table) -> None:
+def _add_copies(network: CostNetwork, tensor: ProblemTensor, from_s: Table, sets: Table) -> None:
     """One payment for each memory; `from_s` is (states of the producer, memories) seconds, `sets` see _sets."""
     helper = len(network.sizes)
     network.sizes.append(len(sets))
@@ -135,7 +135,7 @@ def _sets(reach: frozenset[int], memories: int) -> Table:
     return sets
 
 
-def _add_links(network: Network, groups: Mapping[int, Group]) -> None:
+def _add_links(network: CostNetwork, groups: Mapping[int, Group]) -> None:
     having: dict[tuple[int, int], list[int]] = {}
     for index, group in groups.items():
         for link in pairwise(group.nodes):

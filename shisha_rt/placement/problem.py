@@ -41,7 +41,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class ProblemTensor:
     """What node `producer` makes and each of the nodes `consumers` (ascending, all later) reads.
 
     `transfer_s` is (devices, memories) seconds: from the device that made it into a memory; 0 into that device's own.
@@ -73,7 +73,7 @@ class Problem:
     memories: tuple[str, ...]
     memory_of: tuple[int, ...]
     nodes: tuple[Node, ...]
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[ProblemTensor, ...]
     groups: tuple[Group, ...] = ()
     transfer_counting: TransferCounting = "once"
 
@@ -94,7 +94,7 @@ class Problem:
             found[tensor.producer].append(index)
         return tuple(map(tuple, found))
 
-    def edge_cost_s(self, tensor: Tensor, source: int, target: int) -> float:
+    def edge_cost_s(self, tensor: ProblemTensor, source: int, target: int) -> float:
         """Seconds to move a tensor from the device that made it to another; 0 within a memory."""
         return tensor.transfer_s[source][self.memory_of[target]]
 

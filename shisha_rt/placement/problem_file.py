@@ -15,7 +15,7 @@ import msgspec
 
 from shisha_rt.checked import convert, decode_json, shown
 from shisha_rt.errors import BadInput
-from shisha_rt.placement.problem import Group, Node, Problem, Tensor, TransferCounting
+from shisha_rt.placement.problem import Group, Node, Problem, ProblemTensor, TransferCounting
 
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -109,7 +109,7 @@ class _Reader:
             cost_s[self._index(self._device, device, f"{where}: {shown(device)}", "device")] = seconds
         return Node(node.name, node.op, tuple(cost_s))
 
-    def _tensor(self, index: int, tensor: _Tensor) -> Tensor:
+    def _tensor(self, index: int, tensor: _Tensor) -> ProblemTensor:
         where = f"tensors[{index}]"
         producer = self._index(self._node, tensor.producer, f"{where}.producer = {shown(tensor.producer)}", "node")
         consumers: set[int] = set()
@@ -122,7 +122,7 @@ class _Reader:
                 )
             consumers.add(consumer)
         transfer_s = self._transfers(tensor.transfer_s, f"{where}.transfer_s")
-        return Tensor(tensor.name, producer, tuple(sorted(consumers)), transfer_s)
+        return ProblemTensor(tensor.name, producer, tuple(sorted(consumers)), transfer_s)
 
     def _transfers(self, given: Mapping[str, float], where: str) -> tuple[tuple[float, ...], ...]:
         """(devices, memories); a pair that is not given costs nothing."""
@@ -185,7 +185,7 @@ def problem_object(problem: Problem) -> dict[str, Any]:
     """The problem as the JSON object that `parse_problem` reads."""
     names = problem.devices
 
-    def transfers(tensor: Tensor) -> dict[str, float]:
+    def transfers(tensor: ProblemTensor) -> dict[str, float]:
         pairs = ((source, target) for source in range(len(names)) for target in range(len(names)))
         costs = {f"{names[i]}->{names[j]}": problem.edge_cost_s(tensor, i, j) for i, j in pairs if i != j}
         return {pair: seconds for pair, seconds in costs.items() if seconds}

@@ -25,7 +25,7 @@ MAX_LISTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ProfileRun:
     """`assignment` is (operators,) devices; `newly_measured` the numbers of DA edges that no run before it crosses."""
 
     assignment: tuple[int, ...]
@@ -36,8 +36,8 @@ class Run:
 class ProfileRuns:
     """`node_runs` is (devices,). No fewer than `edge_run_bound` edge runs can follow these node runs (proven)."""
 
-    node_runs: tuple[Run, ...]
-    edge_runs: tuple[Run, ...]
+    node_runs: tuple[ProfileRun, ...]
+    edge_runs: tuple[ProfileRun, ...]
     edge_run_bound: int
 
     @property
@@ -63,11 +63,11 @@ def by_priority(dcg: Dcg, device: int) -> tuple[int, ...]:
     return tuple(device if device in devices else devices[0] for devices in dcg.capable)
 
 
-def _measuring(left: set[int], assignment: tuple[int, ...], dcg: Dcg) -> Run:
+def _measuring(left: set[int], assignment: tuple[int, ...], dcg: Dcg) -> ProfileRun:
     """The run, and its DA edges taken out of `left`."""
     new = dcg.crossed(assignment) & left
     left -= new
-    return Run(assignment, tuple(sorted(new)))
+    return ProfileRun(assignment, tuple(sorted(new)))
 
 
 class ProfiledList(NamedTuple):

@@ -11,7 +11,7 @@ from shisha_rt.errors import BadInput
 from shisha_rt.placement.als import als, als_literal
 from shisha_rt.placement.brute import brute
 from shisha_rt.placement.duet import DEFAULT_X, duet
-from shisha_rt.placement.exact import exact
+from shisha_rt.placement.exact import FALLBACK_TIME_LIMIT_S, exact_placement
 from shisha_rt.placement.milp import milp
 from shisha_rt.placement.priority import priority
 from shisha_rt.placement.problem import Problem
@@ -50,7 +50,8 @@ class SolverOptions:
 
 
 def _exact(problem: Problem, options: SolverOptions) -> Solution:
-    return exact(problem) if options.time_limit_s is None else exact(problem, time_limit_s=options.time_limit_s)
+    time_limit_s = FALLBACK_TIME_LIMIT_S if options.time_limit_s is None else options.time_limit_s
+    return exact_placement(problem, time_limit_s=time_limit_s)
 
 
 _SOLVERS: Final[Mapping[SolverName, Callable[[Problem, SolverOptions], Solution]]] = MappingProxyType(

@@ -24,7 +24,7 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.placement.build import build_problem, check_capable
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.host import host_of
-from shisha_rt.placement.problem import Problem, Tensor
+from shisha_rt.placement.problem import Problem, ProblemTensor
 from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import segments
 from shisha_rt.placement.solution import Solution
@@ -117,7 +117,7 @@ def _with_host(costs: OperatorCosts) -> OperatorCosts:
     return OperatorCosts((*costs.devices, host_of(costs.devices)), time_s)
 
 
-def _entering(tensor: Tensor, measured: set[int]) -> Tensor:
+def _entering(tensor: ProblemTensor, measured: set[int]) -> ProblemTensor:
     """What the stage reads, free into the memories of measured devices."""
     *rows, host_s = tensor.transfer_s
     host_s = tuple(0.0 if memory in measured else s for memory, s in enumerate(host_s))

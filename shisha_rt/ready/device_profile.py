@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.cache import cache_folder
-from shisha_rt.costs.fingerprint import signature, signature_within
+from shisha_rt.costs.fingerprint import fingerprint, fingerprint_within
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.costs.profiles import Profile, Setting
 from shisha_rt.fabric.device_profiling import DeviceProfilingJob, Profiled
@@ -29,7 +29,7 @@ from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.placement.build import build_problem
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.device_profile import DeviceTimes, device_times, runs_to_profile, transfer_of, with_measured
-from shisha_rt.placement.exact import exact
+from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.profiling import ProfileRuns
 from shisha_rt.ready.compile import Compiled
 from shisha_rt.ready.profile import PlaceClass, Tell, class_of, measure, turn
@@ -115,7 +115,7 @@ class _Sitting:
             found = device_times(graph, self.devices, profiled.node_runs, edge_runs)
             by_name = {device.name: times for device, times in zip(self.devices, found, strict=True)}
             problem = build_problem(graph, with_measured(graph, self.devices, by_name))
-            best = exact(problem).assignment
+            best = exact_placement(problem).assignment
             assert best is not None  # every operator can run somewhere
             if best in known or len(known) >= len(node_runs) + _MOST_CHECKS:
                 return found
@@ -148,7 +148,7 @@ class _Sitting:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Where the store has what one device takes: signatures by operator, and of a tensor's entry by its bytes.
+    """Where the store has what one device takes: fingerprints by operator, and of a tensor's entry by its bytes.
 
     A device that is alone has no entry.
     """
@@ -197,20 +197,20 @@ def _rows(
 ) -> list[_Rows]:
     """(devices,). An operator that a device does not run in its own run has no row."""
     graph, layers = compiled.model.graph, compiled.layers
-    whole = signature(graph, layers, 0, len(layers) - 1, engine_nodes=0)
+    whole = fingerprint(graph, layers, 0, len(layers) - 1, engine_nodes=0)
     names = sorted(device.name for device in devices)
     sizes_bytes = (0, _MANY_BYTES) if len(devices) > 1 else ()
     found = []
     for index, (device, run) in enumerate(zip(devices, runs.node_runs, strict=True)):
-        own = signature_within(whole, device.engine, device.precision)
+        own = fingerprint_within(whole, device.engine, device.precision)
         version = importlib.metadata.version(device.engine)
         threads = device.threads_on(place.threads)
         found.append(
             _Rows(
                 graph,
                 replace(setting, engine=device.name, engine_version=version, threads=threads),
-                {i: signature_within(own, "operator", i) for i, on in enumerate(run.assignment) if on == index},
-                {size: signature_within(own, "entry", size, *names) for size in sizes_bytes},
+                {i: fingerprint_within(own, "operator", i) for i, on in enumerate(run.assignment) if on == index},
+                {size: fingerprint_within(own, "entry", size, *names) for size in sizes_bytes},
             )
         )
     return found

@@ -23,7 +23,7 @@ from typing import IO, Final, TypeVar
 import msgspec
 
 from shisha_rt.cache import cache_folder
-from shisha_rt.costs.fingerprint import signature
+from shisha_rt.costs.fingerprint import fingerprint
 from shisha_rt.costs.fit import fit_groups, spans_to_measure
 from shisha_rt.costs.layer_costs import RawCosts, RawTimes
 from shisha_rt.costs.profiles import Profile, Setting
@@ -94,7 +94,7 @@ def _signed_spans(compiled: Compiled) -> dict[Span, str]:
     groups = groups_of(len(compiled.layers), compiled.legal_cuts)
     graph, layers, node_layers = compiled.model.graph, compiled.layers, compiled.index.node_layers
     return {
-        (first, last): signature(graph, layers, first, last, sum(first <= layer <= last for layer in node_layers))
+        (first, last): fingerprint(graph, layers, first, last, sum(first <= layer <= last for layer in node_layers))
         for first, last in spans_to_measure(groups)
     }
 
@@ -112,7 +112,7 @@ def _fitted(groups: Sequence[Span], setting: Setting, profiles: dict[Span, Profi
 def _profiles(
     compiled: Compiled, store: ProfileStore, its: PlaceClass, spans: dict[Span, str], tell: Tell
 ) -> dict[Span, Profile]:
-    """A profile for each span; measures those whose signature the store does not know."""
+    """A profile for each span; measures those whose fingerprint the store does not know."""
     found = store.find(its.setting, spans.values())
     if not found.keys() >= set(spans.values()):
         with turn():

@@ -1,8 +1,8 @@
 """The profile store: what runs of layers took on this host, kept for every later start and every other model.
 
-One SQLite file. An entry is found by the layers' signature and the setting of the measurement, and is raw: speed,
-bandwidth and time scale are applied by whoever uses it. The first measurement of an entry stays, so that a model's
-costs do not change because another was measured. Several processes may use the file at once.
+One SQLite file. An entry is found by the layers' fingerprint (column `signature`) and the setting of the measurement,
+and is raw: speed, bandwidth and time scale are applied by whoever uses it. The first measurement of an entry stays, so
+that a model's costs do not change because another was measured. Several processes may use the file at once.
 """
 
 from __future__ import annotations
@@ -69,19 +69,19 @@ class ProfileStore:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._connection.close()
 
-    def find(self, setting: Setting, signatures: Iterable[str]) -> dict[str, Profile]:
-        """Signature -> profile, for those that are there."""
+    def find(self, setting: Setting, fingerprints: Iterable[str]) -> dict[str, Profile]:
+        """Fingerprint -> profile, for those that are there."""
         found: dict[str, Profile] = {}
         with self._explained():
-            for signature in signatures:
-                row = self._connection.execute(_FIND, (signature, *astuple(setting))).fetchone()
+            for fingerprint in fingerprints:
+                row = self._connection.execute(_FIND, (fingerprint, *astuple(setting))).fetchone()
                 if row is not None:
-                    found[signature] = Profile(*row)
+                    found[fingerprint] = Profile(*row)
         return found
 
     def add(self, setting: Setting, profiles: Mapping[str, Profile]) -> None:
-        """All of `profiles` (by signature) or, if this process dies, none; an entry that is there stays."""
-        rows = [(signature, *astuple(setting), *astuple(profile)) for signature, profile in profiles.items()]
+        """All of `profiles` (by fingerprint) or, if this process dies, none; an entry that is there stays."""
+        rows = [(fingerprint, *astuple(setting), *astuple(profile)) for fingerprint, profile in profiles.items()]
         with self._explained(), self._transaction():
             self._connection.executemany(_ADD, rows)
 

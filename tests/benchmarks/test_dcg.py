@@ -17,7 +17,7 @@ from benchmarks.dcg.tables import GraphCounts, Operator, cleaned, exported, grap
 from shisha_rt.placement.brute import assignment_at
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.dcg import device_mapped_graph
-from shisha_rt.placement.exact import exact
+from shisha_rt.placement.exact import exact_placement
 
 GPT2_PARTITION = [
     {"network": "GPT-2", "operator": op, "number": n, "(PIM, CPU_P, CPU_S)": "PIM", "ALS": als, "optimum": "PIM"}
@@ -111,7 +111,7 @@ def test_graphs_that_scale_are_transformer_like() -> None:
     assert all(
         math.isinf(node.cost_s[2]) == (node.op in ("scores", "softmax", "context", "gelu")) for node in problem.nodes
     )
-    assert exact(problem).statistics["width"] <= 3
+    assert exact_placement(problem).statistics["width"] <= 3
 
 
 @pytest.mark.parametrize(("ours", "repeats"), [([2.0, 1.04], "yes"), ([2.2, 1.0], "nearly"), ([2.0, 0.8], "no")])

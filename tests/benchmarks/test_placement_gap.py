@@ -6,7 +6,7 @@ import math
 import random
 
 from benchmarks.paper.placement_gap import Case, Gap, Result, drawn, kind_row, result, solver_rows
-from shisha_rt.placement.problem import Node, Problem, Tensor
+from shisha_rt.placement.problem import Node, Problem, ProblemTensor
 
 # The first node's tensor is read by the second and, from far back, by the third. Best is d0, d1, d0: 3.5 and 6 for two
 # transfers. ALS as printed thinks that the third reads it free on d1, as the second is there too: 7, and truly 10.
@@ -16,7 +16,7 @@ SKIP = Problem(
     memory_of=(0, 1),
     nodes=(Node("a", "Op", (1, math.inf)), Node("b", "Op", (9, 1)), Node("c", "Op", (1.5, 2))),
     tensors=tuple(
-        Tensor(f"t{producer}", producer, consumers, ((0.0, 3.0), (3.0, 0.0)))
+        ProblemTensor(f"t{producer}", producer, consumers, ((0.0, 3.0), (3.0, 0.0)))
         for producer, consumers in ((0, (1, 2)), (1, (2,)))
     ),
     transfer_counting="per_edge",

@@ -1,4 +1,4 @@
-"""Equal work has equal signatures; whatever changes the work changes them."""
+"""Equal work has equal fingerprints; whatever changes the work changes them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from shisha_rt.costs.fingerprint import signature, signature_within
+from shisha_rt.costs.fingerprint import fingerprint, fingerprint_within
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import group_layers
 from tests.costs.networks import chain
 
 
 def signed(graph: Graph, first: int, last: int, engine_nodes: int = 1) -> str:
-    return signature(graph, group_layers(graph), first, last, engine_nodes)
+    return fingerprint(graph, group_layers(graph), first, last, engine_nodes)
 
 
 def test_names_do_not_count() -> None:
@@ -77,4 +77,4 @@ def test_it_is_the_same_in_every_process() -> None:
 def test_parts_of_a_whole() -> None:
     whole, other = (signed(chain(channels), 0, 0) for channels in ([4, 4], [4, 8]))
     parts: list[tuple[str | int, ...]] = [("operator", 1), ("operator", 2), ("entry", 1), ("operator",)]
-    assert len({signature_within(of, *part) for of in (whole, other) for part in parts}) == 8
+    assert len({fingerprint_within(of, *part) for of in (whole, other) for part in parts}) == 8

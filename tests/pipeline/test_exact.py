@@ -14,7 +14,7 @@ import pytest
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, stage_service_s, why_infeasible
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.outcome import Outcome
-from shisha_rt.pipeline.exact import PlanSolution, exact
+from shisha_rt.pipeline.exact import PlanSolution, exact_plan
 from tests.pipeline.evaluators import costs_of
 
 # About one in four cannot be planned at all.
@@ -107,7 +107,7 @@ class TestAgainstEveryPlan:
         outcomes = set()
         for seed in range(block * INSTANCES // 10, (block + 1) * INSTANCES // 10):
             costs, most_stages = random_instance(seed)
-            solution = exact(costs, most_stages=most_stages)
+            solution = exact_plan(costs, most_stages=most_stages)
             outcomes.add(solution.outcome)
             optimum = min(every_plan(costs, most_stages or len(costs.places)), default=None)
             if optimum is None:
@@ -142,40 +142,40 @@ class TestByHand:
         # Without the prefix maximum the answer is 18: the fast place gets to layer 1, the slow ones no further than 2.
         # If it stops short of layer 1, one slow place takes layers 1 and 2 without the transfer of 19: 16.
         costs = with_transfers(costs_of([[4, 18, 18], [6, 10, 10], [20, 6, 6]], ranks=(1, 2, 2)), [0, 19])
-        solution = exact(costs)
+        solution = exact_plan(costs)
         assert str(solution.plan) == "p0: 0-0 | p1: 1-2"
         assert solution.lower_bound_s == 16
 
     def test_no_kind_is_used_more_often_than_it_has_places(self) -> None:
         # Four fast places would take 2 s; there are three, and each slow one takes 4 s for a layer.
         costs = costs_of([[4, 5, 1, 1, 1]] * 8, ranks=(2, 2, 1, 1, 1))
-        assert exact(costs).lower_bound_s == 3
+        assert exact_plan(costs).lower_bound_s == 3
 
     @pytest.mark.parametrize("order", [1, -1])
     def test_times_that_differ_by_one_bit(self, order: int) -> None:
         costs = costs_of([[ANOTHER_S, math.nextafter(ANOTHER_S, 2.0)][::order]], ranks=(1, 1))
-        solution = exact(costs, should_stop=stop_after(100))
+        solution = exact_plan(costs, should_stop=stop_after(100))
         assert (solution.outcome, solution.lower_bound_s) == (Outcome.OPTIMAL, ANOTHER_S)
 
     def test_of_equal_bottlenecks_the_least_latency(self) -> None:
         # Layer 0 takes 10 s anywhere; the fast place is better used for the others: 12 s against 16.
-        solution = exact(costs_of([[10, 10], [1, 3], [1, 3]], ranks=(1, 2)))
+        solution = exact_plan(costs_of([[10, 10], [1, 3], [1, 3]], ranks=(1, 2)))
         assert str(solution.plan) == "p1: 0-0 | p0: 1-2"
         assert (solution.lower_bound_s, solution.latency_proven) == (10, True)
 
     def test_no_more_stages_than_asked_for(self) -> None:
         costs = costs_of([[1, 1, 1, 1]] * 8, ranks=(1,) * 4)
-        assert [exact(costs, most_stages=most).lower_bound_s for most in (1, 2, 3, 4, 9)] == [8, 4, 3, 2, 2]
+        assert [exact_plan(costs, most_stages=most).lower_bound_s for most in (1, 2, 3, 4, 9)] == [8, 4, 3, 2, 2]
 
     def test_costs_of_zero(self) -> None:
-        solution = exact(costs_of([[0, -0.0]] * 3, ranks=(1, 1)))
+        solution = exact_plan(costs_of([[0, -0.0]] * 3, ranks=(1, 1)))
         assert (solution.outcome, solution.lower_bound_s, solution.statistics["kinds"]) == (Outcome.OPTIMAL, 0, 1)
 
     def test_places_that_nothing_tells_apart_are_one_kind(self) -> None:
         alike = costs_of([[1, 2, 1, 2]] * 3, ranks=(1, 2, 3, 4))
-        assert exact(alike).statistics["kinds"] == 2
+        assert exact_plan(alike).statistics["kinds"] == 2
         # The network needs 31 bytes in all: 40 are as good as any number.
-        assert exact(with_bytes(alike, [10] * 3, [None, 40, 31, 30])).statistics["kinds"] == 3
+        assert exact_plan(with_bytes(alike, [10] * 3, [None, 40, 31, 30])).statistics["kinds"] == 3
 
 
 class TestInfeasible:
@@ -212,26 +212,26 @@ class TestInfeasible:
         ],
     )
     def test_the_reason_names_the_layer(self, costs: Costs, most_stages: int | None, reason: str) -> None:
-        solution = exact(costs, most_stages=most_stages)
+        solution = exact_plan(costs, most_stages=most_stages)
         assert (solution.plan, solution.outcome, solution.lower_bound_s) == (None, Outcome.INFEASIBLE, None)
         assert solution.reason == reason
 
     def test_places_are_used_once(self) -> None:
         costs = costs_of([[1, None], [None, 1], [1, None]], ranks=(1, 1))
-        assert exact(costs).reason == "no plan of up to 2 stages has room for layers 0-2 (2)"
+        assert exact_plan(costs).reason == "no plan of up to 2 stages has room for layers 0-2 (2)"
 
     def test_a_number_of_stages_that_makes_no_sense(self) -> None:
         with pytest.raises(ValueError, match="most_stages = 0"):
-            exact(costs_of([[1]], ranks=(1,)), most_stages=0)
+            exact_plan(costs_of([[1]], ranks=(1,)), most_stages=0)
 
 
 class TestLimits:
     def test_what_is_known_when_it_is_stopped_is_true(self) -> None:
         costs = random_costs(random.Random(5), layers=14, places=6, unit_s=None)
-        optimum_s, latency_s = checked(costs, exact(costs))
+        optimum_s, latency_s = checked(costs, exact_plan(costs))
         outcomes = []
         for asked in count():
-            solution = exact(costs, should_stop=stop_after(asked))
+            solution = exact_plan(costs, should_stop=stop_after(asked))
             outcomes.append(solution.outcome)
             assert solution.lower_bound_s is not None
             assert solution.lower_bound_s <= optimum_s
@@ -250,7 +250,7 @@ class TestLimits:
     def test_more_kinds_than_can_be_told_apart(self, kinds: int) -> None:
         # Places that take 1 s, 1.01 s, ... for each of as many layers: a plan with some of them, and a bound for all.
         costs = costs_of([[1 + i / 100 for i in range(kinds)]] * kinds, ranks=[1] * kinds)
-        solution = exact(costs)
+        solution = exact_plan(costs)
         assert solution.plan is not None
         assert solution.outcome is Outcome.FEASIBLE
         assert solution.lower_bound_s == pytest.approx({40: 1.2, 100: 1.45}[kinds], rel=0.05)
@@ -261,7 +261,7 @@ class TestLimits:
     def test_too_many_kinds_and_none_can_be_left_out(self) -> None:
         kinds = 40
         each_its_own = [[1 if i == j else None for i in range(kinds)] for j in range(kinds)]
-        solution = exact(costs_of(each_its_own, ranks=[1] * kinds))
+        solution = exact_plan(costs_of(each_its_own, ranks=[1] * kinds))
         assert (solution.plan, solution.outcome) == (None, Outcome.LIMIT)
         assert solution.reason is not None
         assert solution.reason.startswith("40 kinds of places: ")
@@ -271,8 +271,8 @@ class TestLimits:
         rng = random.Random(1)
         times = [[rng.uniform(1, 3) for _ in range(15)] for _ in range(20)]
         costs = costs_of(times, ranks=[1] * 15)
-        optimum_s = checked(costs, exact(costs))[0]
-        early = exact(costs, should_stop=stop_after(150))
+        optimum_s = checked(costs, exact_plan(costs))[0]
+        early = exact_plan(costs, should_stop=stop_after(150))
         assert early.plan is not None
         assert early.outcome is Outcome.FEASIBLE
         assert CostsEvaluator(costs).measurement_of(early.plan).bottleneck_s < 2 * optimum_s
@@ -281,7 +281,7 @@ class TestLimits:
         proven = unproven = 0
         for seed in range(10):
             costs = random_costs(random.Random(seed), layers=40, places=16, unit_s=None)
-            least, found = exact(costs), exact(costs, latency_states=0)
+            least, found = exact_plan(costs), exact_plan(costs, latency_states=0)
             if least.plan is None:
                 continue
             assert checked(costs, found)[0] == checked(costs, least)[0]
@@ -301,7 +301,7 @@ class TestAgainstAnIntegerProgramme:
             rng = random.Random(f"larger {seed}")
             costs = random_costs(rng, rng.randint(10, 16), rng.randint(4, 8), unit_s=1.0)
             most_stages = rng.choice([None, rng.randint(2, 8)])
-            solution = exact(costs, most_stages=most_stages)
+            solution = exact_plan(costs, most_stages=most_stages)
             programme_s = integer_programme_s(costs, most_stages)
             if programme_s is None:
                 assert solution.outcome is Outcome.INFEASIBLE, seed

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, why_infeasible
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.pipeline.exact import exact
+from shisha_rt.pipeline.exact import exact_plan
 from shisha_rt.pipeline.guided import DEFAULT_MOST_TRIALS, guided
 from shisha_rt.pipeline.loop import Result, run
 from shisha_rt.plan.evaluator import Evaluator, Proposal
@@ -189,7 +189,7 @@ def test_numbers_that_make_no_sense(most_trials: int, gain: float) -> None:
 def test_it_ends_with_the_best_of_plans_that_may_run(seed: int, contention: float | None) -> None:
     rng = random.Random(seed)
     told = awkward(rng)
-    solution = exact(told)
+    solution = exact_plan(told)
     if solution.plan is None:
         return
     truth = with_error(told, 0.5, rng)
@@ -230,7 +230,7 @@ def trials_to_optimum(seed: int, layers: int, places: int) -> int | None:
     rng = random.Random(seed)
     told = drawn(rng, layers, places)
     truth = with_error(told, 0.3, rng)
-    best = exact(truth).lower_bound_s
+    best = exact_plan(truth).lower_bound_s
     assert best is not None
     found = run(guided(told), SimulatedEvaluator(truth, noise=0.02, rng=rng))
     taken_s = [CostsEvaluator(truth).measurement_of(trial.plan).bottleneck_s for trial in found.trials]

@@ -10,7 +10,7 @@ import math
 from typing import Final
 
 from shisha_rt.placement.dcg import Dcg, TensorKind, device_mapped_graph
-from shisha_rt.placement.problem import Node, Problem, Tensor
+from shisha_rt.placement.problem import Node, Problem, ProblemTensor
 
 X: Final = TensorKind("FP32", 4096)
 Y: Final = TensorKind("FP32", 64)
@@ -28,6 +28,6 @@ def figure_5() -> Dcg:
         memories=("0", "1"),
         memory_of=(0, 1),
         nodes=tuple(Node(name, "", cost_s) for name, cost_s in nodes),
-        tensors=tuple(Tensor(f"t{i}", *ends, transfer_s) for i, ends in enumerate(tensors)),
+        tensors=tuple(ProblemTensor(f"t{i}", *ends, transfer_s) for i, ends in enumerate(tensors)),
     )
     return device_mapped_graph(problem, [X, X, Y, Y, Z])

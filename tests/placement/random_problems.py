@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
-from shisha_rt.placement.problem import TRANSFER_COUNTINGS, Group, Node, Problem, Tensor, TransferCounting
+from shisha_rt.placement.problem import TRANSFER_COUNTINGS, Group, Node, Problem, ProblemTensor, TransferCounting
 from shisha_rt.placement.problem_file import chain_links
 
 SHAPES: Final = ("chain", "tree", "skip", "fan_out", "series_parallel", "dense")
@@ -47,7 +47,7 @@ def random_problem(
         memory_of=memory_of,
         nodes=tuple(Node(f"node{i}", "Op", _random_costs(rng, devices, incapable)) for i in range(nodes)),
         tensors=tuple(
-            Tensor(f"tensor{i}", producer, consumers, _random_transfers(rng, memory_of))
+            ProblemTensor(f"tensor{i}", producer, consumers, _random_transfers(rng, memory_of))
             for i, (producer, consumers) in enumerate(_random_tensors(rng, nodes, _edges(rng, shape, nodes)))
         ),
         transfer_counting=rng.choice(TRANSFER_COUNTINGS) if transfer_counting is None else transfer_counting,

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.als import als, als_literal
 from shisha_rt.placement.check import cost
-from shisha_rt.placement.problem import Group, Node, Problem, Tensor, TransferCounting
+from shisha_rt.placement.problem import Group, Node, Problem, ProblemTensor, TransferCounting
 from shisha_rt.placement.solution import Solution
 from tests.placement.strategies import problems
 
@@ -38,7 +38,7 @@ def problem_of(
         memory_of=tuple(each),
         nodes=tuple(Node(f"n{i}", "", row) for i, row in enumerate(costs_s)),
         tensors=tuple(
-            Tensor(f"t{i}", producer, consumers, tuple(tuple(s * (a != b) for b in each) for a in each))
+            ProblemTensor(f"t{i}", producer, consumers, tuple(tuple(s * (a != b) for b in each) for a in each))
             for i, (producer, consumers, s) in enumerate(edges)
         ),
         transfer_counting=counting,
@@ -93,7 +93,7 @@ class TestByHand:
         assert als(problem).statistics["recurrence_s"] == total_s == cost_s(problem, als(problem))
 
     def test_a_copy_in_a_memory_serves_all_its_devices(self) -> None:
-        tensor = Tensor("t", 0, (1, 2), ((0.0, 3.0), (3.0, 0.0), (3.0, 0.0)))
+        tensor = ProblemTensor("t", 0, (1, 2), ((0.0, 3.0), (3.0, 0.0), (3.0, 0.0)))
         rows = (0, INF, INF), (INF, 1, INF), (INF, INF, 1)
         nodes = tuple(Node(name, "", row) for name, row in zip("abc", rows, strict=True))
         problem = Problem(("a", "b", "c"), ("m", "n"), (0, 1, 1), nodes, (tensor,))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from shisha_rt.placement.check import Cost, cost
-from shisha_rt.placement.problem import Group, Node, Problem, Tensor
+from shisha_rt.placement.problem import Group, Node, Problem, ProblemTensor
 
 INF = math.inf
 
@@ -20,9 +20,9 @@ PROBLEM = Problem(
     memory_of=(0, 0, 1, 2),
     nodes=tuple(Node(f"n{i}", "", (1.0, 2.0, 0.5, 0.25)) for i in range(4)) + (Node("n4", "", (1.0, INF, INF, INF)),),
     tensors=(
-        Tensor("t0", 0, (1, 2, 3), MOVES),
-        Tensor("t3", 3, (4,), MOVES),
-        Tensor("out", 4, (), MOVES),
+        ProblemTensor("t0", 0, (1, 2, 3), MOVES),
+        ProblemTensor("t3", 3, (4,), MOVES),
+        ProblemTensor("out", 4, (), MOVES),
     ),
 )
 CHAIN = Problem(
@@ -30,7 +30,7 @@ CHAIN = Problem(
     memories=("dram", "sram"),
     memory_of=(0, 1),
     nodes=tuple(Node(f"n{i}", "", (4.0, 3.0)) for i in range(4)),
-    tensors=tuple(Tensor(f"t{i}", i, (i + 1,), ((0.0, 1.0), (2.0, 0.0))) for i in range(3)),
+    tensors=tuple(ProblemTensor(f"t{i}", i, (i + 1,), ((0.0, 1.0), (2.0, 0.0))) for i in range(3)),
 )
 
 

@@ -18,7 +18,7 @@ from shisha_rt.placement.dcg import (
     Vertex,
     device_mapped_graph,
 )
-from shisha_rt.placement.problem import Node, Problem, Tensor
+from shisha_rt.placement.problem import Node, Problem, ProblemTensor
 from tests.placement.figure_5 import ONLY_0, X, Y, Z, figure_5
 from tests.placement.strategies import dcgs
 
@@ -27,7 +27,9 @@ def shared_memory(kinds: list[TensorKind] | None, between: Between) -> Dcg:
     """Operators a -> b on cpu_s, cpu_p (one memory) and pim; b cannot run on cpu_p."""
     transfer_s = ((0.0, 2.0), (0.0, 3.0), (4.0, 0.0))
     nodes = Node("a", "Add", (1.0, 1.0, 1.0)), Node("b", "Add", (1.0, math.inf, 1.0))
-    problem = Problem(("cpu_s", "cpu_p", "pim"), ("dram", "pim"), (0, 0, 1), nodes, (Tensor("t", 0, (1,), transfer_s),))
+    problem = Problem(
+        ("cpu_s", "cpu_p", "pim"), ("dram", "pim"), (0, 0, 1), nodes, (ProblemTensor("t", 0, (1,), transfer_s),)
+    )
     return device_mapped_graph(problem, kinds, between)
 
 
@@ -87,7 +89,7 @@ class TestWhatIsDistinct:
     def test_unknown_kinds_are_told_apart_by_their_costs(self) -> None:
         one, two = ((0.0, 1.0), (1.0, 0.0)), ((0.0, 2.0), (1.0, 0.0))
         nodes = [Node(name, "Add", (1.0, 1.0)) for name in "abcd"]
-        tensors = [Tensor(f"t{i}", i, (i + 1,), costs_s) for i, costs_s in enumerate((one, two, one))]
+        tensors = [ProblemTensor(f"t{i}", i, (i + 1,), costs_s) for i, costs_s in enumerate((one, two, one))]
         dcg = device_mapped_graph(Problem(("p", "q"), ("p", "q"), (0, 1), tuple(nodes), tuple(tensors)))
         assert dcg.da_edges == tuple(DaEdge(kind, *ends) for kind in (one, two) for ends in ((0, 1), (1, 0)))
 
@@ -122,7 +124,7 @@ def test_counts_agree_with_what_is_listed(dcg: Dcg) -> None:
 def test_a_large_graph(between: Between) -> None:
     nodes = tuple(Node(str(i), "", (1.0, 1.0, 1.0)) for i in range(100_000))
     transfer_s = ((0.0, 1.0), (0.0, 1.0), (1.0, 0.0))
-    tensors = tuple(Tensor(str(i), i, (i + 1,), transfer_s) for i in range(99_999))
+    tensors = tuple(ProblemTensor(str(i), i, (i + 1,), transfer_s) for i in range(99_999))
     problem = Problem(("cpu_s", "cpu_p", "pim"), ("dram", "pim"), (0, 0, 1), nodes, tensors)
     counts = device_mapped_graph(problem, [X, Y, Z] * 33_333, between).counts()
     pairs = {"memories": 4, "devices": 6}[between]

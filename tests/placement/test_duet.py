@@ -11,7 +11,7 @@ import pytest
 from shisha_rt.errors import BadInput
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.duet import duet
-from shisha_rt.placement.problem import Node, Problem, Tensor, TransferCounting
+from shisha_rt.placement.problem import Node, Problem, ProblemTensor, TransferCounting
 from tests.placement.random_problems import SHAPES, random_problem
 
 
@@ -28,7 +28,8 @@ def problem_of(
         memory_of=(0, 1),
         nodes=tuple(Node(f"n{i}", "Op", cost_s) for i, cost_s in enumerate(costs_s)),
         tensors=tuple(
-            Tensor(f"t{i}", i, consumers, ((0.0, transfer_s), (transfer_s, 0.0))) for i, consumers in enumerate(readers)
+            ProblemTensor(f"t{i}", i, consumers, ((0.0, transfer_s), (transfer_s, 0.0)))
+            for i, consumers in enumerate(readers)
         ),
         transfer_counting=transfer_counting,
     )

@@ -13,8 +13,8 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.placement.als import als
 from shisha_rt.placement.brute import brute
 from shisha_rt.placement.check import cost
-from shisha_rt.placement.exact import exact
-from shisha_rt.placement.problem import TRANSFER_COUNTINGS, Group, Node, Problem, Tensor, TransferCounting
+from shisha_rt.placement.exact import exact_placement
+from shisha_rt.placement.problem import TRANSFER_COUNTINGS, Group, Node, Problem, ProblemTensor, TransferCounting
 from shisha_rt.placement.solution import Solution
 from tests.placement.random_problems import SHAPES, random_problem, random_small_problem
 
@@ -32,7 +32,7 @@ def test_equals_brute(shape: str) -> None:
     rng = random.Random(f"exact {shape}")
     for _ in range(350):
         problem = random_small_problem(rng, shape)
-        solution = exact(problem)
+        solution = exact_placement(problem)
         assert solution.outcome is Outcome.OPTIMAL
         assert cost_s(problem, solution) == solution.lower_bound_s == cost_s(problem, brute(problem))
         assert solution.statistics["over_limit"] == 0
@@ -45,7 +45,7 @@ def test_costs_that_do_not_add_up_exactly(shape: str) -> None:
     for _ in range(40):
         problem = random_small_problem(rng, shape)
         third = replace(problem, nodes=tuple(replace(n, cost_s=tuple(s / 3 for s in n.cost_s)) for n in problem.nodes))
-        for solution in (exact(third), brute(third)):
+        for solution in (exact_placement(third), brute(third)):
             assert solution.lower_bound_s is not None
             assert solution.lower_bound_s <= cost_s(third, solution)
             assert solution.lower_bound_s == pytest.approx(cost_s(third, brute(third)), rel=1e-12)
@@ -55,17 +55,17 @@ class TestByHand:
     def test_a_skip_that_als_misses(self) -> None:
         # Alone n0 is cheaper on the first device, and n1 reads nothing of it; but n2, on the second only, does.
         nodes = Node("n0", "", (1, 2)), Node("n1", "", (0, INF)), Node("n2", "", (INF, 1))
-        problem = Problem(("a", "b"), ("m", "n"), (0, 1), nodes, (Tensor("t", 0, (2,), ((0, 5), (5, 0))),))
-        assert (exact(problem).assignment, cost_s(problem, exact(problem))) == ((1, 0, 1), 3)
+        problem = Problem(("a", "b"), ("m", "n"), (0, 1), nodes, (ProblemTensor("t", 0, (2,), ((0, 5), (5, 0))),))
+        assert (exact_placement(problem).assignment, cost_s(problem, exact_placement(problem))) == ((1, 0, 1), 3)
         assert cost_s(problem, als(problem)) == 7
 
     @pytest.mark.parametrize(("counting", "optimum_s"), [("once", 1 + 3 + 3), ("per_edge", 8)])
     def test_a_copy_serves_all_readers_in_its_memory(self, counting: TransferCounting, optimum_s: float) -> None:
         """Three readers are cheaper elsewhere if one copy serves them; else the producer goes there too."""
         nodes = Node("n0", "", (1, 5)), *(Node(f"n{i}", "", (4, 1)) for i in range(1, 4))
-        tensor = Tensor("t", 0, (1, 2, 3), ((0, 3), (3, 0)))
+        tensor = ProblemTensor("t", 0, (1, 2, 3), ((0, 3), (3, 0)))
         problem = Problem(("a", "b"), ("m", "n"), (0, 1), nodes, (tensor,), (), counting)
-        assert cost_s(problem, exact(problem)) == optimum_s
+        assert cost_s(problem, exact_placement(problem)) == optimum_s
 
     def test_partition_tuners_figure_1(self) -> None:
         """PartitionTuner, Table 1: 14 ms in sequence, as v4 and v5 together are cheaper on the NPU than apart.
@@ -81,11 +81,11 @@ class TestByHand:
             ("cpu", "npu"),
             (0, 1),
             tuple(Node(f"v{i + 1}", "", row) for i, row in enumerate(costs_ms)),
-            tuple(Tensor(f"t{i}", producer, consumers, free) for i, (producer, consumers) in enumerate(edges)),
+            tuple(ProblemTensor(f"t{i}", producer, consumers, free) for i, (producer, consumers) in enumerate(edges)),
         )
-        assert cost_s(problem, exact(problem)) == 14.0 + 0.5 + 0.5  # OpSeq's operators, without groups
+        assert cost_s(problem, exact_placement(problem)) == 14.0 + 0.5 + 0.5  # OpSeq's operators, without groups
         grouped = replace(problem, groups=groups)
-        assert cost_s(grouped, exact(grouped)) == 14.0
+        assert cost_s(grouped, exact_placement(grouped)) == 14.0
 
 
 class TestGroups:
@@ -97,7 +97,7 @@ class TestGroups:
             ("m", "n"),
             (0, 1),
             tuple(Node(f"n{i}", "", (2, 1)) for i in range(9)),
-            tuple(Tensor(f"t{i}", i, (i + 1,), moves) for i in range(8)),
+            tuple(ProblemTensor(f"t{i}", i, (i + 1,), moves) for i in range(8)),
             groups,
         )
 
@@ -113,20 +113,20 @@ class TestGroups:
                 if rng.random() < 0.4
             )
             problem = self.chain(groups)
-            assert cost_s(problem, exact(problem)) == cost_s(problem, brute(problem))
+            assert cost_s(problem, exact_placement(problem)) == cost_s(problem, brute(problem))
 
     def test_two_ends_against_the_middle(self) -> None:
         problem = self.chain((Group((0, 1, 2), 0, 0.5), Group((2, 3, 4, 5, 6), 0, 0.25), Group((6, 7, 8), 0, 0.5)))
         # The middle would leave four nodes at 1, and two transfers: 6.25.
-        assert cost_s(problem, exact(problem)) == 0.5 + 1 + 3 + 1 + 0.5
+        assert cost_s(problem, exact_placement(problem)) == 0.5 + 1 + 3 + 1 + 0.5
 
     def test_groups_with_nothing_to_gain_or_out_of_reach(self) -> None:
         problem = self.chain((Group((0, 1), 1, 2.0), Group((2, 3), 1, 3.0)))
         incapable = replace(
             problem, nodes=(Node("n0", "", (2, INF)), *problem.nodes[1:]), groups=(Group((0, 1), 1, 0),)
         )
-        assert cost_s(problem, exact(problem)) == 9
-        assert cost_s(incapable, exact(incapable)) == 2 + 1 + 8
+        assert cost_s(problem, exact_placement(problem)) == 9
+        assert cost_s(incapable, exact_placement(incapable)) == 2 + 1 + 8
 
 
 class TestLimit:
@@ -135,27 +135,27 @@ class TestLimit:
 
     def test_beyond_it_milp_answers(self) -> None:
         problem = self.problem()
-        needed = int(exact(problem).statistics["table_entries"])
-        assert exact(problem, limit_entries=needed).statistics["over_limit"] == 0
+        needed = int(exact_placement(problem).statistics["table_entries"])
+        assert exact_placement(problem, limit_entries=needed).statistics["over_limit"] == 0
         for limit_entries in (needed - 1, 1):
-            solution = exact(problem, limit_entries=limit_entries)
+            solution = exact_placement(problem, limit_entries=limit_entries)
             assert solution.statistics["over_limit"] == 1
             assert solution.outcome is Outcome.OPTIMAL
             assert solution.lower_bound_s is not None
-            assert solution.lower_bound_s <= cost_s(problem, solution) == cost_s(problem, exact(problem))
+            assert solution.lower_bound_s <= cost_s(problem, solution) == cost_s(problem, exact_placement(problem))
 
     def test_no_time_leaves_als_and_what_is_proven(self) -> None:
         problem = self.problem()
-        solution = exact(problem, limit_entries=1, time_limit_s=0.0)
+        solution = exact_placement(problem, limit_entries=1, time_limit_s=0.0)
         assert solution.statistics["over_limit"] == 1
         assert solution.lower_bound_s is not None
-        assert solution.lower_bound_s <= cost_s(problem, exact(problem)) <= cost_s(problem, solution)
+        assert solution.lower_bound_s <= cost_s(problem, exact_placement(problem)) <= cost_s(problem, solution)
         assert cost_s(problem, solution) <= cost_s(problem, als(problem))
 
     def test_without_scipy_als_answers_and_nothing_is_proven(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "scipy.optimize", None)
         problem = self.problem()
-        solution = exact(problem, limit_entries=1)
+        solution = exact_placement(problem, limit_entries=1)
         assert (solution.assignment, solution.outcome) == (als(problem).assignment, Outcome.FEASIBLE)
         assert (solution.lower_bound_s, solution.statistics) == (None, {"over_limit": 1})
 
@@ -169,9 +169,9 @@ class TestLimit:
             memories=tuple(map(str, each)),
             memory_of=tuple(each),
             nodes=tuple(Node(f"n{i}", "", (2.0, *(1.0,) * (devices - 1))) for i in range(3)),
-            tensors=(Tensor("t", 0, (1, 2), moves),),
+            tensors=(ProblemTensor("t", 0, (1, 2), moves),),
         )
-        solution = exact(problem)
+        solution = exact_placement(problem)
         assert solution.statistics["over_limit"] == 1
         assert cost_s(problem, solution) == 3
 
@@ -186,7 +186,7 @@ class TestLarge:
         problem = random_problem(
             random.Random(0), shape, 1500, devices, groups=200, own_memories=True, transfer_counting=counting
         )
-        solution = exact(problem)
+        solution = exact_placement(problem)
         assert solution.outcome is Outcome.OPTIMAL
         assert solution.statistics["width"] <= (1 if shape == "chain" else 2)
         states = devices + max(sum(node in group.nodes for group in problem.groups) for node in range(1500))
@@ -197,16 +197,16 @@ class TestLarge:
     def test_a_tensor_of_many_readers(self) -> None:
         readers = 2000
         nodes = Node("n0", "", (1.0, 9.0)), *(Node(f"n{i}", "", (2.0, 1.0)) for i in range(1, readers + 1))
-        tensor = Tensor("t", 0, tuple(range(1, readers + 1)), ((0.0, 5.0), (5.0, 0.0)))
+        tensor = ProblemTensor("t", 0, tuple(range(1, readers + 1)), ((0.0, 5.0), (5.0, 0.0)))
         problem = Problem(("a", "b"), ("m", "n"), (0, 1), nodes, (tensor,))
-        solution = exact(problem)
+        solution = exact_placement(problem)
         assert (cost_s(problem, solution), solution.statistics["width"]) == (1 + 5 + readers, 1)
 
     def test_nodes_without_a_choice_join_nothing(self) -> None:
         """One node that everything else reads and feeds would make the graph as wide as it is long."""
         nodes = tuple(Node(f"n{i}", "", (1.0, 1.0) if i % 100 else (1.0, INF)) for i in range(500))
         moves = ((0.0, 1.0), (1.0, 0.0))
-        tensors = tuple(Tensor(f"t{i}", i - i % 100, (i,), moves) for i in range(500) if i % 100)
+        tensors = tuple(ProblemTensor(f"t{i}", i - i % 100, (i,), moves) for i in range(500) if i % 100)
         problem = Problem(("a", "b"), ("m", "n"), (0, 1), nodes, tensors)
-        solution = exact(problem)
+        solution = exact_placement(problem)
         assert (cost_s(problem, solution), solution.statistics["width"]) == (500, 0)

@@ -16,7 +16,7 @@ from shisha_rt.errors import BadInput
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.brute import brute
 from shisha_rt.placement.check import cost
-from shisha_rt.placement.exact import exact
+from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.milp import milp
 from shisha_rt.placement.problem import Node, Problem
 from shisha_rt.placement.solution import Solution
@@ -36,7 +36,7 @@ def test_equals_exact_on_larger_problems(shape: str) -> None:
     rng = random.Random(f"milp {shape}")
     for number in range(9):
         problem = random_problem(rng, shape, LARGER.get(shape, 60), 2 + number % 3, groups=rng.choice((0, 12)))
-        by_elimination, solution = exact(problem), milp(problem)
+        by_elimination, solution = exact_placement(problem), milp(problem)
         assert by_elimination.statistics["over_limit"] == 0
         assert solution.outcome is Outcome.OPTIMAL
         assert solution.lower_bound_s is not None

@@ -9,14 +9,14 @@ import pytest
 
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.moves import Move, moves
-from shisha_rt.placement.problem import Node, Problem, Tensor, TransferCounting
+from shisha_rt.placement.problem import Node, Problem, ProblemTensor, TransferCounting
 
 
 def fan_out(counting: TransferCounting) -> Problem:
     """Node 0 feeds 1 to 4; devices 0 and 1 share memory 0, devices 2 and 3 have their own."""
     nodes = tuple(Node(f"n{i}", "Add", (0.0,) * 4) for i in range(5))
     transfer_s = ((0.0, 1.0, 2.0), (0.0, 4.0, 8.0), (16.0, 0.0, 32.0), (64.0, 128.0, 0.0))
-    tensor = Tensor("t", 0, (1, 2, 3, 4), transfer_s)
+    tensor = ProblemTensor("t", 0, (1, 2, 3, 4), transfer_s)
     return Problem(tuple("abcd"), ("m", "c", "d"), (0, 0, 1, 2), nodes, (tensor,), (), counting)
 
 

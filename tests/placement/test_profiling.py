@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from shisha_rt.placement.dcg import Dcg, TensorKind, Vertex, device_mapped_graph
 from shisha_rt.placement.paths import Paths
-from shisha_rt.placement.problem import Node, Problem, Tensor
+from shisha_rt.placement.problem import Node, Problem, ProblemTensor
 from shisha_rt.placement.profiling import MAX_LISTS, by_priority, profile_runs, visits
 from tests.placement.figure_5 import BOTH, ONLY_0, X, figure_5
 from tests.placement.strategies import dcgs
@@ -62,7 +62,7 @@ def graph_of(
         memories=devices,
         memory_of=tuple(range(len(devices))),
         nodes=tuple(Node(f"n{i}", "", row) for i, row in enumerate(costs_s)),
-        tensors=tuple(Tensor(f"t{i}", *ends, transfer_s) for i, ends in enumerate(edges)),
+        tensors=tuple(ProblemTensor(f"t{i}", *ends, transfer_s) for i, ends in enumerate(edges)),
     )
     return device_mapped_graph(problem, kinds or [X] * len(edges))
 

@@ -47,7 +47,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress(Generic[S]):
+class Searched(Generic[S]):
     """`at` is being measured; `best` was measured as `best_measured`, which is None before the first measurement.
 
     `trials` and `trial_time_s` count what has been measured, and the set-up.
@@ -69,13 +69,13 @@ class Search(Generic[S]):
     limit: Limit
     setup_s: float = 0.0
 
-    def init(self) -> tuple[Progress[S], Proposal]:
+    def init(self) -> tuple[Searched[S], Proposal]:
         """The rival's first plan, which is measured whatever the limit: some plan must be kept."""
         state, proposal = self.rival.init()
         plan = proposal.plan
-        return Progress(state, plan, trials=0, trial_time_s=self.setup_s, best=plan, best_measured=None), proposal
+        return Searched(state, plan, trials=0, trial_time_s=self.setup_s, best=plan, best_measured=None), proposal
 
-    def step(self, progress: Progress[S], observation: Measurement) -> tuple[Progress[S], Proposal]:
+    def step(self, progress: Searched[S], observation: Measurement) -> tuple[Searched[S], Proposal]:
         """The rival's next plan; at a limit, or where the rival ends, the best plan for good."""
         progress = _judged(progress, observation)
         why = self.limit.reached(progress.trials, progress.trial_time_s)
@@ -87,12 +87,12 @@ class Search(Generic[S]):
         return replace(progress, state=state, at=found.plan), found
 
 
-def _judged(progress: Progress[S], observation: Measurement) -> Progress[S]:
+def _judged(progress: Searched[S], observation: Measurement) -> Searched[S]:
     counted = replace(progress, trials=progress.trials + 1, trial_time_s=progress.trial_time_s + observation.took_s)
     if progress.best_measured is None or observation.is_better_than(progress.best_measured):
         return replace(counted, best=progress.at, best_measured=observation)
     return counted
 
 
-def _final(progress: Progress[S], why: str) -> Proposal:
+def _final(progress: Searched[S], why: str) -> Proposal:
     return Proposal(progress.best, f"best of {progress.trials} trials; {why}", final=True)

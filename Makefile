@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench clean
+.PHONY: demo test test-long check bench clean
 
 .venv/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "shisha-rt needs Python 3.11 or newer; say which with: make PYTHON=python3.11")'
@@ -22,8 +22,13 @@ check: .venv/.ready
 SIDE_BY_SIDE := $(addprefix tests/,benchmarks costs graph lifecycle machine pipeline placement plan simulate tuning)
 
 test: check
-	$(BIN)/python -m pytest --numprocesses 2 $(SIDE_BY_SIDE)
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE:%=--ignore=%)
+	$(BIN)/python -m pytest -m "not long" --numprocesses 2 $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest -m "not long" $(SIDE_BY_SIDE:%=--ignore=%)
+
+# What `test` leaves out: most of the random cases, and what takes minutes.
+test-long: .venv/.ready
+	$(BIN)/python -m pytest -m long --numprocesses 2 $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest -m long $(SIDE_BY_SIDE:%=--ignore=%)
 
 bench: .venv/.ready
 	$(BIN)/python -m benchmarks

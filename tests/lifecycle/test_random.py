@@ -4,7 +4,8 @@ A failure prints its seed and the last events. To play one seed alone:
 
     SHISHA_LIFECYCLE_SEED=1234 pytest tests/lifecycle/test_random.py
 
-and to play others than the usual ones, give the first seed: SHISHA_LIFECYCLE_FIRST_SEED=500000.
+and to play others than the usual ones, give the first seed: SHISHA_LIFECYCLE_FIRST_SEED=500000. `make test` plays the
+first 1,000, `make test-long` the others.
 """
 
 from __future__ import annotations
@@ -15,21 +16,19 @@ from typing import Final
 
 import pytest
 
+from tests.drawn import chunks
 from tests.lifecycle.simulated_world import run
 
 SEED_COUNT: Final = 10_000
+SHORT: Final = 1000
 CHUNK: Final = 500
+FIRST: Final = int(os.environ.get("SHISHA_LIFECYCLE_FIRST_SEED", "0"))
+ONE: Final = os.environ.get("SHISHA_LIFECYCLE_SEED")
 
 
-def chunks() -> list[range]:
-    """The seeds to play, a test for each chunk of them."""
-    if one := os.environ.get("SHISHA_LIFECYCLE_SEED"):
-        return [range(int(one), int(one) + 1)]
-    first = int(os.environ.get("SHISHA_LIFECYCLE_FIRST_SEED", "0"))
-    return [range(start, start + CHUNK) for start in range(first, first + SEED_COUNT, CHUNK)]
-
-
-@pytest.mark.parametrize("seeds", chunks(), ids=lambda seeds: f"from {seeds.start}")
+@pytest.mark.parametrize(
+    "seeds", chunks(1, 1, short=1, first=int(ONE)) if ONE else chunks(SEED_COUNT, CHUNK, short=SHORT, first=FIRST)
+)
 def test_random_interleavings_keep_the_promises(seeds: range) -> None:
     """And they are worth playing: each chunk meets answers, refusals, replays, late replies and every settlement."""
     seen: Counter[str] = Counter()

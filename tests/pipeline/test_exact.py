@@ -15,6 +15,7 @@ from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, stage_service_s, 
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.exact import PlanSolution, exact_plan
+from tests.drawn import chunks
 from tests.pipeline.evaluators import costs_of
 
 # About one in four cannot be planned at all.
@@ -102,10 +103,10 @@ def checked(costs: Costs, solution: PlanSolution, most_stages: int | None = None
 
 
 class TestAgainstEveryPlan:
-    @pytest.mark.parametrize("block", range(10))
-    def test_it_finds_the_optimum_to_the_last_bit(self, block: int) -> None:
+    @pytest.mark.parametrize("seeds", chunks(INSTANCES, 140, short=280))
+    def test_it_finds_the_optimum_to_the_last_bit(self, seeds: range) -> None:
         outcomes = set()
-        for seed in range(block * INSTANCES // 10, (block + 1) * INSTANCES // 10):
+        for seed in seeds:
             costs, most_stages = random_instance(seed)
             solution = exact_plan(costs, most_stages=most_stages)
             outcomes.add(solution.outcome)
@@ -294,10 +295,10 @@ class TestLimits:
 
 
 class TestAgainstAnIntegerProgramme:
-    @pytest.mark.parametrize("block", range(5))
-    def test_it_finds_the_optimum(self, block: int) -> None:
+    @pytest.mark.parametrize("seeds", chunks(LARGER_INSTANCES, 13, short=13))
+    def test_it_finds_the_optimum(self, seeds: range) -> None:
         pytest.importorskip("scipy.optimize", reason="the integer programme is solved by scipy: extra `solve`")
-        for seed in range(block * LARGER_INSTANCES // 5, (block + 1) * LARGER_INSTANCES // 5):
+        for seed in seeds:
             rng = random.Random(f"larger {seed}")
             costs = random_costs(rng, rng.randint(10, 16), rng.randint(4, 8), unit_s=1.0)
             most_stages = rng.choice([None, rng.randint(2, 8)])

@@ -21,6 +21,7 @@ from benchmarks.live.online_tuning import online_tuning
 from benchmarks.live.pim_board import pim_board
 from benchmarks.live.placed_prediction import placed_prediction
 from benchmarks.live.transport import MODELS, transport
+from benchmarks.live.walk import walk
 from benchmarks.paper.exact_planner import exact_planner
 from benchmarks.paper.guided import guided
 from benchmarks.paper.placement_gap import placement_gap
@@ -48,6 +49,7 @@ for command in (
     guided,
     guided_live,
     shisha,
+    walk,
 ):
     app.command(name=command.__name__)(command)
 

@@ -29,11 +29,11 @@ _COMMAND: Final = (sys.executable, "-c", "import sys; from shisha_rt.cli.app imp
 _RECORD_BYTES: Final = 64
 
 
-def until(true: Callable[[], object], what: str, every_s: float = 0.01) -> None:
+def until(true: Callable[[], object], what: str, every_s: float = 0.01, within_s: float = PATIENCE_S) -> None:
     """Wait for an outside fact that nobody announces, with a bound that no healthy run comes near."""
-    end_s = time.monotonic() + PATIENCE_S
+    end_s = time.monotonic() + within_s
     while not true():
-        assert time.monotonic() < end_s, f"not within {PATIENCE_S:g} s: {what}"
+        assert time.monotonic() < end_s, f"not within {within_s:g} s: {what}"
         time.sleep(every_s)
 
 
@@ -43,7 +43,9 @@ class DaemonProcess:
     Leaving the context stops the daemon, if it still runs, and asserts that it went well and left nothing.
     """
 
-    def __init__(self, folder: Path, *arguments: object, endpoint: str = "tcp://127.0.0.1:0") -> None:
+    def __init__(
+        self, folder: Path, *arguments: object, endpoint: str = "tcp://127.0.0.1:0", ready_within_s: float = PATIENCE_S
+    ) -> None:
         self.folder = folder
         self.runtime = folder / "runtime"
         self.runtime.mkdir(mode=0o700, exist_ok=True)
@@ -59,7 +61,7 @@ class DaemonProcess:
                 start_new_session=True,
             )
         try:
-            ready = json.loads(self._first_line())
+            ready = json.loads(self._first_line(ready_within_s))
             assert ready.keys() == {"ready", "endpoint", "metrics"}
             assert ready["ready"] is True
         except BaseException:
@@ -95,7 +97,7 @@ class DaemonProcess:
         """Place -> pid of its worker, or None while it has none."""
         return {place["name"]: place["pid"] for place in self.control.status()["places"]}
 
-    def wait_for_workers(self) -> dict[str, int]:
+    def wait_for_workers(self, within_s: float = PATIENCE_S) -> dict[str, int]:
         """The pids once every place that is available has a connected worker."""
         found: dict[str, int] = {}
 
@@ -105,7 +107,7 @@ class DaemonProcess:
             found.update((place["name"], place["pid"]) for place in places if place["state"] == "up")
             return len(found) == len(places)
 
-        until(all_up, "a worker on every place")
+        until(all_up, "a worker on every place", within_s=within_s)
         return found
 
     def kill_worker(self, *pids: int) -> None:
@@ -150,11 +152,11 @@ class DaemonProcess:
         self.assert_no_process()
         assert leftovers(self.runtime) == []
 
-    def _first_line(self) -> bytes:
+    def _first_line(self, within_s: float) -> bytes:
         assert self.popen.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self.popen.stdout, selectors.EVENT_READ)
-            assert selector.select(PATIENCE_S), f"the daemon says nothing; on stderr: {self.stderr()}"
+            assert selector.select(within_s), f"the daemon says nothing; on stderr: {self.stderr()}"
         line = self.popen.stdout.readline()
         assert line, f"the daemon ended; on stderr: {self.stderr()}"
         return line

@@ -6,6 +6,7 @@ again. All values are whole numbers below 2**24, so that every sum is exact what
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,7 +66,24 @@ def write_identity_model(folder: Path, *, channels: int = CHANNELS, size: int = 
     conv("pooled", "c7", swap, kernel=3)
     light("Relu", ["c7"], "r7")
     conv("r7", "y", swap.T.copy())
-    shape = (1, channels, size, size)
+    return _write(folder, name, nodes, weights, (1, channels, size, size))
+
+
+def write_long_identity_model(folder: Path, layers: int) -> Path:
+    """A chain of that many convolutions (an even number), each pair of which undoes what it does."""
+    swap = np.eye(CHANNELS, dtype=np.float32)[np.random.default_rng(7).permutation(CHANNELS)]
+    weights: dict[str, npt.NDArray[Any]] = {"there": swap[:, :, None, None], "back": swap.T.copy()[:, :, None, None]}
+    names = ["x", *(f"c{i}" for i in range(1, layers)), "y"]
+    nodes = [
+        helper.make_node("Conv", [source, weight], [target], name=target)
+        for (source, target), weight in zip(pairwise(names), layers // 2 * ["there", "back"], strict=True)
+    ]
+    return _write(folder, f"{NAME}{layers}", nodes, weights, SHAPE)
+
+
+def _write(
+    folder: Path, name: str, nodes: list[onnx.NodeProto], weights: dict[str, npt.NDArray[Any]], shape: tuple[int, ...]
+) -> Path:
     graph = helper.make_graph(
         nodes,
         name,

@@ -1,0 +1,120 @@
+"""What a walked process does besides its work: it notes each call of a project function while it is told to.
+
+This file is copied as `sitecustomize.py` into a folder on PYTHONPATH, so every Python process below has it from its
+start; it therefore imports nothing of the project, whose tree may be an older one. A byte of shared memory, the
+switch, says what is wanted. Lines are written at once: processes here end by SIGKILL.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import json
+import mmap
+import os
+import socket
+import sys
+import threading
+import time
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType
+from typing import Any, Final
+
+FOLDER: Final = "SHISHA_WALK_FOLDER"
+TREE: Final = "SHISHA_WALK_TREE"
+SWITCH: Final = "switch"
+OFF, NOTE, CENSUS = range(3)
+
+_PACKAGES: Final = ("shisha_rt", "stages")
+_SENDS: Final = frozenset({"send", "sendall", "sendmsg", "sendto"})
+_CALLABLES: Final = (FunctionType, MethodType, BuiltinFunctionType, functools.partial)
+_WITHIN: Final = ("<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")  # parts of the function that they stand in
+_A_FUNCTION: Final = 0x1  # CO_OPTIMIZED: neither a module nor the body of a class
+_LOOK_EVERY_S: Final = 0.05
+
+
+class Hook:
+    """Writes `PID.jsonl`: first how the process was started, then [time_ns, kind, chain of functions] for each call."""
+
+    def __init__(self, folder: str, tree: str) -> None:
+        self._roots = tuple(f"{tree}/{package}/" for package in _PACKAGES)
+        self._skip = len(tree) + 1
+        self._names: dict[CodeType, str | None] = {}
+        fd = os.open(f"{folder}/{SWITCH}", os.O_RDONLY)
+        self._switch = mmap.mmap(fd, 1, prot=mmap.PROT_READ)
+        os.close(fd)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._fd = os.open(f"{folder}/{os.getpid()}.jsonl", flags, 0o600)
+        self._write(sys.orig_argv)
+
+    def start(self) -> None:
+        threading.Thread(target=self._await_census, name="census", daemon=True).start()
+        threading.setprofile(self.note)
+        sys.setprofile(self.note)
+
+    def note(self, frame: FrameType, event: str, argument: Any) -> None:
+        if self._switch[0] != NOTE:
+            return
+        if event == "call":
+            if self._name(frame.f_code) is not None:
+                self._write([time.monotonic_ns(), "call", self._chain(frame)])
+        elif event == "c_call" and argument.__name__ in _SENDS:
+            end = getattr(argument, "__self__", None)
+            if isinstance(end, socket.socket) and end.family == socket.AF_UNIX:
+                self._write([time.monotonic_ns(), "send", self._chain(frame)])
+
+    def _chain(self, frame: FrameType | None) -> list[str]:
+        """The project's functions that are being executed, the innermost last."""
+        found = []
+        while frame is not None:
+            name = self._name(frame.f_code)
+            if name is not None:
+                found.append(name)
+            frame = frame.f_back
+        return found[::-1]
+
+    def _name(self, code: CodeType) -> str | None:
+        """FILE:FUNCTION, or None for what is not the project's."""
+        if code not in self._names:
+            ours = code.co_filename.startswith(self._roots) and bool(code.co_flags & _A_FUNCTION)
+            line = f"@{code.co_firstlineno}" if code.co_name == "<lambda>" else ""
+            name = f"{code.co_filename[self._skip :]}:{code.co_qualname}{line}"
+            self._names[code] = name if ours and code.co_name not in _WITHIN else None
+        return self._names[code]
+
+    def _await_census(self) -> None:
+        while self._switch[0] != CENSUS:
+            time.sleep(_LOOK_EVERY_S)
+        for item in gc.get_objects():
+            if str(type(item).__module__).partition(".")[0] in _PACKAGES:
+                self._callables_of(item)
+        self._write([time.monotonic_ns(), "census", []])
+
+    def _callables_of(self, item: object) -> None:
+        for attribute, value in _attributes(item).items():
+            if isinstance(value, _CALLABLES):
+                kind = type(item)
+                self._write([0, "callable", [f"{kind.__module__}.{kind.__qualname__}", attribute, self._target(value)]])
+
+    def _target(self, value: Any) -> str:
+        while isinstance(value, functools.partial):
+            value = value.func
+        code = getattr(getattr(value, "__func__", value), "__code__", None)
+        name = None if code is None else self._name(code)
+        return name or str(getattr(value, "__qualname__", value))
+
+    def _write(self, line: object) -> None:
+        os.write(self._fd, json.dumps(line).encode() + b"\n")
+
+
+def _attributes(item: object) -> dict[str, object]:
+    found: dict[str, object] = dict(getattr(item, "__dict__", {}))
+    for kind in type(item).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(item, name):
+                found[name] = getattr(item, name)
+    return found
+
+
+if FOLDER in os.environ:
+    Hook(os.environ[FOLDER], os.environ[TREE]).start()

@@ -1,0 +1,122 @@
+"""More places than cores, and costs of more layers on more places than one message between processes can hold.
+
+Nothing is measured here: the places take turns. The tuner's process must live, and nothing may get lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import psutil
+import pytest
+
+from benchmarks.rigs.steady_load import SteadyLoad
+from tests.serving.daemon_process import DaemonProcess, machine_file, until
+from tests.serving.identity_model import write_long_identity_model
+from tests.serving.load import Load, assert_kept
+from tests.serving.tuned import events, tuner
+
+PATIENCE_S: Final = 180.0
+"""48 workers import their engine in turns."""
+
+
+def many_places(
+    model: object, folder: Path, place_count: int, strategy: str, within_s: float = PATIENCE_S
+) -> DaemonProcess:
+    machine = machine_file(folder, [f"p{i}" for i in range(place_count)])
+    return DaemonProcess(
+        folder, model, "--machine", machine, "--strategy", strategy, "--fresh", ready_within_s=within_s
+    )
+
+
+@pytest.mark.long
+def test_48_places_and_a_network_of_121_layers(tmp_path: Path) -> None:
+    with many_places("zoo:densenet121", tmp_path, 48, "shisha") as daemon:
+        with SteadyLoad(daemon.endpoint, in_flight=104) as load:
+
+            def answered() -> int:
+                load.check()
+                return len(load.answers)
+
+            lives_on(daemon, answered, trials=2)
+        assert load.tally.clean
+        leaves_nothing(daemon)
+
+
+@pytest.mark.parametrize(
+    ("place_count", "layers"), [(8, 400), pytest.param(20, 122, marks=pytest.mark.long, id="20 places")]
+)
+def test_costs_of_more_than_64_kib(tmp_path: Path, place_count: int, layers: int) -> None:
+    """The tuner is told them at its start. Few places are quicker to start, so they have more layers."""
+    model = write_long_identity_model(tmp_path, layers)
+    with many_places(model, tmp_path, place_count, "guided") as daemon:
+        with Load(daemon.endpoint, streams=place_count, model_name=model.stem) as load:
+
+            def answered() -> int:
+                assert load.is_alive()
+                assert load.faults == []
+                return load.answered
+
+            lives_on(daemon, answered, trials=1)
+        assert_kept(load)
+        leaves_nothing(daemon)
+
+
+def lives_on(daemon: DaemonProcess, answered: Callable[[], int], trials: int) -> None:
+    """Plans are tried, a client's goes live, a killed worker comes back, all under load and with one tuner process."""
+    client = daemon.control
+    before = tuner_pid(daemon)
+    daemon.wait_for_workers(PATIENCE_S)
+
+    def tried() -> bool:
+        answered()
+        assert events(client, "tuner_died") == []
+        return bool(tuner(client)["trials_total"] >= trials)
+
+    until(tried, f"{trials} trials", every_s=0.2, within_s=PATIENCE_S)
+    first, second, *others = client.plan()["stages"]
+    first["places"], second["places"] = second["places"], first["places"]
+    settled = client.set_plan([first, second, *others], timeout_s=PATIENCE_S)
+    assert settled["outcome"] == "live", settled["reason"]
+    (place,) = first["places"]
+    killed = daemon.wait_for_workers(PATIENCE_S)[place]
+    daemon.kill_worker(killed)
+    assert daemon.wait_for_workers(PATIENCE_S)[place] != killed
+    total = answered() + 100
+    until(lambda: answered() >= total, "further answers", every_s=0.05, within_s=PATIENCE_S)
+    assert tuner_pid(daemon) == before
+    assert events(client, "tuner_died") == []
+
+
+def tuner_pid(daemon: DaemonProcess) -> int:
+    """Of the daemon's children it is the one that runs a module called so."""
+    (pid,) = (
+        child.pid
+        for child in psutil.Process(daemon.pid).children()
+        if any("tuner" in argument for argument in child.cmdline())
+    )
+    return pid
+
+
+def leaves_nothing(daemon: DaemonProcess) -> None:
+    """Neither a process nor anything that its processes shared, with a name or without."""
+    shared = {what for process in daemon.processes() for what in memory_and_sockets(process.pid)}
+    assert shared
+    assert daemon.terminate() == 0, daemon.stderr()
+    daemon.assert_nothing_left()
+    assert not shared & {what for pid in psutil.pids() for what in memory_and_sockets(pid)}
+
+
+def memory_and_sockets(pid: int) -> set[tuple[int, int]]:
+    """Device and inode of each memfd and socket that a process has open."""
+    found = set()
+    try:
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            if str(fd.readlink()).startswith(("/memfd:", "socket:")):
+                status = fd.stat()
+                found.add((status.st_dev, status.st_ino))
+    except OSError:
+        pass  # it is gone, or somebody else's
+    return found

@@ -62,7 +62,7 @@ _WARM_UP_FRAMES: Final = 20
 _WALKED_FRAMES: Final = 5
 _WINDOW_S: Final = 1.0
 _START_S: Final = 3.0  # once a daemon is ready: what its start still brings is over
-_SETTLE_S: Final = 0.25  # after an answer: what it causes has happened, a plan being built included
+_SETTLE_S: Final = 0.5  # after an answer: what it causes has happened, a plan being built included
 _CONSTRUCTORS: Final = frozenset({"__init__", "__post_init__", "__new__"})
 
 Chain = tuple[str, ...]

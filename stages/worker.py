@@ -25,7 +25,7 @@ import msgspec
 
 from shisha_rt.fabric import messages, model_index
 from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.channel import Channel
+from shisha_rt.fabric.channel import Channel, ChannelBroken
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.fabric.messages import WorkerConfig
 from shisha_rt.fabric.model_index import ModelIndex
@@ -47,7 +47,10 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, signal.SIG_IGN)
     os.sched_setaffinity(0, config.cores)
     _wake_on_time()
-    Worker(config).run()
+    try:
+        Worker(config).run()
+    except ChannelBroken as broken:
+        sys.exit(f"the line to the daemon: {broken}")
     return 0
 
 

@@ -1,70 +1,265 @@
-"""The two ends of the line between the daemon and one worker: a pair of connected datagram sockets.
+"""The two ends of the line between the daemon and one of its processes: a pair of connected datagram sockets.
 
 SOCK_SEQPACKET keeps messages apart and in order and says when the other end is gone. The pair has no name: nothing
 to bind, to guess or to sweep, and each incarnation has its own, so a message for a dead worker can never reach its
 successor. (Through ZeroMQ, whose input and output threads then compete with the stages for the cores, the same
 messages took about 150 us more of CPU a frame.)
+
+A message may have any size up to `LARGEST_BYTES`. A small one is a datagram as it stands. A datagram over the socket's
+buffer is refused, and one over the reader's is cut silently, so a larger message lies in a memfd, and the datagram is
+its size with that descriptor beside it: which is how the two are told apart. The memfd is sealed, so that what the
+reader has checked is what it reads.
 """
 
 from __future__ import annotations
 
+import array
+import fcntl
+import os
 import socket
-from collections.abc import Iterator
-from typing import Final
+import struct
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-_LARGEST_MESSAGE_BYTES: Final = 64 << 10
+SMALL_BYTES: Final = 32 << 10
+LARGEST_BYTES: Final = 256 << 20
+MAX_WAITING_BYTES: Final = 64 << 20
+
+_ENTRY_BYTES: Final = 256  # of memory for a message that waits, however short it is
+_SIZE: Final = struct.Struct("<Q")
+_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+_FD_BYTES: Final = array.array("i").itemsize
+_ONE_FD: Final = socket.CMSG_LEN(_FD_BYTES)  # CMSG_SPACE would have room for two
+# Plain numbers: the socket module's own take a microsecond to combine.
+_CUT: Final = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
+_WAITING: Final = int(socket.MSG_CMSG_CLOEXEC)
+_NOW: Final = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
+_GONE: Final = "the other end is gone"
+
+
+class ChannelBroken(Exception):
+    """Nothing more goes through; one line says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Large:
+    """A message in a sealed memfd, which is ours to close."""
+
+    fd: int
+    size_bytes: int
+
+    @property
+    def beside(self) -> tuple[int, int, array.array[int]]:
+        return socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [self.fd])
 
 
 class Channel:
-    """One end. `open` until the other end is seen to be gone."""
+    """One end, of one thread. `open` until it breaks or the other end is seen to be gone: then nothing more is sent.
 
-    def __init__(self, end: socket.socket, *, blocking: bool) -> None:
+    What the other end had sent before it went can still be received.
+    """
+
+    def __init__(self, end: socket.socket, *, blocking: bool, max_waiting_bytes: int = MAX_WAITING_BYTES) -> None:
         self._end = end
         self._end.setblocking(blocking)
+        self._buffer = bytearray(SMALL_BYTES)
+        self._buffers = [self._buffer]
+        self._view = memoryview(self._buffer)
+        self._waiting: deque[bytes | _Large] = deque()
+        self._waiting_bytes = 0
+        self._max_waiting_bytes = max_waiting_bytes
+        self._reason = _GONE
         self.open = True
 
     @classmethod
-    def pair(cls) -> tuple[Channel, socket.socket]:
-        """The daemon's end, which never blocks, and the one that a worker is to inherit."""
+    def pair(cls, *, max_waiting_bytes: int = MAX_WAITING_BYTES) -> tuple[Channel, socket.socket]:
+        """The daemon's end, which never blocks, and the one that a child is to inherit."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        return cls(ours, blocking=False), theirs
+        return cls(ours, blocking=False, max_waiting_bytes=max_waiting_bytes), theirs
 
     @classmethod
     def inherited(cls, fd: int) -> Channel:
-        """A worker's end. It may wait for room: a daemon that does not read is one that has no time for more."""
+        """A child's end. It may wait for room: a daemon that does not read is one that has no time for more."""
         return cls(socket.socket(fileno=fd), blocking=True)
 
     def fileno(self) -> int:
         return self._end.fileno()
 
-    def send(self, data: bytes) -> bool:
-        """False if the other end is gone, or (never blocking) takes no more."""
+    # --- sending ----------------------------------------------------------------------------------------------
+
+    def send(self, data: bytes) -> None:
+        """What there is no room for waits here, in order, for `flush` or the next message. Raises ChannelBroken."""
+        if self._waiting or not self.open or not 0 < len(data) <= SMALL_BYTES:
+            self._send_in_turn(data)
+            return
         try:
             self._end.send(data)
-        except (BlockingIOError, BrokenPipeError, ConnectionResetError):
-            return False
-        return True
+        except BlockingIOError:
+            self._put_off(data)
+        except OSError as error:
+            raise self._not_sent(error) from None
 
-    def receive(self) -> Iterator[bytes]:
-        """The messages that have come."""
-        while self.open:
+    @property
+    def waiting(self) -> bool:
+        """Whether something is left to flush: when the socket has room again, or every so often."""
+        return bool(self._waiting)
+
+    def flush(self) -> None:
+        """Send what waits, as far as there is room. Raises ChannelBroken."""
+        if not self.open:
+            raise ChannelBroken(self._reason)
+        while self._waiting:
+            message = self._waiting[0]
             try:
-                data = self._end.recv(_LARGEST_MESSAGE_BYTES, socket.MSG_DONTWAIT)
+                if isinstance(message, bytes):
+                    self._end.send(message)
+                else:
+                    self._end.sendmsg([_SIZE.pack(message.size_bytes)], [message.beside])
             except BlockingIOError:
                 return
-            except ConnectionResetError:
-                data = b""
-            if not data:
-                self.open = False
+            except OSError as error:
+                raise self._not_sent(error) from None
+            self._waiting.popleft()
+            self._waiting_bytes -= _waiting_bytes(message)
+            _close([message])
+
+    def _send_in_turn(self, data: bytes) -> None:
+        self.flush()
+        if self._waiting_bytes > self._max_waiting_bytes:
+            raise self._broken(f"the other end does not read, and {self._waiting_bytes} bytes wait for it")
+        small = 0 < len(data) <= SMALL_BYTES  # a datagram without a byte would be the end
+        self._put_off(data if small else self._large(data))
+        self.flush()
+
+    def _put_off(self, message: bytes | _Large) -> None:
+        self._waiting.append(message)
+        self._waiting_bytes += _waiting_bytes(message)
+
+    def _large(self, data: bytes) -> _Large:
+        if len(data) > LARGEST_BYTES:
+            raise self._broken(f"a message of {len(data)} bytes, expected at most {LARGEST_BYTES}")
+        try:
+            return _Large(_memfd(data), len(data))
+        except OSError as error:
+            raise self._broken(f"no memory for a message of {len(data)} bytes: {error.strerror}") from None
+
+    def _not_sent(self, error: OSError) -> ChannelBroken:
+        gone = isinstance(error, BrokenPipeError | ConnectionResetError)
+        return self._broken(_GONE if gone else f"a message could not be sent: {error.strerror}")
+
+    # --- receiving --------------------------------------------------------------------------------------------
+
+    def receive(self) -> Iterator[bytes]:
+        """The messages that have come. Raises ChannelBroken for a datagram that is none."""
+        while True:
+            try:
+                size, beside, said, _ = self._end.recvmsg_into(self._buffers, _ONE_FD, _NOW)
+            except BlockingIOError:
+                return
+            except ConnectionResetError:  # it went without reading all of ours; what it had sent is still there
+                continue
+            if size and not beside and not said & _CUT:
+                yield self._view[:size].tobytes()
+                continue
+            data = self._message(size, beside, said)
+            if data is None:
                 return
             yield data
 
     def wait(self) -> bytes:
-        """The next message, waited for. Raises EOFError if the other end is gone."""
-        data = self._end.recv(_LARGEST_MESSAGE_BYTES)
-        if not data:
+        """The next message, waited for: a child's end only. Raises EOFError if the other end is gone, ChannelBroken."""
+        while True:
+            try:
+                size, beside, said, _ = self._end.recvmsg_into(self._buffers, _ONE_FD, _WAITING)
+                break
+            except ConnectionResetError:
+                continue
+        data = self._message(size, beside, said)
+        if data is None:
             raise EOFError
         return data
 
+    def _message(self, size: int, beside: Sequence[tuple[int, int, Any]], said: int) -> bytes | None:
+        """The one that a datagram is or tells of; None at the end of all messages."""
+        if not beside and not said & _CUT:
+            if size:
+                return self._view[:size].tobytes()
+            self._break(_GONE)
+            return None
+        fds = _descriptors(beside)
+        try:
+            if said & _CUT or len(fds) != 1:
+                raise ValueError("it was cut, or had other than one descriptor")
+            return _read_memfd(fds[0], self._view[:size].tobytes())
+        except (OSError, ValueError) as error:
+            raise self._broken(f"a datagram came that is no message: {error}") from None
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    def _broken(self, reason: str) -> ChannelBroken:
+        self._break(reason)
+        return ChannelBroken(reason)
+
+    def _break(self, reason: str) -> None:
+        """What waits is lost; the first reason stays."""
+        if self.open:
+            self.open, self._reason = False, reason
+        _close(self._waiting)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
     def close(self) -> None:
+        self._break("this end is closed")
         self._end.close()
+
+
+def _waiting_bytes(message: bytes | _Large) -> int:
+    return _ENTRY_BYTES + (len(message) if isinstance(message, bytes) else message.size_bytes)
+
+
+def _close(messages: Iterable[bytes | _Large]) -> None:
+    for message in messages:
+        if isinstance(message, _Large):
+            os.close(message.fd)
+
+
+def _memfd(data: bytes) -> int:
+    """A sealed one with these bytes. Raises OSError."""
+    fd = os.memfd_create("shisha-rt-message", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(fd, left) :]
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _read_memfd(fd: int, header: bytes) -> bytes:
+    """Raises OSError for what is no memfd, ValueError for one that is not sealed or not as large as it should be."""
+    if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
+        raise ValueError("it is not sealed")
+    size_bytes = os.fstat(fd).st_size
+    if header != _SIZE.pack(size_bytes) or size_bytes > LARGEST_BYTES:
+        raise ValueError(f"it has {size_bytes} bytes")
+    with open(fd, "rb", buffering=0, closefd=False) as file:
+        file.seek(0)  # the place in it is shared with whoever wrote it
+        data = file.read()
+    if len(data) != size_bytes:
+        raise ValueError(f"only {len(data)} of its {size_bytes} bytes could be read")
+    return data
+
+
+def _descriptors(beside: Iterable[tuple[int, int, Any]]) -> list[int]:
+    fds = array.array("i")
+    for level, kind, data in beside:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(data[: len(data) - len(data) % _FD_BYTES])
+    return fds.tolist()

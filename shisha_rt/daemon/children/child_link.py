@@ -11,14 +11,13 @@ import os
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.fabric.channel import Channel
+from shisha_rt.fabric.channel import Channel, ChannelBroken
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +51,6 @@ class ChildLink(Generic[ToT, FromT]):
         self._encode = encode
         self._decode = decode
         self._greeting = greeting
-        self._unsent: deque[bytes] = deque()
         self._delay_s = 0.0
         self._status: int | None = None
         self._again_at_s = 0.0
@@ -61,7 +59,6 @@ class ChildLink(Generic[ToT, FromT]):
     def _start(self) -> None:
         self._started_s = time.monotonic()
         self._status = None
-        self._unsent.clear()
         self._channel, theirs = Channel.pair()
         fd = theirs.fileno()
         command = [sys.executable, "-m", self._module, str(fd), str(os.getpid())]
@@ -76,19 +73,25 @@ class ChildLink(Generic[ToT, FromT]):
     def send(self, message: ToT) -> None:
         """Sent in order; what the channel has no room for yet goes out with a later message or look."""
         if self._status is None:
-            self._unsent.append(self._encode(message))
-            self._flush()
+            try:
+                self._channel.send(self._encode(message))
+            except ChannelBroken as broken:
+                self._break(broken)
 
-    def _flush(self) -> None:
-        while self._unsent and self._channel.send(self._unsent[0]):
-            self._unsent.popleft()
+    def _break(self, broken: ChannelBroken) -> None:
+        """It is told no more, so it has to begin anew."""
+        log.warning("the line to %s is broken: %s", self._module, broken)
+        self._popen.kill()
 
     def _hear(self) -> None:
-        for data in self._channel.receive():
-            try:
-                self.said(self._decode(data))
-            except msgspec.MsgspecError as error:
-                log.warning("a message of %s was not understood: %s", self._module, error)
+        try:
+            for data in self._channel.receive():
+                try:
+                    self.said(self._decode(data))
+                except msgspec.MsgspecError as error:
+                    log.warning("a message of %s was not understood: %s", self._module, error)
+        except ChannelBroken as broken:
+            self._break(broken)
         if not self._channel.open:
             self._poller.unwatch(self._channel.fileno())
 
@@ -100,10 +103,17 @@ class ChildLink(Generic[ToT, FromT]):
         self._again_at_s = now_s + self._delay_s
         self.look()
 
+    def _flush(self) -> None:
+        try:
+            self._channel.flush()
+        except ChannelBroken as broken:
+            self._break(broken)
+
     def look(self) -> None:
         """Every so often: send what is still unsent; start the process that has died, when it is time to."""
         if self._status is None:
-            self._flush()
+            if self._channel.open:
+                self._flush()
         elif time.monotonic() >= self._again_at_s:
             status = self._status
             self._start()

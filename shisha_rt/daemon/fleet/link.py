@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from shisha_rt.fabric import messages
-from shisha_rt.fabric.channel import Channel
+from shisha_rt.fabric.channel import Channel, ChannelBroken
 from shisha_rt.fabric.messages import FromWorker, ToWorker
 
 log = logging.getLogger(__name__)
@@ -31,15 +31,21 @@ class Link:
         """A worker that is gone gets nothing: its pidfd tells. One that reads nothing is hung, and found so."""
         channel = self._channels.get(incarnation)
         if channel is not None:
-            channel.send(messages.encode(message))
+            try:
+                channel.send(messages.encode(message))
+            except ChannelBroken as broken:
+                log.warning("a message to worker %d was lost: %s", incarnation, broken)
 
     def receive(self, incarnation: int) -> Iterator[FromWorker]:
         """What the worker has said."""
-        for data in self._channels[incarnation].receive():
-            try:
-                yield messages.decode_from_worker(data)
-            except msgspec.MsgspecError as error:
-                log.warning("a message of worker %d was not understood: %s", incarnation, error)
+        try:
+            for data in self._channels[incarnation].receive():
+                try:
+                    yield messages.decode_from_worker(data)
+                except msgspec.MsgspecError as error:
+                    log.warning("a message of worker %d was not understood: %s", incarnation, error)
+        except ChannelBroken as broken:
+            log.warning("worker %d is heard no more: %s", incarnation, broken)
 
     def is_open(self, incarnation: int) -> bool:
         return self._channels[incarnation].open

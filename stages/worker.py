@@ -127,7 +127,7 @@ class Worker:
 
     def _receive(self) -> None:
         for data in self._channel.receive():
-            match messages.decode_to_worker(data):
+            match messages.TO_WORKER.decode(data):
                 case messages.Run() as run:
                     self._pending.append((run, run.ready_ns / 1e9 if run.ready_ns else time.monotonic()))
                 case messages.Prepare() as order:
@@ -175,7 +175,7 @@ class Worker:
         self._idle_since_s = end_s
 
     def _send(self, message: messages.FromWorker) -> None:
-        self._channel.send(messages.encode(message))
+        self._channel.send(messages.FROM_WORKER.encode(message))
 
     def _wake(self) -> None:
         os.eventfd_write(self._wake_fd, 1)

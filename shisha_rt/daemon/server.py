@@ -140,12 +140,12 @@ class Daemon:
             self._tuner: ChildLink[tm.ToTuner, tm.FromTuner] | None = None
             if strategy != "seed":
                 greeting = [] if told is None else [tm.StoredCosts(msgspec.json.encode(costs_object(told)))]
-                self._tuner = ChildLink(TUNER, self._poller, tm.encode, tm.decode_from_tuner, greeting)
+                self._tuner = ChildLink(TUNER, self._poller, tm.TO_TUNER.encode, tm.FROM_TUNER.decode, greeting)
                 self._closing.callback(self._tuner.close)
             self._placer: ChildLink[pm.ToPlacer, pm.FromPlacer] | None = None
             if operator_costs:
                 known = pm.greeting(str(compiled.model_folder), solver, operator_costs)
-                self._placer = ChildLink(PLACER, self._poller, pm.encode, pm.decode_from_placer, known)
+                self._placer = ChildLink(PLACER, self._poller, pm.TO_PLACER.encode, pm.FROM_PLACER.decode, known)
                 self._closing.callback(self._placer.close)
         except BaseException:
             self._closing.close()

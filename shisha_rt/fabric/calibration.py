@@ -55,11 +55,3 @@ class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):
     """The last line: one entry for each span, in the order of the job."""
 
     times: tuple[SpanTime, ...]
-
-
-def encode(line: msgspec.Struct) -> bytes:
-    return msgspec.json.encode(line) + b"\n"
-
-
-def decode(line: bytes) -> Progress | Calibrated:
-    return msgspec.json.decode(line, type=Progress | Calibrated)

@@ -1,6 +1,6 @@
 """Every message between the daemon and a worker: short, typed, and the only ones there are.
 
-msgpack arrays with a tag; nothing is unpickled. An exception of a worker becomes one line of text before it crosses.
+An exception of a worker becomes one line of text before it crosses.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from shisha_rt.fabric.codec import Codec
 from shisha_rt.machine.device import Device
 
 # --- daemon -> worker -----------------------------------------------------------------------------------------
@@ -132,20 +133,5 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     devices: tuple[Device, ...] = ()
 
 
-_ENCODER: Final = msgspec.msgpack.Encoder()
-_TO_WORKER: Final[msgspec.msgpack.Decoder[ToWorker]] = msgspec.msgpack.Decoder(ToWorker)
-_FROM_WORKER: Final[msgspec.msgpack.Decoder[FromWorker]] = msgspec.msgpack.Decoder(FromWorker)
-
-
-def encode(message: ToWorker | FromWorker) -> bytes:
-    return _ENCODER.encode(message)
-
-
-def decode_to_worker(data: bytes) -> ToWorker:
-    """Raises `msgspec.MsgspecError`."""
-    return _TO_WORKER.decode(data)
-
-
-def decode_from_worker(data: bytes) -> FromWorker:
-    """Raises `msgspec.MsgspecError`."""
-    return _FROM_WORKER.decode(data)
+TO_WORKER: Final[Codec[ToWorker]] = Codec(ToWorker)
+FROM_WORKER: Final[Codec[FromWorker]] = Codec(FromWorker)

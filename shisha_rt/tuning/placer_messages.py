@@ -1,7 +1,6 @@
 """Every message between the daemon and its placer's process. A request is a plan's stages to be placed.
 
-What is known of the devices goes as one message for each device of each place: a network of thousands of operators
-on several devices would not fit in one.
+What is known of the devices goes as one message for each device of each place.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import msgspec
 import numpy as np
 
 from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.fabric.codec import Codec
 from shisha_rt.machine.device import Device
 from shisha_rt.tuning.tuner_messages import Stages
 
@@ -70,23 +70,8 @@ class NotSolved(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 FromPlacer: TypeAlias = Solved | NotSolved
 
-_ENCODER: Final = msgspec.msgpack.Encoder()
-_TO_PLACER: Final[msgspec.msgpack.Decoder[ToPlacer]] = msgspec.msgpack.Decoder(ToPlacer)
-_FROM_PLACER: Final[msgspec.msgpack.Decoder[FromPlacer]] = msgspec.msgpack.Decoder(FromPlacer)
-
-
-def encode(message: ToPlacer | FromPlacer) -> bytes:
-    return _ENCODER.encode(message)
-
-
-def decode_to_placer(data: bytes) -> ToPlacer:
-    """Raises `msgspec.MsgspecError`."""
-    return _TO_PLACER.decode(data)
-
-
-def decode_from_placer(data: bytes) -> FromPlacer:
-    """Raises `msgspec.MsgspecError`."""
-    return _FROM_PLACER.decode(data)
+TO_PLACER: Final[Codec[ToPlacer]] = Codec(ToPlacer)
+FROM_PLACER: Final[Codec[FromPlacer]] = Codec(FromPlacer)
 
 
 def greeting(model_folder: str, solver: str, costs: Mapping[str, OperatorCosts]) -> tuple[ToPlacer, ...]:

@@ -6,6 +6,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from shisha_rt.fabric.codec import Codec
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 
@@ -84,23 +85,8 @@ class Finished(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 FromTuner: TypeAlias = Try | Finished
 
-_ENCODER: Final = msgspec.msgpack.Encoder()
-_TO_TUNER: Final[msgspec.msgpack.Decoder[ToTuner]] = msgspec.msgpack.Decoder(ToTuner)
-_FROM_TUNER: Final[msgspec.msgpack.Decoder[FromTuner]] = msgspec.msgpack.Decoder(FromTuner)
-
-
-def encode(message: ToTuner | FromTuner) -> bytes:
-    return _ENCODER.encode(message)
-
-
-def decode_to_tuner(data: bytes) -> ToTuner:
-    """Raises `msgspec.MsgspecError`."""
-    return _TO_TUNER.decode(data)
-
-
-def decode_from_tuner(data: bytes) -> FromTuner:
-    """Raises `msgspec.MsgspecError`."""
-    return _FROM_TUNER.decode(data)
+TO_TUNER: Final[Codec[ToTuner]] = Codec(ToTuner)
+FROM_TUNER: Final[Codec[FromTuner]] = Codec(FromTuner)
 
 
 def stages_of(plan: Plan) -> Stages:

@@ -25,7 +25,7 @@ import numpy as np
 
 from shisha_rt.fabric import model_index
 from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress, Rounds, SpanTime, encode
+from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress, Rounds, SpanTime
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.graph.spans import groups_of
@@ -122,7 +122,7 @@ def _interquartile_range(values: Sequence[float]) -> float:
 
 
 def say(line: msgspec.Struct) -> None:
-    sys.stdout.buffer.write(encode(line))
+    sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
     sys.stdout.buffer.flush()
 
 

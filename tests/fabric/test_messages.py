@@ -13,7 +13,7 @@ PLACED = m.Prepare(5, 0, 1, 2, 3, placement=("cpu_s", "cpu_s", "pim"))
 
 @pytest.mark.parametrize("message", [m.Prepare(5, 0, 1, 2, 3, 0.012), PLACED, RUN, m.Retire(5)])
 def test_to_worker(message: m.ToWorker) -> None:
-    assert m.decode_to_worker(m.encode(message)) == message
+    assert m.TO_WORKER.decode(m.TO_WORKER.encode(message)) == message
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,12 @@ def test_to_worker(message: m.ToWorker) -> None:
     ],
 )
 def test_from_worker(message: m.FromWorker) -> None:
-    assert m.decode_from_worker(m.encode(message)) == message
+    assert m.FROM_WORKER.decode(m.FROM_WORKER.encode(message)) == message
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x80", msgspec.msgpack.encode(["Ready", "three"]), b"\x93"])
 def test_garbage_is_refused(data: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
-        m.decode_from_worker(data)
+        m.FROM_WORKER.decode(data)
     with pytest.raises(msgspec.MsgspecError):
-        m.decode_to_worker(data)
+        m.TO_WORKER.decode(data)

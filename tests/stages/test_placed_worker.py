@@ -161,7 +161,7 @@ def said(channel: Channel) -> messages.FromWorker:
     """The next message of the worker."""
     ready, _, _ = select.select([channel], [], [], PATIENCE_S)
     assert ready, "the worker says nothing"
-    return messages.decode_from_worker(next(channel.receive()))
+    return messages.FROM_WORKER.decode(next(channel.receive()))
 
 
 def test_a_worker_runs_described_devices_in_their_own_time(tmp_path: Path) -> None:
@@ -171,12 +171,12 @@ def test_a_worker_runs_described_devices_in_their_own_time(tmp_path: Path) -> No
         put(arena, 0, {"x": np.full((4, 2), 2, np.float32)})
         with worker(compiled, arena, [HOST, ADDER], time_scale=2.0) as channel:
             assert said(channel) == messages.Ready(1)
-            channel.send(messages.encode(Prepare(1, 0, 0, 0, 0, placement=("adder", "host", "adder"))))
+            channel.send(messages.TO_WORKER.encode(Prepare(1, 0, 0, 0, 0, placement=("adder", "host", "adder"))))
             assert isinstance(said(channel), Prepared)
             parts = []
             for frame, adder_speed in enumerate((1.0, 0.5)):
                 arena.set_device_speed(0, 1, adder_speed)
-                channel.send(messages.encode(messages.Run(1, frame, 0, 0, 1, 0, 0)))
+                channel.send(messages.TO_WORKER.encode(messages.Run(1, frame, 0, 0, 1, 0, 0)))
                 part = said(channel)
                 assert isinstance(part, messages.Done), part
                 assert (outputs_in(arena, 0, compiled)["y"] == [[6, -1]] * 4).all()
@@ -196,9 +196,9 @@ def test_a_worker_runs_engines_of_this_host_as_fast_as_they_are(tmp_path: Path, 
         put(arena, 0, {"x": np.full((4, 2), 2, np.float32)})
         with worker(compiled, arena, [SERIAL, other], time_scale=1.0) as channel:
             assert said(channel) == messages.Ready(1)
-            channel.send(messages.encode(Prepare(1, 0, 0, 0, 0, placement=("serial", other.name, "serial"))))
+            channel.send(messages.TO_WORKER.encode(Prepare(1, 0, 0, 0, 0, placement=("serial", other.name, "serial"))))
             assert isinstance(said(channel), Prepared)
-            channel.send(messages.encode(messages.Run(1, 7, 0, 0, 1, 0, 0)))
+            channel.send(messages.TO_WORKER.encode(messages.Run(1, 7, 0, 0, 1, 0, 0)))
             part = said(channel)
             assert isinstance(part, messages.Done), part
             assert (outputs_in(arena, 0, compiled)["y"] == [[6, -1]] * 4).all()

@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> int:
     columns: list[pm.DeviceCosts] = []
     placer: Placer | None = None
     while True:
-        match pm.decode_to_placer(channel.wait()):
+        match pm.TO_PLACER.decode(channel.wait()):
             case pm.DeviceCosts() as column:
                 columns.append(column)
             case pm.Known(model_folder=folder, solver=solver):
@@ -88,7 +88,7 @@ def main(arguments: list[str]) -> int:
                 placer = Placer(graph, cast(StageSolver, solver), pm.costs_of(columns))
             case pm.Solve() as asked:
                 assert placer is not None  # it is greeted first
-                channel.send(pm.encode(placer.answer(asked)))
+                channel.send(pm.FROM_PLACER.encode(placer.answer(asked)))
 
 
 if __name__ == "__main__":

@@ -44,9 +44,9 @@ class _LiveEvaluator:
 
     def measure(self, proposal: Proposal) -> Measurement:
         stages = tm.stages_of(proposal.plan)
-        self._channel.send(tm.encode(tm.Try(self._run, stages, proposal.reason, proposal.lower_bound_s)))
+        self._channel.send(tm.FROM_TUNER.encode(tm.Try(self._run, stages, proposal.reason, proposal.lower_bound_s)))
         while True:
-            match tm.decode_to_tuner(self._channel.wait()):
+            match tm.TO_TUNER.decode(self._channel.wait()):
                 case tm.Begin() as begin:
                     raise _BrokenOff(begin)
                 case tm.Break(run=number) if number == self._run:
@@ -65,14 +65,14 @@ def main(arguments: list[str]) -> int:
     begin: tm.Begin | None = None
     while True:
         if begin is None:
-            match tm.decode_to_tuner(channel.wait()):
+            match tm.TO_TUNER.decode(channel.wait()):
                 case tm.StoredCosts(text=text):
                     stored = parse_costs(text, "the daemon's stored costs")
                 case tm.Begin() as begin:
                     pass
             continue
         try:
-            channel.send(tm.encode(_search(begin, stored, channel)))
+            channel.send(tm.FROM_TUNER.encode(_search(begin, stored, channel)))
             begin = None
         except _BrokenOff as broken:
             begin = broken.begin

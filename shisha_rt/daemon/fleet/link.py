@@ -32,7 +32,7 @@ class Link:
         channel = self._channels.get(incarnation)
         if channel is not None:
             try:
-                channel.send(messages.encode(message))
+                channel.send(messages.TO_WORKER.encode(message))
             except ChannelBroken as broken:
                 log.warning("a message to worker %d was lost: %s", incarnation, broken)
 
@@ -41,7 +41,7 @@ class Link:
         try:
             for data in self._channels[incarnation].receive():
                 try:
-                    yield messages.decode_from_worker(data)
+                    yield messages.FROM_WORKER.decode(data)
                 except msgspec.MsgspecError as error:
                     log.warning("a message of worker %d was not understood: %s", incarnation, error)
         except ChannelBroken as broken:

@@ -37,9 +37,12 @@ class Link:
                 log.warning("a message to worker %d was lost: %s", incarnation, broken)
 
     def receive(self, incarnation: int) -> Iterator[FromWorker]:
-        """What the worker has said."""
+        """What the worker has said. One that speaks reads, too, so it is sent what has waited for room."""
+        channel = self._channels[incarnation]
         try:
-            for data in self._channels[incarnation].receive():
+            if channel.waiting:
+                channel.flush()
+            for data in channel.receive():
                 try:
                     yield messages.FROM_WORKER.decode(data)
                 except msgspec.MsgspecError as error:

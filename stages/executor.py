@@ -23,7 +23,7 @@ from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.messages import Prepare, Prepared, PrepareFailed
 from stages.built.placed import CpuClock
 from stages.emulate.place import Demand, EmulatedPlace
-from stages.engines.onnxruntime.segment import Segment
+from stages.engines.onnxruntime.segment import OptimisedSegment
 
 _BUILDER_NICE: Final = 5
 _TIMED_RUNS: Final = 20
@@ -64,7 +64,7 @@ class WholeStage:
     paced = False
     difference = 0.0
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: OptimisedSegment) -> None:
         self.frame_bytes = segment.frame_bytes
         self._segment = segment
 

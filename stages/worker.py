@@ -75,7 +75,7 @@ class Worker:
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        index = model_index.read(Path(config.engine_folder))
+        index = model_index.read_index(Path(config.engine_folder))
         self._arena = Arena.attach(config.arena_fd, layout_of(index), config.slot_count, config.place_count)
         threading.Thread(target=self._sign, name="heartbeat", daemon=True).start()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
@@ -128,8 +128,13 @@ class Worker:
     def _receive(self) -> None:
         for data in self._channel.receive():
             match messages.TO_WORKER.decode(data):
+                case messages.Run(layout=layout) as run if layout != self._arena.layout.number:
+                    self._send(messages.Failed(run, f"its slot is of layout {layout}, which this worker has not"))
                 case messages.Run() as run:
                     self._pending.append((run, run.ready_ns / 1e9 if run.ready_ns else time.monotonic()))
+                case messages.Prepare(layout=layout) as order if layout != self._arena.layout.number:
+                    reason = f"it is for layout {layout}, which this worker has not"
+                    self._send(messages.PrepareFailed(order.epoch, self._config.incarnation, reason))
                 case messages.Prepare() as order:
                     self._executor.prepare(order)
                 case messages.Retire(epoch=epoch):

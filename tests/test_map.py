@@ -5,6 +5,7 @@
 2. `shisha_rt` never imports `stages`; `stages` imports from `shisha_rt` only the fabric, pure modules and the reader.
 3. Only `stages/engines` imports an inference engine.
 4. No module is a bag of odds and ends, and none has grown so long that it is two.
+5. A public class or function has a name of its own in the whole project; `main` is each program's.
 """
 
 from __future__ import annotations
@@ -189,7 +190,21 @@ def misshapen(sources: Sources) -> list[str]:
     return rubbish + [f"{module} has {length} lines" for module, length in lengths.items() if length > MAX_LINES]
 
 
-@pytest.mark.parametrize("rule", [impurities, crossings, engine_imports, misshapen])
+def twins(sources: Sources) -> list[str]:
+    """Rule 5."""
+    homes: dict[str, list[str]] = {}
+    for module, source in sorted(sources.items()):
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                homes.setdefault(node.name, []).append(module)
+    return [
+        f"{name} is defined in {', '.join(modules)}"
+        for name, modules in sorted(homes.items())
+        if len(modules) > 1 and not name.startswith("_") and name != "main"
+    ]
+
+
+@pytest.mark.parametrize("rule", [impurities, crossings, engine_imports, misshapen, twins])
 def test_the_project_keeps_the_rule(rule: Callable[[Sources], list[str]]) -> None:
     assert rule(project()) == []
 
@@ -301,3 +316,11 @@ class TestTheCheckerItself:
     def test_shape(self) -> None:
         sources = {"shisha_rt.plan.utils": "", "stages.worker": "\n" * 401, "stages.loop": "\n" * 400}
         assert misshapen(sources) == ["shisha_rt.plan.utils is named after nothing", "stages.worker has 401 lines"]
+
+    def test_twins(self) -> None:
+        sources = {
+            "shisha_rt.plan.plan": "class Stage: ...\ndef main(): ...\ndef _near(): ...",
+            "stages.worker": "class Stage:\n    def plan(self): ...\ndef main(): ...\ndef _near(): ...",
+            "stages.loop": "def plan(): ...",
+        }
+        assert twins(sources) == ["Stage is defined in shisha_rt.plan.plan, stages.worker"]

@@ -20,7 +20,8 @@ from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.build import build_problem
 from shisha_rt.placement.problem import Assignment, Problem
-from shisha_rt.placement.solvers import SolverName, SolverOptions, solve
+from shisha_rt.placement.solver_names import SolverName
+from shisha_rt.placement.solvers import SolverOptions, solve
 
 BOARD: Final = "pim-board"
 MODELLED: Final = "modelled, device descriptions"

@@ -31,7 +31,8 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.placement.build import build_problem
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.problem import TRANSFER_COUNTINGS, Problem
-from shisha_rt.placement.solvers import SolverName, SolverOptions, solve
+from shisha_rt.placement.solver_names import SolverName
+from shisha_rt.placement.solvers import SolverOptions, solve
 from tests.placement.random_problems import SHAPES, random_problem
 
 BOARD: Final = "pim-board"

@@ -1,6 +1,6 @@
 """A daemon in a process of its own: `shisha-rt serve`, and besides a client inside it that generates frames.
 
-The generator is a client of `Admission` like the gateway: it keeps every slot full and sends the next frame from
+The generator is a client of the shell like the gateway: it keeps every slot full and sends the next frame from
 within the answer to the last. So what it measures is the pipeline with the daemon's own work for each frame, and
 nothing of wire or client. `copied`: each frame's input is copied into its slot, as a gateway's must be; otherwise
 slots keep the input that an earlier frame left there, and the daemon moves descriptors only.
@@ -18,15 +18,20 @@ from typing import Any, Final, Protocol
 
 from benchmarks.rigs.child_process import say
 from benchmarks.rigs.stage_rig import random_inputs
-from shisha_rt.daemon.front.requests import Answer
-from shisha_rt.daemon.server import Daemon
+from shisha_rt.daemon.front.requests import FrameAnswer
+from shisha_rt.daemon.server import Daemon, Planning
 from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.ready.compile import Compiled, compile_model
+from shisha_rt.ready.compile import Compiled
+from shisha_rt.ready.model_on_machine import make_ready
 from shisha_rt.wire.request import InferRequest
 
 _LISTEN_EVERY_S: Final = 0.05
 _WARM_UP_FRAMES: Final = 24
+
+
+def slot_count(daemon: Daemon) -> int:
+    return daemon.shell.cores.lifecycle.frames.slot_count
 
 
 @dataclass(slots=True)
@@ -48,8 +53,8 @@ class Generator:
     """Frames from inside the daemon, in bursts; each ends with a line that says what it measured."""
 
     def __init__(self, daemon: Daemon, compiled: Compiled) -> None:
-        self._admission = daemon.shell.admission
-        self._slot_count = daemon.shell.lifecycle.slot_count
+        self._shell = daemon.shell
+        self._slot_count = slot_count(daemon)
         self._outputs = tuple(tensor.name for tensor in compiled.model.graph.outputs)
         inputs = random_inputs(compiled, seed=0)
         self._tensors = {name: memoryview(array.tobytes()) for name, array in inputs.items()}
@@ -70,9 +75,9 @@ class Generator:
         tensors = self._tensors if burst.copied else {}
         size_bytes = sum(map(len, tensors.values()))
         request = InferRequest(next(self._ids), "generated", None, None, tensors, self._outputs, size_bytes)
-        self._admission.submit("generator", request, self._answered)
+        self._shell.submit("generator", request, self._answered)
 
-    def _answered(self, answer: Answer) -> None:
+    def _answered(self, answer: FrameAnswer) -> None:
         burst = self._burst
         assert burst is not None
         if answer.code is not None:
@@ -138,10 +143,10 @@ class Orders:
 
 def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
-    compiled = compile_model(resolve_model(settings["model"]), {})
-    daemon = Daemon(compiled, load_machine(settings["machine"]), settings["endpoint"], metrics_port=0)
-    orders = Orders(daemon, Generator(daemon, compiled))
-    daemon.run(lambda: say(endpoint=daemon.gateway.endpoint, slots=daemon.shell.lifecycle.slot_count), orders.turn)
+    ready = make_ready(resolve_model(settings["model"]), {}, load_machine(settings["machine"]))
+    daemon = Daemon(ready, settings["endpoint"], 0, Planning())
+    orders = Orders(daemon, Generator(daemon, ready.compiled))
+    daemon.run(lambda: say(endpoint=daemon.gateway.endpoint, slots=slot_count(daemon)), orders.turn)
     return 0
 
 

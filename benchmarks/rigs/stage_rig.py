@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from shisha_rt.cli.drive.frames import random_frames
-from shisha_rt.daemon.fleet.link import Link
+from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.daemon.fleet.supervisor import Supervisor
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.fabric import messages
@@ -30,6 +30,7 @@ from shisha_rt.fabric.layout import layout_of
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
 from shisha_rt.ready.compile import Compiled
+from shisha_rt.ready.model_on_machine import ModelOnMachine
 
 NO_DEVICES: Final[Mapping[str, tuple[Device, ...]]] = MappingProxyType({})
 
@@ -82,14 +83,13 @@ def _rate(parts: Sequence[messages.Done]) -> Rate:
 class StageRig:
     """One worker for each place. Open it with `stage_rig`, from the main thread."""
 
-    def __init__(self, arena: Arena, link: Link, poller: Poller, supervisor: Supervisor, machine: Machine) -> None:
+    def __init__(self, arena: Arena, poller: Poller, supervisor: Supervisor, machine: Machine) -> None:
         self._arena = arena
-        self._link = link
+        self._link = supervisor.link
         self._epochs = itertools.count(1)
         self._frames = itertools.count()
         self._poller = poller
-        self._said: deque[messages.FromWorker] = deque()
-        supervisor.said = self._said.append
+        self._said: deque[object] = deque()
         for worker, place in enumerate(machine.places):
             supervisor.start(place.name, incarnation=worker)
         for _ in machine.places:
@@ -161,7 +161,7 @@ class StageRig:
         while not self._said:
             if time.monotonic() > until_s:
                 raise TimeoutError(f"no {kind.__name__} from any worker within {timeout_s:g} s")
-            self._poller.poll(timeout_s)
+            self._said.extend(self._poller.poll(timeout_s))
         message = self._said.popleft()
         if not isinstance(message, kind):
             raise RuntimeError(f"expected {kind.__name__} from a worker, got {message}")
@@ -178,15 +178,16 @@ def stage_rig(
     """
     with ExitStack() as closing:
         closed: Callable[[Callable[[], None]], object] = closing.callback
-        poller, link = Poller(), Link()
+        poller = Poller()
         closed(poller.close)
         arena = Arena.create(layout_of(compiled.index), slot_count, len(machine.places))
         closed(arena.close)
         budgets = Budgets([m.name for m in machine.memories if m.bandwidth_bytes_per_s is not None])
         closed(budgets.close)
-        supervisor = Supervisor(machine, arena, budgets, poller, link, compiled, devices)
+        costs = {place: OperatorCosts(its, np.empty((0, len(its)))) for place, its in devices.items()}
+        supervisor = Supervisor(ModelOnMachine(compiled, machine, costs), arena, budgets, poller)
         closed(supervisor.end_all)
-        rig = StageRig(arena, link, poller, supervisor, machine)
+        rig = StageRig(arena, poller, supervisor, machine)
         rig.fill(random_inputs(compiled, seed=0))
         yield rig
 

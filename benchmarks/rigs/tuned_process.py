@@ -10,56 +10,67 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.rigs.child_process import say
-from benchmarks.rigs.daemon_process import Orders
-from shisha_rt.costs.layer_costs import LayerCosts
-from shisha_rt.daemon.server import Daemon
+from benchmarks.rigs.daemon_process import Orders, slot_count
+from shisha_rt.daemon.server import Daemon, Planning
 from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
-from shisha_rt.ready.compile import compile_model
-from shisha_rt.ready.profile import profile_model
+from shisha_rt.ready.model_on_machine import make_ready
+from shisha_rt.tuning.cores import CoreEvent, Cores, Outward
+from shisha_rt.tuning.events import PartTaken
 from shisha_rt.tuning.window import Window
+
+
+class Metered(Cores):
+    """Those of a daemon; `hear` is told of each part that has been computed, after them."""
+
+    def __init__(self, cores: Cores, hear: Callable[[PartTaken, float], None]) -> None:
+        super().__init__(cores.lifecycle, cores.tuning, cores.placing)
+        self._meter = hear
+
+    def handle(self, event: CoreEvent, now_s: float) -> list[Outward]:
+        outward = super().handle(event, now_s)
+        if isinstance(event, PartTaken):
+            self._meter(event, now_s)
+        return outward
 
 
 class Meter:
     """Measures the live plan from the frames that pass, as a trial is measured."""
 
     def __init__(self, daemon: Daemon) -> None:
-        self._daemon = daemon
-        self._warm_up = daemon.shell.lifecycle.slot_count + 2  # as the tuner's
+        self._cores = daemon.shell.cores = Metered(daemon.shell.cores, self._part)
+        self._warm_up = slot_count(daemon) + 2  # as the tuner's
         self._epoch = 0
         self._window: Window | None = None
-        daemon.shell.on_part = self._part
 
     @property
     def running(self) -> bool:
         return self._window is not None
 
     def start(self, *_: Any, **order: Any) -> None:
-        self._begin()
+        self._begin(time.monotonic())
 
-    def _begin(self) -> None:
-        live = self._daemon.tuning.live
+    def _begin(self, now_s: float) -> None:
+        live = self._cores.lifecycle.live
         assert live is not None
         self._epoch, plan = live
-        self._window = Window(len(plan.stages), self._warm_up)
+        self._window = Window(self._epoch, len(plan.stages), self._warm_up, now_s)
 
-    def _part(self, epoch: int, stage: int, service_s: float) -> None:
-        self._daemon.tuning.frame_done(epoch, stage, service_s)
-        if self._window is None:
+    def _part(self, part: PartTaken, now_s: float) -> None:
+        live = self._cores.lifecycle.live
+        if self._window is None or live is None:
             return
-        live = self._daemon.tuning.live
-        if live is None or live[0] != self._epoch:
-            self._begin()
-        if live is None or epoch != self._epoch:
-            return
-        found = self._window.add(stage, service_s, time.monotonic())
+        if live[0] != self._epoch:
+            self._begin(now_s)
+        found = self._window.add(part.epoch, part.stage, part.service_s, now_s)
         if found is not None:
             self._window = None
-            repeatability = self._daemon.tuning.repeatability
+            repeatability = self._cores.tuning.repeatability
             repeatability.observe(live[1], found)
             found = repeatability.widen(found)
             say(service_s=found.service_s, band=found.band, frames=found.frames, took_s=found.took_s)
@@ -69,19 +80,12 @@ def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
     machine = load_machine(settings["machine"])
     check_runnable(machine)
-    compiled = compile_model(resolve_model(settings["model"]), {})
-    costs = LayerCosts(profile_model(compiled, machine), machine)
+    ready = make_ready(resolve_model(settings["model"]), {}, machine)
+    costs = ready.layer_costs()
     os.environ["XDG_CACHE_HOME"] = str(Path(settings["keep"]).resolve())
-    daemon = Daemon(
-        compiled,
-        machine,
-        settings["endpoint"],
-        metrics_port=0,
-        stored=costs,
-        strategy=settings["strategy"],
-    )
+    daemon = Daemon(ready, settings["endpoint"], 0, Planning(settings["strategy"]), costs)
     orders = Orders(daemon, Meter(daemon))
-    daemon.run(lambda: say(endpoint=daemon.gateway.endpoint, slots=daemon.shell.lifecycle.slot_count), orders.turn)
+    daemon.run(lambda: say(endpoint=daemon.gateway.endpoint, slots=slot_count(daemon)), orders.turn)
     return 0
 
 

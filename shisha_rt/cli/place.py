@@ -19,7 +19,7 @@ from shisha_rt.placement.duet import DEFAULT_X
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.problem_file import parse_problem
 from shisha_rt.placement.solution import Solution
-from shisha_rt.placement.solvers import BUILT, SolverName, SolverOptions, solve
+from shisha_rt.placement.solver_names import SolverName
 
 if TYPE_CHECKING:
     from shisha_rt.machine.machine import Machine, Place
@@ -76,6 +76,8 @@ def place(
       shisha-rt place zoo:gpt2 --machine pim-board --dot gpt2.dot --png gpt2.png
       shisha-rt place PROBLEM.json --solver duet --duet-x 25 --json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
+    from shisha_rt.placement.solvers import SolverOptions, solve
+
     _refuse_unbuilt(solver, accelerator)
     _refuse_foreign(solver, priority, duet_x, time_limit)
     options = SolverOptions(
@@ -168,6 +170,8 @@ def _runs(profile: DeviceProfile) -> dict[str, float]:
 
 
 def _refuse_unbuilt(solver: SolverName, accelerator: str | None) -> None:
+    from shisha_rt.placement.solvers import BUILT
+
     if solver not in BUILT:
         raise BadInput(f"--solver {solver}: not built yet, expected one of {', '.join(BUILT)}")
     if accelerator is not None:

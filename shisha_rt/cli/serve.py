@@ -53,8 +53,8 @@ def serve(
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from msgspec.structs import replace
 
-    from shisha_rt.daemon.front.gateway import check_endpoint
-    from shisha_rt.daemon.server import Daemon
+    from shisha_rt.daemon.front.endpoint import check_endpoint
+    from shisha_rt.daemon.server import Daemon, Planning
     from shisha_rt.daemon.settings import Settings, check_built, read_settings
     from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config.machine_file import check_runnable, load_machine
@@ -77,17 +77,9 @@ def serve(
     model = resolve_model(settings.model, progress)
     ready = make_ready(model, settings.dims, places, precision=settings.precision, on_progress=progress)
     needs_costs = places.timing == "modelled" or settings.strategy == "guided"
-    daemon = Daemon(
-        ready.compiled,
-        places,
-        settings.endpoint,
-        port,
-        strategy=settings.strategy,
-        stored=ready.layer_costs(progress) if needs_costs else None,
-        operator_costs=ready.operator_costs,
-        solver=settings.solver,
-        fresh=fresh,
-    )
+    planning = Planning(settings.strategy, settings.solver, fresh)
+    stored = ready.layer_costs(progress) if needs_costs else None
+    daemon = Daemon(ready, settings.endpoint, port, planning, stored)
 
     def announce() -> None:
         line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}

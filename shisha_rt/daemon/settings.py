@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from shisha_rt.checked import convert, shown
 from shisha_rt.errors import BadInput
 from shisha_rt.pipeline.strategies import LIVE
-from shisha_rt.placement.solvers import STAGE_SOLVERS
+from shisha_rt.placement.solver_names import STAGE_SOLVERS
 
 ENDPOINT: Final = "tcp://127.0.0.1:5555"
 METRICS: Final = "127.0.0.1:9464"

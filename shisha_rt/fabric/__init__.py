@@ -1,1 +1,1 @@
-"""What daemon and workers share: the arena, the board, and the messages between them. Shell."""
+"""What processes share: the arena, the board, the messages between them, and how they are started. Shell."""

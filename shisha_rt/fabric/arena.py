@@ -92,7 +92,7 @@ class Arena:
 
     def raw(self, slot: int, region: Region) -> npt.NDArray[np.uint8]:
         start = self._start(slot, region)
-        return self._bytes[start : start + region.tensor.size_bytes]
+        return self._bytes[start : start + region.size_bytes]
 
     def _start(self, slot: int, region: Region) -> int:
         if not 0 <= slot < self.slot_count:
@@ -102,7 +102,7 @@ class Arena:
     def punch(self, regions: Iterable[Region]) -> None:
         """Give back the pages of these tensors in every slot; they read as zeros from then on."""
         for region in regions:
-            length = page_aligned(region.tensor.size_bytes)
+            length = page_aligned(region.size_bytes)
             for slot in range(self.slot_count):
                 start = self._start(slot, region)
                 done = _libc.fallocate(

@@ -14,18 +14,18 @@ from typing import Final, NamedTuple
 _RECORD: Final = struct.Struct("=qq")
 
 
-class Record(NamedTuple):
+class Reserved(NamedTuple):
     """`free_at_ns`: when, on CLOCK_MONOTONIC, all that is reserved has been moved. `reserved_bytes`: ever."""
 
     free_at_ns: int
     reserved_bytes: int
 
 
-def read(fd: int) -> Record:
-    return Record(*_RECORD.unpack(os.pread(fd, _RECORD.size, 0)))
+def read_record(fd: int) -> Reserved:
+    return Reserved(*_RECORD.unpack(os.pread(fd, _RECORD.size, 0)))
 
 
-def write(fd: int, record: Record) -> None:
+def write_record(fd: int, record: Reserved) -> None:
     """In one system call, which a SIGKILL does not interrupt at this size: the old record or the new one."""
     os.pwrite(fd, _RECORD.pack(*record), 0)
 
@@ -37,14 +37,14 @@ class Budgets:
         self._fds: dict[str, int] = {}
         for name in memories:
             self._fds[name] = os.memfd_create("shisha-rt-memory")
-            write(self._fds[name], Record(0, 0))
+            write_record(self._fds[name], Reserved(0, 0))
 
     def fd(self, memory: str) -> int | None:
         """To be inherited by a worker; None for a memory without a limit."""
         return self._fds.get(memory)
 
     def reserved_bytes(self, memory: str) -> int:
-        return read(self._fds[memory]).reserved_bytes
+        return read_record(self._fds[memory]).reserved_bytes
 
     def close(self) -> None:
         for fd in self._fds.values():

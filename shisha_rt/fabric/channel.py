@@ -36,7 +36,7 @@ _ONE_FD: Final = socket.CMSG_LEN(_FD_BYTES)  # CMSG_SPACE would have room for tw
 _CUT: Final = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 _WAITING: Final = int(socket.MSG_CMSG_CLOEXEC)
 _NOW: Final = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
-_GONE: Final = "the other end is gone"
+GONE: Final = "the other end is gone"
 
 
 class ChannelBroken(Exception):
@@ -70,7 +70,7 @@ class Channel:
         self._waiting: deque[bytes | _Large] = deque()
         self._waiting_bytes = 0
         self._max_waiting_bytes = max_waiting_bytes
-        self._reason = _GONE
+        self._reason = GONE
         self.open = True
 
     @classmethod
@@ -147,7 +147,7 @@ class Channel:
 
     def _not_sent(self, error: OSError) -> ChannelBroken:
         gone = isinstance(error, BrokenPipeError | ConnectionResetError)
-        return self._broken(_GONE if gone else f"a message could not be sent: {error.strerror}")
+        return self._broken(GONE if gone else f"a message could not be sent: {error.strerror}")
 
     # --- receiving --------------------------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class Channel:
         if not beside and not said & _CUT:
             if size:
                 return self._view[:size].tobytes()
-            self._break(_GONE)
+            self._break(GONE)
             return None
         fds = _descriptors(beside)
         try:

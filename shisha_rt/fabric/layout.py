@@ -16,14 +16,11 @@ from shisha_rt.fabric.model_index import ModelIndex, TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A tensor's room: `offset_bytes` from the start of the slot."""
+    """A tensor's room: `offset_bytes` from the start of the slot. Its size is worked out once, not for each frame."""
 
     tensor: TensorSpec
     offset_bytes: int
-
-    @property
-    def end_bytes(self) -> int:
-        return self.offset_bytes + self.tensor.size_bytes
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,7 @@ def layout_of(index: ModelIndex) -> Layout:
     regions: dict[str, Region] = {}
     offset = 0
     for tensor in index.tensors:
-        regions[tensor.name] = Region(tensor, offset)
+        regions[tensor.name] = Region(tensor, offset, tensor.size_bytes)
         offset = page_aligned(offset + max(tensor.size_bytes, 1))
     return Layout(0, offset, regions)
 

@@ -69,9 +69,9 @@ class ModelIndex(msgspec.Struct, frozen=True):
         }
 
 
-def write(index: ModelIndex, folder: Path) -> None:
+def write_index(index: ModelIndex, folder: Path) -> None:
     (folder / FILE_NAME).write_bytes(msgspec.json.encode(index))
 
 
-def read(folder: Path) -> ModelIndex:
+def read_index(folder: Path) -> ModelIndex:
     return msgspec.json.decode((folder / FILE_NAME).read_bytes(), type=ModelIndex)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from shisha_rt.graph.graph import Graph, Tensor
+if TYPE_CHECKING:
+    from shisha_rt.graph.graph import Graph, Tensor
 
 Span = tuple[int, int]
 """First and last, inclusive."""

@@ -7,8 +7,6 @@ runs a model), and are kept in the user's cache. Shell.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -16,8 +14,9 @@ from typing import Final
 import onnx
 
 from shisha_rt.cache import cache_folder, publish
-from shisha_rt.errors import BadInput, Failure
+from shisha_rt.errors import BadInput
 from shisha_rt.graph.topologies.catalogue import TOPOLOGIES
+from shisha_rt.job import run_job
 
 SHIPPED: Final = (
     "alexnet",
@@ -68,8 +67,5 @@ def _topology(name: str) -> bytes:
 
 
 def _build(topology: bytes, target: Path) -> None:
-    command = [sys.executable, "-m", "stages.jobs.zoo_weights", str(target)]
-    done = subprocess.run(command, input=topology, capture_output=True, check=False)
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.returncode}"]
-        raise Failure(f"{_PREFIX}{target.stem}: could not be built: {said[-1]}")
+    failed = f"{_PREFIX}{target.stem}: could not be built"
+    run_job("stages.jobs.zoo_weights", str(target), failed=failed, given=topology)

@@ -1,5 +1,9 @@
 """The plans' part of the lifecycle (rule R2): proposals in, one prepared at a time, at most two live.
 
+Every plan passes one gate, whoever made it: `verify`, as it is proposed, and again when its operators are placed.
+Proposals take their turns in the order in which they came, each ends once (`Settled`), and one of the daemon's own
+holds only for the epoch under which it was made: what was searched, placed or chosen for another plan is out of date.
+
 A new plan takes over without a drain: its segments are built beside the old ones, new frames take it when every
 worker concerned has said so, and the old epoch is retired with its last frame. A death, error or timeout in
 preparation drops the new epoch everywhere. A restarted worker loads live epochs only.
@@ -10,28 +14,33 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable
-from typing import Final
 
 from shisha_rt.lifecycle import events as ev
+from shisha_rt.lifecycle import instructions as do
+from shisha_rt.lifecycle.instructions import Ending
 from shisha_rt.lifecycle.places import Places
 from shisha_rt.lifecycle.policy import Policy
-from shisha_rt.lifecycle.states import EPOCH, Epoch, EpochPhase, PlacePhase, Worker, step
+from shisha_rt.lifecycle.records import Epoch, QueuedPlan, WorkerState
+from shisha_rt.lifecycle.tables import EPOCH, EpochPhase, Transition, step
 from shisha_rt.plan.plan import Plan
-
-LIVE: Final = "live"
-REFUSED: Final = "refused"
-DROPPED: Final = "dropped"
+from shisha_rt.plan.verify import PlanRules
 
 
 class Epochs:
     """`live`: the epochs that frames may be in, oldest first; `preparing`: the next one, if any."""
 
     def __init__(
-        self, places: Places, policy: Policy, story: deque[str], emit: Callable[[ev.Instruction], None]
+        self,
+        places: Places,
+        rules: PlanRules,
+        policy: Policy,
+        story: deque[Transition],
+        emit: Callable[[do.Instruction], None],
     ) -> None:
         self.live: dict[int, Epoch] = {}
         self.preparing: Epoch | None = None
-        self.proposals: deque[tuple[int, Plan]] = deque()
+        self.proposals: deque[QueuedPlan] = deque()
+        self._rules = rules
         self._numbers = itertools.count(1)
         self._places = places
         self._policy = policy
@@ -50,6 +59,18 @@ class Epochs:
         """One plan is live, and no other is proposed, being prepared, or being retired."""
         return len(self.live) == 1 and self.preparing is None and not self.proposals
 
+    @property
+    def plans(self) -> list[Plan]:
+        """Of every epoch that a worker may have."""
+        return [epoch.plan for epoch in self._epochs()]
+
+    def plan_of(self, number: int) -> Plan | None:
+        """None for an epoch that is not live or being prepared any more."""
+        return next((epoch.plan for epoch in self._epochs() if epoch.number == number), None)
+
+    def _epochs(self) -> list[Epoch]:
+        return [*self.live.values(), *([self.preparing] if self.preparing else [])]
+
     def runnable(self) -> Epoch | None:
         """The newest epoch, if every place that it needs has a process or will have one."""
         newest = self.newest
@@ -57,52 +78,97 @@ class Epochs:
 
     def is_broken(self, epoch: Epoch) -> bool:
         """Whether a place of its plan has no worker and will not get one."""
-        return any(self._places.by_name[name].phase is PlacePhase.OUT for name in epoch.plan.places)
+        return not epoch.places.isdisjoint(self._places.out)
 
     def places_in_use(self) -> set[str]:
         """The places that some live epoch, or the one in preparation, runs on."""
-        epochs = [*self.live.values(), *([self.preparing] if self.preparing else [])]
-        return {name for epoch in epochs for name in epoch.plan.places}
+        return {name for plan in self.plans for name in plan.places}
 
-    def propose(self, proposal: int, plan: Plan) -> None:
+    # --- proposals --------------------------------------------------------------------------------------------
+
+    def propose(self, event: ev.PlanProposed, now: float) -> None:
+        faults = self._rules.problems(event.plan)
+        placed = not self._rules.devices or any(stage.placement for stage in event.plan.stages)
+        if not faults and placed:
+            faults = self._rules.placement_problems(event.plan)
         if self._closed:
-            self._emit(ev.Settled(proposal, None, REFUSED, "the daemon is stopping"))
+            self._refuse(event, "the daemon is stopping")
+        elif faults:
+            self._refuse(event, "; ".join(faults))
         elif len(self.proposals) >= self._policy.waiting_plans:
-            self._emit(ev.Settled(proposal, None, REFUSED, f"{len(self.proposals)} plans wait already"))
+            self._refuse(event, f"{len(self.proposals)} plans wait already")
         else:
-            self.proposals.append((proposal, plan))
+            self.proposals.append(QueuedPlan(event, event.plan, placed, now + self._policy.prepare_s))
+            if not placed:
+                self._emit(do.PlaceOperators(event.owner, event.proposal, event.plan))
+
+    def placed(self, event: ev.PlanPlaced) -> None:
+        proposal = self._unplaced(event.owner, event.proposal)
+        if proposal is None:
+            return
+        faults = self._rules.problems(event.plan) or self._rules.placement_problems(event.plan)
+        if faults:
+            self.proposals.remove(proposal)
+            self._refuse(proposal.event, "; ".join(faults))
+        else:
+            proposal.plan, proposal.placed = event.plan, True
+
+    def not_placed(self, event: ev.PlanNotPlaced) -> None:
+        proposal = self._unplaced(event.owner, event.proposal)
+        if proposal is not None:
+            self.proposals.remove(proposal)
+            self._refuse(proposal.event, event.reason)
+
+    def _unplaced(self, owner: ev.Owner, number: int) -> QueuedPlan | None:
+        """None if it has ended meanwhile."""
+        waiting = (one for one in self.proposals if not one.placed)
+        return next((one for one in waiting if (one.event.owner, one.event.proposal) == (owner, number)), None)
+
+    def _refuse(self, event: ev.PlanProposed, reason: str) -> None:
+        self._settle(event, event.plan, None, Ending.REFUSED, reason)
+
+    def _settle(
+        self, event: ev.PlanProposed, plan: Plan, epoch: int | None, ending: Ending, reason: str, bad: bool = False
+    ) -> None:
+        self._emit(do.Settled(event.owner, event.proposal, plan, epoch, ending, reason, bad))
 
     def advance(self, now: float) -> None:
         """Drop a preparation that lost a place, begin the next if no old epoch lingers, ask for a plan if needed."""
         if self.preparing is not None and (down := self._unavailable(self.preparing.plan)):
             self._drop(f"place {down[0]} is down")
-        while self.proposals and self.preparing is None and len(self.live) < 2:
-            proposal, plan = self.proposals.popleft()
-            if down := self._unavailable(plan):
-                self._emit(ev.Settled(proposal, None, REFUSED, f"place {down[0]} is down"))
-                continue
-            self._begin(proposal, plan, now)
+        while self.proposals and self.proposals[0].placed and self.preparing is None and len(self.live) < 2:
+            proposal = self.proposals.popleft()
+            event = proposal.event
+            newest = self.newest.number if self.newest is not None else None
+            if event.owner is not ev.Owner.CLIENT and event.under != newest:
+                self._settle(event, proposal.plan, None, Ending.DROPPED, f"epoch {newest} has gone live meanwhile")
+            elif down := self._unavailable(proposal.plan):
+                self._refuse(event, f"place {down[0]} is down")
+            else:
+                self._begin(event, proposal.plan, now)
         self._ask_for_plan(now)
 
-    def _begin(self, proposal: int, plan: Plan, now: float) -> None:
+    # --- preparing --------------------------------------------------------------------------------------------
+
+    def _begin(self, proposal: ev.PlanProposed, plan: Plan, now: float) -> None:
         epoch = Epoch(next(self._numbers), plan, proposal, prepare_until_s=now + self._policy.prepare_s)
         self.preparing = epoch
-        self._emit(ev.EpochStarted(epoch.number, plan))
+        self._emit(do.EpochStarted(proposal.owner, proposal.proposal, epoch.number, plan))
         for name in plan.places:
             worker = self._places.worker_of(name)
             if worker is not None:
                 self._ask(worker, epoch, epoch.prepare_until_s)
 
-    def _ask(self, worker: Worker, epoch: Epoch, until_s: float) -> None:
+    def _ask(self, worker: WorkerState, epoch: Epoch, until_s: float) -> None:
         stage = epoch.plan.places.index(worker.place)
         worker.loading[epoch.number] = until_s
         if epoch.phase is EpochPhase.PREPARING:
             epoch.asked[worker.incarnation] = False
-        self._emit(ev.Prepare(worker.incarnation, epoch.number, stage))
+        self._emit(do.PrepareStage(worker.incarnation, epoch.number, stage, epoch.plan))
 
-    def load(self, worker: Worker, now: float) -> None:
+    def load(self, worker: WorkerState, now: float) -> None:
         """A worker has come up: it loads its stage of each live epoch, and of the one that waits for it."""
-        for epoch in [*self.live.values(), *([self.preparing] if self.preparing else [])]:
+        for epoch in self._epochs():
             if worker.place in epoch.plan.places:
                 self._ask(worker, epoch, now + self._policy.prepare_s)
 
@@ -125,24 +191,30 @@ class Epochs:
         self._step(epoch, "complete")
         self.live[epoch.number] = epoch
         self.preparing = None
-        self._emit(ev.Settled(epoch.proposal, epoch.number, LIVE, "every worker concerned has it loaded"))
+        reason = "every worker concerned has it loaded"
+        self._settle(epoch.proposal, epoch.plan, epoch.number, Ending.LIVE, reason)
 
-    def prepare_failed(self, number: int, incarnation: int, reason: str) -> None:
-        worker = self._places.workers.get(incarnation)
-        if worker is None or worker.loading.pop(number, None) is None:
+    def prepare_failed(self, event: ev.StageFailed) -> None:
+        worker = self._places.workers.get(event.incarnation)
+        if worker is None or worker.loading.pop(event.epoch, None) is None:
             return
-        if self.preparing is not None and self.preparing.number == number:
-            self._drop(f"{worker.place} could not prepare it: {reason}")
+        if self.preparing is not None and self.preparing.number == event.epoch:
+            reason = event.reason if event.bad_machine else f"{worker.place} could not prepare it: {event.reason}"
+            self._drop(reason, event.bad_machine)
         else:
-            self._places.kill(worker, f"it could not load the live plan: {reason}")
+            self._places.kill(worker, f"it could not load the live plan: {event.reason}")
 
-    def worker_gone(self, worker: Worker, reason: str) -> None:
+    def worker_gone(self, worker: WorkerState, reason: str) -> None:
         epoch = self.preparing
         if epoch is not None and worker.incarnation in epoch.asked:
             self._drop(f"the worker on {worker.place} died in its preparation: {reason}")
 
     def tick(self, now: float) -> None:
-        """Give up on preparations that took too long."""
+        """Give up on preparations, and on placements, that took too long."""
+        for proposal in [one for one in self.proposals if not one.placed and one.until_s <= now]:
+            self.proposals.remove(proposal)
+            reason = f"its operators were not placed within {self._policy.prepare_s:g} s"
+            self._settle(proposal.event, proposal.plan, None, Ending.DROPPED, reason)
         if self.preparing is not None and self.preparing.prepare_until_s <= now:
             self._drop(f"not prepared within {self._policy.prepare_s:g} s")
         for worker in self._places.workers.values():
@@ -151,23 +223,24 @@ class Epochs:
 
     def wake_times(self) -> list[float]:
         times = [self.preparing.prepare_until_s] if self.preparing else []
+        times += [one.until_s for one in self.proposals if not one.placed]
         times += [t for w in self._places.workers.values() if not w.killed for t in w.loading.values()]
         return [*times, self._replan_at_s] if self._needs_plan() else times
 
-    def _drop(self, reason: str) -> None:
+    def _drop(self, reason: str, bad_machine: bool = False) -> None:
         epoch = self.preparing
         assert epoch is not None
         self.preparing = None
         self._step(epoch, "drop")
         self._unload(epoch)
-        self._emit(ev.Settled(epoch.proposal, epoch.number, DROPPED, reason))
-        self._emit(ev.EpochEnded(epoch.number))
+        self._settle(epoch.proposal, epoch.plan, epoch.number, Ending.DROPPED, reason, bad_machine)
+        self._emit(do.EpochEnded(epoch.number, epoch.plan))
 
     def _unload(self, epoch: Epoch) -> None:
         for worker in self._places.workers.values():
             if worker.loading.pop(epoch.number, None) is not None or epoch.number in worker.loaded:
                 worker.loaded.discard(epoch.number)
-                self._emit(ev.Retire(worker.incarnation, epoch.number))
+                self._emit(do.RetireEpoch(worker.incarnation, epoch.number))
 
     def finish_retiring(self) -> None:
         """Retire a superseded epoch that has lost its last frame."""
@@ -176,7 +249,7 @@ class Epochs:
                 self._step(epoch, "empty")
                 del self.live[epoch.number]
                 self._unload(epoch)
-                self._emit(ev.EpochEnded(epoch.number))
+                self._emit(do.EpochEnded(epoch.number, epoch.plan))
 
     def close(self) -> None:
         """The daemon stops: settle what is still proposed."""
@@ -184,8 +257,8 @@ class Epochs:
         if self.preparing is not None:
             self._drop("the daemon stopped")
         while self.proposals:
-            proposal, _ = self.proposals.popleft()
-            self._emit(ev.Settled(proposal, None, DROPPED, "the daemon stopped"))
+            proposal = self.proposals.popleft()
+            self._settle(proposal.event, proposal.plan, None, Ending.DROPPED, "the daemon stopped")
 
     def _needs_plan(self) -> bool:
         if self._closed or self.preparing is not None or self.proposals:
@@ -198,11 +271,11 @@ class Epochs:
             self._replan_at_s = now + self._policy.replan_s
             newest = self.newest
             lost = self._unavailable(newest.plan) if newest else []
-            self._emit(ev.Replan(f"place {lost[0]} is out of planning" if lost else "no plan is live"))
+            self._emit(do.Replan(f"place {lost[0]} is out of planning" if lost else "no plan is live"))
 
     def _unavailable(self, plan: Plan) -> list[str]:
         """The places of `plan` that are out of planning."""
         return [name for name in plan.places if not self._places.by_name[name].available]
 
     def _step(self, epoch: Epoch, action: str) -> None:
-        epoch.phase = step(EPOCH, f"epoch {epoch.number}", epoch.phase, action, self._story)
+        epoch.phase = step(EPOCH, "epoch", epoch.number, epoch.phase, action, self._story)

@@ -1,17 +1,13 @@
-"""What can happen to the daemon (events), and what it then has to do (instructions). Values only.
-
-The shell turns sockets, processes and clocks into events, hands them to `Lifecycle.handle`, and carries out the
-instructions that come back, in order. Nothing else passes between the two.
-"""
+"""What can happen to the daemon: values that the shell makes of sockets, processes and clocks."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeAlias
 
 from shisha_rt.plan.plan import Plan
-from shisha_rt.wire.codes import Code
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +23,6 @@ class Descriptor:
     stage: int
     epoch: int
     slot: int
-
-
-# --- events ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +72,66 @@ class WorkerGone:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanProposed:
-    """A plan that `verify` has passed. `proposal` is the proposer's own handle."""
+class WorkerHung:
+    """No sign of life, or takes no messages. It may still write, so it is to be killed, and is not dead yet."""
 
+    incarnation: int
+    reason: str
+
+
+class Owner(StrEnum):
+    """Who proposes a plan."""
+
+    CLIENT = "client"
+    TUNER = "tuner"
+    PLACER = "placer"
+    DAEMON = "daemon"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanProposed:
+    """`proposal` is its owner's own number for it. A plan that has its operators placed already is not placed again.
+
+    `under`: the epoch that was live when it was made (None: none was). If another is when its turn comes, a plan of
+    the daemon's own is out of date, and dropped; a client's holds whatever is live.
+    """
+
+    owner: Owner
+    proposal: int
+    plan: Plan
+    under: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPlaced:
+    """A proposed plan, with the devices of its operators."""
+
+    owner: Owner
     proposal: int
     plan: Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PlanNotPlaced:
+    owner: Owner
+    proposal: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StagePrepared:
     epoch: int
     incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
-class PrepareFailed:
+class StageFailed:
+    """`bad_machine`: the machine file promises what this host cannot keep."""
+
     epoch: int
     incarnation: int
     reason: str
+    bad_machine: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,140 +168,15 @@ Event: TypeAlias = (
     | PartFailed
     | WorkerReady
     | WorkerGone
+    | WorkerHung
     | PlanProposed
-    | Prepared
-    | PrepareFailed
+    | PlanPlaced
+    | PlanNotPlaced
+    | StagePrepared
+    | StageFailed
     | PlaceDown
     | PlaceUp
     | Drain
     | Stop
     | Tick
-)
-
-
-# --- instructions ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """Answer at once with an error; the frame was never accepted."""
-
-    frame: int
-    code: Code
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Fill:
-    """Copy the frame's inputs into its slot; the request's own buffers are needed no longer."""
-
-    frame: int
-    slot: int
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    descriptor: Descriptor
-
-
-@dataclass(frozen=True, slots=True)
-class Collect:
-    """Copy the frame's outputs out of its slot, now: the slot may be filled again by the next instruction."""
-
-    frame: int
-    slot: int
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Deliver:
-    """Send the frame's answer: what was collected, or this error."""
-
-    frame: int
-    code: Code | None = None
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Start a worker process for `place` under this incarnation (unique in the daemon's life)."""
-
-    place: str
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    incarnation: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Prepare:
-    """Have this worker build and warm its stage of `epoch` beside what it runs now."""
-
-    incarnation: int
-    epoch: int
-    stage: int
-
-
-@dataclass(frozen=True, slots=True)
-class Retire:
-    incarnation: int
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """How a proposal ended: `live`, `refused` or `dropped`. `epoch` is None if it never got a number."""
-
-    proposal: int
-    epoch: int | None
-    outcome: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class EpochStarted:
-    """`epoch` is being prepared; its plan is known to the shell from here on."""
-
-    epoch: int
-    plan: Plan
-
-
-@dataclass(frozen=True, slots=True)
-class EpochEnded:
-    """No frame and no worker uses `epoch` any more; slots need no room that only it used."""
-
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Replan:
-    """The live plan cannot serve (or there is none): propose one over the places that are available."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class GivenUp:
-    place: str
-    reason: str
-
-
-Instruction: TypeAlias = (
-    Refuse
-    | Fill
-    | Run
-    | Collect
-    | Deliver
-    | Start
-    | Kill
-    | Prepare
-    | Retire
-    | Settled
-    | EpochStarted
-    | EpochEnded
-    | Replan
-    | GivenUp
 )

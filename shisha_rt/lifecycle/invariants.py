@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from shisha_rt.lifecycle.lifecycle import Lifecycle
-from shisha_rt.lifecycle.states import Epoch, EpochPhase, Frame, FramePhase, PlacePhase
+from shisha_rt.lifecycle.records import Epoch, Frame
+from shisha_rt.lifecycle.tables import EpochPhase, FramePhase, PlacePhase
 
 _IN_SLOT = frozenset({FramePhase.READY, FramePhase.RUNNING, FramePhase.STRANDED, FramePhase.LEAVING})
 _OUT = frozenset({FramePhase.RUNNING, FramePhase.LEAVING})
@@ -14,12 +15,13 @@ _OUT = frozenset({FramePhase.RUNNING, FramePhase.LEAVING})
 
 def check(lifecycle: Lifecycle) -> None:
     """Raise AssertionError, saying what is wrong, if a promise of the lifecycle is broken."""
-    for frame in lifecycle.frames.values():
+    for frame in lifecycle.frames.by_number.values():
         _check_frame(lifecycle, frame)
     _check_slots(lifecycle)
     _check_descriptors(lifecycle)
     _check_queues(lifecycle)
     _check_streams(lifecycle)
+    _check_proposals(lifecycle)
     _check_epochs(lifecycle)
     _check_places(lifecycle)
     assert not lifecycle.instructions, "instructions were left behind"
@@ -33,16 +35,16 @@ def _check_frame(lifecycle: Lifecycle, frame: Frame) -> None:
     assert frame.epoch is None or frame.epoch in lifecycle.epochs.live, f"{name} is in epoch {frame.epoch}, not live"
     assert (frame.out is not None) == (phase in _OUT), f"{name} is {phase.name} with {frame.out} out"
     decided = phase in (FramePhase.LEAVING, FramePhase.GONE)
-    assert frame.decided == decided, f"{name} is {phase.name}, decided: {frame.decided}"
     assert frame.decided or not frame.delivered, f"{name} was delivered before it was decided"
     assert not (frame.delivered and phase is FramePhase.GONE), f"{name} was answered and left, yet it is remembered"
     assert frame.deaths < lifecycle.policy.deaths_per_frame or decided, f"{name} goes on after {frame.deaths} deaths"
 
 
 def _check_slots(lifecycle: Lifecycle) -> None:
-    held = [frame.slot for frame in lifecycle.frames.values() if frame.slot is not None]
-    accounted = sorted(held + lifecycle.free_slots)
-    assert accounted == list(range(lifecycle.slot_count)), f"slots held {held} and free {lifecycle.free_slots}"
+    frames = lifecycle.frames
+    held = [frame.slot for frame in frames.by_number.values() if frame.slot is not None]
+    accounted = sorted(held + frames.free_slots)
+    assert accounted == list(range(frames.slot_count)), f"slots held {held} and free {frames.free_slots}"
 
 
 def _check_descriptors(lifecycle: Lifecycle) -> None:
@@ -52,7 +54,7 @@ def _check_descriptors(lifecycle: Lifecycle) -> None:
         assert len(worker.out) <= lifecycle.policy.descriptors_per_worker, f"{name} has {len(worker.out)} parts"
         for part in worker.out:
             count += 1
-            frame = lifecycle.frames.get(part.frame)
+            frame = lifecycle.frames.by_number.get(part.frame)
             assert frame is not None, f"{name} has a part of the forgotten frame {part.frame}"
             assert frame.out is part, f"{name} has {part}, its frame has {frame.out}"
             own = (worker.incarnation, frame.attempt, frame.stage, frame.epoch, frame.slot)
@@ -61,35 +63,37 @@ def _check_descriptors(lifecycle: Lifecycle) -> None:
             assert part.epoch in worker.loaded, f"{name} was given {part} without having loaded its epoch"
             place = lifecycle.epochs.live[part.epoch].plan.stages[part.stage].place
             assert place == worker.place, f"{part} is for {place}, it is on {worker.place}"
-    out = sum(frame.out is not None for frame in lifecycle.frames.values())
+    out = sum(frame.out is not None for frame in lifecycle.frames.by_number.values())
     assert out == count, f"{out} frames have a part out, workers have {count}"
 
 
 def _check_queues(lifecycle: Lifecycle) -> None:
     """READY frames wait for their stage's place and nowhere else; STRANDED ones for a plan."""
+    frames = lifecycle.frames
     expected: dict[str, set[int]] = {name: set() for name in lifecycle.places.by_name}
     stranded = set()
-    for frame in lifecycle.frames.values():
+    for frame in frames.by_number.values():
         if frame.phase is FramePhase.READY and frame.epoch is not None:
             expected[lifecycle.epochs.live[frame.epoch].plan.stages[frame.stage].place].add(frame.number)
         elif frame.phase is FramePhase.STRANDED:
             stranded.add(frame.number)
-    assert lifecycle.ready == expected, f"ready for {lifecycle.ready}, should be {expected}"
-    assert lifecycle.stranded == stranded, f"stranded {lifecycle.stranded}, should be {stranded}"
+    assert frames.ready == expected, f"ready for {frames.ready}, should be {expected}"
+    assert frames.stranded == stranded, f"stranded {frames.stranded}, should be {stranded}"
     assert not (stranded and lifecycle.epochs.runnable()), f"{stranded} are stranded while a plan can run them"
     for worker in lifecycle.places.workers.values():
         if not worker.killed and len(worker.out) < lifecycle.policy.descriptors_per_worker:
-            idle = [n for n in lifecycle.ready[worker.place] if lifecycle.frames[n].epoch in worker.loaded]
+            idle = [n for n in frames.ready[worker.place] if frames.by_number[n].epoch in worker.loaded]
             assert not idle, f"worker {worker.incarnation} has room, yet frames {idle} wait for it"
 
 
 def _check_streams(lifecycle: Lifecycle) -> None:
-    frames = lifecycle.frames.values()
+    streams, numbered = lifecycle.frames.streams, lifecycle.frames.by_number
+    frames = numbered.values()
     undelivered = sum(not frame.delivered for frame in frames)
-    assert lifecycle.undelivered == undelivered, f"undelivered is {lifecycle.undelivered}, should be {undelivered}"
+    assert streams.undelivered == undelivered, f"undelivered is {streams.undelivered}, should be {undelivered}"
     waiting = [frame for frame in frames if frame.phase is FramePhase.WAITING]
     waiting_bytes = sum(frame.size_bytes for frame in waiting)
-    assert lifecycle.waiting_bytes == waiting_bytes, f"{lifecycle.waiting_bytes} bytes wait, should be {waiting_bytes}"
+    assert streams.waiting_bytes == waiting_bytes, f"{streams.waiting_bytes} bytes wait, should be {waiting_bytes}"
     orders: dict[int, list[int]] = {}
     queues: dict[int, list[int]] = {}
     for frame in frames:  # a dict: in the order of acceptance
@@ -97,17 +101,27 @@ def _check_streams(lifecycle: Lifecycle) -> None:
             orders.setdefault(id(frame.stream), []).append(frame.number)
         if frame.phase is FramePhase.WAITING:
             queues.setdefault(id(frame.stream), []).append(frame.number)
-    for stream in lifecycle.streams.values():
+    for stream in streams.by_key.values():
         order, queue = orders.pop(id(stream), []), queues.pop(id(stream), [])
         assert list(stream.order) == order, f"stream {stream.key} owes {list(stream.order)}, should be {order}"
         assert list(stream.waiting) == queue, f"stream {stream.key} holds {list(stream.waiting)}, should be {queue}"
-        assert not order or not lifecycle.frames[order[0]].decided, f"{order[0]} is decided and first, yet undelivered"
-        turns = sum(one is stream for one in lifecycle.turn)
+        assert not order or not numbered[order[0]].decided, f"{order[0]} is decided and first, yet undelivered"
+        turns = sum(one is stream for one in streams.turn)
         assert turns == bool(queue), f"stream {stream.key} has {turns} turns, {len(queue)} frames wait"
     assert not orders, "frames are owed to a forgotten stream"
     assert not queues, "frames wait in a forgotten stream"
-    if lifecycle.turn and lifecycle.free_slots:
+    if streams.turn and lifecycle.frames.free_slots:
         assert lifecycle.epochs.runnable() is None, "frames wait, slots are free, and a plan can run them"
+
+
+def _check_proposals(lifecycle: Lifecycle) -> None:
+    epochs = lifecycle.epochs
+    names = [(one.event.owner, one.event.proposal) for one in epochs.proposals]
+    if epochs.preparing is not None:
+        names.append((epochs.preparing.proposal.owner, epochs.preparing.proposal.proposal))
+    assert len(set(names)) == len(names), f"a proposal is there twice: {names}"
+    ready = epochs.proposals and epochs.proposals[0].placed and epochs.preparing is None and len(epochs.live) < 2
+    assert not ready, f"{epochs.proposals[0]} could be prepared, and is not"
 
 
 def _check_epochs(lifecycle: Lifecycle) -> None:
@@ -121,7 +135,7 @@ def _check_epochs(lifecycle: Lifecycle) -> None:
         assert all(epochs.preparing.number > number for number in epochs.live), "an older number is being prepared"
     assert list(epochs.live) == sorted(epochs.live), f"live epochs {list(epochs.live)} are not oldest first"
     members: dict[int, set[int]] = {number: set() for number in epochs.live}
-    for frame in lifecycle.frames.values():
+    for frame in lifecycle.frames.by_number.values():
         if frame.epoch is not None:
             members[frame.epoch].add(frame.number)
     for number, epoch in epochs.live.items():
@@ -152,6 +166,8 @@ def _check_places(lifecycle: Lifecycle) -> None:
     places = lifecycle.places
     assert places.available, "the last place was given up"
     incarnations = set()
+    out = {place.name for place in places.by_name.values() if place.phase is PlacePhase.OUT}
+    assert places.out == out, f"places {out} are out, noted are {places.out}"
     for place in places.by_name.values():
         has_process = place.phase in (PlacePhase.STARTING, PlacePhase.UP)
         assert has_process == (place.incarnation is not None), f"{place.name} is {place.phase.name}: {place}"

@@ -9,19 +9,21 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
-from shisha_rt.lifecycle import events as ev
+from shisha_rt.lifecycle import instructions as do
 from shisha_rt.lifecycle.policy import Policy
-from shisha_rt.lifecycle.states import PLACE, Place, PlacePhase, Worker, step
+from shisha_rt.lifecycle.records import PlaceState, WorkerState
+from shisha_rt.lifecycle.tables import PLACE, PlacePhase, Transition, step
 
 
 class Places:
-    """Every place, and the workers (incarnations) that have a process now."""
+    """Every place, and the workers (incarnations) that have a process now. `out`: places that want none."""
 
     def __init__(
-        self, names: Iterable[str], policy: Policy, story: deque[str], emit: Callable[[ev.Instruction], None]
+        self, names: Iterable[str], policy: Policy, story: deque[Transition], emit: Callable[[do.Instruction], None]
     ) -> None:
-        self.by_name = {name: Place(name) for name in names}
-        self.workers: dict[int, Worker] = {}
+        self.by_name = {name: PlaceState(name) for name in names}
+        self.workers: dict[int, WorkerState] = {}
+        self.out: set[str] = set()
         self._policy = policy
         self._story = story
         self._emit = emit
@@ -39,7 +41,7 @@ class Places:
         up = all(place.available and place.phase is PlacePhase.UP for place in self.by_name.values())
         return up and not any(worker.killed or worker.loading for worker in self.workers.values())
 
-    def worker_of(self, name: str) -> Worker | None:
+    def worker_of(self, name: str) -> WorkerState | None:
         """The ready worker of a place; None while it has none that is up and meant to stay."""
         place = self.by_name[name]
         if place.phase is not PlacePhase.UP or place.incarnation is None:
@@ -52,9 +54,9 @@ class Places:
         for place in self.by_name.values():
             if place.phase is PlacePhase.RESTARTING and place.start_at_s <= now:
                 place.incarnation = next(self._incarnations)
-                self.workers[place.incarnation] = Worker(place.incarnation, place.name, now + self._policy.start_s)
+                self.workers[place.incarnation] = WorkerState(place.incarnation, place.name, now + self._policy.start_s)
                 self._step(place, "start")
-                self._emit(ev.Start(place.name, place.incarnation))
+                self._emit(do.Start(place.name, place.incarnation))
             elif place.phase is PlacePhase.STARTING and place.incarnation is not None:
                 worker = self.workers[place.incarnation]
                 if worker.start_until_s <= now:
@@ -74,7 +76,7 @@ class Places:
         self._step(self.by_name[worker.place], "ready")
         return True
 
-    def gone(self, worker: Worker, reason: str, now: float) -> None:
+    def gone(self, worker: WorkerState, reason: str, now: float) -> None:
         """The process of `worker` is dead: restart its place, or take it out."""
         del self.workers[worker.incarnation]
         place = self.by_name[worker.place]
@@ -93,18 +95,24 @@ class Places:
         if too_many and len(self.available) > 1:
             place.available = False
             self._step(place, "quit")
-            self._emit(ev.GivenUp(place.name, f"{len(place.deaths_s)} deaths; the last: {reason}"))
+            self._emit(do.GivenUp(place.name, f"{len(place.deaths_s)} deaths; the last: {reason}"))
             return
         if too_many or place.delay_s:
             place.delay_s = min(2 * place.delay_s or self._policy.restart_delay_s, self._policy.restart_delay_max_s)
         place.start_at_s = now + place.delay_s
         self._step(place, "lose")
 
-    def kill(self, worker: Worker, reason: str) -> None:
+    def hung(self, incarnation: int, reason: str) -> None:
+        """Somebody outside has seen that a worker hangs."""
+        worker = self.workers.get(incarnation)
+        if worker is not None:
+            self.kill(worker, reason)
+
+    def kill(self, worker: WorkerState, reason: str) -> None:
         """Ask for the process's death once; it is not dead before `gone` says so."""
         if not worker.killed:
             worker.killed = True
-            self._emit(ev.Kill(worker.incarnation, reason))
+            self._emit(do.Kill(worker.incarnation, reason))
 
     def take_down(self, name: str) -> None:
         """Take a place out of planning, unless it is the last one left."""
@@ -139,5 +147,9 @@ class Places:
             if not self.by_name[worker.place].available and worker.place not in in_use:
                 self.kill(worker, "its place was taken out of planning")
 
-    def _step(self, place: Place, action: str) -> None:
-        place.phase = step(PLACE, f"place {place.name}", place.phase, action, self._story)
+    def _step(self, place: PlaceState, action: str) -> None:
+        place.phase = step(PLACE, "place", place.name, place.phase, action, self._story)
+        if place.phase is PlacePhase.OUT:
+            self.out.add(place.name)
+        else:
+            self.out.discard(place.name)

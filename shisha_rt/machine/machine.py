@@ -74,11 +74,6 @@ class Machine:
         own = self.place(name).rank
         return min(self.places, key=lambda p: (abs(math.log(speed / p.speed)), p.rank != own)).rank
 
-    @property
-    def on_paper(self) -> bool:
-        """True where some place has no real cores, so that nothing can run there."""
-        return any(not place.cores for place in self.places)
-
 
 def target_s(
     cpu_s: float, size_bytes: int, *, threads: int, speed: float, bandwidth_bytes_per_s: float | None

@@ -5,7 +5,7 @@ node to another, and an end node. Only edges between devices cost anything, and 
 and size of the tensor, the source and the destination device decide what a transfer takes. So each set of distinct
 attributes, a DA edge, is profiled once.
 
-Edges grow with the square of the devices: they are counted and listed when asked for, never stored.
+Edges grow with the square of the devices: they are counted when asked for, never stored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TensorKind:
 
 
 Kind = TensorKind | tuple[tuple[float, ...], ...]
-"""A problem read from a file says nothing of datatypes and sizes: there the costs, `Tensor.transfer_s`, stand in."""
+"""A problem read from a file says nothing of datatypes and sizes: there the tensor's `transfer_s` stands in."""
 
 Between = Literal["memories", "devices"]
 """Which edges are transfers: those between memories (ours: within one nothing moves), or all between two devices, as
@@ -49,17 +49,6 @@ class Vertex(NamedTuple):
 
     operator: int
     device: int
-
-
-START: Final = Vertex(-1, -1)
-
-
-class Edge(NamedTuple):
-    """`da_edge` is the number of its attributes, None where nothing moves."""
-
-    source: Vertex
-    target: Vertex
-    da_edge: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,25 +88,6 @@ class Dcg:
     @property
     def end(self) -> Vertex:
         return Vertex(len(self.capable), -1)
-
-    def vertices(self) -> Iterator[Vertex]:
-        """In topological order; the devices of an operator are siblings."""
-        yield START
-        for operator, devices in enumerate(self.capable):
-            yield from (Vertex(operator, device) for device in devices)
-        yield self.end
-
-    def edges(self) -> Iterator[Edge]:
-        """Those from the start, those that carry data, and those to the end."""
-        first, last = _ends(self.problem)
-        for operator in first:
-            yield from (Edge(START, Vertex(operator, device), None) for device in self.capable[operator])
-        for tensor, producer, consumer in data_edges(self.problem):
-            number = self.number[self.kind_of[tensor]]
-            for source, target in product(self.capable[producer], self.capable[consumer]):
-                yield Edge(Vertex(producer, source), Vertex(consumer, target), number[source][target])
-        for operator in last:
-            yield from (Edge(Vertex(operator, device), self.end, None) for device in self.capable[operator])
 
     def crossed(self, assignment: Assignment) -> frozenset[int]:
         """The numbers of the DA edges on which a run with this assignment moves data."""

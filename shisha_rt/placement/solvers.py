@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Literal, get_args
+from typing import Final
 
 from shisha_rt.errors import BadInput
 from shisha_rt.placement.als import als, als_literal
@@ -16,24 +16,7 @@ from shisha_rt.placement.milp import milp
 from shisha_rt.placement.priority import priority
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.solution import Solution
-
-SolverName = Literal[
-    "als",
-    "als_literal",
-    "exact",
-    "milp",
-    "brute",
-    "priority",
-    "duet",
-    "typeseq",
-    "opseq",
-    "partitiontuner",
-]
-"""Those that are not built yet have their names already."""
-
-StageSolver = Literal["exact", "als"]
-STAGE_SOLVERS: Final[tuple[StageSolver, ...]] = get_args(StageSolver)
-"""How the operators of a live stage are placed: at the least cost, or by the recurrence of the DCG papers."""
+from shisha_rt.placement.solver_names import SolverName
 
 
 @dataclass(frozen=True, slots=True)

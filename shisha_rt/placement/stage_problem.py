@@ -28,7 +28,8 @@ from shisha_rt.placement.problem import Problem, ProblemTensor
 from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import segments
 from shisha_rt.placement.solution import Solution
-from shisha_rt.placement.solvers import StageSolver, solve
+from shisha_rt.placement.solver_names import StageSolver
+from shisha_rt.placement.solvers import solve
 
 DEFAULT_MARGIN: Final = 0.03
 

@@ -7,8 +7,26 @@ hide in its own checker. It says everything that is wrong, not just the first th
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from shisha_rt.plan.plan import Plan, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRules:
+    """What plans of one model on one machine may be: the arguments of the checks below, which see to them."""
+
+    layer_count: int
+    places: tuple[str, ...]
+    legal_cuts: frozenset[int] | None = None
+    operator_counts: tuple[int, ...] = ()
+    devices: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+    def problems(self, plan: Plan) -> list[str]:
+        return problems(plan, layer_count=self.layer_count, places=self.places, legal_cuts=self.legal_cuts)
+
+    def placement_problems(self, plan: Plan) -> list[str]:
+        return placement_problems(plan, operator_counts=self.operator_counts, devices=self.devices)
 
 
 def problems(plan: Plan, *, layer_count: int, places: Collection[str], legal_cuts: Collection[int] | None) -> list[str]:

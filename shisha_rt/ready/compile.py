@@ -9,19 +9,17 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import platform
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from shisha_rt.cache import cache_folder, publish
-from shisha_rt.errors import Failure
 from shisha_rt.fabric import model_index
 from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.fabric.plain_index import PLAIN_VERSION, plain_index
 from shisha_rt.graph.layers import Layer, group_layers
 from shisha_rt.graph.reader.onnx_reader import Model, read_model
+from shisha_rt.job import run_job
 
 
 @dataclass(frozen=True)
@@ -53,23 +51,16 @@ def compile_model(
     model_folder = publish(cache_folder() / "models" / model.key, model.save)
 
     def write_plain_index(target: Path) -> None:
-        model_index.write(plain_index(model.graph, layers), target)
+        model_index.write_index(plain_index(model.graph, layers), target)
 
     def optimise(target: Path) -> None:
         tell(f"optimising {model.name} (once; kept for the next start)")
-        _run_engine_compiler(model_folder, target)
+        failed = "the engine could not optimise the model"
+        run_job("stages.jobs.compile", str(model_folder), str(target), failed=failed)
 
     name, build = (f"plain-{PLAIN_VERSION}", write_plain_index) if plain else (_engine_key(), optimise)
     engine_folder = publish(cache_folder() / "engines" / model.key / name, build)
-    return Compiled(model, layers, model_index.read(engine_folder), model_folder, engine_folder)
-
-
-def _run_engine_compiler(model_folder: Path, target: Path) -> None:
-    command = [sys.executable, "-m", "stages.jobs.compile", str(model_folder), str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        cause = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        raise Failure(f"the engine could not optimise the model: {cause}")
+    return Compiled(model, layers, model_index.read_index(engine_folder), model_folder, engine_folder)
 
 
 def _engine_key() -> str:

@@ -16,9 +16,11 @@ import numpy as np
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.machine.config.device_files import running_devices
+from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
 from shisha_rt.placement.build import check_capable
 from shisha_rt.placement.placed_costs import PlacedCosts
+from shisha_rt.plan.verify import PlanRules
 from shisha_rt.ready.compile import Compiled, compile_model
 from shisha_rt.ready.device_profile import profile_devices
 from shisha_rt.ready.profile import profile_model
@@ -35,6 +37,23 @@ class ModelOnMachine:
     compiled: Compiled
     machine: Machine
     operator_costs: Mapping[str, OperatorCosts]
+
+    @property
+    def devices(self) -> Mapping[str, tuple[Device, ...]]:
+        """Those of each place that run."""
+        return {place: costs.devices for place, costs in self.operator_costs.items()}
+
+    @property
+    def rules(self) -> PlanRules:
+        """What plans may be here."""
+        layers = self.compiled.layers
+        return PlanRules(
+            layer_count=len(layers),
+            places=tuple(place.name for place in self.machine.places),
+            legal_cuts=self.compiled.legal_cuts,
+            operator_counts=tuple(layer.last_operator - layer.first_operator + 1 for layer in layers),
+            devices={place: tuple(device.name for device in its) for place, its in self.devices.items()},
+        )
 
     def layer_costs(self, on_progress: Tell | None = None) -> LayerCosts | PlacedCosts:
         """What layers take on the places; measured first if need be. Raises as `profile_model` does."""

@@ -11,14 +11,11 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import platform
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -31,6 +28,7 @@ from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress, SpanTime
 from shisha_rt.fabric.device_profiling import DeviceProfilingJob
 from shisha_rt.graph.spans import Span, groups_of
+from shisha_rt.job import run_job
 from shisha_rt.machine.detect import core_ranks, usable_cores
 from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.ready.compile import Compiled
@@ -163,36 +161,30 @@ def measure(
     where = f"core{'s' if len(job.cores) > 1 else ''} {', '.join(map(str, job.cores))}"
     what = f"measuring {subject} on {where} (once; kept for the next start)"
     tell(what)
-    command = [sys.executable, "-m", module, msgspec.json.encode(job).decode()]
-    # Standard error goes to a file: as a pipe that nobody reads yet it could fill up, and both would wait for ever.
-    with (
-        tempfile.TemporaryFile() as said,
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said) as child,
-    ):
-        assert child.stdout is not None  # a pipe was asked for
-        try:
-            answered = _listen(child.stdout, answer, lambda ratio: tell(f"{what}: {ratio:.0%}"))
-        except BaseException:
-            child.kill()
-            raise
-        if child.wait() != 0 or answered is None:
-            said.seek(0)
-            cause = said.read().decode(errors="replace").strip().splitlines() or [f"exit status {child.returncode}"]
-            raise Failure(f"{subject} could not be measured: {cause[-1]}")
-    return answered
+    failed = f"{subject} could not be measured"
+    listener = _Listener(answer, lambda ratio: tell(f"{what}: {ratio:.0%}"))
+    run_job(module, msgspec.json.encode(job).decode(), failed=failed, hear=listener.hear)
+    if listener.answered is None:
+        raise Failure(f"{failed}: it answered nothing")
+    return listener.answered
 
 
-def _listen(lines: IO[bytes], answer: type[AnswerT], tell_ratio: Callable[[float], None]) -> AnswerT | None:
-    """What the child answers in the end; progress is passed on in steps of a quarter."""
-    told = 0
-    for line in lines:
-        message: Progress | AnswerT = msgspec.json.decode(line, type=Progress | answer)
+class _Listener(Generic[AnswerT]):
+    """Hears what a child answers in the end; progress is passed on in steps of a quarter."""
+
+    def __init__(self, answer: type[AnswerT], tell_ratio: Callable[[float], None]) -> None:
+        self.answered: AnswerT | None = None
+        self._decoder: msgspec.json.Decoder[Progress | AnswerT] = msgspec.json.Decoder(Progress | answer)
+        self._tell_ratio = tell_ratio
+        self._told = 0
+
+    def hear(self, line: bytes) -> None:
+        message = self._decoder.decode(line)
         if not isinstance(message, Progress):
-            return message
-        if int(message.done_ratio * 4) > told:
-            told = int(message.done_ratio * 4)
-            tell_ratio(told / 4)
-    return None
+            self.answered = message
+        elif int(message.done_ratio * 4) > self._told:
+            self._told = int(message.done_ratio * 4)
+            self._tell_ratio(self._told / 4)
 
 
 # What a class is

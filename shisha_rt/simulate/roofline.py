@@ -19,7 +19,8 @@ from typing import Final
 
 import numpy as np
 
-from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
+from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.layer_costs import additive
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.layers import Layer
 from shisha_rt.machine.machine import Machine, Place
@@ -85,15 +86,9 @@ def roofline_costs(
             core_flops * place.core_count * place.speed, _bandwidth(machine, place) / sharers[place.memory]
         )
 
-    return Costs(
-        layers=tuple(
-            CostLayer(layer.name, layer.weight, layer.weight_bytes, max(layer.in_bytes, layer.out_bytes))
-            for layer in layers
-        ),
-        places=tuple(CostPlace(place.name, place.rank, place.memory_bytes) for place in machine.places),
-        time_s=np.array([[time_s(work, place) for place in machine.places] for work in works]),
-        transfer_s=np.array([entry_latency_s + layer.in_bytes / slowest for layer in layers[1:]]),
-    )
+    times_s = np.array([[time_s(work, place) for place in machine.places] for work in works])
+    transfer_s = np.array([entry_latency_s + layer.in_bytes / slowest for layer in layers[1:]])
+    return additive(layers, machine, times_s, transfer_s)
 
 
 def _bandwidth(machine: Machine, place: Place) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.fabric.codec import Codec
 from shisha_rt.machine.device import Device
-from shisha_rt.tuning.tuner_messages import Stages
+from shisha_rt.plan.form import Brief
 
 
 class DeviceCosts(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -36,7 +36,7 @@ class Solve(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Place the operators of each stage. `ratios`: (place, device, so many times as slow as known)."""
 
     request: int
-    stages: Stages
+    stages: Brief
     ratios: tuple[tuple[str, str, float], ...] = ()
 
 

@@ -9,22 +9,27 @@ searches: its next proposals are placed with the corrected costs anyway, and its
 
 from __future__ import annotations
 
-import time
+import math
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from statistics import median
 from typing import Any, Final
 
-from shisha_rt.daemon.fleet.telemetry import Telemetry
-from shisha_rt.daemon.journal import Journal
-from shisha_rt.lifecycle.events import Settled
+from shisha_rt.lifecycle.events import Owner, PlanNotPlaced, PlanPlaced, PlanProposed
+from shisha_rt.lifecycle.instructions import Ending, PlaceOperators, Settled
+from shisha_rt.plan.form import brief
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.verify import placement_problems
+from shisha_rt.tuning import events as ev
 from shisha_rt.tuning import placer_messages as pm
+from shisha_rt.tuning.desk import Desk
 from shisha_rt.tuning.device_ratios import DeviceRatios
-from shisha_rt.tuning.tuner_messages import stages_of
+from shisha_rt.tuning.instructions import CountSolve, Decision, TellPlacer
+from shisha_rt.tuning.state import Serving
+from shisha_rt.wire import journal
 
-_FRAMES: Final = 16
+FRAMES: Final = 16
 """Frames of a stage, none of them looked at before, by which its segments are judged."""
 
 _WORTH: Final = 0.98
@@ -38,7 +43,7 @@ _REMEMBERED: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class Predicted:
     """What is predicted of a placed plan, under the ratios of `version`, and why it was placed."""
 
     stages: tuple[pm.StageSolved, ...]
@@ -48,136 +53,137 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
+    """A plan with the placer. `place`: whose proposal it is; None: the live plan of epoch `under`, placed anew."""
+
     plan: Plan
-    placed: Callable[[Plan], None]
-    refused: Callable[[str], None]
     version: int
     reason: str
-
-
-@dataclass(slots=True)
-class _Live:
-    epoch: int
-    plan: Plan
-    known: _Known
+    place: PlaceOperators | None
+    under: int | None = None
 
 
 class Placing:
-    """Between the daemon and its placer. Called from the daemon's loop only.
+    """Follows the placer's process. `devices` names those of each place.
 
-    `operator_counts` is (layers,); `devices` names those of each place. `propose` takes a plan that is placed already.
+    `known`: what is predicted of the live plan, and its epoch.
     """
 
-    def __init__(
-        self,
-        *,
-        solver: str,
-        operator_counts: Sequence[int],
-        devices: Mapping[str, Collection[str]],
-        telemetry: Telemetry,
-        journal: Journal,
-        send: Callable[[pm.ToPlacer], None],
-        propose: Callable[[Plan, Callable[[Settled], None]], None],
-        searching: Callable[[], bool],
-        on_solved: Callable[[], None],
-    ) -> None:
-        self._solver = solver
-        self._operator_counts = operator_counts
+    def __init__(self, serving: Serving, solver: str, devices: Mapping[str, Collection[str]]) -> None:
+        self.solver = solver
+        self.known: tuple[int, Predicted] | None = None
+        self._serving = serving
         self._devices = devices
-        self._telemetry = telemetry
-        self._journal = journal
-        self._send = send
-        self._propose = propose
-        self._searching = searching
-        self._on_solved = on_solved
         self._ratios = DeviceRatios()
         self._version = 0  # of the ratios
-        self._request = 0
         self._asked: dict[int, _Asked] = {}
-        self._proposed: dict[tuple[object, ...], _Known] = {}
-        self._live: _Live | None = None
-        self._replacing = False
-        self._rest_until_s = 0.0
+        self._predictions: dict[tuple[object, ...], Predicted] = {}
+        self._taken_s: defaultdict[int, deque[tuple[float, ...]]] = defaultdict(lambda: deque(maxlen=FRAMES))
+        self._replacing: int | None = None
+        self._rest_until_s = -math.inf
+        self._desk = Desk()
+
+    def handle(self, event: ev.PlacingEvent, now_s: float) -> list[Decision]:
+        """Apply one event; what is decided is to be carried out in its order before the next event."""
+        self._desk.now_s = now_s
+        _APPLY[type(event)](self, event)
+        return self._desk.take()
 
     # --- placing ----------------------------------------------------------------------------------------------
 
-    def place(self, plan: Plan, placed: Callable[[Plan], None], refused: Callable[[str], None]) -> None:
-        """Have the stages of `plan` placed; one of the two is called, once."""
-        self._ask(plan, placed, refused, "a plan was proposed")
+    def _place(self, wanted: PlaceOperators) -> None:
+        self._ask(_Asked(wanted.plan, self._version, "a plan was proposed", wanted))
 
-    def _ask(self, plan: Plan, placed: Callable[[Plan], None], refused: Callable[[str], None], reason: str) -> None:
-        for place in plan.places:
+    def _ask(self, asked: _Asked) -> int:
+        for place in asked.plan.places:
             self._ratios.assume(place, self._devices[place])
-        self._request += 1
-        self._asked[self._request] = _Asked(plan, placed, refused, self._version, reason)
-        self._send_solve(self._request)
+        request = self._desk.next_number()
+        self._asked[request] = asked
+        self._send_solve(request)
+        return request
 
     def _send_solve(self, request: int) -> None:
         ratios = tuple((place, device, ratio) for (place, device), ratio in self._ratios.ratios.items())
-        self._send(pm.Solve(request, stages_of(self._asked[request].plan), ratios))
+        self._desk.decide(TellPlacer(pm.Solve(request, brief(self._asked[request].plan), ratios)))
 
-    def said(self, message: pm.FromPlacer) -> None:
+    def _placer_said(self, said: ev.PlacerSaid) -> None:
+        message = said.message
         asked = self._asked.pop(message.request, None)
         if asked is None:
             return
+        place = asked.place
         match message:
+            case pm.NotSolved(reason=reason) if place is not None:
+                self._desk.decide(PlanNotPlaced(place.owner, place.proposal, reason))
             case pm.NotSolved(reason=reason):
-                asked.refused(reason)
+                self._not_placed_anew(asked, reason)
             case pm.Solved():
-                self._solved(asked, message)
+                plan = self._solved(asked, message)
+                if place is not None:
+                    self._desk.decide(PlanPlaced(place.owner, place.proposal, plan))
+                else:
+                    self._placed_anew(asked, plan, said.searching)
 
-    def placer_died(self, reason: str) -> None:
+    def _placer_died(self, died: ev.PlacerDied) -> None:
         """Its successor is asked whatever has not been answered."""
-        self._journal.write("placer_died", reason=reason)
+        self._desk.write(journal.PlacerEnded(reason=died.reason))
         for request in self._asked:
             self._send_solve(request)
 
-    def _solved(self, asked: _Asked, found: pm.Solved) -> None:
-        stages = zip(asked.plan.stages, found.stages, strict=True)
+    def _solved(self, asked: _Asked, found: pm.Solved) -> Plan:
+        stages = list(zip(asked.plan.stages, found.stages, strict=True))
         plan = Plan(tuple(replace(stage, placement=solved.devices) for stage, solved in stages))
-        faults = placement_problems(plan, operator_counts=self._operator_counts, devices=self._devices)
-        if faults:
-            asked.refused(faults[0])
-            return
-        self._on_solved()
-        self._journal.write(
-            "placement_solved",
-            plan=str(plan),
-            reason=asked.reason,
-            solver=self._solver,
-            seconds=round(found.solve_s, 6),
-            stages=[
-                {"place": stage.place, "cost_s": solved.cost_s, "segments": _in_short(solved.devices)}
-                for stage, solved in zip(plan.stages, found.stages, strict=True)
-            ],
+        self._desk.decide(CountSolve(self.solver))
+        self._desk.write(
+            journal.PlacementSolved(
+                plan=str(plan),
+                reason=asked.reason,
+                solver=self.solver,
+                seconds=round(found.solve_s, 6),
+                stages=tuple(
+                    journal.StageSegments(stage.place, solved.cost_s, _in_short(solved.devices))
+                    for stage, solved in stages
+                ),
+            )
         )
-        self._proposed.pop(_key(plan), None)  # placed again, it is the latest: the first are forgotten first
-        self._proposed[_key(plan)] = _Known(found.stages, asked.version, asked.reason)
-        if len(self._proposed) > _REMEMBERED:
-            del self._proposed[next(iter(self._proposed))]
-        asked.placed(plan)
+        self._predictions.pop(_key(plan), None)  # placed again, it is the latest: the first are forgotten first
+        self._predictions[_key(plan)] = Predicted(found.stages, asked.version, asked.reason)
+        if len(self._predictions) > _REMEMBERED:
+            del self._predictions[next(iter(self._predictions))]
+        return plan
 
     # --- what is live -----------------------------------------------------------------------------------------
 
-    def plan_live(self, epoch: int, plan: Plan) -> None:
-        known = self._proposed.get(_key(plan))
-        self._live = None if known is None else _Live(epoch, plan, known)
+    def _settled(self, end: Settled) -> None:
+        if end.ending is Ending.LIVE and end.epoch is not None:
+            known = self._predictions.get(_key(end.plan))
+            self.known = None if known is None else (end.epoch, known)
+            self._taken_s.clear()
+        for request, place in self.asked.items():
+            if place is not None and (place.owner, place.proposal) == (end.owner, end.proposal):
+                del self._asked[request]  # it was not placed in time
+        if end.owner is Owner.PLACER and end.proposal == self._replacing:
+            self._replacing = None
 
-    def look(self) -> None:
-        """Every so often: compare what segments take with what was predicted, and place anew if that changes much."""
-        live = self._live
-        if live is None:
+    def _part_taken(self, part: ev.PartTaken) -> None:
+        if self.known is not None and part.epoch == self.known[0] and part.segments_s:
+            self._taken_s[part.stage].append(part.segments_s)
+
+    def _look(self, look: ev.Look) -> None:
+        live = self._serving.live
+        if self.known is None or live is None or live[0] != self.known[0]:
             return
-        for i, stage in enumerate(live.plan.stages):
-            taken_s = self._telemetry.window(live.epoch, i).take_segments(_FRAMES)
-            if taken_s is not None:
-                self._observe(live, i, stage.place, taken_s)
-        rested = time.monotonic() >= self._rest_until_s
-        if live.known.version != self._version and rested and not self._searching() and not self._replacing:
-            self._place_anew(live)
+        for index, stage in enumerate(live[1].stages):
+            if len(self._taken_s[index]) == FRAMES:
+                self._observe(index, stage.place, [median(s) for s in zip(*self._taken_s[index], strict=True)])
+                self._taken_s[index].clear()
+        rested = self._desk.now_s >= self._rest_until_s and self._replacing is None
+        if self.known[1].version != self._version and rested and not look.searching:
+            self._place_anew(*live)
 
-    def _observe(self, live: _Live, index: int, place: str, taken_s: Sequence[float]) -> None:
-        solved = live.known.stages[index]
+    def _observe(self, index: int, place: str, taken_s: Sequence[float]) -> None:
+        assert self.known is not None
+        epoch, known = self.known
+        solved = known.stages[index]
         devices = [device for device, _ in groupby(solved.devices)]
         before = self._ratios.ratios
         if not self._ratios.observe(place, devices, solved.segments_s, taken_s):
@@ -189,69 +195,80 @@ class Placing:
         }
         segments_s = tuple(s * changes[device] for s, device in zip(solved.segments_s, devices, strict=True))
         corrected = pm.StageSolved(solved.devices, sum(segments_s), segments_s, None, solved.outcome)
-        stages = live.known.stages
-        live.known = replace(live.known, stages=(*stages[:index], corrected, *stages[index + 1 :]))
+        stages = known.stages
+        self.known = epoch, replace(known, stages=(*stages[:index], corrected, *stages[index + 1 :]))
         for device, change in changes.items():
             if change != 1:
                 ratio = self._ratios.ratios.get((place, device), 1.0)
-                self._journal.write("device_ratio", place=place, device=device, ratio=round(ratio, 4))
+                self._desk.write(journal.DeviceRatio(place=place, device=device, ratio=round(ratio, 4)))
 
-    def _place_anew(self, live: _Live) -> None:
-        self._replacing = True
-        version = self._version
+    # --- placing anew -----------------------------------------------------------------------------------------
+
+    def _place_anew(self, epoch: int, plan: Plan) -> None:
         ratios = [f"{device} on {place} x{ratio:.3g}" for (place, device), ratio in self._ratios.ratios.items()]
         reason = f"devices take other than was predicted: {', '.join(ratios) or 'as at first again'}"
+        self._replacing = self._ask(_Asked(plan, self._version, reason, None, epoch))
 
-        def placed(plan: Plan) -> None:
-            self._replacing = False
-            if self._live is live and not self._searching():
-                self._replace(live, plan, version)
+    def _not_placed_anew(self, asked: _Asked, reason: str) -> None:
+        self._replacing = None
+        self._desk.write(journal.PlacementRefused(reason=reason))
+        if self.known is not None and self.known[0] == asked.under:
+            self.known = self.known[0], replace(self.known[1], version=asked.version)
 
-        def refused(reason: str) -> None:
-            self._replacing = False
-            self._journal.write("placement_refused", reason=reason)
-            live.known = replace(live.known, version=version)
+    def _placed_anew(self, asked: _Asked, plan: Plan, searching: bool) -> None:
+        """Propose the new placement if a stage gains by it; the live plan goes on under the new predictions otherwise.
 
-        self._ask(live.plan, placed, refused, reason)
-
-    def _replace(self, live: _Live, plan: Plan, version: int) -> None:
-        """Propose the new placement if a stage gains by it; `live` goes on under the new predictions otherwise."""
-        known = self._proposed[_key(plan)]
-        gains = any(
-            new.devices != old.devices and new.cost_s <= _WORTH * old.cost_s
-            for new, old in zip(known.stages, live.known.stages, strict=True)
-        )
-        if not gains:
-            stages = zip(known.stages, live.known.stages, strict=True)
-            kept = tuple(new if new.devices == old.devices else old for new, old in stages)
-            live.known = _Known(kept, version, live.known.reason)
+        Under another epoch than that of the plan that was placed it comes too late, and in a search that has begun
+        meanwhile at a bad time: it is asked for again after that.
+        """
+        self._replacing = None
+        if self.known is None or self.known[0] != asked.under or searching:
             return
-        live.known = replace(live.known, version=version)  # not twice, should the proposal come to nothing
-        self._replacing = True
-        self._rest_until_s = time.monotonic() + _REST_S
+        epoch, old = self.known
+        new = self._predictions[_key(plan)]
+        pairs = list(zip(new.stages, old.stages, strict=True))
+        if any(a.devices != b.devices and a.cost_s <= _WORTH * b.cost_s for a, b in pairs):
+            self.known = epoch, replace(old, version=asked.version)  # not twice, should the proposal come to nothing
+            self._rest_until_s = self._desk.now_s + _REST_S
+            self._replacing = self._desk.next_number()
+            self._desk.decide(PlanProposed(Owner.PLACER, self._replacing, plan, epoch))
+        else:
+            self.known = (
+                epoch,
+                Predicted(tuple(a if a.devices == b.devices else b for a, b in pairs), asked.version, old.reason),
+            )
 
-        def settled(end: Settled) -> None:
-            self._replacing = False
+    # --- what it tells ----------------------------------------------------------------------------------------
 
-        self._propose(plan, settled)
+    @property
+    def asked(self) -> Mapping[int, PlaceOperators | None]:
+        """What the placer has not answered yet, and for whose proposal; None: for the live plan, placed anew."""
+        return {request: asked.place for request, asked in self._asked.items()}
 
-    def describe(self, epoch: int, index: int) -> dict[str, Any] | None:
-        """Of a stage of the live plan, for `status`; None while nothing is known of it."""
-        live = self._live
-        if live is None or live.epoch != epoch:
+    @property
+    def replacing(self) -> int | None:
+        """The request for the live plan, placed anew; once that is answered, the proposal."""
+        return self._replacing
+
+    def describe(self, epoch: int, index: int, taken_s: Sequence[float]) -> dict[str, Any] | None:
+        """Of a stage of the live plan, for `status`; None while nothing is known of it.
+
+        `taken_s`: what its segments took lately, or empty.
+        """
+        if self.known is None or epoch != self.known[0]:
             return None
-        solved = live.known.stages[index]
-        unknown: Sequence[float | None] = [None] * len(solved.segments_s)
-        taken_s = self._telemetry.window(epoch, index).segments_s or unknown
+        known = self.known[1]
+        solved = known.stages[index]
+        measured_s: Sequence[float | None] = taken_s or [None] * len(solved.segments_s)
         segments = [
-            {"device": device, "operators": len(list(run)), "predicted_s": predicted_s, "measured_s": measured_s}
-            for (device, run), predicted_s, measured_s in zip(
-                groupby(solved.devices), solved.segments_s, taken_s, strict=True
+            {"device": device, "operators": len(list(run)), "predicted_s": predicted_s, "measured_s": segment_s}
+            for (device, run), predicted_s, segment_s in zip(
+                groupby(solved.devices), solved.segments_s, measured_s, strict=True
             )
         ]
         return {
-            "solver": self._solver,
-            "reason": live.known.reason,
+            "solver": self.solver,
+            "reason": known.reason,
             "predicted_s": solved.cost_s,
             "lower_bound_s": solved.lower_bound_s,
             "outcome": solved.outcome,
@@ -260,8 +277,7 @@ class Placing:
 
     def predicted_s(self, epoch: int, index: int) -> float | None:
         """What a stage of the live plan is predicted to take at the full speed of its place."""
-        live = self._live
-        return None if live is None or live.epoch != epoch else live.known.stages[index].cost_s
+        return None if self.known is None or epoch != self.known[0] else self.known[1].stages[index].cost_s
 
 
 def _key(plan: Plan) -> tuple[object, ...]:
@@ -272,3 +288,13 @@ def _key(plan: Plan) -> tuple[object, ...]:
 def _in_short(devices: Sequence[str]) -> str:
     """For instance `ort_serial 12, openvino 3, ort_serial 40`: operators on each device, segment by segment."""
     return ", ".join(f"{device} {len(list(run))}" for device, run in groupby(devices))
+
+
+_APPLY: Final[Mapping[type, Callable[[Placing, Any], None]]] = {
+    PlaceOperators: Placing._place,
+    Settled: Placing._settled,
+    ev.PartTaken: Placing._part_taken,
+    ev.PlacerSaid: Placing._placer_said,
+    ev.PlacerDied: Placing._placer_died,
+    ev.Look: Placing._look,
+}

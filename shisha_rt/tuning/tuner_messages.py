@@ -7,11 +7,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from shisha_rt.fabric.codec import Codec
+from shisha_rt.plan.form import Brief
 from shisha_rt.plan.measurement import Measurement
-from shisha_rt.plan.plan import Plan
-
-Stages: TypeAlias = tuple[tuple[int, int, str], ...]
-"""(first layer, last layer, place) of each stage."""
 
 
 class StoredCosts(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -33,10 +30,10 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
     run: int
     strategy: str
-    start: Stages
+    start: Brief
     places: tuple[PlaceNow, ...]
     order: tuple[str, ...]
-    legal_cuts: tuple[int, ...]
+    legal_cuts: tuple[int, ...] | None
     alpha: int
     balance: str
 
@@ -68,7 +65,7 @@ class Try(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Measure a plan. `lower_bound_s`: no plan can be faster, as far as the search knows; None: it does not know."""
 
     run: int
-    stages: Stages
+    stages: Brief
     reason: str
     lower_bound_s: float | None = None
 
@@ -77,7 +74,7 @@ class Finished(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The plan to keep."""
 
     run: int
-    stages: Stages
+    stages: Brief
     reason: str
     outcome: str
     lower_bound_s: float | None = None
@@ -87,7 +84,3 @@ FromTuner: TypeAlias = Try | Finished
 
 TO_TUNER: Final[Codec[ToTuner]] = Codec(ToTuner)
 FROM_TUNER: Final[Codec[FromTuner]] = Codec(FromTuner)
-
-
-def stages_of(plan: Plan) -> Stages:
-    return tuple((stage.first, stage.last, stage.place) for stage in plan.stages)

@@ -4,329 +4,331 @@ The search itself runs in a process of its own and proposes (R4); this makes eac
 measures it in a window of its frames, and answers. No frames: it waits. When the search has ended the best plan
 measured is made live (R5), kept on disk, and watched: when a stage's time leaves its band for several windows the
 machine is no longer what was measured, and the search begins again from the live plan.
+
+Who chooses a plan when none can serve is decided here, too. What is live only the lifecycle knows: it is asked.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
-from shisha_rt.daemon.journal import Journal
-from shisha_rt.lifecycle.events import Settled
+from shisha_rt.lifecycle.events import Owner, PlanProposed
+from shisha_rt.lifecycle.instructions import Ending, Replan, Settled
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
-from shisha_rt.ready.best_plans import BestPlan, BestPlans
+from shisha_rt.tuning import events as ev
 from shisha_rt.tuning import tuner_messages as tm
+from shisha_rt.tuning.best import BestPlan
+from shisha_rt.tuning.choice import Choice
+from shisha_rt.tuning.desk import Desk
 from shisha_rt.tuning.drift import WINDOWS_TO_LEAVE, leaving_stage
+from shisha_rt.tuning.instructions import CountTrial, Decision, Keep, TellTuner
 from shisha_rt.tuning.repeatability import Repeatability
-from shisha_rt.tuning.search_run import Options, Run, SearchedPlace
+from shisha_rt.tuning.run import SearchOptions, SearchRun, beginning
+from shisha_rt.tuning.state import WAITING, Serving, State
+from shisha_rt.tuning.telling import began_record, ended_record, trial_record
 from shisha_rt.tuning.window import Window
+from shisha_rt.wire import journal
 
 ATTEMPTS: Final = 3
 """To make a plan live, before it counts as one that cannot run."""
 
-_QUIET_S: Final = 2.0
+QUIET_S: Final = 2.0
 
 
-class State(Enum):
-    """What the tuner is doing. `shisha_tuner_state` has these names, and `WAITING`."""
+class _For(Enum):
+    """What a plan was proposed for."""
 
-    OFF = "off"
-    PAUSED = "paused"
-    TUNING = "tuning"
-    SETTLING = "settling"
-    WATCHING = "watching"
+    TRIAL = "to be measured"
+    STAY = "the best of a search, to stay"
+    PAUSE = "the best of a search that was paused"
+    SERVE = "a plan of the daemon's own"
 
 
-WAITING: Final = "waiting"
+@dataclass(frozen=True, slots=True)
+class _Awaited:
+    """A proposal that is not settled yet."""
+
+    purpose: _For
+    run: int
+    attempts: int
 
 
 class Tuning:
-    """Drives the tuner's process and watches what is live. Called from the daemon's loop only."""
+    """Follows the tuner's process and watches what is live; without `options` the daemon has no tuner.
 
-    def __init__(
-        self,
-        *,
-        places: Sequence[SearchedPlace],
-        available: Callable[[], Collection[str]],
-        legal_cuts: Sequence[int],
-        knows_costs: bool,
-        options: Options,
-        warm_up: int,
-        best_plans: BestPlans,
-        journal: Journal,
-        send: Callable[[tm.ToTuner], None],
-        propose: Callable[[Plan, Callable[[Settled], None]], None],
-        on_trial: Callable[[str], None],
-    ) -> None:
-        self.state = State.OFF
+    `measured`: what the watched plan was found to take, None until that is known.
+    """
+
+    def __init__(self, serving: Serving, choice: Choice, options: SearchOptions | None, warm_up: int) -> None:
+        self.choice = choice
         self.options = options
-        self.knows_costs = knows_costs
-        self.run = Run(0)
+        self.state = State.OFF
+        self.search = SearchRun(0)
         self.trials = 0
         self.moves = 0
-        self.live: tuple[int, Plan] | None = None
         self.measured: Measurement | None = None
+        self.fault: Settled | None = None
         self.repeatability = Repeatability()
-        self.places = places  # as they are now: a change of speed may change a rank
-        self._stored_speed = {place.name: place.speed for place in places}
-        self._available = available
-        self._legal_cuts = tuple(legal_cuts)
+        self._serving = serving
         self._warm_up = warm_up
-        self.best_plans = best_plans
-        self._journal = journal
-        self._send = send
-        self._propose = propose
-        self._on_trial = on_trial
-        self._order: tuple[str, ...] = ()
         self._window: Window | None = None
-        self._last_frame_s = time.monotonic()
         self._windows_outside = 0
+        self._awaited: dict[tuple[Owner, int], _Awaited] = {}
+        self._desk = Desk()
 
-    # --- what the daemon tells it -----------------------------------------------------------------------------
+    def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
+        """Apply one event; what is decided is to be carried out in its order before the next event."""
+        self._desk.now_s = now_s
+        _APPLY[type(event)](self, event)
+        return self._desk.take()
 
-    def plan_live(self, epoch: int, plan: Plan) -> None:
-        """Any plan, whoever proposed it, has gone live.
+    # --- what is settled --------------------------------------------------------------------------------------
 
-        It may have waited for its turn while a search began: what is being measured is then no longer what runs.
-        """
-        measuring = self._window is not None
-        self.live = (epoch, plan)
-        self._window = None
-        if self.state is State.TUNING and measuring:
-            self.begin("another plan has gone live")
-        elif self.state is State.WATCHING:  # the same stages, and other devices in them
-            self.watch()
-
-    def begin(self, why: str, start: Plan | None = None) -> None:
-        """Search from `start` (None: from the live plan); whatever search was going on is over."""
-        if self.live is None:
+    def _settled(self, end: Settled) -> None:
+        """Any proposal, whoever made it: if its plan is live, what was being measured is no longer what runs."""
+        awaited = self._awaited.pop((end.owner, end.proposal), None)
+        if end.ending is Ending.LIVE:
+            self._plan_live(end.owner)
+        if awaited is None:
             return
-        plan = start or self.live[1]
-        self._order = self._walk_order(plan)
-        self.run = Run(self.run.number + 1, self.live[0])
+        current = awaited.run == self.search.number
+        match awaited.purpose:
+            case _For.SERVE if end.ending is Ending.DROPPED and awaited.attempts > 1 and self.choice.automatic:
+                self._plan_wanted(Replan(end.reason), awaited.attempts - 1)
+            case _For.SERVE:
+                self._serves(end)
+            case _For.TRIAL if current and self.state is State.TUNING:
+                self._trial_settled(end, awaited.attempts)
+            case _For.STAY if current and self.state is State.SETTLING:
+                self._stay_settled(end)
+            case _For.TRIAL | _For.PAUSE if self.state is State.PAUSED and self.choice.automatic:
+                if end.ending is not Ending.REFUSED:
+                    self._leave_best(ATTEMPTS if end.ending is Ending.LIVE else awaited.attempts - 1)
+
+    def _plan_live(self, owner: Owner) -> None:
+        measuring, self._window = self._window is not None, None
+        if owner is Owner.CLIENT:
+            self.choice.automatic = False
+            self._pause("a client sets the plan")
+        elif self.state is State.TUNING and measuring:
+            self._begin("another plan has gone live")
+        elif self.state is State.WATCHING and owner is Owner.TUNER:  # a trial of an earlier search, which came late
+            self._begin("another plan has gone live", self.watched)
+        elif self.state is State.WATCHING:  # the same stages, and other devices in them
+            self._watch(None)
+
+    def _serves(self, end: Settled) -> None:
+        """A plan of the daemon's own, at the start or after the loss of a place: tuning begins there.
+
+        A start with the plan that tuning had ended with begins by watching it.
+        """
+        self.fault = None if end.ending is Ending.LIVE else end
+        live, best = self._serving.live, self.choice.best(self._serving.available)
+        if self.fault is not None or self.options is None or self.state is State.PAUSED or live is None:
+            return
+        if self.state is State.OFF and best is not None and best.plan == live[1]:
+            self._desk.write(journal.TuningResumed(plan=str(best.plan), reason="the best plan of an earlier run"))
+            self.search.order = best.order
+            self._watch(best.measurement)
+        elif self.state is not State.TUNING or self.search.epoch != live[0]:
+            self._begin("a new plan of the daemon's own")
+
+    # --- plans of the daemon's own ----------------------------------------------------------------------------
+
+    def _plan_wanted(self, wanted: Replan, attempts: int = 1) -> None:
+        """As long as no live plan can serve, the lifecycle asks again by itself: one attempt is enough."""
+        plan = self.choice.plan(self._serving.available)
+        self._desk.write(journal.Replanned(reason=wanted.reason, plan=str(plan)))
+        self._propose(Owner.DAEMON, plan, _For.SERVE, attempts)
+
+    def _place_returned(self, returned: ev.PlaceReturned) -> None:
+        if self.choice.automatic:
+            self._plan_wanted(Replan(f"place {returned.place} is up again"), ATTEMPTS)
+
+    def _propose(self, owner: Owner, plan: Plan, purpose: _For, attempts: int = 1) -> int:
+        live = self._serving.live
+        number = self._desk.next_number()
+        self._awaited[owner, number] = _Awaited(purpose, self.search.number, attempts)
+        self._desk.decide(PlanProposed(owner, number, plan, None if live is None else live[0]))
+        return number
+
+    # --- beginning and ending a search ------------------------------------------------------------------------
+
+    def _begin(self, why: str, start: Plan | None = None) -> None:
+        """Search from `start` (None: from the live plan); whatever search was going on is over."""
+        live, options = self._serving.live, self.options
+        if live is None or options is None:
+            return
+        plan, available = start or live[1], self._serving.available
+        order = self._walk_order(plan, available)
+        self.search = SearchRun(self.search.number + 1, live[0], self._desk.now_s, order, available)
         self.state = State.TUNING
         self._window = None
-        self._journal.write(
-            "tuning_began",
-            run=self.run.number,
-            reason=why,
-            plan=str(plan),
-            strategy=self.options.strategy,
-            alpha=self.options.alpha,
-        )
-        available = self._available()
-        self._send(
-            tm.Begin(
-                run=self.run.number,
-                strategy=self.options.strategy,
-                start=tm.stages_of(plan),
-                places=tuple(
-                    tm.PlaceNow(place.name, place.rank, self._stored_speed[place.name] / place.speed)
-                    for place in self.places
-                    if place.name in available
-                ),
-                order=self._order,
-                legal_cuts=self._legal_cuts,
-                alpha=self.options.alpha,
-                balance=self.options.balance,
-            )
-        )
+        self._desk.write(began_record(self.search, options, plan, why))
+        self._tell(beginning(self.search, options, plan, self.choice))
 
-    def _walk_order(self, plan: Plan) -> tuple[str, ...]:
+    def _walk_order(self, plan: Plan, available: tuple[str, ...]) -> tuple[str, ...]:
         """The places of the walk's positions: as before, so that one that was emptied may be given layers again."""
-        available = self._available()
-        kept = tuple(name for name in self._order if name in available)
+        kept = tuple(name for name in self.search.order if name in available)
         return kept if tuple(name for name in kept if name in plan.places) == plan.places else plan.places
 
-    def watch(self, baseline: Measurement | None = None) -> None:
+    def _pause_asked(self, asked: ev.PauseAsked) -> None:
+        searching = self.searching
+        self._pause(asked.why)
+        if searching:
+            self._leave_best(ATTEMPTS)
+
+    def _leave_best(self, attempts: int) -> None:
+        """A paused search leaves its best plan live, also if a trial that was on its way goes live after that."""
+        best, live = self.search.best, self._serving.live
+        on_its_way = any(one.purpose is _For.PAUSE for one in self._awaited.values())
+        if best is None or not best[1].can_run or live is None or best[0] == live[1] or on_its_way or not attempts:
+            return
+        self._propose(Owner.TUNER, best[0], _For.PAUSE, attempts)
+
+    def _pause(self, why: str) -> None:
+        if self.state is State.PAUSED or self.options is None or self._serving.live is None:
+            return
+        self.state = State.PAUSED
+        self._window = None
+        self._desk.write(journal.TuningPaused(run=self.search.number, reason=why))
+        self._tell(tm.Break(self.search.number))
+
+    def _search_asked(self, asked: ev.SearchAsked) -> None:
+        self.choice.automatic = True
+        self._begin(asked.why)
+
+    def _options_set(self, wanted: ev.OptionsSet) -> None:
+        assert self.options is not None  # else there is nothing to set
+        strategy, alpha = wanted.strategy or self.options.strategy, wanted.alpha or self.options.alpha
+        self.options = replace(self.options, strategy=strategy, alpha=alpha)
+
+    def _machine_changed(self, changed: ev.MachineChanged) -> None:
+        self.choice.machine = changed.machine
+        self.repeatability.machine_changed()
+        if self.state in (State.TUNING, State.SETTLING, State.WATCHING):
+            self._begin(changed.why)
+
+    # --- what the tuner says ----------------------------------------------------------------------------------
+
+    def _tuner_said(self, said: ev.TunerSaid) -> None:
+        message = said.message
+        if message.run != self.search.number or self.state is not State.TUNING or self.search.trying is not None:
+            return  # of a search that is over, or before its last trial has been judged
+        self.search.lower_bound_s = message.lower_bound_s
+        match message:
+            case tm.Try():
+                self._try(message)
+            case tm.Finished():
+                self._finish(Plan.of(message.stages), message.reason)
+
+    def _tuner_died(self, died: ev.TunerDied) -> None:
+        """A search that has lost its process begins again, from the best plan that it had found (R5)."""
+        self._desk.write(journal.TunerEnded(reason=died.reason))
+        if self.state is State.TUNING:
+            best = self.search.best
+            why = f"the tuner's process died ({died.reason})"
+            self._begin(why, best[0] if best is not None and best[1].can_run else None)
+
+    def _try(self, wanted: tm.Try) -> None:
+        live = self._serving.live
+        assert live is not None  # no search begins before
+        self.search.trying, self.search.proposal = wanted, None
+        plan = Plan.of(wanted.stages)
+        if plan == live[1]:
+            self._measure()
+        else:
+            self.search.proposal = self._propose(Owner.TUNER, plan, _For.TRIAL, ATTEMPTS)
+
+    def _trial_settled(self, end: Settled, attempts: int) -> None:
+        """A plan that was dropped once, as a worker died meanwhile, may well go live at the next attempt."""
+        if end.ending is Ending.LIVE:
+            self._measure()
+        elif end.ending is Ending.DROPPED and attempts > 1:
+            self.search.proposal = self._propose(Owner.TUNER, end.plan, _For.TRIAL, attempts - 1)
+        else:
+            never = Measurement((math.inf,) * max(1, len(end.plan.stages)), 0.0, 0, 0.0)
+            self._trial_done(never, f"{end.ending.value}: {end.reason}")
+
+    def _measure(self) -> None:
+        live = self._serving.live
+        assert live is not None
+        self._window = Window(live[0], len(live[1].stages), self._warm_up, self._desk.now_s)
+
+    def _trial_done(self, found: Measurement, trouble: str = "") -> None:
+        search, trying, live = self.search, self.search.trying, self._serving.live
+        assert trying is not None
+        plan = Plan.of(trying.stages)
+        self.repeatability.observe(plan, found)
+        found = self.repeatability.widen(found)
+        number, moved = search.trials, search.trials > 0 and self.strategy == "shisha"
+        verdict = search.judge(plan, found)
+        self.trials += 1
+        self.moves += moved
+        self._desk.write(trial_record(search, number, live[0] if live else None, plan, verdict, found, trouble))
+        self._desk.decide(CountTrial(verdict, moved))
+        search.trying = None
+        self._tell(tm.Measured(search.number, found.service_s, found.band, found.frames, found.took_s))
+
+    def _finish(self, told: Plan, reason: str) -> None:
+        """The search has ended: the best plan measured is to be live, whatever its tuner has made of the noise."""
+        search, live = self.search, self._serving.live
+        assert live is not None
+        plan = search.best[0] if search.best is not None and search.best[1].can_run else told
+        self._desk.write(ended_record(search, plan, reason, self._desk.now_s))
+        self.state = State.SETTLING
+        if plan == live[1]:
+            self._stay()
+        else:
+            self._propose(Owner.TUNER, plan, _For.STAY)
+
+    def _stay_settled(self, end: Settled) -> None:
+        if end.ending is Ending.LIVE:
+            self._stay()
+        else:
+            self._begin(f"the best plan could not go live: {end.reason}")
+
+    def _stay(self) -> None:
+        """The best plan of the search is live: it is kept, as that of the places searched, and watched."""
+        best = self.search.best
+        known = best[1] if best is not None and best[1].can_run else None
+        if best is not None and known is not None:
+            kept = BestPlan(best[0], known, self.search.order)
+            self._desk.decide(Keep(self.choice.keep(kept, self.search.over), kept))
+        self._watch(known)
+
+    # --- watching ---------------------------------------------------------------------------------------------
+
+    def _watch(self, baseline: Measurement | None) -> None:
         """The live plan is to stay; `baseline` is what its stages took when it was chosen (None: measure it now)."""
         self.state = State.WATCHING
         self.measured = baseline
         self._windows_outside = 0
         self._measure()
 
-    def pause(self, why: str, *, keep_best: bool) -> None:
-        """Stop searching and watching. With `keep_best`, the best plan of the search goes live (R5)."""
-        if self.state in (State.OFF, State.PAUSED):
-            return
-        best = self.run.best
-        searching = self.searching
-        self.state = State.PAUSED
-        self._window = None
-        self._journal.write("tuning_paused", run=self.run.number, reason=why)
-        self._send(tm.Break(self.run.number))
-        if searching and keep_best and best is not None and self.live is not None and best[0] != self.live[1]:
-            self._propose(best[0], lambda settled: None)
-
-    def resume_watching(self, best: BestPlan) -> None:
-        """The live plan is the one that an earlier search ended with."""
-        self._journal.write("tuning_resumed", plan=str(best.plan), reason="the best plan of an earlier run")
-        self._order = best.order
-        self.watch(best.measurement)
-
-    def machine_changed(self, why: str) -> None:
-        """What was measured holds no longer."""
-        self.repeatability.machine_changed()
-        if self.state in (State.TUNING, State.SETTLING, State.WATCHING):
-            self.begin(why)
-
-    def tuner_died(self, why: str) -> None:
-        """A search that has lost its process begins again, from the best plan that it had found (R5)."""
-        if self.state is State.TUNING:
-            best = self.run.best
-            self.begin(why, best[0] if best is not None and best[1].can_run else None)
-
-    def frame_done(self, epoch: int, stage: int, service_s: float) -> None:
+    def _part_taken(self, part: ev.PartTaken) -> None:
         """A part of a frame has been computed: it may complete the window that is being measured."""
-        self._last_frame_s = time.monotonic()
-        if self._window is None or self.live is None or epoch != self.live[0]:
+        if self._window is None:
             return
-        found = self._window.add(stage, service_s, self._last_frame_s)
+        found = self._window.add(part.epoch, part.stage, part.service_s, self._desk.now_s)
         if found is None:
             return
+        self._window = None
         if self.state is State.TUNING:
-            self._window = None
             self._trial_done(found)
         else:
-            self._look(found)
+            self._compare(found)
 
-    @property
-    def searching(self) -> bool:
-        return self.state in (State.TUNING, State.SETTLING)
-
-    @property
-    def waits_for_frames(self) -> bool:
-        return self._window is not None and time.monotonic() - self._last_frame_s > _QUIET_S
-
-    @property
-    def gap_ratio(self) -> float:
-        """The best plan's slowest stage over the bound that no plan can be below; nan where one is not known."""
-        best, bound_s = self.run.best, self.run.lower_bound_s
-        return best[1].bottleneck_s / bound_s if best is not None and bound_s else math.nan
-
-    @property
-    def doing(self) -> str:
-        """Its state in a word, for people: `waiting` while it needs frames and none come."""
-        return WAITING if self.waits_for_frames else self.state.value
-
-    # --- what the search says ---------------------------------------------------------------------------------
-
-    def said(self, message: tm.FromTuner) -> None:
-        if message.run != self.run.number or self.state is not State.TUNING:
-            return  # of a run that is over
-        match message:
-            case tm.Try():
-                self.run.lower_bound_s = message.lower_bound_s
-                self._try(message)
-            case tm.Finished():
-                self.run.lower_bound_s = message.lower_bound_s
-                self._settle(Plan.of(message.stages), message.reason)
-
-    def _try(self, wanted: tm.Try) -> None:
-        assert self.live is not None
-        self.run.trying = wanted
-        plan = Plan.of(wanted.stages)
-        if plan == self.live[1]:
-            self._measure()
-        else:
-            self._make_live(plan, attempts=ATTEMPTS)
-
-    def _make_live(self, plan: Plan, attempts: int) -> None:
-        """A plan that was dropped once, as a worker died meanwhile, may well go live at the next attempt."""
-        run = self.run.number
-
-        def settled(end: Settled) -> None:
-            if run != self.run.number or self.state is not State.TUNING:
-                return
-            if end.outcome == "live":
-                self._measure()
-            elif end.outcome == "dropped" and attempts > 1:
-                self._make_live(plan, attempts - 1)
-            else:
-                never = Measurement((math.inf,) * len(plan.stages), 0.0, 0, 0.0)
-                self._trial_done(never, f"{end.outcome}: {end.reason}")
-
-        self._propose(plan, settled)
-
-    def _measure(self) -> None:
-        assert self.live is not None
-        self._window = Window(len(self.live[1].stages), self._warm_up)
-
-    def _trial_done(self, found: Measurement, trouble: str = "") -> None:
-        trying = self.run.trying
-        assert trying is not None
-        plan = Plan.of(trying.stages)
-        self.repeatability.observe(plan, found)
-        found = self.repeatability.widen(found)
-        best = self.run.best
-        if not found.can_run:
-            verdict = "cannot_run"
-        elif best is None:
-            verdict = "first"
-        else:
-            verdict = "better" if found.is_better_than(best[1]) else "not_better"
-        if best is None or verdict == "better":
-            self.run.best = (plan, found)
-        self._journal.write(
-            "trial",
-            run=self.run.number,
-            trial=self.run.trials,
-            epoch=self.live[0] if self.live else None,
-            plan=str(plan),
-            stages=[{"first": stage.first, "last": stage.last, "places": stage.places} for stage in plan.stages],
-            reason=trying.reason,
-            verdict=verdict,
-            trouble=trouble or None,
-            **_as_fields(found),
-        )
-        self.moves += self.run.trials > 0 and self.options.strategy == "shisha"
-        self.run.trials += 1
-        self.trials += 1
-        self._on_trial(verdict)
-        self._send(tm.Measured(self.run.number, found.service_s, found.band, found.frames, found.took_s))
-
-    def _settle(self, plan: Plan, reason: str) -> None:
-        """The search has ended: its best plan is to be live."""
-        assert self.live is not None
-        best = self.run.best
-        self._journal.write(
-            "tuning_ended",
-            run=self.run.number,
-            plan=str(plan),
-            reason=reason,
-            trials=self.run.trials,
-            seconds=round(time.monotonic() - self.run.began_s, 3),
-            throughput_fps=best[1].throughput_fps if best else None,
-        )
-        if best is not None and best[1].can_run:
-            self.best_plans.save(BestPlan(*best, self._order))
-        known = best[1] if best is not None and best[0] == plan and best[1].can_run else None
-        if plan == self.live[1]:
-            self.watch(known)
-            return
-        self.state = State.SETTLING
-        run = self.run.number
-
-        def settled(end: Settled) -> None:
-            if run != self.run.number or self.state is not State.SETTLING:
-                return
-            if end.outcome == "live":
-                self.watch(known)
-            else:
-                self.begin(f"the best plan could not go live: {end.reason}")
-
-        self._propose(plan, settled)
-
-    # --- watching ---------------------------------------------------------------------------------------------
-
-    def _look(self, found: Measurement) -> None:
-        """Compare a window of the live plan with what it is known to take."""
-        assert self.live is not None
-        self._window = Window(len(self.live[1].stages), warm_up=0)
+    def _compare(self, found: Measurement) -> None:
+        """A window of the live plan with what it is known to take."""
+        live = self._serving.live
+        assert live is not None
+        self._window = Window(live[0], len(live[1].stages), 0, self._desk.now_s)
         found = self.repeatability.widen(found)
         baseline = self.measured
         if baseline is None or len(baseline.service_s) != len(found.service_s):
@@ -336,38 +338,62 @@ class Tuning:
         self._windows_outside = self._windows_outside + 1 if stage is not None else 0
         if stage is not None and self._windows_outside >= WINDOWS_TO_LEAVE:
             self.repeatability.machine_changed()
-            before_s, now_s = baseline.service_s[stage], found.service_s[stage]
-            place = self.live[1].stages[stage].place
-            self._journal.write("drift", stage=stage, place=place, before_s=before_s, service_s=now_s)
-            self.begin(f"stage {stage} ({place}) takes {now_s * 1e3:.3g} ms, not {before_s * 1e3:.3g} ms")
+            before_s, service_s = baseline.service_s[stage], found.service_s[stage]
+            place = live[1].stages[stage].place
+            self._desk.write(journal.Drifted(stage=stage, place=place, before_s=before_s, service_s=service_s))
+            self._begin(f"stage {stage} ({place}) takes {service_s * 1e3:.3g} ms, not {before_s * 1e3:.3g} ms")
 
-    def describe(self) -> dict[str, Any]:
-        """For `tuner_get` and `status`."""
-        best = self.run.best
-        return {
-            "state": self.doing,
-            "strategy": "seed" if self.state is State.OFF else self.options.strategy,
-            "alpha": self.options.alpha,
-            "balance": self.options.balance,
-            "run": self.run.number,
-            "trials": self.run.trials,
-            "trials_total": self.trials,
-            "moves_total": self.moves,
-            "trying": self.run.trying.reason if self.run.trying and self.state is State.TUNING else None,
-            "best_throughput_fps": best[1].throughput_fps if best else None,
-            "best_plan": str(best[0]) if best else None,
-            "lower_bound_s": self.run.lower_bound_s,
-        }
+    # --- what it tells ----------------------------------------------------------------------------------------
+
+    @property
+    def searching(self) -> bool:
+        return self.state in (State.TUNING, State.SETTLING)
+
+    @property
+    def awaited(self) -> Collection[tuple[Owner, int]]:
+        """Its proposals that are not settled yet."""
+        return self._awaited.keys()
+
+    @property
+    def measuring(self) -> int | None:
+        """The epoch whose frames are being measured."""
+        return None if self._window is None else self._window.epoch
+
+    @property
+    def watched(self) -> Plan | None:
+        """The plan of a search that has ended, while it is watched."""
+        best = self.search.best
+        return best[0] if self.state is State.WATCHING and best is not None and best[1].can_run else None
+
+    @property
+    def gap_ratio(self) -> float:
+        """The best plan's slowest stage over the bound that no plan can be below; nan where one is not known."""
+        best, bound_s = self.search.best, self.search.lower_bound_s
+        return best[1].bottleneck_s / bound_s if best is not None and bound_s else math.nan
+
+    def doing(self, now_s: float) -> str:
+        """Its state in a word, for people: `waiting` while it needs frames and none come."""
+        waits = self._window is not None and now_s - self._window.last_s > QUIET_S
+        return WAITING if waits else self.state.value
+
+    @property
+    def strategy(self) -> str:
+        """As `--strategy` has it; `seed` where the daemon has no tuner."""
+        return "seed" if self.options is None else self.options.strategy
+
+    def _tell(self, message: tm.ToTuner) -> None:
+        self._desk.decide(TellTuner(message))
 
 
-def _as_fields(m: Measurement) -> dict[str, object]:
-    """For a journal that strangers read as JSON, which has no infinity."""
-    if not m.can_run:
-        return {"service_s": None, "throughput_fps": None, "band": None, "frames": 0, "measured_in_s": 0.0}
-    return {
-        "service_s": m.service_s,
-        "throughput_fps": m.throughput_fps,
-        "band": m.band,
-        "frames": m.frames,
-        "measured_in_s": m.took_s,
-    }
+_APPLY: Final[Mapping[type, Callable[[Tuning, Any], None]]] = {
+    Settled: Tuning._settled,
+    Replan: Tuning._plan_wanted,
+    ev.PartTaken: Tuning._part_taken,
+    ev.TunerSaid: Tuning._tuner_said,
+    ev.TunerDied: Tuning._tuner_died,
+    ev.PauseAsked: Tuning._pause_asked,
+    ev.SearchAsked: Tuning._search_asked,
+    ev.OptionsSet: Tuning._options_set,
+    ev.MachineChanged: Tuning._machine_changed,
+    ev.PlaceReturned: Tuning._place_returned,
+}

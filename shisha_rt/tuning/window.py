@@ -20,16 +20,24 @@ WIDE_BAND: Final = 0.03
 
 
 class Window:
-    """Collects the service times of `stage_count` stages; `warm_up` frames of each are passed over first."""
+    """Collects the service times of the stages of `epoch`; `warm_up` frames of each are passed over first.
 
-    def __init__(self, stage_count: int, warm_up: int) -> None:
+    `last_s`: when a frame last came, or when the window was opened.
+    """
+
+    def __init__(self, epoch: int, stage_count: int, warm_up: int, now_s: float) -> None:
+        self.last_s = now_s
+        self.epoch = epoch
         self._warm_up = warm_up
         self._seen = [0] * stage_count
         self._service_s: list[list[float]] = [[] for _ in range(stage_count)]
         self._since_s: float | None = None
 
-    def add(self, stage: int, service_s: float, now_s: float) -> Measurement | None:
+    def add(self, epoch: int, stage: int, service_s: float, now_s: float) -> Measurement | None:
         """One frame has passed `stage`; the measurement, when this frame completes it."""
+        self.last_s = now_s
+        if epoch != self.epoch:
+            return None
         self._seen[stage] += 1
         if self._seen[stage] <= self._warm_up:
             return None

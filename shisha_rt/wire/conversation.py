@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.datatypes import size_bytes as tensor_size_bytes
 from shisha_rt.graph.graph import Tensor
+from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
 from shisha_rt.wire.exceptions import Internal, InvalidArgument, ShishaError, Unavailable, error_of
 from shisha_rt.wire.header import (
@@ -71,7 +72,7 @@ Stages: TypeAlias = Plan | Sequence[Mapping[str, Any]]
 def stages_of(plan: Stages) -> list[Mapping[str, Any]]:
     """What `plan_set` takes."""
     if isinstance(plan, Plan):
-        return [{"first": stage.first, "last": stage.last, "places": stage.places} for stage in plan.stages]
+        return list(written(plan))
     return list(plan)
 
 

@@ -12,8 +12,7 @@ from typing import Annotated, Final, TypeAlias
 
 from msgspec import Meta, Struct
 
-from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.plan import Stage as PlanStage
+from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.wire.limits import MAX_EVENTS, MAX_INTEGER, MAX_NAME_LENGTH, MAX_STAGES
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
@@ -45,7 +44,7 @@ class Events(Struct, frozen=True):
     limit: Annotated[int, Meta(ge=1, le=MAX_EVENTS)] = 1000
 
 
-class Stage(Struct, frozen=True):
+class WrittenStage(Struct, frozen=True):
     """A stage as `plan --json` prints it; its other keys, such as `service_s`, are ignored."""
 
     first: Count
@@ -54,11 +53,11 @@ class Stage(Struct, frozen=True):
 
 
 class PlanSet(Struct, frozen=True):
-    stages: Annotated[tuple[Stage, ...], Meta(min_length=1, max_length=MAX_STAGES)]
+    stages: Annotated[tuple[WrittenStage, ...], Meta(min_length=1, max_length=MAX_STAGES)]
 
     @property
     def plan(self) -> Plan:
-        return Plan(tuple(PlanStage(stage.first, stage.last, stage.places) for stage in self.stages))
+        return Plan(tuple(Stage(stage.first, stage.last, stage.places) for stage in self.stages))
 
 
 class PlaceSet(Struct, frozen=True):

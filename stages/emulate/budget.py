@@ -12,7 +12,7 @@ import fcntl
 import os
 
 from shisha_rt.fabric import budgets
-from shisha_rt.fabric.budgets import Record
+from shisha_rt.fabric.budgets import Reserved
 
 
 class Budget:
@@ -27,9 +27,9 @@ class Budget:
         """Room for a segment that starts at `start_s`; returns when its bytes have been moved. Both CLOCK_MONOTONIC."""
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         try:
-            free_at_ns, reserved_bytes = budgets.read(self._fd)
+            free_at_ns, reserved_bytes = budgets.read_record(self._fd)
             free_at_ns = max(round(start_s * 1e9), free_at_ns) + round(size_bytes * self._ns_per_byte)
-            budgets.write(self._fd, Record(free_at_ns, reserved_bytes + size_bytes))
+            budgets.write_record(self._fd, Reserved(free_at_ns, reserved_bytes + size_bytes))
         finally:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         return free_at_ns / 1e9

@@ -29,7 +29,7 @@ from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress, R
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.graph.spans import groups_of
-from stages.engines.onnxruntime.segment import OptimisedModel, Segment
+from stages.engines.onnxruntime.segment import OptimisedModel, OptimisedSegment
 from stages.jobs.neighbour import neighbours
 from stages.jobs.noise import noise
 
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
 
 def calibrate(job: CalibrationJob, tell: Callable[[Progress], None]) -> Calibrated:
     """Time the job's spans in this process, on the cores that it already runs on."""
-    index = model_index.read(Path(job.engine_folder))
+    index = model_index.read_index(Path(job.engine_folder))
     arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
     try:
         fill(arena, index)
@@ -64,7 +64,7 @@ def calibrate(job: CalibrationJob, tell: Callable[[Progress], None]) -> Calibrat
 class _Timer:
     """One span and the times of its runs so far."""
 
-    segment: Segment
+    segment: OptimisedSegment
     arena: Arena
     threads: int
     cpu_s: list[float] = field(default_factory=list)

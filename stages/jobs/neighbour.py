@@ -20,6 +20,7 @@ import numpy as np
 from shisha_rt.fabric import model_index
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.calibration import NeighbourJob
+from shisha_rt.fabric.child import Child, start_child
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.fabric.parent import die_with
 from shisha_rt.graph.datatypes import NUMPY_OF
@@ -40,20 +41,19 @@ def neighbours(folder: str, cores: tuple[int, ...], *, clean: bool = False) -> I
         jobs = [NeighbourJob(folder, core, os.getpid(), clean) for core in cores]
         children = [ending.enter_context(_child(job)) for job in jobs]
         for child in children:
-            assert child.stdout is not None  # a pipe was asked for
-            if not child.stdout.readline():
-                raise RuntimeError(f"a neighbour ended with status {child.wait()}")
+            assert child.popen.stdout is not None  # a pipe was asked for
+            if not child.popen.stdout.readline():
+                raise RuntimeError(f"a neighbour ended with status {child.popen.wait()}")
         yield
 
 
 @contextlib.contextmanager
-def _child(job: NeighbourJob) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "stages.jobs.neighbour", msgspec.json.encode(job).decode()]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as child:
-        try:
-            yield child
-        finally:
-            child.kill()
+def _child(job: NeighbourJob) -> Iterator[Child]:
+    child = start_child("stages.jobs.neighbour", msgspec.json.encode(job).decode(), stdout=subprocess.PIPE)
+    try:
+        yield child
+    finally:
+        child.end()
 
 
 def main(arguments: list[str]) -> int:
@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
 
 def _optimised(folder: Path) -> Callable[[], None]:
     """The whole of the optimised graph."""
-    index = model_index.read(folder)
+    index = model_index.read_index(folder)
     arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
     whole = OptimisedModel(folder, index).segment(0, index.layer_count - 1, threads=1)
     return lambda: whole.run(arena, _SLOT)

@@ -47,12 +47,12 @@ def main(arguments: list[str]) -> int:
     job = msgspec.json.decode(arguments[0], type=DeviceProfilingJob)
     os.sched_setaffinity(0, job.cores)
     with neighbours(job.model_folder, job.neighbours, clean=True):
-        profiled = profile_devices(job, tell=say)
+        profiled = profile(job, tell=say)
     say(profiled)
     return 0
 
 
-def profile_devices(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -> Profiled:
+def profile(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -> Profiled:
     """Time the job's runs in this process, on the cores that it already runs on. Raises whatever an engine raises."""
     model = CleanModel(Path(job.model_folder))
     layers = group_layers(model.graph)

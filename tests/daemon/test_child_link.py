@@ -6,26 +6,38 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
-import msgspec
 import psutil
 import pytest
 
 from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.fabric.channel import Channel
+from shisha_rt.fabric.codec import Codec
 
 ECHO = """
 import os, sys
+import msgspec
 from shisha_rt.fabric.channel import Channel
 
 channel = Channel.inherited(int(sys.argv[1]))
-channel.send(str(os.getpid()).encode())
+channel.send(msgspec.msgpack.encode(os.getpid()))
 while True:
     channel.send(channel.wait())
 """
+
+
+Said: TypeAlias = int | str
+
+
+@dataclass(frozen=True)
+class Died:
+    reason: str
 
 
 class Clock:
@@ -40,24 +52,31 @@ class Child:
     """A link, all that it heard and was told. A process says its own id first, and then what it hears."""
 
     def __init__(self, module: str, poller: Poller, greeting: Sequence[object] = ()) -> None:
-        decoder: msgspec.json.Decoder[int | str] = msgspec.json.Decoder(int | str)
-        self.link: ChildLink[object, int | str] = ChildLink(
-            module, poller, msgspec.json.encode, decoder.decode, greeting
-        )
-        self.link.said = lambda message: self.heard.append(message)
-        self.link.died = lambda reason: self.deaths.append(reason)
-        self.heard: list[int | str] = []
+        codecs: tuple[Codec[object], Codec[Said]] = Codec(object), Codec(Said)
+        self.link = ChildLink(module, poller, codecs, lambda message: message, Died, greeting)
+        self.heard: list[Said] = []
         self.deaths: list[str] = []
         self._poller = poller
+
+    def look(self) -> None:
+        self._take(self.link.look())
+
+    def _take(self, events: Iterable[object]) -> None:
+        for event in events:
+            if isinstance(event, Died):
+                self.deaths.append(event.reason)
+            else:
+                assert isinstance(event, Said)
+                self.heard.append(event)
 
     def until(self, true: Callable[[], bool]) -> None:
         give_up_s = time.monotonic() + 60
         while not true():
             assert time.monotonic() < give_up_s
-            self._poller.poll(0.02)
-            self.link.look()
+            self._take(self._poller.poll(0.02))
+            self.look()
 
-    def until_heard(self, count: int) -> list[int | str]:
+    def until_heard(self, count: int) -> list[Said]:
         """The first `count` messages since the last call."""
         self.until(lambda: len(self.heard) >= count)
         found, self.heard = self.heard[:count], self.heard[count:]
@@ -158,10 +177,10 @@ def test_a_process_that_dies_soon_is_followed_after_a_delay_that_doubles(
         child.kill()
         child.heard.clear()
         clock.now_s += 0.99 * delay_s
-        child.link.look()
+        child.look()
         assert len(child.deaths) == deaths
         clock.now_s += 0.02 * delay_s
-        child.link.look()
+        child.look()
         assert len(child.deaths) == deaths + 1
 
 
@@ -194,3 +213,19 @@ def test_closing_ends_the_process_and_may_be_repeated(start: Callable[..., Child
     child.link.send("to nobody")
     child.link.close()
     assert child.deaths == []
+
+
+def test_a_process_that_is_ended_does_not_complain_of_its_channel(
+    start: Callable[..., Child], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = start()
+    child.until_heard(1)
+    close = Channel.close
+
+    def close_and_wait(channel: Channel) -> None:
+        close(channel)
+        time.sleep(0.5)
+
+    monkeypatch.setattr(Channel, "close", close_and_wait)
+    child.link.close()
+    assert capfd.readouterr().err == ""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from shisha_rt.daemon.front.gateway import check_endpoint
+from shisha_rt.daemon.front.endpoint import check_endpoint
 from shisha_rt.daemon.front.outbox import Outbox
 from shisha_rt.errors import BadInput
 

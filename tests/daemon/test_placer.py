@@ -28,10 +28,11 @@ from shisha_rt.graph.reader.onnx_reader import read_clean, read_model
 from shisha_rt.machine.config.device_files import parse_device
 from shisha_rt.machine.config.machine_file import shipped_configs
 from shisha_rt.machine.device import Device
-from shisha_rt.placement.solvers import StageSolver
+from shisha_rt.placement.solver_names import StageSolver
 from shisha_rt.placement.stage_problem import place_stage
+from shisha_rt.plan.form import Brief
 from shisha_rt.tuning import placer_messages as pm
-from shisha_rt.tuning.tuner_messages import Stages
+from shisha_rt.tuning.events import PlacerDied, PlacerSaid
 from tests.graph.networks import network, weight, write
 
 SIZE = 256
@@ -136,7 +137,7 @@ class TestPlacer:
         monkeypatch.setattr(placer_process, "place_stage", counting)
         placer = Placer(graph, "exact", costs)
 
-        def solves(stages: Stages, ratios: Sequence[tuple[str, str, float]] = ()) -> int:
+        def solves(stages: Brief, ratios: Sequence[tuple[str, str, float]] = ()) -> int:
             before = len(calls)
             solved(placer.answer(pm.Solve(1, stages, tuple(ratios))))
             return len(calls) - before
@@ -157,9 +158,10 @@ class Asking:
     link: ChildLink[pm.ToPlacer, pm.FromPlacer]
     poller: Poller
     answers: list[pm.FromPlacer]
+    deaths: list[str]
     requests: int = 0
 
-    def solve(self, stages: Stages, ratios: Sequence[tuple[str, str, float]] = ()) -> pm.FromPlacer:
+    def solve(self, stages: Brief, ratios: Sequence[tuple[str, str, float]] = ()) -> pm.FromPlacer:
         self.requests += 1
         self.link.send(pm.Solve(self.requests, stages, tuple(ratios)))
         self.until(lambda: bool(self.answers))
@@ -171,8 +173,12 @@ class Asking:
         give_up_s = time.monotonic() + 60
         while not true():
             assert time.monotonic() < give_up_s
-            self.poller.poll(0.02)
-            self.link.look()
+            for event in (*self.poller.poll(0.02), *self.link.look()):
+                match event:
+                    case PlacerSaid():
+                        self.answers.append(event.message)
+                    case PlacerDied():
+                        self.deaths.append(event.reason)
 
 
 @pytest.fixture(scope="module")
@@ -181,11 +187,10 @@ def process(folder: Path, costs: Mapping[str, OperatorCosts]) -> Iterator[Asking
         poller = Poller()
         closing.callback(poller.close)
         greeting = pm.greeting(str(folder), "exact", costs)
-        link = ChildLink(placer_process.__name__, poller, pm.TO_PLACER.encode, pm.FROM_PLACER.decode, greeting)
+        codecs = pm.TO_PLACER, pm.FROM_PLACER
+        link = ChildLink(placer_process.__name__, poller, codecs, PlacerSaid, PlacerDied, greeting)
         closing.callback(link.close)
-        asking = Asking(link, poller, [])
-        link.said = asking.answers.append
-        yield asking
+        yield Asking(link, poller, [], [])
 
 
 class TestTheProcess:
@@ -212,7 +217,7 @@ class TestTheProcess:
             (((3, 2, "near"),), "layers 3-2: no such stage, expected layers among 0-3"),
         ],
     )
-    def test_a_bad_request_is_refused_and_the_next_answered(self, process: Asking, stages: Stages, reason: str) -> None:
+    def test_a_bad_request_is_refused_and_the_next_answered(self, process: Asking, stages: Brief, reason: str) -> None:
         refusal = process.solve(stages)
         assert isinstance(refusal, pm.NotSolved)
         assert refusal.reason.startswith(reason)
@@ -227,10 +232,8 @@ class TestTheProcess:
 
     def test_a_killed_process_is_followed_by_one_that_knows_as_much(self, process: Asking) -> None:
         before = process.solve(BOTH)
-        deaths: list[str] = []
-        process.link.died = deaths.append
         (child,) = (child for child in psutil.Process().children() if placer_process.__name__ in child.cmdline())
         os.kill(child.pid, signal.SIGKILL)
-        process.until(lambda: bool(deaths))
-        assert deaths == ["killed by signal 9"]
+        process.until(lambda: bool(process.deaths))
+        assert process.deaths == ["killed by signal 9"]
         assert solved(process.solve(BOTH)) == solved(before)

@@ -8,7 +8,7 @@ import pytest
 
 from shisha_rt.daemon.settings import PRECISIONS, STRATEGIES, Settings, check_built, read_settings
 from shisha_rt.errors import BadInput
-from shisha_rt.placement.solvers import STAGE_SOLVERS
+from shisha_rt.placement.solver_names import STAGE_SOLVERS
 
 
 def _file(folder: Path, text: str) -> Path:

@@ -1,4 +1,4 @@
-"""What the last frames of a stage took, by segment: medians of a window that is new each time."""
+"""What the last frames of a stage took, by segment and in all: medians of a window."""
 
 from __future__ import annotations
 
@@ -18,25 +18,16 @@ def add(window: StageWindow, *frames: tuple[float, ...]) -> None:
         window.add(sum(segments_s), sum(segments_s), 0.0, segments_s)
 
 
-def test_segments_are_taken_once_there_are_enough_and_then_only_new_ones() -> None:
-    window = window_of((1.0, 5.0), (3.0, 4.0))
-    assert window.take_segments(3) is None
-    add(window, (2.0, 9.0))
-    assert window.take_segments(3) == [2.0, 5.0]
-    assert window.take_segments(3) is None
-    add(window, (7.0, 7.0), (7.0, 7.0), (8.0, 8.0))
-    assert window.take_segments(3) == [7.0, 7.0]
-
-
-def test_only_the_last_frames_are_taken() -> None:
-    window = window_of(*[(9.0,)] * 100, *[(1.0,)] * 4)
-    assert window.take_segments(4) == [1.0]
+def test_segments_are_medians_of_the_last_frames() -> None:
+    window = window_of((1.0, 5.0), (3.0, 4.0), (2.0, 9.0))
+    assert window.segments_s == [2.0, 5.0]
+    add(window, *[(7.0, 7.5)] * 32)
+    assert window.segments_s == [7.0, 7.5]
 
 
 def test_a_stage_without_devices_has_no_segments() -> None:
     window = StageWindow()
     window.add(1.0, 1.0, 0.0)
-    assert window.take_segments(1) is None
     assert window.segments_s == []
     assert window.median_service_s == 1.0
 
@@ -45,9 +36,8 @@ def test_a_window_that_restarts_has_forgotten_all_but_the_count() -> None:
     window = window_of((1.0,), (1.0,))
     window.restart()
     assert (window.frames, window.segments_s, window.median_service_s) == (2, [], None)
-    assert window.take_segments(1) is None
     add(window, (4.0,))
-    assert window.take_segments(1) == [4.0]
+    assert window.segments_s == [4.0]
 
 
 def test_the_summary_has_medians_and_nothing_before_frames() -> None:

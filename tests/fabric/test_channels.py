@@ -23,13 +23,16 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
+import msgspec
 import pytest
 
 from shisha_rt.daemon.children.child_link import ChildLink
-from shisha_rt.daemon.fleet.link import Link
+from shisha_rt.daemon.fleet.link import WorkerLink
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.fabric import messages as m
 from shisha_rt.fabric.channel import LARGEST_BYTES, SMALL_BYTES, Channel, ChannelBroken
+from shisha_rt.fabric.codec import Codec
+from tests.fabric.descriptors import open_descriptors
 
 PATIENCE_S: Final = 20.0
 KIB: Final = 1 << 10
@@ -38,10 +41,11 @@ SIZES: Final = (1, 8, SMALL_BYTES, SMALL_BYTES + 1, 64 * KIB - 1, 64 * KIB, 64 *
 
 ECHO: Final = """
 import os, sys
+from msgspec import msgpack
 from shisha_rt.fabric.channel import Channel
 
 channel = Channel.inherited(int(sys.argv[1]))
-channel.send(str(os.getpid()).encode())
+channel.send(msgpack.encode(b"%d" % os.getpid()))
 while True:
     channel.send(channel.wait())
 """
@@ -49,14 +53,6 @@ while True:
 
 def content(size: int, seed: int = 0) -> bytes:
     return random.Random(seed).randbytes(size)
-
-
-def open_descriptors() -> list[str]:
-    found = []
-    for path in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # the one by which they are listed
-            found.append(str(path.readlink()))
-    return sorted(found)
 
 
 @pytest.fixture(autouse=True)
@@ -127,8 +123,9 @@ class LinkLine:
     """What is said goes as a device's name, and comes back as a reason."""
 
     def __init__(self, folder: Path) -> None:
-        self._link = Link()
-        _, theirs = self._link.open(1)
+        self._poller = Poller()
+        self._link = WorkerLink(self._poller)
+        theirs = self._link.open(1)
         self._echo = Echo(theirs, self._reply)
         self.pause = self._echo.reads.clear
         self.go_on = self._echo.reads.set
@@ -141,7 +138,9 @@ class LinkLine:
         return m.FROM_WORKER.encode(m.PrepareFailed(1, 1, said))
 
     def send(self, data: bytes) -> None:
-        self._link.send(1, m.Prepare(1, 0, 0, 0, 0, placement=(data.decode("latin-1"),)))
+        hung = self._link.send(1, m.Prepare(1, 0, 0, 0, 0, placement=(data.decode("latin-1"),)))
+        if hung is not None:
+            raise ChannelBroken(hung.reason)
 
     def heard(self) -> Iterable[bytes]:
         for message in self._link.receive(1):
@@ -150,6 +149,7 @@ class LinkLine:
 
     def close(self) -> None:
         self._link.close(1)
+        self._poller.close()
         self._echo.join()
 
 
@@ -157,9 +157,8 @@ class ChildLine:
     def __init__(self, folder: Path) -> None:
         (folder / "echo_child.py").write_text(ECHO)
         self._poller = Poller()
-        self._heard: list[bytes] = []
-        self._link: ChildLink[bytes, bytes] = ChildLink("echo_child", self._poller, bytes, bytes)
-        self._link.said = self._heard.append
+        codec: Codec[bytes] = Codec(bytes)
+        self._link = ChildLink("echo_child", self._poller, (codec, codec), bytes, str)
         self.send = self._link.send
         (pid,) = until_heard(self, 1)
         self._pid = int(pid)
@@ -171,11 +170,9 @@ class ChildLine:
         os.kill(self._pid, signal.SIGCONT)
 
     def heard(self) -> Iterable[bytes]:
-        self._link.look()
-        self._poller.poll(0.001)
-        found = self._heard[:]
-        self._heard.clear()
-        return found
+        for event in (*self._link.look(), *self._poller.poll(0.001)):
+            assert isinstance(event, bytes), event
+            yield event
 
     def close(self) -> None:
         self._link.close()
@@ -313,7 +310,7 @@ def test_a_process_that_is_killed_is_heard_out(closing: ExitStack) -> None:
     give_up_s = time.monotonic() + PATIENCE_S
     while len(said) < 2 and time.monotonic() < give_up_s:
         said += ours.receive()
-    assert said == [b"%d" % child.pid, b"again"]
+    assert said == [msgspec.msgpack.encode(b"%d" % child.pid), b"again"]
     child.send_signal(signal.SIGSTOP)
     for _ in range(1000):
         ours.send(b"unread" * 1000)

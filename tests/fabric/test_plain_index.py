@@ -57,7 +57,7 @@ def test_a_plain_model_needs_no_engine_and_keeps_nothing_but_its_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(compile_module, "_run_engine_compiler", _must_not_run)
+    monkeypatch.setattr(compile_module, "run_job", _must_not_run)
     nodes = [helper.make_node("MatMul", ["x", "v"], ["a"]), helper.make_node("MatMul", ["a", "w"], ["y"])]
     weights = {"v": weight(4, 4), "w": weight(4, 4, seed=1)}
     path = write(network(nodes, {"x": [1, 4]}, {"y": [1, 4]}, weights), tmp_path)

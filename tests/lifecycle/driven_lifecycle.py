@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from shisha_rt.lifecycle import events as ev
+from shisha_rt.lifecycle import instructions as do
 from shisha_rt.lifecycle.invariants import check
 from shisha_rt.lifecycle.lifecycle import Lifecycle
 from shisha_rt.lifecycle.policy import Policy
 from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.verify import PlanRules
 from shisha_rt.wire.codes import Code
 
 TWO_STAGES = Plan.of([(0, 1, "a"), (2, 3, "b")])
@@ -23,14 +25,14 @@ class Daemon:
     """A lifecycle, a clock, and everything that it has asked for since the last `clear`."""
 
     def __init__(self, places: Sequence[str] = ("a", "b"), slots: int = 2, **limits: Any) -> None:
-        self.lifecycle = Lifecycle(places, slots, Policy(**limits))
+        self.lifecycle = Lifecycle(PlanRules(4, tuple(places)), slots, Policy(**limits))
         self.now = 0.0
-        self.made: list[ev.Instruction] = []
+        self.made: list[do.Instruction] = []
         self.frame_count = 0
         self.proposal_count = 0
         self.feed(ev.Tick())
 
-    def feed(self, event: ev.Event, after_s: float = 0.0) -> list[ev.Instruction]:
+    def feed(self, event: ev.Event, after_s: float = 0.0) -> list[do.Instruction]:
         self.now += after_s
         made = self.lifecycle.handle(event, self.now)
         check(self.lifecycle)
@@ -61,16 +63,16 @@ class Daemon:
         self.connect(place)
         self.prepare(place)
 
-    def propose(self, plan: Plan) -> int:
+    def propose(self, plan: Plan, owner: ev.Owner = ev.Owner.CLIENT, under: int | None = None) -> int:
         self.proposal_count += 1
-        self.feed(ev.PlanProposed(self.proposal_count, plan))
+        self.feed(ev.PlanProposed(owner, self.proposal_count, plan, under))
         return self.proposal_count
 
     def prepare(self, *places: str) -> None:
         for place in places:
             worker = self.lifecycle.places.workers[self.incarnation(place)]
             for epoch in list(worker.loading):
-                self.feed(ev.Prepared(epoch, worker.incarnation))
+                self.feed(ev.StagePrepared(epoch, worker.incarnation))
 
     def go_live(self, plan: Plan) -> None:
         self.propose(plan)
@@ -82,17 +84,17 @@ class Daemon:
         return self.frame_count
 
     def part(self, frame: int) -> ev.Descriptor:
-        part = self.lifecycle.frames[frame].out
+        part = self.lifecycle.frames.by_number[frame].out
         assert part is not None
         return part
 
     def finish(self, frame: int) -> None:
         """Run every stage that the frame has left."""
-        while frame in self.lifecycle.frames and self.lifecycle.frames[frame].out is not None:
+        while frame in self.lifecycle.frames.by_number and self.lifecycle.frames.by_number[frame].out is not None:
             self.feed(ev.PartDone(self.part(frame)))
 
     def answers(self) -> list[tuple[int, Code | None]]:
-        return [(one.frame, one.code) for one in self.all(ev.Deliver)]
+        return [(one.frame, one.code) for one in self.all(do.Deliver)]
 
 
 def live(plan: Plan = TWO_STAGES, **setup: Any) -> Daemon:

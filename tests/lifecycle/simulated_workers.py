@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shisha_rt.lifecycle import events as ev
+from shisha_rt.lifecycle import instructions as do
 from shisha_rt.plan.plan import Plan
 
 LAYERS: Final = 5
@@ -75,10 +76,10 @@ class Workers:
         elif process.building and (not process.parts or rng.random() < 0.5):
             epoch = process.building.popleft()
             if not self.healing and rng.random() < 0.1:
-                self.messages.append(ev.PrepareFailed(epoch, process.incarnation, "out of memory"))
+                self.messages.append(ev.StageFailed(epoch, process.incarnation, "out of memory"))
                 return
             process.loaded.add(epoch)
-            self.messages.append(ev.Prepared(epoch, process.incarnation))
+            self.messages.append(ev.StagePrepared(epoch, process.incarnation))
         elif process.running:
             part = process.parts.popleft()
             self._write(part)
@@ -91,10 +92,11 @@ class Workers:
             process.last_frame = process.parts[0].frame
             self._read(process, process.parts[0])
 
-    def hang(self) -> None:
+    def hang(self) -> Process | None:
         process = self.some_process()
         if process is not None:
             process.hung = True
+        return process
 
     def scribble(self) -> None:
         """A worker that hangs, or is about to be killed, writes the output of some part that it has."""
@@ -131,7 +133,7 @@ class Workers:
         steps = tuple((part.epoch, done) for done in range(part.stage + 1))
         self.arena[part.slot][stage.last + 1] = (part.frame, steps)
 
-    def fill(self, fill: ev.Fill) -> None:
+    def fill(self, fill: do.Fill) -> None:
         for process in self.alive:
             for part in process.parts:
                 assert part.slot != fill.slot, f"slot {fill.slot} is filled, a live worker still has {part}"
@@ -143,18 +145,18 @@ class Workers:
 
     # --- what the daemon has them do --------------------------------------------------------------------------
 
-    def start(self, start: ev.Start) -> None:
+    def start(self, start: do.Start) -> None:
         assert start.incarnation > max(self.processes, default=0), f"incarnation {start.incarnation} is not new"
         twin = [one for one in self.processes.values() if one.alive and one.place == start.place]
         assert not twin, f"{start.place} gets a second process while {twin[0].incarnation} lives"
         self.processes[start.incarnation] = Process(start.incarnation, start.place)
 
-    def doom(self, kill: ev.Kill) -> None:
+    def doom(self, kill: do.Kill) -> None:
         process = self.processes[kill.incarnation]
         assert not process.doomed, f"worker {kill.incarnation} is killed twice"
         process.doomed = True
 
-    def give(self, run: ev.Run) -> None:
+    def give(self, run: do.RunPart) -> None:
         part = run.descriptor
         process = self.processes[part.incarnation]
         assert not process.doomed, f"{part} is given to a worker that is to be killed"
@@ -163,7 +165,7 @@ class Workers:
         if process.alive:
             process.parts.append(part)
 
-    def prepare(self, prepare: ev.Prepare) -> None:
+    def prepare(self, prepare: do.PrepareStage) -> None:
         process = self.processes[prepare.incarnation]
         stage = self.plans[prepare.epoch].stages[prepare.stage]
         assert stage.place == process.place, f"{prepare} goes to {process.place}, its stage is on {stage.place}"
@@ -171,7 +173,7 @@ class Workers:
         assert prepare.epoch not in process.building, f"{prepare}, which is being built"
         process.building.append(prepare.epoch)
 
-    def retire(self, retire: ev.Retire) -> None:
+    def retire(self, retire: do.RetireEpoch) -> None:
         process = self.processes[retire.incarnation]
         if process.alive:
             using = [part for part in process.parts if part.epoch == retire.epoch]

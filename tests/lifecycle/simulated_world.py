@@ -20,15 +20,17 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from shisha_rt.lifecycle import events as ev
+from shisha_rt.lifecycle import instructions as do
 from shisha_rt.lifecycle.invariants import check
 from shisha_rt.lifecycle.lifecycle import Lifecycle
 from shisha_rt.lifecycle.policy import Policy
-from shisha_rt.lifecycle.states import UnknownTransition
+from shisha_rt.lifecycle.tables import UnknownTransition
 from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.verify import PlanRules
 from shisha_rt.wire.codes import Code
 from tests.lifecycle.simulated_workers import LAYERS, Workers
 
@@ -82,10 +84,12 @@ class World:
         self.place_names = [f"p{i}" for i in range(self.rng.randint(1, 4))]
         self.slot_count = self.rng.randint(1, 5)
         self.policy = random_policy(self.rng)
-        self.lifecycle = lifecycle(self.place_names, self.slot_count, self.policy)
+        self.devices = dict.fromkeys(self.place_names, ("d0", "d1")) if self.rng.random() < 0.3 else {}
+        rules = PlanRules(LAYERS, tuple(self.place_names), None, (2,) * LAYERS, self.devices)
+        self.lifecycle = lifecycle(rules, self.slot_count, self.policy)
         self.now = 0.0
         self.healing = self.draining = self.stopped = self.over = self.replan_wanted = False
-        self.trace: deque[tuple[float, ev.Event, list[ev.Instruction]]] = deque(maxlen=_TRACE_KEPT)
+        self.trace: deque[tuple[float, ev.Event, list[do.Instruction]]] = deque(maxlen=_TRACE_KEPT)
         self.old_replies: list[ev.Event] = []
         self.requests: dict[int, Request] = {}
         self.owed: dict[StreamKey, deque[int]] = {}
@@ -96,23 +100,25 @@ class World:
         self.epochs: dict[int, str] = {}
         self.proposed = 0
         self.settled: Counter[str] = Counter()
-        self.unsettled: set[int] = set()
+        self.unsettled: dict[int, ev.PlanProposed] = {}
+        self.unplaced: list[do.PlaceOperators] = []
         self.events = 0
         self._carry_out: dict[type, Callable[[Any], None]] = {
-            ev.Refuse: self._refuse,
-            ev.Fill: self._fill,
-            ev.Run: self.workers.give,
-            ev.Collect: self._collect,
-            ev.Deliver: self._deliver,
-            ev.Start: self._start,
-            ev.Kill: self.workers.doom,
-            ev.Prepare: self.workers.prepare,
-            ev.Retire: self.workers.retire,
-            ev.Settled: self._settle,
-            ev.EpochStarted: self._epoch_started,
-            ev.EpochEnded: self._epoch_ended,
-            ev.Replan: self._replan,
-            ev.GivenUp: lambda one: None,
+            do.Refuse: self._refuse,
+            do.Fill: self._fill,
+            do.RunPart: self.workers.give,
+            do.Collect: self._collect,
+            do.Deliver: self._deliver,
+            do.Start: self._start,
+            do.Kill: self.workers.doom,
+            do.PrepareStage: self.workers.prepare,
+            do.RetireEpoch: self.workers.retire,
+            do.PlaceOperators: self.unplaced.append,
+            do.Settled: self._settle,
+            do.EpochStarted: self._epoch_started,
+            do.EpochEnded: self._epoch_ended,
+            do.Replan: self._replan,
+            do.GivenUp: lambda one: None,
         }
 
     # --- the run ----------------------------------------------------------------------------------------------
@@ -121,13 +127,14 @@ class World:
         rng = self.rng
         unrest = rng.choice((0, 1, 2))
         workers = self.workers
-        faults = (workers.die, workers.die, workers.hang, workers.scribble, self.place_down, self.lose_place)
+        faults = (workers.die, workers.die, self.hang, workers.scribble, self.place_down, self.lose_place)
         acts: list[Callable[[], None]] = [
             *[self.send_frame] * 6,
             *[workers.let_work] * 20,
             *[self.deliver_message] * 18,
             *[self.pass_time] * 4,
             *[self.propose] * rng.choice((1, 3)),
+            *[self.place] * 3,
             self.cancel,
             self.repeat_reply,
             *(*faults, self.place_up, self.place_up) * unrest,
@@ -159,7 +166,7 @@ class World:
         self.events += 1
         instructions = self.lifecycle.handle(event, self.now)
         self.trace.append((self.now, event, instructions))
-        if isinstance(event, ev.FrameArrived) and not any(isinstance(one, ev.Refuse) for one in instructions):
+        if isinstance(event, ev.FrameArrived) and not any(isinstance(one, do.Refuse) for one in instructions):
             self._accept(self.requests[event.frame])
         for instruction in instructions:
             self._carry_out[type(instruction)](instruction)
@@ -167,7 +174,7 @@ class World:
             check(self.lifecycle)
         lives = [number for number, state in self.epochs.items() if state == "live"]
         assert len(lives) <= 2, f"epochs {lives} live at once"
-        assert self.lifecycle.undelivered == self.unanswered, f"{self.unanswered} frames are unanswered"
+        assert self.lifecycle.frames.streams.undelivered == self.unanswered, f"{self.unanswered} frames are unanswered"
 
     def _report(self, error: Exception) -> str:
         lines = [
@@ -211,9 +218,32 @@ class World:
         count = rng.randint(1, len(choice))
         cuts = [0, *sorted(rng.sample(range(1, LAYERS), count - 1)), LAYERS]
         plan = Plan.of((cuts[i], cuts[i + 1] - 1, choice[i]) for i in range(count))
+        if not self.healing and rng.random() < 0.1:
+            plan = Plan(plan.stages[1:])  # layers are missing, or all of them: the gate sees to that
         self.proposed += 1
-        self.unsettled.add(self.proposed)
-        self.feed(ev.PlanProposed(self.proposed, plan))
+        owner = ev.Owner.CLIENT if self.healing else rng.choice(list(ev.Owner))
+        lives = [number for number, state in self.epochs.items() if state == "live"]
+        under = rng.choice((None, 1)) if rng.random() < 0.1 else max(lives, default=None)
+        event = self.unsettled[self.proposed] = ev.PlanProposed(owner, self.proposed, plan, under)
+        self.feed(event)
+
+    def place(self) -> None:
+        """What the placer answers: devices, ones that are not there, or that it cannot; perhaps twice."""
+        if not self.unplaced:
+            return
+        asked = self.unplaced[0] if self.rng.random() < 0.05 else self.unplaced.pop(0)
+        if not self.healing and self.rng.random() < 0.1:
+            self.feed(ev.PlanNotPlaced(asked.owner, asked.proposal, "no device can run it"))
+            return
+        names = ("d0", "d1") if self.healing or self.rng.random() < 0.9 else ("d0", "d2")
+        stages = [replace(s, placement=tuple(self.rng.choices(names, k=2 * s.layer_count))) for s in asked.plan.stages]
+        self.feed(ev.PlanPlaced(asked.owner, asked.proposal, Plan(tuple(stages))))
+
+    def hang(self) -> None:
+        """A worker hangs; the watch may see it, and the lifecycle have it killed."""
+        process = self.workers.hang()
+        if process is not None and self.rng.random() < 0.7:
+            self.feed(ev.WorkerHung(process.incarnation, "no sign of life"))
 
     def place_down(self) -> None:
         self.feed(ev.PlaceDown(self.rng.choice(self.place_names)))
@@ -267,11 +297,11 @@ class World:
         if self.old_replies:
             self.feed(self.rng.choice(self.old_replies))
 
-    def _fill(self, fill: ev.Fill) -> None:
+    def _fill(self, fill: do.Fill) -> None:
         assert self.requests[fill.frame].outcome == "accepted", f"frame {fill.frame} is filled after its end"
         self.workers.fill(fill)
 
-    def _collect(self, collect: ev.Collect) -> None:
+    def _collect(self, collect: do.Collect) -> None:
         request = self.requests[collect.frame]
         assert request.outcome == "accepted", f"frame {collect.frame} is collected after its end: {request.outcome}"
         assert not request.collected, f"frame {collect.frame} is collected twice"
@@ -292,12 +322,12 @@ class World:
         if request.stream[1] is not None:
             self.owed.setdefault(request.stream, deque()).append(request.number)
 
-    def _refuse(self, refuse: ev.Refuse) -> None:
+    def _refuse(self, refuse: do.Refuse) -> None:
         request = self.requests[refuse.frame]
         assert request.outcome == "sent", f"frame {refuse.frame} is refused after it was {request.outcome}"
         request.outcome = "refused"
 
-    def _deliver(self, deliver: ev.Deliver) -> None:
+    def _deliver(self, deliver: do.Deliver) -> None:
         request = self.requests[deliver.frame]
         assert request.outcome == "accepted", f"frame {deliver.frame} is answered after it was {request.outcome}"
         if request.stream[1] is not None:
@@ -315,38 +345,46 @@ class World:
         assert cause.get(deliver.code), f"{deliver} has no cause"
         assert (deliver.code is None) == request.collected, f"{deliver}, collected: {request.collected}"
 
-    def _start(self, start: ev.Start) -> None:
+    def _start(self, start: do.Start) -> None:
         assert not self.over, f"{start.place} gets a process after the end"
         self.workers.start(start)
 
-    def _epoch_started(self, started: ev.EpochStarted) -> None:
+    def _epoch_started(self, started: do.EpochStarted) -> None:
         assert started.epoch > max(self.epochs, default=0), f"epoch {started.epoch} is not new"
         preparing = [number for number, state in self.epochs.items() if state == "preparing"]
         assert not preparing, f"epochs {preparing} and {started.epoch} are prepared at once"
+        proposed = self.unsettled[started.proposal]
+        lives = [number for number, state in self.epochs.items() if state == "live"]
+        holds = proposed.owner is ev.Owner.CLIENT or proposed.under == max(lives, default=None)
+        assert holds, f"{proposed} is out of date: epochs {lives} are live"
+        placed = all(len(s.placement) == 2 * s.layer_count and "d2" not in s.placement for s in started.plan.stages)
+        assert placed or not self.devices, f"{started} has no devices for its operators"
+        assert started.plan == proposed.plan, f"{started} is not what was proposed: {proposed}"
         self.epochs[started.epoch] = "preparing"
         self.plans[started.epoch] = started.plan
 
-    def _epoch_ended(self, ended: ev.EpochEnded) -> None:
+    def _epoch_ended(self, ended: do.EpochEnded) -> None:
         assert self.epochs[ended.epoch] in ("live", "dropped"), f"epoch {ended.epoch} ends twice"
         self.epochs[ended.epoch] = "ended"
         for process in self.workers.alive:
             has = ended.epoch in process.loaded or ended.epoch in process.building
             assert not has, f"epoch {ended.epoch} ended, worker {process.incarnation} was not told"
 
-    def _settle(self, settled: ev.Settled) -> None:
+    def _settle(self, settled: do.Settled) -> None:
         assert settled.proposal in self.unsettled, f"proposal {settled.proposal} is settled twice"
-        assert settled.reason, f"proposal {settled.proposal} is {settled.outcome} without a reason"
-        self.unsettled.remove(settled.proposal)
-        self.settled[settled.outcome] += 1
+        assert settled.reason, f"proposal {settled.proposal} is {settled.ending} without a reason"
+        proposed = self.unsettled.pop(settled.proposal)
+        assert (settled.owner, settled.plan) == (proposed.owner, proposed.plan), f"{settled} of {proposed}"
+        self.settled[settled.ending] += 1
         if settled.epoch is not None:
             assert self.epochs[settled.epoch] == "preparing", f"{settled}, it is {self.epochs[settled.epoch]}"
-            self.epochs[settled.epoch] = settled.outcome
-        if settled.outcome == "live":
+            self.epochs[settled.epoch] = settled.ending.value
+        if settled.ending is do.Ending.LIVE:
             assert settled.epoch is not None
             loaded = {one.place for one in self.workers.processes.values() if settled.epoch in one.loaded}
             assert loaded.issuperset(self.plans[settled.epoch].places), f"{settled}, it is loaded on {loaded}"
 
-    def _replan(self, replan: ev.Replan) -> None:
+    def _replan(self, replan: do.Replan) -> None:
         assert not self.over, "a plan is asked for after the end"
         self.replan_wanted = True
 
@@ -363,6 +401,8 @@ class World:
                 self.workers.work(process)
             if self.workers.messages:
                 self.deliver_message()
+            elif self.unplaced:
+                self.place()
             elif self.replan_wanted and not self.stopped:
                 self.replan_wanted = False
                 self.propose()
@@ -378,15 +418,15 @@ class World:
         return self.lifecycle.idle and settled and not any(one.parts for one in self.workers.alive)
 
     def _look_at_what_is_left(self) -> None:
-        lifecycle = self.lifecycle
+        lifecycle, frames = self.lifecycle, self.lifecycle.frames
         open_ends = [one.number for one in self.requests.values() if one.outcome not in ("refused", "answered")]
         assert not open_ends, f"frames {open_ends} were never answered"
         assert not self.unsettled, f"proposals {self.unsettled} were never settled"
         assert sum(self.settled.values()) == self.proposed, f"{self.settled} of {self.proposed} proposals"
-        assert not lifecycle.frames, f"frames {list(lifecycle.frames)} are remembered"
-        assert sorted(lifecycle.free_slots) == list(range(self.slot_count)), f"free slots {lifecycle.free_slots}"
-        assert not lifecycle.turn, "streams wait for their turn with nothing to send"
-        assert not any(lifecycle.ready.values()), f"{lifecycle.ready} wait for workers"
+        assert not frames.by_number, f"frames {list(frames.by_number)} are remembered"
+        assert sorted(frames.free_slots) == list(range(self.slot_count)), f"free slots {frames.free_slots}"
+        assert not frames.streams.turn, "streams wait for their turn with nothing to send"
+        assert not any(frames.ready.values()), f"{frames.ready} wait for workers"
         lives = {number for number, state in self.epochs.items() if state == "live"}
         assert lives == set(lifecycle.epochs.live), f"epochs {lives} live, the lifecycle has {lifecycle.epochs.live}"
         assert len(lives) <= 1, f"epochs {lives} live at rest"

@@ -37,8 +37,8 @@ def test_random_interleavings_keep_the_promises(seeds: range) -> None:
         seen.update(request.outcome for request in world.requests.values())
         seen.update(f"plan {outcome}" for outcome in world.settled.elements())
         seen["collected"] += sum(request.collected for request in world.requests.values())
-        seen["replayed"] += world.lifecycle.replayed
-        seen["late reply"] += world.lifecycle.stale_replies
+        seen["replayed"] += world.lifecycle.frames.replayed
+        seen["late reply"] += world.lifecycle.frames.stale_replies
     for what in (
         "answered",
         "refused",

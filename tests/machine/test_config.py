@@ -66,7 +66,6 @@ def test_every_key_is_read() -> None:
     assert machine.memories == (Memory("hbm", 4e9), Memory("ddr"))
     devices = ("cpu_s", "boards/npu.toml")
     assert machine.places == (Place("fast0", (), 8, 4, 0.5, 2, "ddr", memory_bytes=1000, shared=True, devices=devices),)
-    assert machine.on_paper
 
 
 def test_the_only_memory_is_the_default_one() -> None:

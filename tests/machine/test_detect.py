@@ -22,7 +22,6 @@ def test_one_unthrottled_place_for_each_core(monkeypatch: pytest.MonkeyPatch) ->
     assert [place.name for place in machine.places] == ["core0", "core2"]
     assert [place.cores for place in machine.places] == [(0,), (2,)]
     assert all((p.threads, p.speed, p.memory, p.shared) == (1, 1.0, "ram", False) for p in machine.places)
-    assert not machine.on_paper
 
 
 def test_by_default_within_the_affinity_mask() -> None:

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 
 from shisha_rt.placement.dcg import (
     BETWEEN,
-    START,
     Between,
     Counts,
     DaEdge,
@@ -20,6 +19,7 @@ from shisha_rt.placement.dcg import (
 )
 from shisha_rt.placement.problem import Node, Problem, ProblemTensor
 from tests.placement.figure_5 import ONLY_0, X, Y, Z, figure_5
+from tests.placement.listed_dcg import START, edges_of
 from tests.placement.strategies import dcgs
 
 
@@ -38,17 +38,12 @@ class TestFigure5:
         e0, e1, e2, e3, e4 = DaEdge(X, 0, 1), DaEdge(X, 1, 0), DaEdge(Y, 0, 1), DaEdge(Y, 1, 0), DaEdge(Z, 1, 0)
         assert figure_5().da_edges == (e0, e1, e2, e3, e4)
 
-    def test_vertices(self) -> None:
-        devices = [0], [0, 1], [0], [0, 1], [0, 1], [0]
-        expected = [Vertex(operator, device) for operator, row in enumerate(devices) for device in row]
-        assert list(figure_5().vertices()) == [START, *expected, Vertex(6, -1)]
-
     def test_edges(self) -> None:
         listed = [
             f"{'SABCDEF.'[edge.source.operator + 1]}{max(edge.source.device, 0)}"
             f"{'SABCDEF.'[edge.target.operator + 1]}{max(edge.target.device, 0)}"
             f"{'' if edge.da_edge is None else f' e{edge.da_edge}'}"
-            for edge in figure_5().edges()
+            for edge in edges_of(figure_5())
         ]
         assert listed == [
             "S0A0",
@@ -110,14 +105,15 @@ def test_operators_without_edges_hang_between_start_and_end() -> None:
 @settings(deadline=None)
 @given(dcg=dcgs())
 def test_counts_agree_with_what_is_listed(dcg: Dcg) -> None:
-    counts, edges = dcg.counts(), list(dcg.edges())
+    counts, edges = dcg.counts(), list(edges_of(dcg))
     moving = [edge for edge in edges if edge.da_edge is not None]
-    assert counts.nodes == len(list(dcg.vertices()))
+    vertices = {Vertex(operator, device) for operator, devices in enumerate(dcg.capable) for device in devices}
+    assert counts.nodes == len(vertices) + 2
     assert counts.edges == len(edges)
     assert counts.transfer_edges == len(moving)
     assert {edge.da_edge for edge in moving} == set(range(counts.da_edges))
     assert counts.da_edges == len(set(dcg.da_edges))
-    assert {edge.source for edge in edges} | {edge.target for edge in edges} == set(dcg.vertices())
+    assert {edge.source for edge in edges} | {edge.target for edge in edges} == vertices | {START, dcg.end}
 
 
 @pytest.mark.parametrize("between", BETWEEN)

@@ -13,6 +13,7 @@ from shisha_rt.placement.paths import Paths
 from shisha_rt.placement.problem import Node, Problem, ProblemTensor
 from shisha_rt.placement.profiling import MAX_LISTS, by_priority, profile_runs, visits
 from tests.placement.figure_5 import BOTH, ONLY_0, X, figure_5
+from tests.placement.listed_dcg import edges_of
 from tests.placement.strategies import dcgs
 
 ONLY_1 = (math.inf, 1.0)
@@ -156,7 +157,9 @@ def test_lists_are_what_their_paths_cross(dcg: Dcg) -> None:
         for crossed, path in lists:
             devices = paths.devices(path)
             assert vertex == dcg.end or (vertex.operator, vertex.device) == (len(devices) - 1, devices[-1])
-            edges = [edge for edge in dcg.edges() if edge.target.operator < len(devices) and edge.source.operator >= 0]
+            edges = [
+                edge for edge in edges_of(dcg) if edge.target.operator < len(devices) and edge.source.operator >= 0
+            ]
             on_path = {
                 edge.da_edge
                 for edge in edges

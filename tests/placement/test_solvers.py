@@ -12,7 +12,8 @@ from shisha_rt.errors import BadInput
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.solvers import BUILT, SolverName, SolverOptions, solve
+from shisha_rt.placement.solver_names import SolverName
+from shisha_rt.placement.solvers import BUILT, SolverOptions, solve
 from tests.placement.random_problems import SHAPES, random_small_problem
 
 PROVERS = {"exact", "milp", "brute"}

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from shisha_rt.fabric import budgets
-from shisha_rt.fabric.budgets import Budgets, Record
+from shisha_rt.fabric.budgets import Budgets, Reserved
 from stages.emulate.budget import Budget
 
 ROOT = Path(__file__).parents[2]
@@ -118,7 +118,7 @@ def test_nobody_loses_an_update_of_another(memories: Budgets) -> None:
             assert child.stdin is not None
             child.stdin.write(b"go\n")
         assert [said(child) for child in children] == [b"done\n"] * workers
-    assert budgets.read(fd) == Record(free_at_ns=3 * workers * times, reserved_bytes=3 * workers * times)
+    assert budgets.read_record(fd) == Reserved(free_at_ns=3 * workers * times, reserved_bytes=3 * workers * times)
 
 
 def test_a_descriptor_that_is_merely_inherited_would_lock_nobody_out(memories: Budgets) -> None:
@@ -142,10 +142,10 @@ def test_a_killed_holder_leaves_the_memory_free(memories: Budgets) -> None:
         assert said(holder) == said(waiting) == b"up\n"
         assert waiting.stdin is not None
         waiting.stdin.write(b"go\n")
-        assert budgets.read(fd) == Record(0, 0)
+        assert budgets.read_record(fd) == Reserved(0, 0)
         holder.kill()
         assert said(waiting) == b"done\n"
-    assert budgets.read(fd) == Record(30, 30)
+    assert budgets.read_record(fd) == Reserved(30, 30)
 
 
 def test_kills_at_any_moment_lose_and_tear_nothing(memories: Budgets) -> None:
@@ -166,6 +166,6 @@ def test_kills_at_any_moment_lose_and_tear_nothing(memories: Budgets) -> None:
                 counts.append((data.count(b">"), data.count(b"<") - data.count(b">")))
             finished += sum(done for done, _ in counts)
             cut_short += sum(begun for _, begun in counts)
-    free_at_ns, reserved_bytes = budgets.read(fd)
+    free_at_ns, reserved_bytes = budgets.read_record(fd)
     assert free_at_ns == reserved_bytes
     assert 3 * finished <= reserved_bytes <= 3 * (finished + cut_short)

@@ -20,9 +20,9 @@ from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.fit import spans_to_measure
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.errors import BadInput, Failure
+from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress
 from shisha_rt.graph.layers import operators_of
 from shisha_rt.graph.spans import groups_of, moved_bytes
-from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress
 from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.detect import usable_cores

@@ -19,11 +19,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shisha_rt.client import Client
-from shisha_rt.daemon.server import Daemon
+from shisha_rt.daemon.server import Daemon, Planning
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.machine import Machine, target_s
-from shisha_rt.ready.compile import compile_model
+from shisha_rt.ready.model_on_machine import make_ready
 from shisha_rt.wire.exceptions import FailedPrecondition, InvalidArgument
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, serve_command, until
 from tests.serving.identity_model import frame_of, write_identity_model
@@ -226,7 +226,7 @@ def test_a_time_scale_too_small_is_found_when_the_real_time_is_known(identity: P
 def test_modelled_times_need_stored_costs(identity: Path, emulated: Path) -> None:
     machine = replace(load_machine(str(emulated)), timing="modelled")
     with pytest.raises(BadInput, match='timing = "modelled": measured costs are needed'):
-        Daemon(compile_model(identity, {}), machine, "tcp://127.0.0.1:0", metrics_port=0)
+        Daemon(make_ready(identity, {}, machine), "tcp://127.0.0.1:0", 0, Planning())
 
 
 def refusal(model: Path, machine: Path) -> str:

@@ -1,4 +1,4 @@
-"""Online tuning with a daemon and a machine that the test makes: proposals go live at once, frames take what costs say.
+"""Online tuning with real cores and a machine that the test makes: workers answer at once, frames take what costs say.
 
 The search is the real one, stepped here instead of in a process of its own.
 """
@@ -6,85 +6,141 @@ The search is the real one, stepped here instead of in a process of its own.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from collections import deque
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
-from shisha_rt.daemon.journal import Journal
-from shisha_rt.lifecycle.events import Settled
+from shisha_rt.lifecycle import events as le
+from shisha_rt.lifecycle import instructions as do
+from shisha_rt.lifecycle.invariants import check
+from shisha_rt.lifecycle.lifecycle import Lifecycle
+from shisha_rt.lifecycle.policy import Policy
 from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.pipeline.tune import ShishaTuner, shisha
+from shisha_rt.plan.form import brief
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
-from shisha_rt.ready.best_plans import BestPlan, BestPlans
+from shisha_rt.plan.verify import PlanRules
+from shisha_rt.tuning import events as ev
+from shisha_rt.tuning import instructions as td
 from shisha_rt.tuning import tuner_messages as tm
+from shisha_rt.tuning.best import BestPlan, BestPlans, key_of
+from shisha_rt.tuning.choice import Choice
+from shisha_rt.tuning.cores import CoreEvent, Cores
 from shisha_rt.tuning.drift import WINDOWS_TO_LEAVE, leaving_stage
-from shisha_rt.tuning.search_run import Options
-from shisha_rt.tuning.tuning import State, Tuning
+from shisha_rt.tuning.run import SearchOptions
+from shisha_rt.tuning.state import WAITING, State
+from shisha_rt.tuning.tuning import ATTEMPTS, QUIET_S, Tuning
 from shisha_rt.tuning.window import FRAMES, MAX_FRAMES
 
 SEED = Plan.of([(0, 3, "fast"), (4, 7, "slow")])
+BEST = Plan.of([(0, 5, "fast"), (6, 7, "slow")])
+ONLY_FAST = Plan.of([(0, 7, "fast")])
+MACHINE = Machine(
+    "m",
+    "m",
+    (Memory("ram"),),
+    (Place("fast", (0,), 1, 1, 0.5, 1, "ram"), Place("slow", (1,), 1, 1, 0.5, 2, "ram")),
+)
 WARM_UP = 3
 NOISE = 0.002
-
-
-@dataclass(frozen=True)
-class Ranked:
-    name: str
-    rank: int
-    speed: float = 0.5
+FRAME_S = 0.001
 
 
 class World:
-    """A daemon of eight equal layers on a fast place and a slow one, three times slower."""
+    """A daemon of eight equal layers on a fast place and a slow one, three times slower; it starts with the seed.
+
+    `refuse`: plans that no worker prepares. While it `holds`, workers do not answer what they are to prepare.
+    """
 
     def __init__(
-        self, folder: Path, *, noise: float = 0.002, refuse: Callable[[Plan], bool] = lambda plan: False
+        self, kept: Mapping[str, BestPlan] | None = None, refuse: Callable[[Plan], bool] = lambda plan: False
     ) -> None:
         self.layer_s = {"fast": 0.001, "slow": 0.003}
         self.rng = random.Random(3)
         self.refuse = refuse
-        self.epoch = 0
-        self.plan = SEED
+        self.mistaken: Plan | None = None  # what the tuner takes for the best after three trials
+        self.holds = False
+        self.held: list[do.PrepareStage] = []
+        self.now_s = 0.0
         self.sent: list[tm.ToTuner] = []
-        self.journal = Journal()
         self.verdicts: list[str] = []
-        self.best_plans = BestPlans(folder / "plans.sqlite", "model", Machine("m", "m", (), ()))
-        self.tuning = Tuning(
-            places=[Ranked("fast", 1), Ranked("slow", 2)],
-            available=lambda: ("fast", "slow"),
-            legal_cuts=range(7),
-            knows_costs=True,
-            options=Options("shisha", alpha=10, balance="nlfep"),
-            warm_up=WARM_UP,
-            best_plans=self.best_plans,
-            journal=self.journal,
-            send=self.sent.append,
-            propose=self.propose,
-            on_trial=self.verdicts.append,
-        )
+        self.kept: list[td.Keep] = []
+        self.ends: list[do.Settled] = []
+        self.records: list[dict[str, Any]] = []
         self.search: tuple[ShishaTuner, Any] | None = None
-        self.go_live(SEED)
+        rules = PlanRules(8, ("fast", "slow"))
+        self.lifecycle = Lifecycle(rules, 6, Policy())
+        choice = Choice(MACHINE, rules, [1.0] * 8, BestPlans(kept or {}))
+        self.tuning = Tuning(self.lifecycle, choice, SearchOptions("shisha", alpha=10, balance="nlfep"), WARM_UP)
+        self._cores = Cores(self.lifecycle, self.tuning, None)
+        self.wait(0.0)
 
-    def go_live(self, plan: Plan) -> None:
-        self.epoch += 1
-        self.plan = plan
-        self.tuning.plan_live(self.epoch, plan)
+    @property
+    def plan(self) -> Plan:
+        assert self.lifecycle.live is not None
+        return self.lifecycle.live[1]
 
-    def propose(self, plan: Plan, settled: Callable[[Settled], None]) -> None:
-        if self.refuse(plan):
-            settled(Settled(0, None, "dropped", "a worker died"))
-            return
-        self.go_live(plan)
-        settled(Settled(0, self.epoch, "live", ""))
+    @property
+    def epoch(self) -> int:
+        assert self.lifecycle.live is not None
+        return self.lifecycle.live[0]
+
+    def post(self, event: CoreEvent) -> None:
+        events = deque([event])
+        while events:
+            for instruction in self._cores.handle(events.popleft(), self.now_s):
+                match instruction:
+                    case do.Start():
+                        events.append(le.WorkerReady(instruction.incarnation))
+                    case do.Kill():
+                        events.append(le.WorkerGone(instruction.incarnation, None, instruction.reason))
+                    case do.PrepareStage():
+                        self.held.append(instruction)
+                    case do.Settled():
+                        self.ends.append(instruction)
+                    case td.Write():
+                        self.records.append(msgspec.json.decode(msgspec.json.encode(instruction.record)))
+                    case td.TellTuner():
+                        self.sent.append(instruction.message)
+                    case td.Keep():
+                        self.kept.append(instruction)
+                    case td.CountTrial():
+                        self.verdicts.append(instruction.verdict)
+            check(self.lifecycle)
+            if not self.holds:
+                events.extend(map(self._prepared, self.held))
+                self.held.clear()
+
+    def _prepared(self, order: do.PrepareStage) -> le.Event:
+        if self.refuse(order.plan):
+            return le.StageFailed(order.epoch, order.incarnation, "no room")
+        return le.StagePrepared(order.epoch, order.incarnation)
+
+    def release(self) -> None:
+        self.holds = False
+        self.wait(0.0)
+
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.post(le.Tick())
+
+    def propose(self, plan: Plan, owner: le.Owner) -> None:
+        """A plan that is not the tuner's."""
+        self.post(le.PlanProposed(owner, 100, plan, self.epoch))
+
+    def say(self, message: tm.FromTuner) -> None:
+        self.post(ev.TunerSaid(message))
 
     def frame(self) -> None:
-        for i, stage in enumerate(self.plan.stages):
+        self.now_s += FRAME_S
+        epoch, plan = self.epoch, self.plan
+        for i, stage in enumerate(plan.stages):
             service_s = stage.layer_count * self.layer_s[stage.place] * self.rng.lognormvariate(0, NOISE)
-            self.tuning.frame_done(self.epoch, i, service_s)
+            self.post(ev.PartTaken(epoch, i, service_s))
 
     def step_search(self) -> None:
         """What the tuner's process does with the messages that have come."""
@@ -92,8 +148,7 @@ class World:
             message = self.sent.pop(0)
             match message:
                 case tm.Begin():
-                    places = [Ranked(place.name, place.rank) for place in message.places]
-                    tuner = shisha(Plan.of(message.start), places, alpha=message.alpha, order=message.order)
+                    tuner = shisha(Plan.of(message.start), message.places, alpha=message.alpha, order=message.order)
                     state, proposal = tuner.init()
                 case tm.Measured() if self.search is not None:
                     tuner, state = self.search
@@ -102,11 +157,12 @@ class World:
                     self.search = None
                     continue
             self.search = (tuner, state)
-            run = self.tuning.run.number
-            if proposal.final:
-                self.tuning.said(tm.Finished(run, tm.stages_of(proposal.plan), proposal.reason, "feasible"))
+            if self.mistaken is not None and self.tuning.trials == 3:
+                self.say(tm.Finished(message.run, brief(self.mistaken), "it took noise for a gain", "feasible"))
+            elif proposal.final:
+                self.say(tm.Finished(message.run, brief(proposal.plan), proposal.reason, "feasible"))
             else:
-                self.tuning.said(tm.Try(run, tm.stages_of(proposal.plan), proposal.reason))
+                self.say(tm.Try(message.run, brief(proposal.plan), proposal.reason))
 
     def serve(self, frames: int) -> None:
         for _ in range(frames):
@@ -114,61 +170,90 @@ class World:
             self.frame()
         self.step_search()
 
-    def serve_until(self, state: State) -> None:
-        self.serve_until_true(lambda: self.tuning.state is state)
-
-    def serve_until_true(self, done: Callable[[], bool], limit: int = 20_000) -> int:
-        """How many frames it took."""
+    def serve_until(self, done: Callable[[], bool] | State | int, limit: int = 20_000) -> int:
+        """Until it is true, or the tuner in that state, or so many trials are done; how many frames it took."""
         for frames in range(limit):
-            if done():
+            if self._is(done):
                 return frames
             self.serve(1)
         raise AssertionError(f"{self.tuning.state} and not done after {limit} frames")
 
+    def _is(self, done: Callable[[], bool] | State | int) -> bool:
+        if isinstance(done, State):
+            return self.tuning.state is done
+        return self.tuning.trials == done if isinstance(done, int) else done()
+
+    def best(self) -> Plan:
+        assert self.tuning.search.best is not None
+        return self.tuning.search.best[0]
+
     def events(self, kind: str) -> list[dict[str, Any]]:
-        return [event for event in self.journal.since(0, 10_000)["events"] if event["kind"] == kind]
+        return [event for event in self.records if event["kind"] == kind]
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world() -> World:
+    return World()
 
 
-def test_it_finds_the_best_plan_makes_it_live_and_keeps_it(world: World) -> None:
-    world.tuning.begin("test")
+@pytest.fixture
+def watching(world: World) -> World:
+    """Its search has ended."""
     world.serve_until(State.WATCHING)
-    assert world.plan == Plan.of([(0, 5, "fast"), (6, 7, "slow")])
-    kept = world.best_plans.load()
-    assert kept is not None
-    assert kept.plan == world.plan
-    assert kept.measurement.throughput_fps == pytest.approx(1000 / 6, rel=0.02)
+    return world
 
 
-def test_the_events_tell_each_trial_and_agree_with_the_counts(world: World) -> None:
-    world.tuning.begin("test")
+def test_it_begins_by_itself_finds_the_best_plan_makes_it_live_and_keeps_it(world: World) -> None:
+    assert world.plan == SEED
     world.serve_until(State.WATCHING)
-    trials = world.events("trial")
-    assert [trial["trial"] for trial in trials] == list(range(len(trials)))
-    assert [trial["verdict"] for trial in trials] == world.verdicts
-    assert world.verdicts[:3] == ["first", "better", "better"]
-    assert trials[1]["reason"] == "layer 4 from stage 1 (slow) to stage 0 (fast)"
-    assert world.tuning.trials == len(trials)
-    assert world.tuning.moves == len(trials) - 1
+    assert world.plan == BEST == world.tuning.watched
+    (keep,) = world.kept
+    assert (keep.key, keep.best.plan) == (key_of(MACHINE), BEST)
+    assert keep.best.measurement.throughput_fps == pytest.approx(1000 / 6, rel=0.02)
+
+
+def test_what_ends_live_is_the_best_beyond_noise_whatever_the_tuner_calls_best(world: World) -> None:
+    world.mistaken = SEED
+    world.serve_until(State.WATCHING)
+    assert (world.plan, world.tuning.state, world.tuning.watched) == (BEST, State.WATCHING, BEST)
+    assert [keep.best.plan for keep in world.kept] == [BEST]
     (end,) = world.events("tuning_ended")
-    assert end["plan"] == str(world.plan)
+    assert end["plan"] == str(BEST)
+    assert end["throughput_fps"] == pytest.approx(1000 / 6, rel=0.02)
+
+
+def test_the_events_tell_each_trial_and_agree_with_the_counts(watching: World) -> None:
+    trials = watching.events("trial")
+    assert [trial["trial"] for trial in trials] == list(range(len(trials)))
+    assert [trial["verdict"] for trial in trials] == watching.verdicts
+    assert watching.verdicts[:3] == ["first", "better", "better"]
+    assert trials[1]["reason"] == "layer 4 from stage 1 (slow) to stage 0 (fast)"
+    assert watching.tuning.trials == len(trials)
+    assert watching.tuning.moves == len(trials) - 1
+    (end,) = watching.events("tuning_ended")
+    assert end["plan"] == str(watching.plan)
     assert end["trials"] == len(trials)
 
 
+def test_a_trial_names_the_proposal_under_which_its_plan_went_live(watching: World) -> None:
+    ends = {f"{end.owner} {end.proposal}": end for end in watching.ends}
+    first, *others = watching.events("trial")
+    assert first["proposal"] is None  # it was live already
+    for trial in others:
+        end = ends[trial["proposal"]]
+        assert (end.ending, end.epoch, str(end.plan)) == (do.Ending.LIVE, trial["epoch"], trial["plan"])
+
+
 def test_without_frames_it_waits(world: World) -> None:
-    world.tuning.begin("test")
     for _ in range(100):
         world.step_search()
     assert world.tuning.trials == 0
     assert world.tuning.state is State.TUNING
+    assert world.tuning.doing(world.now_s + QUIET_S / 2) == "tuning"
+    assert world.tuning.doing(world.now_s + QUIET_S * 2) == WAITING
 
 
 def test_a_trial_takes_the_warm_up_and_one_window(world: World) -> None:
-    world.tuning.begin("test")
     world.serve(WARM_UP + FRAMES - 1)
     assert world.tuning.trials == 0
     world.serve(1)
@@ -176,113 +261,158 @@ def test_a_trial_takes_the_warm_up_and_one_window(world: World) -> None:
 
 
 def test_frames_of_another_epoch_count_for_nothing(world: World) -> None:
-    world.tuning.begin("test")
     world.step_search()
     for _ in range(MAX_FRAMES):
-        world.tuning.frame_done(world.epoch - 1, 0, 9.0)
+        world.post(ev.PartTaken(world.epoch - 1, 0, 9.0))
+        world.post(ev.PartTaken(world.epoch - 1, 1, 9.0))
     assert world.tuning.trials == 0
 
 
-def test_a_plan_that_cannot_go_live_is_a_trial_that_lost(tmp_path: Path) -> None:
-    world = World(tmp_path, refuse=lambda plan: plan == Plan.of([(0, 4, "fast"), (5, 7, "slow")]))
-    world.tuning.begin("test")
+def test_a_plan_that_cannot_go_live_is_a_trial_that_lost() -> None:
+    bad = Plan.of([(0, 4, "fast"), (5, 7, "slow")])
+    world = World(refuse=lambda plan: plan == bad)
     world.serve_until(State.WATCHING)
     assert "cannot_run" in world.verdicts
     lost = next(trial for trial in world.events("trial") if trial["verdict"] == "cannot_run")
-    assert lost["trouble"] == "dropped: a worker died"
+    assert lost["trouble"] == "dropped: fast could not prepare it: no room"
     assert lost["throughput_fps"] is None
+    assert sum(end.plan == bad for end in world.ends) == ATTEMPTS
 
 
-def test_a_plan_that_is_dropped_once_is_tried_again(tmp_path: Path) -> None:
-    refusals = [True]
-    world = World(tmp_path, refuse=lambda plan: bool(refusals and refusals.pop()))
-    world.tuning.begin("test")
+def test_a_plan_that_is_dropped_once_is_tried_again() -> None:
+    refusals = [False, False, True]  # the seed goes live, on both places
+    world = World(refuse=lambda plan: bool(refusals and refusals.pop(0)))
+    world.serve_until(State.WATCHING)
+    assert not refusals
+    assert [end.ending for end in world.ends].count(do.Ending.DROPPED) == 1
+    assert "cannot_run" not in world.verdicts
+    assert world.plan == BEST
+
+
+def test_a_trial_that_another_plan_came_before_is_tried_again(world: World) -> None:
+    """It was made under an epoch that is not live any more as its turn comes."""
+    world.holds = True
+    world.propose(SEED, le.Owner.PLACER)
+    world.serve_until(1)
+    world.step_search()
+    world.release()
+    dropped, live = world.ends[-2:]
+    assert (dropped.ending, dropped.reason) == (do.Ending.DROPPED, "epoch 2 has gone live meanwhile")
+    assert (live.ending, live.plan) == (do.Ending.LIVE, dropped.plan)
     world.serve_until(State.WATCHING)
     assert "cannot_run" not in world.verdicts
-    assert world.plan == Plan.of([(0, 5, "fast"), (6, 7, "slow")])
+    assert (world.plan, world.tuning.search.number) == (BEST, 1)
 
 
 def test_pausing_leaves_the_best_plan_live(world: World) -> None:
-    world.tuning.begin("test")
-    world.serve_until_true(lambda: world.tuning.trials == 3)
-    best = world.tuning.run.best
-    assert best is not None
-    world.tuning.pause("test", keep_best=True)
-    assert world.plan == best[0]
+    world.serve_until(3)
+    assert world.plan != world.best()  # it was one too many
+    world.post(ev.PauseAsked("test"))
+    assert world.plan == world.best() == BEST
     world.serve(500)
     assert world.tuning.state is State.PAUSED
-    assert world.plan == best[0]
+    assert world.plan == BEST
 
 
-def test_a_clients_plan_stays_while_paused(world: World) -> None:
-    world.tuning.begin("test")
-    world.serve(100)
-    world.tuning.pause("a client sets the plan", keep_best=False)
-    world.go_live(SEED)
+@pytest.mark.parametrize("trials", [1, 2, 3])
+def test_pausing_while_a_trial_is_on_its_way_leaves_the_best_plan_live(world: World, trials: int) -> None:
+    world.serve_until(trials - 1)
+    world.holds = True
+    world.serve_until(trials)
+    assert world.held
+    world.post(ev.PauseAsked("test"))
+    world.release()
+    world.serve(10)
+    assert world.plan == world.best()
+
+
+def test_pausing_does_not_take_back_a_clients_plan_that_is_on_its_way(world: World) -> None:
+    world.serve_until(3)
+    world.holds = True
+    world.propose(SEED, le.Owner.CLIENT)
+    world.post(ev.PauseAsked("test"))
+    world.release()
+    assert (world.plan, world.tuning.state) == (SEED, State.PAUSED)
+
+
+@pytest.mark.parametrize("frames", [100, 1000])
+def test_a_clients_plan_pauses_and_stays(world: World, frames: int) -> None:
+    world.serve(frames)
+    world.propose(SEED, le.Owner.CLIENT)
+    assert (world.tuning.state, world.tuning.choice.automatic) == (State.PAUSED, False)
+    assert world.events("tuning_paused")[-1]["reason"] == "a client sets the plan"
     world.serve(500)
+    world.post(ev.PlaceReturned("slow"))
     assert world.plan == SEED
-
-
-def test_while_nothing_changes_it_only_watches(world: World) -> None:
-    world.tuning.begin("test")
+    world.post(ev.SearchAsked("test"))
     world.serve_until(State.WATCHING)
-    trials = world.tuning.trials
-    world.serve(50 * FRAMES)
-    assert world.tuning.state is State.WATCHING
-    assert world.tuning.trials == trials
-    assert world.events("drift") == []
+    assert (world.plan, world.tuning.choice.automatic) == (BEST, True)
 
 
-def test_a_place_that_slows_down_makes_it_tune_again(world: World) -> None:
-    world.tuning.begin("test")
-    world.serve_until(State.WATCHING)
-    world.serve(5 * FRAMES)
-    world.layer_s["fast"] *= 3
-    frames = world.serve_until_true(lambda: bool(world.events("drift")))
+def test_while_nothing_changes_it_only_watches(watching: World) -> None:
+    trials = watching.tuning.trials
+    watching.serve(50 * FRAMES)
+    assert watching.tuning.state is State.WATCHING
+    assert watching.tuning.trials == trials
+    assert watching.events("drift") == []
+
+
+def test_a_place_that_slows_down_makes_it_tune_again(watching: World) -> None:
+    watching.serve(5 * FRAMES)
+    watching.layer_s["fast"] *= 3
+    frames = watching.serve_until(lambda: bool(watching.events("drift")))
     assert frames <= (WINDOWS_TO_LEAVE + 2) * MAX_FRAMES
-    world.serve_until(State.WATCHING)
-    assert world.plan == Plan.of([(0, 3, "fast"), (4, 7, "slow")])
+    watching.serve_until(State.WATCHING)
+    assert watching.plan == SEED
 
 
-def test_one_bad_window_is_not_a_drift(world: World) -> None:
-    world.tuning.begin("test")
-    world.serve_until(State.WATCHING)
-    world.serve(5 * FRAMES)
-    world.layer_s["slow"] *= 2
-    world.serve(FRAMES)
-    world.layer_s["slow"] /= 2
-    world.serve(20 * MAX_FRAMES)
-    assert world.events("drift") == []
+def test_one_bad_window_is_not_a_drift(watching: World) -> None:
+    watching.serve(5 * FRAMES)
+    watching.layer_s["slow"] *= 2
+    watching.serve(FRAMES)
+    watching.layer_s["slow"] /= 2
+    watching.serve(20 * MAX_FRAMES)
+    assert watching.events("drift") == []
 
 
 def test_a_place_that_was_emptied_may_be_given_layers_again(world: World) -> None:
     world.layer_s["slow"] = 1.0
-    world.tuning.begin("test")
     world.serve_until(State.WATCHING)
-    assert world.plan == Plan.of([(0, 7, "fast")])
+    assert world.plan == ONLY_FAST
     world.layer_s["slow"] = 0.001
-    world.tuning.machine_changed("the speed of slow is 1 now")
+    world.post(ev.MachineChanged(MACHINE.with_speed("slow", 1.0), "the speed of slow is 1 now"))
     world.serve_until(State.WATCHING)
     assert world.plan.places == ("fast", "slow")
 
 
-def test_a_known_change_makes_it_tune_again_at_once(world: World) -> None:
-    world.tuning.begin("test")
-    world.serve_until(State.WATCHING)
-    world.tuning.machine_changed("the speed of fast is 0.5 now")
-    assert world.tuning.run.number == 2
-    world.tuning.pause("test", keep_best=True)
-    world.tuning.machine_changed("again")
-    assert world.tuning.state is State.PAUSED
+def test_a_known_change_makes_it_tune_again_at_once(watching: World) -> None:
+    slower = MACHINE.with_speed("fast", 0.25)
+    watching.post(ev.MachineChanged(slower, "the speed of fast is 0.25 now"))
+    assert watching.tuning.search.number == 2
+    began = watching.sent[-1]
+    assert isinstance(began, tm.Begin)
+    assert began.places == (tm.PlaceNow("fast", 1, 2.0), tm.PlaceNow("slow", 2, 1.0))
+    watching.serve_until(State.WATCHING)
+    assert [keep.key for keep in watching.kept] == [key_of(MACHINE), key_of(slower)]
+    watching.post(ev.PauseAsked("test"))
+    watching.post(ev.MachineChanged(MACHINE, "again"))
+    assert watching.tuning.state is State.PAUSED
 
 
 def test_what_an_old_run_says_is_ignored(world: World) -> None:
-    world.tuning.begin("test")
-    old = world.tuning.run.number
-    world.tuning.begin("again")
+    old = world.tuning.search.number
+    world.post(ev.SearchAsked("again"))
     world.sent.clear()
-    world.tuning.said(tm.Finished(old, tm.stages_of(SEED), "late", "feasible"))
+    world.say(tm.Finished(old, brief(SEED), "late", "feasible"))
     assert world.tuning.state is State.TUNING
+
+
+def test_the_next_search_has_the_options_that_were_set(watching: World) -> None:
+    watching.post(ev.OptionsSet(alpha=3))
+    watching.post(ev.SearchAsked("test"))
+    began = watching.sent[-1]
+    assert isinstance(began, tm.Begin)
+    assert (began.strategy, began.alpha, began.balance) == ("shisha", 3, "nlfep")
 
 
 @pytest.mark.parametrize(
@@ -300,73 +430,81 @@ def test_the_stage_that_left_its_band(before_s: tuple[float, ...], now_s: tuple[
     assert leaving_stage(Measurement(before_s, 0.01, 32, 1.0), Measurement(now_s, 0.01, 32, 1.0)) == stage
 
 
-class TestPlansThatWaitForTheirTurn:
-    """Proposals go live in their order, so one may be live later than the search that begins meanwhile."""
+@pytest.mark.parametrize("meanwhile", ["paused and resumed", "another speed"])
+def test_a_search_does_not_stand_still_as_an_older_proposal_goes_live(world: World, meanwhile: str) -> None:
+    """It has begun while that waited for its turn."""
+    world.serve_until(3)
+    world.holds = True
+    world.serve_until(lambda: bool(world.held))
+    if meanwhile == "another speed":
+        world.post(ev.MachineChanged(MACHINE.with_speed("slow", 0.4), "the speed of slow is 0.4 now"))
+    else:
+        world.post(ev.PauseAsked("test"))
+        world.post(ev.SearchAsked("test"))
+    world.serve(2)  # the new search measures what is live still
+    world.release()
+    world.serve_until(State.WATCHING)
+    assert world.events("tuning_began")[-1]["reason"] == "another plan has gone live"
 
-    @pytest.mark.parametrize("meanwhile", ["paused and resumed", "another speed"])
-    def test_a_search_does_not_stand_still(self, world: World, meanwhile: str) -> None:
-        world.tuning.begin("test")
-        world.serve_until_true(lambda: world.tuning.trials == 3)
-        waiting: list[tuple[Plan, Callable[[Settled], None]]] = []
-        at_once, world.tuning._propose = world.tuning._propose, lambda plan, settled: waiting.append((plan, settled))
-        world.serve_until_true(lambda: bool(waiting))
-        if meanwhile == "another speed":
-            world.tuning.machine_changed("the speed of slow is 0.5 now")
-        else:
-            world.tuning.pause("test", keep_best=True)
-            world.tuning.begin("test")
-        world.serve(2)  # the new search measures what is live still
-        world.tuning._propose = at_once
-        for plan, settled in waiting:
-            at_once(plan, settled)
+
+class TestPlacesThatComeAndGo:
+    def test_the_loss_of_a_place_is_planned_around_and_searched_on_from_there(self, watching: World) -> None:
+        watching.post(le.PlaceDown("slow"))
+        watching.wait(1.0)
+        assert watching.plan == ONLY_FAST
+        assert watching.events("tuning_began")[-1]["reason"] == "a new plan of the daemon's own"
+        watching.serve_until(State.WATCHING)
+        watching.post(le.PlaceUp("slow"))
+        watching.post(ev.PlaceReturned("slow"))
+        assert watching.events("replan")[-1]["reason"] == "place slow is up again"
+        watching.serve_until(State.WATCHING)
+        assert watching.plan == BEST
+
+    def test_a_place_that_returns_while_a_trial_is_on_its_way_is_planned_on(self, world: World) -> None:
+        world.post(le.PlaceDown("slow"))
+        world.wait(1.0)
         world.serve_until(State.WATCHING)
-        assert world.events("tuning_began")[-1]["reason"] == "another plan has gone live"
+        assert world.plan == ONLY_FAST
+        world.holds = True
+        world.propose(ONLY_FAST, le.Owner.PLACER)
+        world.post(le.PlaceUp("slow"))
+        world.post(ev.PlaceReturned("slow"))
+        world.release()
+        world.serve_until(State.WATCHING)
+        assert world.plan == BEST
+
+    def test_why_no_plan_can_be_made_live_at_the_start_is_known(self) -> None:
+        world = World(refuse=lambda plan: True)
+        assert world.lifecycle.live is None
+        assert world.tuning.fault is not None
+        assert world.tuning.fault.reason == "fast could not prepare it: no room"
 
 
 def test_a_search_that_lost_its_process_goes_on_from_its_best_plan(world: World) -> None:
-    world.tuning.begin("test")
-    world.serve_until_true(lambda: world.tuning.trials == 3)
-    best = world.tuning.run.best
-    assert best is not None
+    world.serve_until(3)
+    best = world.best()
     world.search = None
-    world.tuning.tuner_died("killed")
-    assert world.events("tuning_began")[-1]["plan"] == str(best[0])
+    world.post(ev.TunerDied("killed"))
+    assert world.events("tuning_began")[-1]["plan"] == str(best)
     world.serve_until(State.WATCHING)
-    runs = world.tuning.run.number
-    world.tuning.tuner_died("killed")  # nothing was lost
-    assert (world.tuning.state, world.tuning.run.number) == (State.WATCHING, runs)
+    runs = world.tuning.search.number
+    world.post(ev.TunerDied("killed"))  # nothing was lost
+    assert (world.tuning.state, world.tuning.search.number) == (State.WATCHING, runs)
 
 
 def test_moves_are_those_that_were_measured(world: World) -> None:
-    world.tuning.begin("test")
-    world.serve_until_true(lambda: world.tuning.trials == 3)
+    world.serve_until(3)
     world.step_search()
-    world.tuning.pause("in the middle of the third move", keep_best=True)
+    world.post(ev.PauseAsked("in the middle of the third move"))
     assert world.tuning.moves == 2
 
 
-def test_a_place_that_the_best_plan_leaves_out_may_be_given_layers_after_a_restart(world: World) -> None:
-    only_fast = Plan.of([(0, 7, "fast")])
-    world.go_live(only_fast)
-    world.tuning.resume_watching(BestPlan(only_fast, Measurement((8e-3,), 0.01, 32, 1.0), ("fast", "slow")))
-    assert world.events("tuning_resumed")[0]["plan"] == str(only_fast)
-    world.tuning.begin("test")
-    began = [message for message in world.sent if isinstance(message, tm.Begin)][-1]
+def test_a_restart_watches_the_best_plan_which_may_leave_out_a_place_that_a_search_does_not() -> None:
+    best = BestPlan(ONLY_FAST, Measurement((8e-3,), 0.01, 32, 1.0), ("fast", "slow"))
+    world = World({key_of(MACHINE): best})
+    assert (world.plan, world.tuning.state) == (ONLY_FAST, State.WATCHING)
+    assert world.events("tuning_resumed")[0]["plan"] == str(ONLY_FAST)
+    world.post(ev.SearchAsked("test"))
+    began = world.sent[-1]
+    assert isinstance(began, tm.Begin)
     assert began.order == ("fast", "slow")
-
-
-def test_without_a_path_no_best_plan_is_kept() -> None:
-    plans = BestPlans(None, "model", Machine("m", "m", (), ()))
-    plans.save(BestPlan(SEED, Measurement((1.0, 2.0), 0.01, 32, 1.0), SEED.places))
-    assert plans.load() is None
-
-
-def test_best_plans_are_those_of_the_speeds_that_they_were_measured_at(tmp_path: Path) -> None:
-    place = Place("fast", (0,), core_count=1, threads=1, speed=0.5, rank=1, memory="ram")
-    machine = Machine("m", "m", (Memory("ram", None),), (place,))
-    plans = BestPlans(tmp_path / "plans.sqlite", "model", machine)
-    plans.save(BestPlan(SEED, Measurement((1.0, 2.0), 0.01, 32, 1.0), SEED.places))
-    plans.machine = machine.with_speed("fast", 0.1)
-    assert plans.load() is None
-    plans.machine = machine
-    assert plans.load() is not None

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import selectors
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
-from typing import IO, Final
+from typing import Final
 
 from shisha_rt.errors import Failure
+from shisha_rt.fabric.child import Child, last_line, start_child
 
 _START_S: Final = 120.0
 _END_S: Final = 10.0
+_SILENT: Final = "it said nothing"
 _ENDING_S: Final = 0.5  # between a lost connection and the end of the process that it was to
-_PR_SET_PDEATHSIG: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,37 +38,24 @@ def child_daemon(*arguments: str) -> Iterator[ChildDaemon]:
 
     Raises Failure, with the last line that it wrote, where it does not come up.
     """
-    ports = ("--endpoint", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0")
-    command = [sys.executable, "-m", "shisha_rt", "serve", *arguments, *ports]
-    libc = ctypes.CDLL(None)
-
-    def end_with_parent() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)  # even if we are killed, and stop nothing ourselves
-
+    arguments = ("serve", *arguments, "--endpoint", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0")
     with _ended_by_signals(), tempfile.TemporaryFile() as stderr:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, preexec_fn=end_with_parent
-        )
+        # It gets the signal even if we are killed, and stop nothing ourselves.
+        child = start_child("shisha_rt", *arguments, stdout=subprocess.PIPE, stderr=stderr, ended_by=signal.SIGTERM)
         try:
-            line = _first_line(process)
+            line = _first_line(child.popen)
             if not line:
-                raise Failure(f"the daemon did not start: {_last_line(stderr)}")
+                raise Failure(f"the daemon did not start: {last_line(stderr) or _SILENT}")
             ready = json.loads(line)
             try:
-                yield ChildDaemon(process.pid, ready["endpoint"], ready["metrics"])
+                yield ChildDaemon(child.popen.pid, ready["endpoint"], ready["metrics"])
             except Failure:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    status = process.wait(_ENDING_S)
-                    raise Failure(f"the daemon ended with status {status}: {_last_line(stderr)}") from None
+                    status = child.popen.wait(_ENDING_S)
+                    raise Failure(f"the daemon ended with status {status}: {last_line(stderr) or _SILENT}") from None
                 raise
         finally:
-            _stop(process)
-
-
-def _last_line(stderr: IO[bytes]) -> str:
-    stderr.seek(0)
-    said = stderr.read().decode(errors="replace").strip().splitlines()
-    return said[-1] if said else "it said nothing"
+            _stop(child)
 
 
 def _first_line(process: subprocess.Popen[bytes]) -> bytes:
@@ -80,15 +66,11 @@ def _first_line(process: subprocess.Popen[bytes]) -> bytes:
         return process.stdout.readline() if selector.select(max(0.0, end_s - time.monotonic())) else b""
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(_END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()  # its workers end with it
-        process.wait()
-    assert process.stdout is not None
-    process.stdout.close()
+def _stop(child: Child) -> None:
+    child.popen.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.popen.wait(_END_S)
+    child.end()  # and its workers with it
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.loop import Result, Trial
 from shisha_rt.pipeline.seed import Ranked
 from shisha_rt.pipeline.space import explored_fraction, plan_count
+from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -56,10 +57,7 @@ class PlanAnswer:
         bottleneck_s = self.bottleneck_s
         space_size = plan_count(len(self.problem.legal_cuts), len(self.problem.places), self.stage_count)
         return {
-            "stages": [
-                {"first": stage.first, "last": stage.last, "places": list(stage.places), "service_s": service_s}
-                for stage, service_s in zip(self.plan.stages, self.services_s, strict=True)
-            ],
+            "stages": written(self.plan, service_s=self.services_s),
             "unused": self.unused,
             "bottleneck_s": bottleneck_s,
             "throughput_fps": 1 / bottleneck_s if bottleneck_s else None,

@@ -6,11 +6,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from shisha_rt.cli.status import milliseconds
+from shisha_rt.wire import journal
+from shisha_rt.wire.journal import AnyRecord
 
 Event: TypeAlias = Mapping[str, Any]
 
-_ALWAYS: Final = ("event", "time_s", "kind")
+_ALWAYS: Final = ("event", "time_s", "kind", "cause")
 
 
 def clock(event: Event) -> str:
@@ -19,12 +23,13 @@ def clock(event: Event) -> str:
 
 
 def in_words(event: Event) -> str:
-    """One line. A kind that is not known here is told by its fields."""
-    tell = _TELL.get(event["kind"])
+    """One line. A kind that is not known here, or has other fields, is told by its fields."""
     try:
-        text = tell(event) if tell else _fields(event)
-    except (KeyError, TypeError):  # of a daemon of another version
+        record = msgspec.convert(event, AnyRecord)
+    except msgspec.ValidationError:  # of a daemon of another version
         text = _fields(event)
+    else:
+        text = _TELL[type(record)](record)
     return " ".join(text.split())
 
 
@@ -34,40 +39,41 @@ def verdict(trial: Event) -> str:
 
 def rate(trial: Event) -> str:
     """Frames per second, or a dash for a plan that did not run."""
-    fps = trial["throughput_fps"]
+    return _fps(trial["throughput_fps"])
+
+
+def _fps(fps: float | None) -> str:
     return "-" if fps is None else f"{fps:#.4g}" if fps < 999.95 else f"{fps:.0f}"
 
 
-def _trial(e: Event) -> str:
-    band = "" if e["band"] is None else f" ±{e['band']:.1%}"
-    trouble = f"; {e['trouble']}" if e["trouble"] else ""
-    measured = f"{rate(e)} frames/s{band}" if e["throughput_fps"] is not None else "not measured"
-    return f"trial {e['trial']} of run {e['run']}: {measured}, {verdict(e)}{trouble} ({e['reason']}): {e['plan']}"
+def _trial(e: journal.TrialJudged) -> str:
+    band = "" if e.band is None else f" ±{e.band:.1%}"
+    trouble = f"; {e.trouble}" if e.trouble else ""
+    measured = f"{_fps(e.throughput_fps)} frames/s{band}" if e.throughput_fps is not None else "not measured"
+    judged = e.verdict.replace("_", " ")
+    return f"trial {e.trial} of run {e.run}: {measured}, {judged}{trouble} ({e.reason}): {e.plan}"
 
 
-def _ended(e: Event) -> str:
-    fps = "" if e["throughput_fps"] is None else f" at {rate(e)} frames/s"
-    return f"tuning ended after {e['trials']} trials and {e['seconds']:.1f} s{fps} ({e['reason']}): {e['plan']}"
+def _ended(e: journal.TuningEnded) -> str:
+    fps = "" if e.throughput_fps is None else f" at {_fps(e.throughput_fps)} frames/s"
+    return f"tuning ended after {e.trials} trials and {e.seconds:.1f} s{fps} ({e.reason}): {e.plan}"
 
 
-def _drift(e: Event) -> str:
-    now, before = milliseconds(e["service_s"]), milliseconds(e["before_s"])
-    return f"stage {e['stage']} on {e['place']} takes {now} now, {before} before"
+def _drift(e: journal.Drifted) -> str:
+    now, before = milliseconds(e.service_s), milliseconds(e.before_s)
+    return f"stage {e.stage} on {e.place} takes {now} now, {before} before"
 
 
-def _placed(e: Event) -> str:
-    stages = "; ".join(f"{s['place']} ({milliseconds(s['cost_s'])} predicted): {s['segments']}" for s in e["stages"])
-    return f"operators placed by {e['solver']} in {milliseconds(e['seconds'])} ({e['reason']}): {stages}"
+def _placed(e: journal.PlacementSolved) -> str:
+    stages = "; ".join(f"{s.place} ({milliseconds(s.cost_s)} predicted): {s.segments}" for s in e.stages)
+    return f"operators placed by {e.solver} in {milliseconds(e.seconds)} ({e.reason}): {stages}"
 
 
-def _settled(outcome: str) -> Callable[[Event], str]:
-    def tell(e: Event) -> str:
-        name = "a plan" if e["epoch"] is None else f"epoch {e['epoch']}"
-        why = "" if outcome == "live" else f" ({e['reason']})"
-        plan = f": {e['plan']}" if e["plan"] else ""
-        return f"{name} is {outcome}{why}{plan}"
-
-    return tell
+def _settled(e: journal.PlanLive | journal.PlanRefused | journal.PlanDropped) -> str:
+    name = "a plan" if e.epoch is None else f"epoch {e.epoch}"
+    ending, why = _ENDINGS[type(e)], "" if isinstance(e, journal.PlanLive) else f" ({e.reason})"
+    plan = f": {e.plan}" if e.plan else ""
+    return f"{name} is {ending}{why}{plan}"
 
 
 def _fields(e: Event) -> str:
@@ -75,31 +81,31 @@ def _fields(e: Event) -> str:
     return f"{str(e['kind']).replace('_', ' ')}: {given}" if given else str(e["kind"])
 
 
-_TELL: Final[Mapping[str, Callable[[Event], str]]] = {
-    "ready": lambda e: f"ready at {e['endpoint']}, metrics at {e['metrics']}",
-    "draining": lambda e: f"stopping; {e['in_flight']} frames are still in flight",
-    "worker_started": lambda e: f"a worker starts on {e['place']}",
-    "worker_gone": lambda e: f"the worker on {e['place']} is gone: {e['reason']}",
-    "part_failed": lambda e: f"stage {e['stage']} failed on frame {e['frame']}: {e['reason']}",
-    "plan_preparing": lambda e: f"epoch {e['epoch']} is being prepared: {e['plan']}",
-    "plan_live": _settled("live"),
-    "plan_refused": _settled("refused"),
-    "plan_dropped": _settled("dropped"),
-    "replan": lambda e: f"a new plan of the daemon's own ({e['reason']}): {e['plan']}",
-    "place_up": lambda e: f"{e['place']} is up, by request",
-    "place_down": lambda e: f"{e['place']} is down, by request",
-    "place_given_up": lambda e: f"{e['place']} is left out of planning: {e['reason']}",
-    "place_speed": lambda e: f"the speed of {e['place']} is {e['speed']:g} now, {e['before']:g} before",
-    "device_speed": lambda e: f"the speed of {e['device']} on {e['place']} is {e['speed']:g} now, by request",
-    "device_ratio": lambda e: f"{e['device']} on {e['place']} takes {e['ratio']:.3g} times what was known of it",
-    "placement_solved": _placed,
-    "placement_refused": lambda e: f"no other devices for the live plan: {e['reason']}",
-    "placer_died": lambda e: f"the placer's process died and was started again: {e['reason']}",
-    "tuning_began": lambda e: f"tuning began, run {e['run']} ({e['reason']}): {e['plan']}",
-    "tuning_resumed": lambda e: f"tuning goes on from {e['reason']}: {e['plan']}",
-    "tuning_paused": lambda e: f"tuning paused: {e['reason']}",
-    "tuning_ended": _ended,
-    "trial": _trial,
-    "drift": _drift,
-    "tuner_died": lambda e: f"the tuner's process died and was started again: {e['reason']}",
+_ENDINGS: Final = {journal.PlanLive: "live", journal.PlanRefused: "refused", journal.PlanDropped: "dropped"}
+_TELL: Final[Mapping[type, Callable[[Any], str]]] = {
+    journal.Readied: lambda e: f"ready at {e.endpoint}, metrics at {e.metrics}",
+    journal.Draining: lambda e: f"stopping; {e.in_flight} frames are still in flight",
+    journal.WorkerStarted: lambda e: f"a worker starts on {e.place}",
+    journal.WorkerEnded: lambda e: f"the worker on {e.place} is gone: {e.reason}",
+    journal.WorkerKilled: lambda e: f"the worker on {e.place} is to be killed: {e.reason}",
+    journal.PartRaised: lambda e: f"stage {e.stage} failed on frame {e.frame}: {e.reason}",
+    journal.PlanPreparing: lambda e: f"epoch {e.epoch} is being prepared: {e.plan}",
+    **dict.fromkeys(_ENDINGS, _settled),
+    journal.Replanned: lambda e: f"a new plan of the daemon's own ({e.reason}): {e.plan}",
+    journal.PlaceBroughtUp: lambda e: f"{e.place} is up, by request",
+    journal.PlaceTakenDown: lambda e: f"{e.place} is down, by request",
+    journal.PlaceGivenUp: lambda e: f"{e.place} is left out of planning: {e.reason}",
+    journal.PlaceSpeed: lambda e: f"the speed of {e.place} is {e.speed:g} now, {e.before:g} before",
+    journal.DeviceSpeed: lambda e: f"the speed of {e.device} on {e.place} is {e.speed:g} now, by request",
+    journal.DeviceRatio: lambda e: f"{e.device} on {e.place} takes {e.ratio:.3g} times what was known of it",
+    journal.PlacementSolved: _placed,
+    journal.PlacementRefused: lambda e: f"no other devices for the live plan: {e.reason}",
+    journal.PlacerEnded: lambda e: f"the placer's process died and was started again: {e.reason}",
+    journal.TuningBegan: lambda e: f"tuning began, run {e.run} ({e.reason}): {e.plan}",
+    journal.TuningResumed: lambda e: f"tuning goes on from {e.reason}: {e.plan}",
+    journal.TuningPaused: lambda e: f"tuning paused: {e.reason}",
+    journal.TuningEnded: _ended,
+    journal.TrialJudged: _trial,
+    journal.Drifted: _drift,
+    journal.TunerEnded: lambda e: f"the tuner's process died and was started again: {e.reason}",
 }

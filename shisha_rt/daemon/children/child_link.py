@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.fabric.channel import Channel, ChannelBroken
+from shisha_rt.fabric.channel import GONE, Channel, ChannelBroken
+from shisha_rt.fabric.child import Child, start_child
+from shisha_rt.fabric.codec import Codec
 
 log = logging.getLogger(__name__)
 
@@ -32,101 +32,116 @@ _MAX_DELAY_S: Final = 10.0
 class ChildLink(Generic[ToT, FromT]):
     """Keeps `python -m MODULE CHANNEL PARENT` running; `greeting` is the first that each such process hears.
 
-    `said` is told each message, `died` how it ended, when another has been started. `decode` raises
-    `msgspec.MsgspecError` for what it does not understand.
+    What it says comes out of `poller` as `said(message)`, how it ended as `died(reason)` once another runs.
     """
 
     def __init__(
         self,
         module: str,
         poller: Poller,
-        encode: Callable[[ToT], bytes],
-        decode: Callable[[bytes], FromT],
+        codecs: tuple[Codec[ToT], Codec[FromT]],
+        said: Callable[[FromT], object],
+        died: Callable[[str], object],
         greeting: Sequence[ToT] = (),
     ) -> None:
-        self.said: Callable[[FromT], None] = lambda message: None
-        self.died: Callable[[str], None] = lambda reason: None
         self._module = module
         self._poller = poller
-        self._encode = encode
-        self._decode = decode
+        self._to, self._from = codecs
+        self._said = said
+        self._died = died
         self._greeting = greeting
         self._delay_s = 0.0
-        self._status: int | None = None
-        self._again_at_s = 0.0
+        self._line: tuple[Child, Channel] | None = None
+        self._started_s = self._again_at_s = 0.0
+        self._reason: str | None = None
         self._start()
 
     def _start(self) -> None:
+        """Raises OSError where there is no descriptor or process to be had; nothing is left of it then."""
         self._started_s = time.monotonic()
-        self._status = None
-        self._channel, theirs = Channel.pair()
-        fd = theirs.fileno()
-        command = [sys.executable, "-m", self._module, str(fd), str(os.getpid())]
-        self._popen = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[fd])
-        theirs.close()
-        self._pidfd = os.pidfd_open(self._popen.pid)
-        self._poller.watch(self._channel.fileno(), self._hear)
-        self._poller.watch(self._pidfd, self._ended)
+        channel, theirs = Channel.pair()
+        try:
+            fd = theirs.fileno()
+            child = start_child(self._module, str(fd), str(os.getpid()), pass_fds=[fd])
+        except OSError:
+            channel.close()
+            raise
+        finally:
+            theirs.close()
+        self._line = child, channel
+        self._poller.watch(channel.fileno(), self._hear)
+        self._poller.watch(child.pidfd, self._ended)
         for message in self._greeting:
             self.send(message)
 
     def send(self, message: ToT) -> None:
-        """Sent in order; what the channel has no room for yet goes out with a later message or look."""
-        if self._status is None:
-            try:
-                self._channel.send(self._encode(message))
-            except ChannelBroken as broken:
-                self._break(broken)
+        """In order; what the channel has no room for yet goes out with a later message or look."""
+        if self._line is not None and self._line[1].open:
+            self._or_kill(lambda channel: channel.send(self._to.encode(message)))
 
-    def _break(self, broken: ChannelBroken) -> None:
-        """It is told no more, so it has to begin anew."""
-        log.warning("the line to %s is broken: %s", self._module, broken)
-        self._popen.kill()
-
-    def _hear(self) -> None:
+    def _or_kill(self, send: Callable[[Channel], None]) -> None:
+        """A process that does not take its messages is of no use; another gets them."""
+        assert self._line is not None
+        child, channel = self._line
         try:
-            for data in self._channel.receive():
+            send(channel)
+        except ChannelBroken as broken:
+            if str(broken) != GONE:  # else it ends by itself, and its status says more
+                self._reason = f"it takes no messages: {broken}"
+            child.popen.kill()
+
+    def _hear(self) -> Iterator[object]:
+        if self._line is None:
+            return
+        child, channel = self._line
+        try:
+            for data in channel.receive():
                 try:
-                    self.said(self._decode(data))
+                    yield self._said(self._from.decode(data))
                 except msgspec.MsgspecError as error:
                     log.warning("a message of %s was not understood: %s", self._module, error)
         except ChannelBroken as broken:
-            self._break(broken)
-        if not self._channel.open:
-            self._poller.unwatch(self._channel.fileno())
+            self._reason = f"it is not understood: {broken}"
+            child.popen.kill()
+        if not channel.open:
+            self._poller.unwatch(channel.fileno())
 
-    def _ended(self) -> None:
-        self.close()
+    def _ended(self) -> Iterator[object]:
+        status = self._end()
         now_s = time.monotonic()
         lived = now_s - self._started_s > _LIVED_S
         self._delay_s = 0.0 if lived else min(max(2 * self._delay_s, _FIRST_DELAY_S), _MAX_DELAY_S)
         self._again_at_s = now_s + self._delay_s
-        self.look()
+        self._reason = self._reason or (f"exit status {status}" if status >= 0 else f"killed by signal {-status}")
+        yield from self.look()
 
-    def _flush(self) -> None:
-        try:
-            self._channel.flush()
-        except ChannelBroken as broken:
-            self._break(broken)
-
-    def look(self) -> None:
-        """Every so often: send what is still unsent; start the process that has died, when it is time to."""
-        if self._status is None:
-            if self._channel.open:
-                self._flush()
+    def look(self) -> Iterator[object]:
+        """Every so often: send what waits; start the process again that has died, when it is time to."""
+        if self._line is not None:
+            if self._line[1].waiting and self._line[1].open:
+                self._or_kill(Channel.flush)
         elif time.monotonic() >= self._again_at_s:
-            status = self._status
-            self._start()
-            self.died(f"exit status {status}" if status >= 0 else f"killed by signal {-status}")
+            try:
+                self._start()
+            except OSError as error:
+                log.warning("%s could not be started: %s", self._module, error)
+                self._delay_s = min(max(2 * self._delay_s, _FIRST_DELAY_S), _MAX_DELAY_S)
+                self._again_at_s = time.monotonic() + self._delay_s
+                return
+            reason, self._reason = self._reason, None
+            assert reason is not None  # it has died
+            yield self._died(reason)
 
     def close(self) -> None:
         """End the process, if it has not ended itself."""
-        if self._status is not None:
-            return
-        self._popen.kill()
-        self._status = self._popen.wait()
-        for fd in (self._pidfd, self._channel.fileno()):
-            if self._poller.watches(fd):
-                self._poller.unwatch(fd)
-        os.close(self._pidfd)
-        self._channel.close()
+        if self._line is not None:
+            self._end()
+
+    def _end(self) -> int:
+        assert self._line is not None
+        (child, channel), self._line = self._line, None
+        for fd in (child.pidfd, channel.fileno()):
+            self._poller.unwatch(fd)
+        status = child.end()  # first: a process whose channel is closed would have something to say about that
+        channel.close()
+        return status

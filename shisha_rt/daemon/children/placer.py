@@ -22,7 +22,7 @@ from shisha_rt.fabric.parent import die_with
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import group_layers
 from shisha_rt.graph.reader.onnx_reader import read_clean
-from shisha_rt.placement.solvers import StageSolver
+from shisha_rt.placement.solver_names import StageSolver
 from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.tuning import placer_messages as pm
 

@@ -22,6 +22,7 @@ from shisha_rt.pipeline.guided import guided
 from shisha_rt.pipeline.loop import Tuner, run
 from shisha_rt.pipeline.tune import Balance, shisha
 from shisha_rt.plan.evaluator import Proposal
+from shisha_rt.plan.form import brief
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import tuner_messages as tm
@@ -43,7 +44,7 @@ class _LiveEvaluator:
         self._run = run_number
 
     def measure(self, proposal: Proposal) -> Measurement:
-        stages = tm.stages_of(proposal.plan)
+        stages = brief(proposal.plan)
         self._channel.send(tm.FROM_TUNER.encode(tm.Try(self._run, stages, proposal.reason, proposal.lower_bound_s)))
         while True:
             match tm.TO_TUNER.decode(self._channel.wait()):
@@ -80,7 +81,7 @@ def main(arguments: list[str]) -> int:
 
 def _search(begin: tm.Begin, stored: Costs | None, channel: Channel) -> tm.Finished:
     result = run(_tuner_of(begin, stored), _LiveEvaluator(channel, begin.run))
-    return tm.Finished(begin.run, tm.stages_of(result.solution), result.reason, result.outcome, result.lower_bound_s)
+    return tm.Finished(begin.run, brief(result.solution), result.reason, result.outcome, result.lower_bound_s)
 
 
 def _tuner_of(begin: tm.Begin, stored: Costs | None) -> Tuner[Any]:

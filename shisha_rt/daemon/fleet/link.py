@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import socket
 from collections.abc import Iterator
 
 import msgspec
 
+from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.fabric import messages
-from shisha_rt.fabric.channel import Channel, ChannelBroken
+from shisha_rt.fabric.channel import GONE, Channel, ChannelBroken
 from shisha_rt.fabric.messages import FromWorker, ToWorker
+from shisha_rt.lifecycle.events import WorkerHung
 
 log = logging.getLogger(__name__)
 
 
-class Link:
-    """Messages to and from all workers."""
+class WorkerLink:
+    """Messages to and from all workers. A line that breaks is told of, as a worker that hangs: it is of no use."""
 
-    def __init__(self) -> None:
+    def __init__(self, poller: Poller) -> None:
+        self._poller = poller
         self._channels: dict[int, Channel] = {}
 
-    def open(self, incarnation: int) -> tuple[int, socket.socket]:
-        """A line for a worker about to be started: our descriptor, to be polled, and the end for it to inherit."""
+    def open(self, incarnation: int) -> socket.socket:
+        """The end for a worker about to be started to inherit; ours is watched from now on. Raises OSError."""
         ours, theirs = Channel.pair()
         self._channels[incarnation] = ours
-        return ours.fileno(), theirs
+        self._poller.watch(ours.fileno(), functools.partial(self.receive, incarnation))
+        return theirs
 
-    def send(self, incarnation: int, message: ToWorker) -> None:
-        """A worker that is gone gets nothing: its pidfd tells. One that reads nothing is hung, and found so."""
+    def send(self, incarnation: int, message: ToWorker) -> WorkerHung | None:
+        """A worker that is gone gets nothing: its pidfd tells."""
         channel = self._channels.get(incarnation)
-        if channel is not None:
-            try:
-                channel.send(messages.TO_WORKER.encode(message))
-            except ChannelBroken as broken:
-                log.warning("a message to worker %d was lost: %s", incarnation, broken)
+        if channel is None or not channel.open:
+            return None
+        try:
+            channel.send(messages.TO_WORKER.encode(message))
+        except ChannelBroken as broken:
+            return None if str(broken) == GONE else WorkerHung(incarnation, f"it takes no messages: {broken}")
+        return None
 
-    def receive(self, incarnation: int) -> Iterator[FromWorker]:
+    def receive(self, incarnation: int) -> Iterator[FromWorker | WorkerHung]:
         """What the worker has said. One that speaks reads, too, so it is sent what has waited for room."""
         channel = self._channels[incarnation]
         try:
@@ -48,10 +55,22 @@ class Link:
                 except msgspec.MsgspecError as error:
                     log.warning("a message of worker %d was not understood: %s", incarnation, error)
         except ChannelBroken as broken:
-            log.warning("worker %d is heard no more: %s", incarnation, broken)
+            if str(broken) != GONE:
+                yield WorkerHung(incarnation, f"it is not understood: {broken}")
+        if not channel.open:
+            self._poller.unwatch(channel.fileno())
 
-    def is_open(self, incarnation: int) -> bool:
-        return self._channels[incarnation].open
+    def look(self) -> Iterator[WorkerHung]:
+        """Every so often: send what has waited for room."""
+        for incarnation, channel in self._channels.items():
+            if channel.waiting and channel.open:
+                try:
+                    channel.flush()
+                except ChannelBroken as broken:
+                    if str(broken) != GONE:
+                        yield WorkerHung(incarnation, f"it takes no messages: {broken}")
 
     def close(self, incarnation: int) -> None:
-        self._channels.pop(incarnation).close()
+        channel = self._channels.pop(incarnation)
+        self._poller.unwatch(channel.fileno())
+        channel.close()

@@ -12,26 +12,25 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import msgspec
 
-from shisha_rt.daemon.fleet.link import Link
-from shisha_rt.daemon.fleet.watch import Patience, Watch
+from shisha_rt.daemon.fleet.link import WorkerLink
+from shisha_rt.daemon.fleet.watch import HangLimits, Watch
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.budgets import Budgets
+from shisha_rt.fabric.child import Child, start_child
 from shisha_rt.fabric.messages import FromWorker, WorkerConfig
-from shisha_rt.lifecycle.events import WorkerGone
-from shisha_rt.machine.device import Device
-from shisha_rt.machine.machine import Machine
-from shisha_rt.ready.compile import Compiled
+from shisha_rt.lifecycle.events import WorkerGone, WorkerHung
+from shisha_rt.machine.machine import Place
+from shisha_rt.ready.model_on_machine import ModelOnMachine
 
 log = logging.getLogger(__name__)
 
@@ -41,89 +40,84 @@ _LATE_FACTOR: Final = 2.0  # a look counts for at most this many intervals: beyo
 
 @dataclass(slots=True)
 class Process:
-    """One incarnation's process. `stderr` ends with the last lines that it wrote there."""
+    """One incarnation's process. `last_lines`: the last that it wrote to standard error."""
 
     place: str
     incarnation: int
-    popen: subprocess.Popen[bytes]
-    pidfd: int
-    stderr: IO[bytes]
-    channel_fd: int
+    child: Child
     watch: Watch = field(default_factory=Watch)
     ready: bool = False
     kill_reason: str | None = None
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=20))
 
+    @property
+    def pid(self) -> int:
+        return self.child.popen.pid
+
 
 class Supervisor:
-    """Starts and ends workers. `said` is told each of their messages, `gone` each death, after the last message."""
+    """Starts and ends workers. What they say, and each death after the last message, comes out of `poller`."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        arena: Arena,
-        budgets: Budgets,
-        poller: Poller,
-        link: Link,
-        compiled: Compiled,
-        devices: Mapping[str, tuple[Device, ...]],
-    ) -> None:
-        self._machine = machine
-        self._places = {place.name: (index, place) for index, place in enumerate(machine.places)}
-        for index, place in self._places.values():
-            arena.set_speed(index, place.speed)
+    def __init__(self, ready: ModelOnMachine, arena: Arena, budgets: Budgets, poller: Poller) -> None:
+        self.link = WorkerLink(poller)
+        self.patience = HangLimits()
+        self.processes: dict[int, Process] = {}
+        self._ready = ready
         self._arena = arena
         self._budgets = budgets
         self._poller = poller
-        self._link = link
-        self.said: Callable[[FromWorker], None] = lambda message: None
-        self.gone: Callable[[WorkerGone], None] = lambda gone: None
-        self._compiled = compiled
-        self._devices = devices
+        self._index = {place.name: index for index, place in enumerate(ready.machine.places)}
+        for place in ready.machine.places:
+            arena.set_speed(self._index[place.name], place.speed)
         self._last_look_s = time.monotonic()
-        self.patience = Patience()
-        self.processes: dict[int, Process] = {}
 
     def start(self, place_name: str, incarnation: int) -> None:
-        index, place = self._places[place_name]
-        self._arena.clear_sign(index, time.monotonic_ns())
-        budget_fd = self._budgets.fd(place.memory)
-        channel_fd, theirs = self._link.open(incarnation)
-        config = WorkerConfig(
+        """Raises OSError where there is no descriptor or process to be had; nothing is left of it then."""
+        place = self._ready.machine.place(place_name)
+        self._arena.clear_sign(self._index[place_name], time.monotonic_ns())
+        theirs = self.link.open(incarnation)
+        try:
+            config = self._config(place, incarnation, theirs.fileno())
+            fds = (self._arena.fd, theirs.fileno(), config.budget_fd)
+            child = start_child(
+                "stages.worker",
+                msgspec.json.encode(config).decode(),
+                pass_fds=[fd for fd in fds if fd is not None],
+                stderr=subprocess.PIPE,
+            )
+        except OSError:
+            self.link.close(incarnation)
+            raise
+        finally:
+            theirs.close()
+        assert child.popen.stderr is not None
+        os.set_blocking(child.popen.stderr.fileno(), False)
+        process = self.processes[incarnation] = Process(place_name, incarnation, child)
+        self._poller.watch(child.pidfd, functools.partial(self._bury, process))
+        self._poller.watch(child.popen.stderr.fileno(), functools.partial(self._read_stderr, process))
+
+    def _config(self, place: Place, incarnation: int, channel_fd: int) -> WorkerConfig:
+        compiled, machine = self._ready.compiled, self._ready.machine
+        return WorkerConfig(
             place=place.name,
-            place_index=index,
-            place_count=len(self._places),
+            place_index=self._index[place.name],
+            place_count=len(self._index),
             cores=place.cores,
             threads=place.threads,
             incarnation=incarnation,
-            channel_fd=theirs.fileno(),
-            engine_folder=str(self._compiled.engine_folder),
+            channel_fd=channel_fd,
+            engine_folder=str(compiled.engine_folder),
             arena_fd=self._arena.fd,
             slot_count=self._arena.slot_count,
             parent_pid=os.getpid(),
-            time_scale=self._machine.time_scale,
-            bandwidth_bytes_per_s=self._machine.bandwidth_bytes_per_s(place),
-            budget_fd=budget_fd,
-            model_folder=str(self._compiled.model_folder),
-            devices=self._devices.get(place_name, ()),
+            time_scale=machine.time_scale,
+            bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s(place),
+            budget_fd=self._budgets.fd(place.memory),
+            model_folder=str(compiled.model_folder),
+            devices=self._ready.devices.get(place.name, ()),
         )
-        popen = subprocess.Popen(
-            [sys.executable, "-m", "stages.worker", msgspec.json.encode(config).decode()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            pass_fds=[fd for fd in (self._arena.fd, theirs.fileno(), budget_fd) if fd is not None],
-        )
-        theirs.close()
-        assert popen.stderr is not None
-        os.set_blocking(popen.stderr.fileno(), False)
-        process = Process(place.name, incarnation, popen, os.pidfd_open(popen.pid), popen.stderr, channel_fd)
-        self.processes[incarnation] = process
-        self._poller.watch(process.pidfd, lambda: self._bury(process))
-        self._poller.watch(popen.stderr.fileno(), lambda: self._read_stderr(process))
-        self._poller.watch(channel_fd, lambda: self._hear(process))
 
-    def ready(self, incarnation: int) -> None:
+    def is_ready(self, incarnation: int) -> None:
         """Its worker is up: from now on silence counts."""
         if incarnation in self.processes:
             self.processes[incarnation].ready = True
@@ -134,70 +128,65 @@ class Supervisor:
             return
         if process.kill_reason is None:
             process.kill_reason = reason
-        log.warning("killing the worker on %s (pid %d): %s", process.place, process.popen.pid, reason)
+        log.warning("killing the worker on %s (pid %d): %s", process.place, process.pid, reason)
         with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(process.pidfd, signal.SIGKILL)
+            signal.pidfd_send_signal(process.child.pidfd, signal.SIGKILL)
 
-    def _hear(self, process: Process) -> None:
-        for message in self._link.receive(process.incarnation):
-            self.said(message)
-        if not self._link.is_open(process.incarnation):
-            self._unwatch(process.channel_fd)
+    def place_of(self, incarnation: int) -> str | None:
+        """None for a worker that is gone."""
+        process = self.processes.get(incarnation)
+        return None if process is None else process.place
 
-    def _read_stderr(self, process: Process) -> None:
-        data = process.stderr.read()
+    def _read_stderr(self, process: Process) -> Iterator[object]:
+        stderr = process.child.popen.stderr
+        assert stderr is not None
+        data = stderr.read()
         if data == b"":  # closed at the other end; the pidfd will tell the rest
-            self._unwatch(process.stderr.fileno())
+            self._poller.unwatch(stderr.fileno())
         for line in (data or b"").decode(errors="replace").splitlines():
             if line.strip():
                 process.last_lines.append(line.strip()[:500])
                 log.warning("worker on %s: %s", process.place, line)
+        return iter(())
 
-    def _bury(self, process: Process) -> None:
+    def _bury(self, process: Process) -> Iterator[FromWorker | WorkerHung | WorkerGone]:
         """Reap a dead process. What it had already said still counts, and the board tells which frame it computed."""
-        status = process.popen.wait()
-        self._hear(process)
+        popen = process.child.popen
+        assert popen.stderr is not None
+        popen.wait()
+        yield from self.link.receive(process.incarnation)
         self._read_stderr(process)
-        index, _ = self._places[process.place]
-        running = self._arena.sign(index).frame
+        running = self._arena.sign(self._index[process.place]).frame
         del self.processes[process.incarnation]
-        for fd in (process.pidfd, process.stderr.fileno(), process.channel_fd):
-            self._unwatch(fd)
-        os.close(process.pidfd)
-        process.stderr.close()
-        self._link.close(process.incarnation)
-        reason = process.kill_reason or _cause(status, process.last_lines)
-        self.gone(WorkerGone(process.incarnation, running, reason))
-
-    def _unwatch(self, fd: int) -> None:
-        if self._poller.watches(fd):
+        for fd in (process.child.pidfd, popen.stderr.fileno()):
             self._poller.unwatch(fd)
+        status = process.child.end()
+        self.link.close(process.incarnation)
+        yield WorkerGone(process.incarnation, running, process.kill_reason or _cause(status, process.last_lines))
 
-    def look(self, expected_s: Mapping[str, float]) -> list[tuple[int, str]]:
-        """The incarnations that hang now, with why. `expected_s`: a frame's usual time on each place."""
+    def look(self, expected_s: Mapping[str, float]) -> list[WorkerHung]:
+        """Every so often: the workers that hang now, with why. `expected_s`: a frame's usual time on each place."""
         now_ns = time.monotonic_ns()
         now_s = now_ns / 1e9
         seen_s = min(now_s - self._last_look_s, _LATE_FACTOR * LOOK_EVERY_S)
         self._last_look_s = now_s
-        hung = []
+        hung = list(self.link.look())
         for process in self.processes.values():
             if process.ready and process.kill_reason is None:
-                sign = self._arena.sign(self._places[process.place][0])
-                usual_s, pid = expected_s.get(process.place, 0.0), process.popen.pid
-                wants_core = functools.partial(_wants_core, pid)
+                sign = self._arena.sign(self._index[process.place])
+                usual_s = expected_s.get(process.place, 0.0)
+                wants_core = functools.partial(_wants_core, process.pid)
                 reason = process.watch.look(sign, now_ns, seen_s, usual_s, self.patience, wants_core)
                 if reason is not None:
-                    hung.append((process.incarnation, reason))
+                    hung.append(WorkerHung(process.incarnation, reason))
         return hung
 
     def end_all(self) -> None:
-        """Kill and reap every worker."""
-        self.said = lambda message: None
-        self.gone = lambda gone: None
+        """Kill and reap every worker; what they had to say is heard no more."""
         for process in list(self.processes.values()):
-            process.popen.kill()
+            process.child.popen.kill()
         for process in list(self.processes.values()):
-            self._bury(process)
+            deque(self._bury(process), maxlen=0)
 
 
 def _wants_core(pid: int) -> bool:

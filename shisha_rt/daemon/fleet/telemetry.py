@@ -12,11 +12,12 @@ from shisha_rt.fabric.messages import Prepared
 
 _WINDOW_FRAMES: Final = 128
 _SEGMENT_FRAMES: Final = 32
+_BUILT: Final = ("frame_bytes", "private_bytes", "build_s", "difference")
 
 
 @dataclass(slots=True)
 class StageWindow:
-    """The last frames of one stage of one epoch. `frame_bytes`: weights, inputs and outputs that a frame moves.
+    """The last frames of one stage of one epoch, and what its worker said when it was built.
 
     `segments` is (frames, segments) seconds, empty unless the stage's operators are placed on devices.
     """
@@ -26,8 +27,7 @@ class StageWindow:
     waited_s: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW_FRAMES))
     segments: deque[tuple[float, ...]] = field(default_factory=lambda: deque(maxlen=_WINDOW_FRAMES))
     frames: int = 0
-    prepared: Prepared | None = None
-    _untaken: int = 0
+    built: dict[str, float | int | None] = field(default_factory=lambda: dict.fromkeys(_BUILT))
 
     def add(self, service_s: float, cpu_s: float, waited_s: float, segments_s: tuple[float, ...] = ()) -> None:
         self.frames += 1
@@ -36,14 +36,9 @@ class StageWindow:
         self.waited_s.append(waited_s)
         if segments_s:
             self.segments.append(segments_s)
-            self._untaken += 1
 
-    def take_segments(self, frames: int) -> Sequence[float] | None:
-        """Medians of each segment's seconds over the last `frames`, once there are so many since the last call."""
-        if self._untaken < frames:
-            return None
-        self._untaken = 0
-        return _medians(list(self.segments)[-frames:])
+    def note_built(self, prepared: Prepared) -> None:
+        self.built = {name: getattr(prepared, name) for name in _BUILT}
 
     @property
     def segments_s(self) -> Sequence[float]:
@@ -54,7 +49,6 @@ class StageWindow:
         """The place is another one from now on: what it did before says nothing of it."""
         for values in (self.service_s, self.cpu_s, self.waited_s, self.segments):
             values.clear()
-        self._untaken = 0
 
     @property
     def median_service_s(self) -> float | None:
@@ -62,16 +56,12 @@ class StageWindow:
 
     def summary(self) -> dict[str, float | int | None]:
         """For `status`: medians over the window, in seconds."""
-        prepared = self.prepared
         return {
             "service_s": self.median_service_s,
             "cpu_s": statistics.median(self.cpu_s) if self.cpu_s else None,
             "waited_s": statistics.median(self.waited_s) if self.waited_s else None,
             "frames": self.frames,
-            "frame_bytes": prepared.frame_bytes if prepared else None,
-            "private_bytes": prepared.private_bytes if prepared else None,
-            "build_s": prepared.build_s if prepared else None,
-            "difference": prepared.difference if prepared else None,
+            **self.built,
         }
 
 
@@ -82,7 +72,10 @@ class Telemetry:
         self._windows: dict[tuple[int, int], StageWindow] = {}
 
     def window(self, epoch: int, stage: int) -> StageWindow:
-        return self._windows.setdefault((epoch, stage), StageWindow())
+        window = self._windows.get((epoch, stage))
+        if window is None:
+            window = self._windows[epoch, stage] = StageWindow()
+        return window
 
     def forget(self, epoch: int) -> None:
         for key in [key for key in self._windows if key[0] == epoch]:

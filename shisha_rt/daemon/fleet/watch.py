@@ -16,7 +16,7 @@ from shisha_rt.fabric.arena import Sign
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class HangLimits:
     silence_s: float = 2.0
     starved_s: float = 10.0
     frame_s: float = 5.0
@@ -37,7 +37,7 @@ class Watch:
         now_ns: int,
         seen_s: float,
         expected_s: float,
-        patience: Patience,
+        patience: HangLimits,
         wants_core: Callable[[], bool] = lambda: False,
     ) -> str | None:
         """`seen_s`: time since the last look, less what the daemon was late. Returns why it is hung, or None.

@@ -5,18 +5,17 @@ A bad message costs its sender an error answer and nobody else anything.
 
 from __future__ import annotations
 
-import contextlib
-import ipaddress
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import zmq
 
-from shisha_rt.daemon.front.lock_file import lock_file
+from shisha_rt.daemon.front.endpoint import any_port, lock_ipc
 from shisha_rt.daemon.front.outbox import Outbox
-from shisha_rt.daemon.front.requests import Admission, Answer
+from shisha_rt.daemon.front.requests import FrameAnswer
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.graph import Tensor
 from shisha_rt.wire.codes import Code, WireError
@@ -32,14 +31,11 @@ _UNREAD_BYTES: Final = 64 << 20
 class Reply:
     """Where one answer goes: a client, its envelope, and the request's id."""
 
-    __slots__ = ("_done", "_envelope", "_gateway", "request_id")
+    __slots__ = ("_envelope", "_gateway", "request_id")
 
-    def __init__(
-        self, gateway: Gateway, envelope: Sequence[bytes], request_id: str | None, done: Callable[[], None]
-    ) -> None:
+    def __init__(self, gateway: Gateway, envelope: Sequence[bytes], request_id: str | None) -> None:
         self._gateway = gateway
         self._envelope = envelope
-        self._done = done
         self.request_id = request_id
 
     def fields(self, fields: Mapping[str, object]) -> None:
@@ -49,7 +45,7 @@ class Reply:
     def error(self, code: Code, message: str) -> None:
         self._send(encode_error(self.request_id, code, message))
 
-    def frame(self, answer: Answer) -> None:
+    def frame(self, answer: FrameAnswer) -> None:
         if answer.code is not None:
             self.error(answer.code, answer.message)
             return
@@ -66,12 +62,21 @@ class Reply:
         self._send(header, *answer.outputs.values())
 
     def _send(self, *parts: bytes) -> None:
-        self._done()
+        self._gateway.waiting.discard((self._envelope[0], self.request_id))
         self._gateway.outbox.send([*self._envelope, *parts])
 
 
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A request that has been checked, and where its one reply goes."""
+
+    client: bytes
+    request: InferRequest | OpRequest
+    reply: Reply
+
+
 class Gateway:
-    """Binds the public endpoint. `on_operation` answers everything that is not a frame."""
+    """Binds the public endpoint. `waiting`: the clients' ids that are still to be answered."""
 
     def __init__(
         self,
@@ -85,7 +90,7 @@ class Gateway:
         self.outputs: dict[str, Tensor] = {tensor.name: tensor for tensor in signature.outputs}
         self.limits = limits
         self._bound = endpoint
-        self._lock = _lock_ipc(endpoint)
+        self._lock = lock_ipc(endpoint)
         self.socket = context.socket(zmq.ROUTER)
         for option, value in (
             (zmq.LINGER, 0),
@@ -99,46 +104,45 @@ class Gateway:
         ):
             self.socket.setsockopt(option, value)
         try:
-            self.socket.bind(_any_port(endpoint))
+            self.socket.bind(any_port(endpoint))
         except zmq.ZMQError as error:
             self.close()
             raise BadInput(f"endpoint {endpoint}: {error.strerror}; expected a free address of this machine") from None
         self.endpoint = str(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
         self.outbox = Outbox(self.socket, _UNREAD_BYTES, undeliverable)
-        self._operations: set[tuple[bytes, str]] = set()
+        self.waiting: set[tuple[bytes, str | None]] = set()
 
-    def receive(self, admission: Admission, on_operation: Callable[[bytes, OpRequest, Reply], None]) -> None:
-        """Take the messages that have come, up to a turn's worth."""
+    def receive(self) -> Iterator[Arrived]:
+        """The requests that have come, up to a turn's worth; bad ones are answered here."""
         for _ in range(_MESSAGES_PER_TURN):
             try:
                 frames = self.socket.recv_multipart(zmq.DONTWAIT, copy=False)
             except zmq.Again:
                 return
-            self._take(frames[0].bytes, [frame.buffer for frame in frames[1:]], admission, on_operation)
+            arrived = self._take(frames[0].bytes, [frame.buffer for frame in frames[1:]])
+            if arrived is not None:
+                yield arrived
 
-    def _take(
-        self,
-        client: bytes,
-        parts: Sequence[memoryview],
-        admission: Admission,
-        on_operation: Callable[[bytes, OpRequest, Reply], None],
-    ) -> None:
+    def _take(self, client: bytes, parts: Sequence[memoryview]) -> Arrived | None:
         delimited, payload = split_envelope(parts)
         envelope = [client, b""] if delimited else [client]
         try:
             request = parse(payload, self.signature, self.limits)
         except WireError as error:
-            Reply(self, envelope, error.request_id, _nothing).error(error.code, error.message)
-            return
-        if admission.is_waiting(client, request.id) or (client, request.id) in self._operations:
+            self._refuse(envelope, error.request_id, error.message, error.code)
+            return None
+        if (client, request.id) in self.waiting:
             message = f"header at id: {request.id!r} is waiting already; expected an id that no waiting request has"
-            Reply(self, envelope, request.id, _nothing).error(Code.INVALID_ARGUMENT, message)
-        elif isinstance(request, InferRequest):
-            admission.submit(client, request, Reply(self, envelope, request.id, _nothing).frame)
-        else:
-            key = (client, request.id)
-            self._operations.add(key)
-            on_operation(client, request, Reply(self, envelope, request.id, lambda: self._operations.discard(key)))
+            self._refuse(envelope, request.id, message)
+            return None
+        self.waiting.add((client, request.id))
+        return Arrived(client, request, Reply(self, envelope, request.id))
+
+    def _refuse(
+        self, envelope: Sequence[bytes], request_id: str | None, message: str, code: Code = Code.INVALID_ARGUMENT
+    ) -> None:
+        """Not by a `Reply`: the id may be that of a request that goes on waiting."""
+        self.outbox.send([*envelope, encode_error(request_id, code, message)])
 
     def close(self) -> None:
         self.socket.close()
@@ -148,42 +152,3 @@ class Gateway:
                 leftover.unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = None
-
-
-def _nothing() -> None:
-    pass
-
-
-def check_endpoint(endpoint: str) -> None:
-    """Only this machine may connect: loopback or ipc. Anything else would need CURVE, which is not built yet."""
-    transport, _, address = endpoint.partition("://")
-    if transport == "ipc" and address and not address.startswith("@"):
-        return
-    host, _, port = address.rpartition(":")
-    if transport != "tcp" or not port.isdigit() or int(port) > 65535:
-        raise BadInput(f"endpoint {endpoint!r}: expected tcp://127.0.0.1:PORT or ipc://PATH")
-    local = host == "localhost"
-    with contextlib.suppress(ValueError):
-        local = local or ipaddress.ip_address(host.strip("[]")).is_loopback
-    if not local:
-        raise BadInput(f"endpoint {endpoint!r}: not a loopback address; other addresses need CURVE, "
-                       "which is not built yet; expected tcp://127.0.0.1:PORT or ipc://PATH")  # fmt: skip
-
-
-def _any_port(endpoint: str) -> str:
-    """ZeroMQ writes `*` for any free port."""
-    endpoint = endpoint.replace("tcp://localhost:", "tcp://127.0.0.1:")
-    return endpoint[:-1] + "*" if endpoint.startswith("tcp://") and endpoint.endswith(":0") else endpoint
-
-
-def _lock_ipc(endpoint: str) -> int | None:
-    """A second bind on an ipc path would silently steal it: whoever serves there holds a lock beside it."""
-    if not endpoint.startswith("ipc://"):
-        return None
-    path = Path(endpoint.removeprefix("ipc://"))
-    try:
-        return lock_file(path.with_name(path.name + ".lock"))
-    except BlockingIOError:
-        raise BadInput(f"endpoint {endpoint}: another daemon serves there; expected a path of its own") from None
-    except OSError as error:
-        raise BadInput(f"endpoint {endpoint}: {error.strerror}; expected a path in a folder to write to") from None

@@ -7,7 +7,6 @@ client is an opaque key and a function that takes its answers, so any front end 
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -15,13 +14,14 @@ from typing import TypeAlias
 import numpy as np
 
 from shisha_rt.fabric.arena import Arena
-from shisha_rt.lifecycle.events import Collect, Deliver, Fill, FrameArrived, FrameCancelled, Refuse
+from shisha_rt.lifecycle.events import FrameArrived, FrameCancelled
+from shisha_rt.lifecycle.instructions import Collect, Deliver, Fill, Refuse
 from shisha_rt.wire.codes import Code
 from shisha_rt.wire.request import InferRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FrameAnswer:
     """What became of a request: raw `outputs` by name, or an error `code` and `message`."""
 
     request: InferRequest
@@ -30,11 +30,15 @@ class Answer:
     message: str
     outputs: dict[str, bytes]
     epoch: int
-    queue_s: float
+    latency_s: float
     compute_s: float
 
+    @property
+    def queue_s(self) -> float:
+        return max(0.0, self.latency_s - self.compute_s)
 
-AnswerTo: TypeAlias = Callable[[Answer], None]
+
+AnswerTo: TypeAlias = Callable[[FrameAnswer], None]
 
 
 @dataclass(slots=True)
@@ -48,36 +52,27 @@ class _Pending:
     outputs: dict[str, bytes] = field(default_factory=dict)
 
 
-class Admission:
-    """Frames that are accepted and unanswered. `post` hands an event to the lifecycle."""
+class Requests:
+    """Requests that are unanswered. What `answer` makes of one is handed to its sender by the caller."""
 
-    def __init__(self, arena: Arena, post: Callable[[FrameArrived | FrameCancelled], None]) -> None:
+    def __init__(self, arena: Arena) -> None:
         self._arena = arena
-        self._post = post
         self._numbers = itertools.count()
         self._pending: dict[int, _Pending] = {}
         self._by_id: dict[tuple[Hashable, str], int] = {}
-        self.on_answered: Callable[[Answer, float], None] = lambda answer, latency_s: None
 
-    def is_waiting(self, client: Hashable, request_id: str) -> bool:
-        return (client, request_id) in self._by_id
-
-    def submit(self, client: Hashable, request: InferRequest, answer_to: AnswerTo) -> None:
-        """Offer a validated request; `answer_to` is called exactly once, now (a refusal) or later."""
+    def submit(self, client: Hashable, request: InferRequest, answer_to: AnswerTo, now_s: float) -> FrameArrived:
+        """A validated request, as the lifecycle is to hear of it; its answer will be for `answer_to`, once."""
         frame = next(self._numbers)
-        now_s = time.monotonic()
         self._pending[frame] = _Pending(request, client, answer_to, now_s)
         self._by_id[client, request.id] = frame
         deadline_s = None if request.deadline_ms is None else now_s + request.deadline_ms / 1e3
-        self._post(FrameArrived(frame, client, request.stream, request.size_bytes, request.sequence, deadline_s))
+        return FrameArrived(frame, client, request.stream, request.size_bytes, request.sequence, deadline_s)
 
-    def cancel(self, client: Hashable, request_id: str) -> bool:
-        """Whether there was such a frame to cancel; its answer (CANCELLED, at its turn) is still to come."""
+    def cancel(self, client: Hashable, request_id: str) -> FrameCancelled | None:
+        """None if there is no such frame to cancel; else its answer (CANCELLED, at its turn) is still to come."""
         frame = self._by_id.get((client, request_id))
-        if frame is None:
-            return False
-        self._post(FrameCancelled(frame))
-        return True
+        return None if frame is None else FrameCancelled(frame)
 
     def spent(self, frame: int, compute_s: float) -> None:
         """A part of the frame has been computed."""
@@ -102,25 +97,19 @@ class Admission:
         for name in pending.request.outputs:
             pending.outputs[name] = self._arena.raw(instruction.slot, self._arena.layout.regions[name]).tobytes()
 
-    def deliver(self, instruction: Deliver) -> None:
-        self._answer(instruction.frame, instruction.code, instruction.message)
-
-    def refuse(self, instruction: Refuse) -> None:
-        self._answer(instruction.frame, instruction.code, instruction.message)
-
-    def _answer(self, frame: int, code: Code | None, message: str) -> None:
-        pending = self._pending.pop(frame)
+    def answer(self, instruction: Deliver | Refuse, now_s: float) -> tuple[FrameAnswer, AnswerTo]:
+        """What the request's sender is to be told, and where; it is forgotten here."""
+        code = instruction.code
+        pending = self._pending.pop(instruction.frame)
         del self._by_id[pending.client, pending.request.id]
-        latency_s = time.monotonic() - pending.arrived_s
-        answer = Answer(
+        answer = FrameAnswer(
             request=pending.request,
-            frame=frame,
+            frame=instruction.frame,
             code=code,
-            message=message,
+            message=instruction.message,
             outputs=pending.outputs if code is None else {},
             epoch=pending.epoch,
-            queue_s=max(0.0, latency_s - pending.compute_s),
+            latency_s=now_s - pending.arrived_s,
             compute_s=pending.compute_s,
         )
-        self.on_answered(answer, latency_s)
-        pending.answer_to(answer)
+        return answer, pending.answer_to

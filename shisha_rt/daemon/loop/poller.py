@@ -1,4 +1,4 @@
-"""What the daemon's loop waits for: descriptors, each with what to do when it can be read.
+"""What the daemon's loop waits for: descriptors, each with what is to be read there when it can be.
 
 A ZeroMQ socket's descriptor is edge-triggered: it says that something changed, not that something is there. So those
 are asked directly before each wait, and their descriptors only end it.
@@ -7,49 +7,51 @@ are asked directly before each wait, and their descriptors only end it.
 from __future__ import annotations
 
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
 
 import zmq
 
+Read: TypeAlias = Callable[[], Iterable[object]]
+"""Reads what has come, and makes events of it."""
+
 
 class Poller:
-    """`watch` and `unwatch` may be called from a handler, also for the descriptor that it handles."""
+    """`watch` and `unwatch` may be called while events are handled, also for the descriptor that they came from."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._handlers: dict[int, Callable[[], None]] = {}
-        self._sockets: list[tuple[zmq.Socket[bytes], Callable[[], None]]] = []
+        self._readers: dict[int, Read] = {}
+        self._sockets: list[tuple[zmq.Socket[bytes], Read]] = []
 
-    def watch(self, fd: int, handler: Callable[[], None]) -> None:
-        self._handlers[fd] = handler
+    def watch(self, fd: int, read: Read) -> None:
         self._epoll.register(fd, select.EPOLLIN)
+        self._readers[fd] = read
 
     def unwatch(self, fd: int) -> None:
-        """Must be called before the descriptor is closed."""
-        del self._handlers[fd]
-        self._epoll.unregister(fd)
+        """Must be called before the descriptor is closed. One that is not watched is left alone."""
+        if self._readers.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
 
-    def watches(self, fd: int) -> bool:
-        return fd in self._handlers
-
-    def watch_socket(self, socket: zmq.Socket[bytes], handler: Callable[[], None]) -> None:
-        self._sockets.append((socket, handler))
+    def watch_socket(self, socket: zmq.Socket[bytes], read: Read) -> None:
+        self._sockets.append((socket, read))
         self.watch(socket.fileno(), _nothing)
 
-    def poll(self, wait_s: float) -> None:
-        """Run the handlers of what can be read; if nothing can, wait for at most `wait_s`."""
-        for socket, handler in self._sockets:
+    def poll(self, wait_s: float) -> Iterator[object]:
+        """The events of what can be read, each to be handled before the next; waits for at most `wait_s` if none is."""
+        for socket, read in self._sockets:
             if int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-                handler()
+                yield from read()
                 wait_s = 0.0
         for fd, _ in self._epoll.poll(wait_s):
-            handler_of_fd = self._handlers.get(fd)  # gone, if an earlier handler of this turn has ended it
-            if handler_of_fd is not None:
-                handler_of_fd()
+            reader = self._readers.get(fd)  # gone, if an earlier event of this turn has ended it
+            if reader is not None:
+                yield from reader()
 
     def close(self) -> None:
         self._epoll.close()
 
 
-def _nothing() -> None:
+def _nothing() -> Iterable[object]:
     """The socket is asked at the next turn."""
+    return ()

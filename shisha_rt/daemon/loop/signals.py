@@ -6,18 +6,28 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import FrameType
+
+from shisha_rt.daemon.loop.poller import Poller
+
+
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """SIGTERM or SIGINT has come."""
 
 
 @contextlib.contextmanager
-def signal_bytes() -> Iterator[int]:
-    """SIGTERM and SIGINT become bytes on the yielded descriptor; the old handlers come back afterwards."""
+def signals(poller: Poller) -> Iterator[None]:
+    """SIGTERM and SIGINT become events of the poller; the old handlers come back afterwards."""
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     old_fd = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     old = {number: signal.signal(number, _only_wake) for number in (signal.SIGTERM, signal.SIGINT)}
+    poller.watch(reading, lambda: [Signalled()] * len(os.read(reading, 64)))
     try:
-        yield reading
+        yield
     finally:
+        poller.unwatch(reading)
         for number, handler in old.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(old_fd)

@@ -43,7 +43,7 @@ def compile_into(model_folder: Path, target: Path) -> None:
     ort.InferenceSession(str(model_folder / "clean.onnx"), options, providers=["CPUExecutionProvider"])
     graph = read_clean(model_folder)
     optimised = onnx.load(str(target / MODEL_FILE), load_external_data=False)
-    model_index.write(_index(graph, optimised, str(target)), target)
+    model_index.write_index(_index(graph, optimised, str(target)), target)
 
 
 def _index(graph: Graph, optimised: onnx.ModelProto, folder: str) -> ModelIndex:

@@ -68,7 +68,7 @@ class OptimisedModel:
         self._last_read = {name: node.layer for node in sorted(self._nodes, key=_layer) for name in node.reads}
         self._last_read |= {spec.name: index.layer_count for spec in index.outputs}
 
-    def segment(self, first: int, last: int, threads: int) -> Segment:
+    def segment(self, first: int, last: int, threads: int) -> OptimisedSegment:
         """Build layers `first` to `last` (inclusive) as one session."""
         here = [node for node in self._nodes if first <= node.layer <= last]
         made = dict.fromkeys(name for node in here for name in node.makes)
@@ -85,7 +85,7 @@ class OptimisedModel:
         session = ort.InferenceSession(
             b"".join(parts), as_built_options(threads, self._folder), providers=["CPUExecutionProvider"]
         )
-        return Segment(session, inputs, outputs, sum(constant.size_bytes for constant in constants))
+        return OptimisedSegment(session, inputs, outputs, sum(constant.size_bytes for constant in constants))
 
 
 def _layer(node: _Node) -> int:
@@ -97,7 +97,7 @@ def _part(graph: onnx.GraphProto) -> bytes:
     return bytes(onnx.ModelProto(graph=graph).SerializeToString())
 
 
-class Segment:
+class OptimisedSegment:
     """A built stage. `frame_bytes`: weights, inputs and outputs that one frame moves."""
 
     def __init__(

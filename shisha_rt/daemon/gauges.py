@@ -1,0 +1,79 @@
+"""The metrics page brought up to what is true now; counters and histograms are kept as things happen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from shisha_rt.daemon.shell import Shell
+from shisha_rt.fabric.budgets import Budgets
+from shisha_rt.machine.machine import Machine
+from shisha_rt.plan.plan import Plan
+
+_SPEED: Final = "shisha_place_speed_ratio"
+
+
+class Gauges:
+    """`update` is called every so often from the loop."""
+
+    def __init__(self, shell: Shell, budgets: Budgets) -> None:
+        self._shell = shell
+        self._budgets = budgets
+        self._reserved_bytes: dict[str, int] = {}
+        self._replayed = self._stale = 0
+        metrics = shell.counting.metrics
+        for memory in self._machine.memories:
+            if memory.bandwidth_bytes_per_s is not None:
+                bandwidth = metrics.gauge("shisha_memory_bandwidth_bytes_per_second")
+                bandwidth.labels(memory.name).set(memory.bandwidth_bytes_per_s)
+
+    @property
+    def _machine(self) -> Machine:
+        return self._shell.cores.tuning.choice.machine
+
+    def update(self, now_s: float) -> None:
+        cores, metrics = self._shell.cores, self._shell.counting.metrics
+        metrics.gauge("shisha_frames_in_flight").set(cores.lifecycle.frames.streams.undelivered)
+        metrics.tuner.state(cores.tuning.doing(now_s))
+        metrics.gauge("shisha_tuner_gap_ratio").set(cores.tuning.gap_ratio)
+        self._count_frames()
+        self._count_reserved()
+        live = cores.lifecycle.live
+        if live is not None:
+            self._show_plan(*live)
+
+    def _show_plan(self, epoch: int, plan: Plan) -> None:
+        shell, metrics = self._shell, self._shell.counting.metrics
+        layers, queue = metrics.gauge("shisha_stage_layers"), metrics.gauge("shisha_stage_queue_frames")
+        cost = metrics.gauge("shisha_placement_cost_seconds")
+        for gauge in (layers, queue, cost):
+            gauge.clear()
+        metrics.gauge("shisha_plan_epoch").set(epoch)
+        queued = Counter((frame.epoch, frame.stage) for frame in shell.cores.lifecycle.frames.by_number.values())
+        placing = shell.cores.placing
+        for i, stage in enumerate(plan.stages):
+            layers.labels(i, stage.place).set(stage.layer_count)
+            queue.labels(i, stage.place).set(queued[epoch, i])
+            predicted_s = None if placing is None else placing.predicted_s(epoch, i)
+            if predicted_s is not None:
+                cost.labels(stage.place).set(predicted_s)
+        times = [shell.telemetry.window(epoch, i).median_service_s for i in range(len(plan.stages))]
+        known = [t for t in times if t is not None]
+        if len(known) == len(times):
+            metrics.gauge("shisha_pipeline_throughput_fps").set(1 / max(known))
+            metrics.gauge("shisha_pipeline_bottleneck_stage").set(times.index(max(known)))
+
+    def _count_frames(self) -> None:
+        frames, metrics = self._shell.cores.lifecycle.frames, self._shell.counting.metrics
+        metrics.counter("shisha_frames_replayed").inc(frames.replayed - self._replayed)
+        metrics.counter("shisha_stale_replies").inc(frames.stale_replies - self._stale)
+        self._replayed, self._stale = frames.replayed, frames.stale_replies
+
+    def _count_reserved(self) -> None:
+        for memory in self._machine.memories:
+            if memory.bandwidth_bytes_per_s is not None:
+                reserved_bytes = self._budgets.reserved_bytes(memory.name)
+                counted = self._reserved_bytes.get(memory.name, 0)
+                reserved = self._shell.counting.metrics.counter("shisha_memory_reserved_bytes")
+                reserved.labels(memory.name).inc(reserved_bytes - counted)
+                self._reserved_bytes[memory.name] = reserved_bytes

@@ -1,0 +1,161 @@
+"""What the daemon says of itself when asked: everything at a glance, the live plan, counts. It changes nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from shisha_rt import __version__
+from shisha_rt.daemon.shell import Shell
+from shisha_rt.machine.machine import Machine, Place
+from shisha_rt.plan.form import written
+from shisha_rt.ready.model_on_machine import ModelOnMachine
+from shisha_rt.tuning.telling import description
+
+
+class Status:
+    """`instance` names this run of the daemon: a client that sees it change has lost its frames."""
+
+    def __init__(self, shell: Shell, ready: ModelOnMachine) -> None:
+        self.instance = uuid.uuid4().hex
+        self._shell = shell
+        self._compiled = ready.compiled
+        self._devices = ready.devices
+        self._started_s = time.monotonic()
+
+    @property
+    def machine(self) -> Machine:
+        """As it is now."""
+        return self._shell.cores.tuning.choice.machine
+
+    @property
+    def ready(self) -> bool:
+        """Whether a frame sent now would be admitted and run."""
+        lifecycle = self._shell.cores.lifecycle
+        return lifecycle.live is not None and not lifecycle.frames.draining
+
+    def is_emulated(self, place: Place) -> bool:
+        return self.machine.is_emulated(place) or any(device.described for device in self._devices.get(place.name, ()))
+
+    def everything(self) -> dict[str, object]:
+        """Times in seconds, medians over the last frames of each stage."""
+        lifecycle, tuning = self._shell.cores.lifecycle, self._shell.cores.tuning
+        preparing, fault = lifecycle.epochs.preparing, tuning.fault
+        epoch, stages = self._stages()
+        bottleneck_s = _bottleneck_s(stages)
+        draining = lifecycle.frames.draining
+        return {
+            "state": "draining" if draining else "serving" if epoch is not None else "starting",
+            "version": __version__,
+            "instance": self.instance,
+            "pid": os.getpid(),
+            "uptime_s": round(time.monotonic() - self._started_s, 3),
+            "model": {
+                "name": self._compiled.model.name,
+                "layers": len(self._compiled.layers),
+                "legal_cuts": len(self._compiled.legal_cuts),
+                "engine": self._compiled.index.engine,
+            },
+            "machine": {
+                "name": self.machine.name,
+                "emulated": any(map(self.is_emulated, self.machine.places)),
+                "timing": self.machine.timing,
+                "time_scale": self.machine.time_scale,
+                "memories": [
+                    {"name": memory.name, "bandwidth_bytes_per_s": memory.bandwidth_bytes_per_s}
+                    for memory in self.machine.memories
+                ],
+            },
+            "plan": {"epoch": epoch, "stages": stages},
+            "preparing": preparing.number if preparing else None,
+            "tuner": description(tuning, time.monotonic()),
+            "throughput_fps": 1 / bottleneck_s if bottleneck_s else None,
+            "bottleneck_s": bottleneck_s,
+            "places": self._places(),
+            "frames": {
+                "in_flight": lifecycle.frames.streams.undelivered,
+                "slots": lifecycle.frames.slot_count,
+                "slots_free": len(lifecycle.frames.free_slots),
+                "answered": dict(self._shell.counting.outcomes),
+                "replayed": lifecycle.frames.replayed,
+            },
+            "fault": fault.reason if fault is not None else None,
+        }
+
+    def plan(self) -> dict[str, object]:
+        epoch, stages = self._stages()
+        keys = ("first", "last", "places", "service_s")
+        return {"epoch": epoch, "stages": [{key: stage[key] for key in keys} for stage in stages]}
+
+    def statistics(self) -> Mapping[str, object]:
+        counted = self._shell.counting
+        answered = sum(counted.outcomes.values())
+        succeeded = counted.outcomes.get("OK", 0)
+        stats = {
+            "name": self._compiled.model.name,
+            "inference_count": succeeded,
+            "execution_count": succeeded,
+            "inference_stats": {
+                "success": {"count": succeeded, "ns": round(counted.latency_s * 1e9)},
+                "fail": {"count": answered - succeeded, "ns": 0},
+                "queue": {"count": succeeded, "ns": round(counted.queue_s * 1e9)},
+                "compute_infer": {"count": succeeded, "ns": round(counted.compute_s * 1e9)},
+            },
+        }
+        return {"model_stats": [stats]}
+
+    def _stages(self) -> tuple[int | None, list[dict[str, Any]]]:
+        """The live epoch, and its stages with what they take and how they are placed."""
+        live, placing = self._shell.cores.lifecycle.live, self._shell.cores.placing
+        if live is None:
+            return None, []
+        epoch, plan = live
+        windows = [self._shell.telemetry.window(epoch, index) for index in range(len(plan.stages))]
+        stages = written(plan)
+        for index, (stage, window) in enumerate(zip(stages, windows, strict=True)):
+            stage |= window.summary()
+            stage["placement"] = None if placing is None else placing.describe(epoch, index, window.segments_s)
+        return epoch, stages
+
+    def _places(self) -> list[dict[str, object]]:
+        processes = {process.place: process.pid for process in self._shell.supervisor.processes.values()}
+        known = self._shell.cores.lifecycle.places.by_name
+        return [
+            {
+                "name": place.name,
+                "state": known[place.name].phase.name.lower(),
+                "available": known[place.name].available,
+                "pid": processes.get(place.name),
+                "cores": place.cores,
+                "threads": place.threads,
+                "speed": place.speed,
+                "memory": place.memory,
+                "devices": self._device_states(index, place.name),
+                "emulated": self.is_emulated(place),
+                "restarts": known[place.name].restarts,
+                "last_error": known[place.name].last_error or None,
+            }
+            for index, place in enumerate(self.machine.places)
+        ]
+
+    def _device_states(self, index: int, place: str) -> list[dict[str, object]]:
+        devices = self._devices.get(place, ())
+        speeds = [self._shell.arena.device_speed(index, number) for number in range(len(devices))]
+        return [
+            {
+                "name": device.name,
+                "emulated": device.described or speed != 1,
+                "exact": device.exact,
+                "speed": speed,
+            }
+            for device, speed in zip(devices, speeds, strict=True)
+        ]
+
+
+def _bottleneck_s(stages: list[dict[str, Any]]) -> float | None:
+    times = [stage["service_s"] for stage in stages]
+    known = [t for t in times if isinstance(t, float)]
+    return max(known) if known and len(known) == len(times) else None

@@ -1,0 +1,39 @@
+"""Work that needs an engine, done in a process of its own and waited for: the control plane never loads one. Shell."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Callable
+
+from shisha_rt.errors import Failure
+from shisha_rt.fabric.child import last_line, start_child
+
+
+def run_job(
+    module: str,
+    *arguments: str,
+    failed: str,
+    given: bytes = b"",
+    hear: Callable[[bytes], None] | None = None,
+) -> None:
+    """Run `python -m MODULE ARGUMENTS` to its end; it reads `given`, and each line that it says is passed to `hear`.
+
+    Raises Failure, `failed` and the last line of its standard error, where it does not end well. Whatever else is
+    raised meanwhile (at an interrupt, or by `hear`) ends it, too.
+    """
+    # Files, as a pipe that nobody reads yet could fill up, and both would wait for ever.
+    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stderr:
+        stdin.write(given)
+        stdin.seek(0)
+        child = start_child(module, *arguments, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr)
+        try:
+            assert child.popen.stdout is not None  # a pipe was asked for
+            for line in child.popen.stdout:
+                if hear is not None:
+                    hear(line)
+            status = child.popen.wait()
+        finally:
+            child.end()
+        if status != 0:
+            raise Failure(f"{failed}: {last_line(stderr) or f'exit status {status}'}")

@@ -1,0 +1,161 @@
+"""What the daemon has to do: values that the lifecycle hands out, to be carried out in their order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from shisha_rt.lifecycle.events import Descriptor, Owner
+from shisha_rt.plan.plan import Plan
+from shisha_rt.wire.codes import Code
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer at once with an error; the frame was never accepted."""
+
+    frame: int
+    code: Code
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Copy the frame's inputs into its slot; the request's own buffers are needed no longer."""
+
+    frame: int
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunPart:
+    descriptor: Descriptor
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """Copy the frame's outputs out of its slot, now: the slot may be filled again by the next instruction."""
+
+    frame: int
+    slot: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Send the frame's answer: what was collected, or this error."""
+
+    frame: int
+    code: Code | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a worker process for `place` under this incarnation (unique in the daemon's life)."""
+
+    place: str
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    incarnation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareStage:
+    """Have this worker build and warm stage `stage` of `plan`, its own, for `epoch` beside what it runs now."""
+
+    incarnation: int
+    epoch: int
+    stage: int
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class RetireEpoch:
+    incarnation: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceOperators:
+    """Choose the devices of the plan's operators; `PlanPlaced` or `PlanNotPlaced` is awaited."""
+
+    owner: Owner
+    proposal: int
+    plan: Plan
+
+
+class Ending(StrEnum):
+    """How a proposal ends: each does, once."""
+
+    LIVE = "live"
+    REFUSED = "refused"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """How a proposal ended. `epoch` is None if it never got a number. `bad_machine`: as `StageFailed` has it."""
+
+    owner: Owner
+    proposal: int
+    plan: Plan
+    epoch: int | None
+    ending: Ending
+    reason: str
+    bad_machine: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStarted:
+    """`epoch` is being prepared."""
+
+    owner: Owner
+    proposal: int
+    epoch: int
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnded:
+    """No frame and no worker uses `epoch` any more; slots need no room that only its plan used."""
+
+    epoch: int
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Replan:
+    """The live plan cannot serve (or there is none): propose one over the places that are available."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    place: str
+    reason: str
+
+
+Instruction: TypeAlias = (
+    Refuse
+    | Fill
+    | RunPart
+    | Collect
+    | Deliver
+    | Start
+    | Kill
+    | PrepareStage
+    | RetireEpoch
+    | PlaceOperators
+    | Settled
+    | EpochStarted
+    | EpochEnded
+    | Replan
+    | GivenUp
+)

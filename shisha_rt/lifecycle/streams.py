@@ -1,0 +1,116 @@
+"""Whose frame is admitted next, in which order answers go out, and by when: the queues that frames stand in."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from shisha_rt.lifecycle.events import FrameArrived
+from shisha_rt.lifecycle.policy import Policy
+from shisha_rt.lifecycle.records import Frame, StreamState
+from shisha_rt.wire.codes import Code
+
+IDLE_STREAMS_KEPT: Final = 10_000
+
+
+class Streams:
+    """`turn`: the streams with frames that wait for a slot. `undelivered`: accepted frames, of all streams."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.by_key: dict[tuple[Any, str | None], StreamState] = {}
+        self.turn: deque[StreamState] = deque()
+        self.waiting_bytes = 0
+        self.undelivered = 0
+
+    def of(self, event: FrameArrived) -> StreamState:
+        """The frame's stream, not remembered yet if it is new."""
+        return self.by_key.get((event.client, event.stream)) or StreamState((event.client, event.stream))
+
+    def refusal(self, event: FrameArrived, stream: StreamState) -> tuple[Code, str] | None:
+        expected = None if stream.last_sequence is None else stream.last_sequence + 1
+        if stream.ordered and event.sequence is not None and expected is not None and event.sequence != expected:
+            return Code.INVALID_ARGUMENT, f"sequence is {event.sequence}, expected {expected} in this stream"
+        if self.undelivered >= self._policy.max_in_flight:
+            return Code.RESOURCE_EXHAUSTED, f"{self.undelivered} frames are in flight, the most that are admitted"
+        if self.waiting_bytes + event.size_bytes > self._policy.waiting_bytes and self.waiting_bytes:
+            return Code.RESOURCE_EXHAUSTED, f"{self.waiting_bytes} bytes of requests wait, the most that are held"
+        return None
+
+    def accept(self, frame: Frame, sequence: int | None) -> None:
+        stream = frame.stream
+        self._remember(stream)
+        if sequence is not None:
+            stream.last_sequence = sequence
+        if stream.ordered:
+            stream.order.append(frame.number)
+        if not stream.waiting:
+            self.turn.append(stream)
+        stream.waiting.append(frame.number)
+        self.undelivered += 1
+        self.waiting_bytes += frame.size_bytes
+
+    def next_number(self) -> int:
+        """The frame whose turn it is to get a slot; its stream waits behind the others then."""
+        stream = self.turn.popleft()
+        number = stream.waiting.popleft()
+        if stream.waiting:
+            self.turn.append(stream)
+        return number
+
+    def give_up(self, frame: Frame) -> None:
+        """A frame that waits for no slot any more."""
+        self.waiting_bytes -= frame.size_bytes
+        frame.stream.waiting.remove(frame.number)
+        if not frame.stream.waiting:
+            self.turn.remove(frame.stream)
+
+    def in_order(self, frame: Frame, frames: dict[int, Frame]) -> Iterator[Frame]:
+        """The frames whose answers can go out now that `frame` has been decided."""
+        if not frame.stream.ordered:
+            yield frame
+            return
+        order = frame.stream.order
+        while order and frames[order[0]].decided:
+            yield frames[order.popleft()]
+
+    def _remember(self, stream: StreamState) -> None:
+        """Keep the stream, most recently used last; forget the longest idle ones beyond a bound."""
+        self.by_key.pop(stream.key, None)
+        self.by_key[stream.key] = stream
+        if len(self.by_key) > IDLE_STREAMS_KEPT:
+            others = (one for one in self.by_key.values() if one is not stream)
+            idle = next((one for one in others if not one.order and not one.waiting), None)
+            if idle is not None:
+                del self.by_key[idle.key]
+
+
+class Deadlines:
+    """Of frames by number. `most`: beyond twice as many entries those of decided frames are swept out."""
+
+    def __init__(self, most: int, is_decided: Callable[[int], bool]) -> None:
+        self._most = most
+        self._is_decided = is_decided
+        self._heap: list[tuple[float, int]] = []
+
+    def note(self, deadline_s: float, number: int) -> None:
+        heapq.heappush(self._heap, (deadline_s, number))
+        if len(self._heap) > 2 * self._most:
+            self._heap = [entry for entry in self._heap if not self._is_decided(entry[1])]
+            heapq.heapify(self._heap)
+
+    def passed(self, now: float) -> list[int]:
+        """The undecided frames whose deadline has passed; each is told once."""
+        found = []
+        while self._heap and self._heap[0][0] <= now:
+            _, number = heapq.heappop(self._heap)
+            if not self._is_decided(number):
+                found.append(number)
+        return found
+
+    def next_s(self) -> float | None:
+        while self._heap and self._is_decided(self._heap[0][1]):
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None

@@ -1,0 +1,102 @@
+"""The phases of a frame, an epoch and a place, each as a literal table.
+
+A pair that is not in its table cannot happen: `step` raises `UnknownTransition`, carrying the last transitions of
+the thing that failed, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, TypeAlias, TypeVar
+
+
+class FramePhase(Enum):
+    WAITING = "accepted, no slot yet"
+    READY = "in a slot, its next part waits for a worker"
+    RUNNING = "its part is with a worker"
+    STRANDED = "in a slot, but no plan can run it"
+    LEAVING = "answer decided, its slot waits for the part that is still out"
+    GONE = "holds no slot any more"
+
+
+class EpochPhase(Enum):
+    PREPARING = "its segments are being built"
+    LIVE = "new frames take it"
+    RETIRING = "superseded, with frames left"
+    ENDED = "retired or dropped"
+
+
+class PlacePhase(Enum):
+    RESTARTING = "no process; one is started when its time comes"
+    STARTING = "process started, not heard of yet"
+    UP = "its worker has said that it is ready"
+    OUT = "no process and none wanted"
+
+
+FRAME: Final[Mapping[tuple[FramePhase, str], FramePhase]] = {
+    (FramePhase.WAITING, "admit"): FramePhase.READY,
+    (FramePhase.WAITING, "decide"): FramePhase.GONE,
+    (FramePhase.READY, "dispatch"): FramePhase.RUNNING,
+    (FramePhase.READY, "strand"): FramePhase.STRANDED,
+    (FramePhase.READY, "decide"): FramePhase.GONE,
+    (FramePhase.STRANDED, "restart"): FramePhase.READY,
+    (FramePhase.STRANDED, "decide"): FramePhase.GONE,
+    (FramePhase.RUNNING, "advance"): FramePhase.READY,
+    (FramePhase.RUNNING, "finish"): FramePhase.GONE,
+    (FramePhase.RUNNING, "fail"): FramePhase.GONE,
+    (FramePhase.RUNNING, "lose"): FramePhase.READY,
+    (FramePhase.RUNNING, "decide"): FramePhase.LEAVING,
+    (FramePhase.LEAVING, "return"): FramePhase.GONE,
+}
+
+EPOCH: Final[Mapping[tuple[EpochPhase, str], EpochPhase]] = {
+    (EpochPhase.PREPARING, "complete"): EpochPhase.LIVE,
+    (EpochPhase.PREPARING, "drop"): EpochPhase.ENDED,
+    (EpochPhase.LIVE, "supersede"): EpochPhase.RETIRING,
+    (EpochPhase.RETIRING, "empty"): EpochPhase.ENDED,
+}
+
+PLACE: Final[Mapping[tuple[PlacePhase, str], PlacePhase]] = {
+    (PlacePhase.RESTARTING, "start"): PlacePhase.STARTING,
+    (PlacePhase.RESTARTING, "quit"): PlacePhase.OUT,
+    (PlacePhase.STARTING, "ready"): PlacePhase.UP,
+    (PlacePhase.STARTING, "lose"): PlacePhase.RESTARTING,
+    (PlacePhase.STARTING, "quit"): PlacePhase.OUT,
+    (PlacePhase.UP, "lose"): PlacePhase.RESTARTING,
+    (PlacePhase.UP, "quit"): PlacePhase.OUT,
+    (PlacePhase.OUT, "return"): PlacePhase.RESTARTING,
+}
+
+
+Transition: TypeAlias = tuple[str, object, str, Enum]
+"""Of a thing by its kind and number or name: what was done to it, and the phase that this led to."""
+
+
+class UnknownTransition(RuntimeError):
+    """A pair that its table does not have: a fault of ours. `story` is what went before with the same thing."""
+
+    def __init__(self, kind: str, name: object, phase: Enum, action: str, story: tuple[Transition, ...]) -> None:
+        past = "; ".join(f"{done} -> {after.name}" for _, _, done, after in story[-12:]) or "nothing before"
+        super().__init__(f"{kind} {name}: {action!r} is not possible in {phase.name} ({past})")
+        self.story = story
+
+
+Phase = TypeVar("Phase", bound=Enum)
+
+
+def step(
+    table: Mapping[tuple[Phase, str], Phase],
+    kind: str,
+    name: object,
+    phase: Phase,
+    action: str,
+    story: deque[Transition],
+) -> Phase:
+    """The phase that `action` leads to; the transition is written to `story`."""
+    after = table.get((phase, action))
+    if after is None:
+        raise UnknownTransition(kind, name, phase, action, tuple(one for one in story if one[:2] == (kind, name)))
+    story.append((kind, name, action, after))
+    return after

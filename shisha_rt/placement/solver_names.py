@@ -1,0 +1,23 @@
+"""What the placement solvers are called, apart from them: a command's help names them all, and loads none."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+SolverName = Literal[
+    "als",
+    "als_literal",
+    "exact",
+    "milp",
+    "brute",
+    "priority",
+    "duet",
+    "typeseq",
+    "opseq",
+    "partitiontuner",
+]
+"""Those that are not built yet have their names already."""
+
+StageSolver = Literal["exact", "als"]
+STAGE_SOLVERS: Final[tuple[StageSolver, ...]] = get_args(StageSolver)
+"""How the operators of a live stage are placed: at the least cost, or by the recurrence of the DCG papers."""

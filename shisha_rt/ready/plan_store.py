@@ -1,0 +1,67 @@
+"""The best plans known, kept on disk: a restart begins where tuning had ended.
+
+SQLite in the user's cache. A plan is a suggestion, never trusted: it passes `verify` like any other, and the tuner
+watches whether its stages still take the time that they took. `model_key` covers what the engine made of the model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from shisha_rt.plan.form import Brief, brief
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+from shisha_rt.tuning.best import BestPlan
+
+FILE_NAME: Final = "plans.sqlite"
+
+_PATIENCE_S: Final = 5.0
+
+
+class _Record(msgspec.Struct, frozen=True):
+    stages: Brief
+    order: tuple[str, ...]
+    service_s: tuple[float, ...]
+    band: float
+    frames: int
+    cost_s: float
+
+
+def load_plans(path: Path, model_key: str) -> dict[str, BestPlan]:
+    """By the machine's key (`tuning.best.key_of`); a store that cannot be read is one that is empty."""
+    found: dict[str, BestPlan] = {}
+    with contextlib.suppress(sqlite3.Error, OSError), _open(path) as database:
+        rows = database.execute("SELECT key, record FROM best WHERE key GLOB ? || '-*'", (model_key,)).fetchall()
+        for key, record in rows:
+            with contextlib.suppress(msgspec.MsgspecError):
+                found[key.removeprefix(f"{model_key}-")] = _best_plan(msgspec.json.decode(record, type=_Record))
+    return found
+
+
+def save_plan(path: Path, model_key: str, key: str, best: BestPlan) -> None:
+    """Waits for whoever has the file locked, and gives up after a while: a lost plan is found again."""
+    m = best.measurement
+    record = _Record(brief(best.plan), best.order, m.service_s, m.band, m.frames, m.took_s)
+    with contextlib.suppress(sqlite3.Error, OSError), _open(path) as database:
+        row = f"{model_key}-{key}", msgspec.json.encode(record)
+        database.execute("INSERT OR REPLACE INTO best VALUES (?, ?)", row)
+
+
+def _best_plan(record: _Record) -> BestPlan:
+    measurement = Measurement(record.service_s, record.band, record.frames, record.cost_s)
+    return BestPlan(Plan.of(record.stages), measurement, record.order)
+
+
+@contextlib.contextmanager
+def _open(path: Path) -> Iterator[sqlite3.Connection]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.closing(sqlite3.connect(path, timeout=_PATIENCE_S)) as database, database:
+        database.execute("PRAGMA synchronous = OFF")  # a lost plan is found again
+        database.execute("CREATE TABLE IF NOT EXISTS best (key TEXT PRIMARY KEY, record BLOB NOT NULL)")
+        yield database

@@ -1,0 +1,49 @@
+"""The best plan known of one model on each machine that it has run on: held here while the daemon runs.
+
+`key_of` tells machines apart by what they say, not by what they are called. What is kept on disk is a copy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from shisha_rt.machine.machine import Machine
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+
+_VERSION: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class BestPlan:
+    """A plan, what it was measured to do, and the order of places in which the search walked, unused ones included."""
+
+    plan: Plan
+    measurement: Measurement
+    order: tuple[str, ...]
+
+
+class BestPlans:
+    """By machine; `kept` is what was found on disk."""
+
+    def __init__(self, kept: Mapping[str, BestPlan]) -> None:
+        self._by_key = dict(kept)
+
+    def of(self, machine: Machine) -> BestPlan | None:
+        return self._by_key.get(key_of(machine))
+
+    def replace(self, machine: Machine, best: BestPlan) -> str:
+        """Returns the key to keep it under."""
+        key = key_of(machine)
+        self._by_key[key] = best
+        return key
+
+
+def key_of(machine: Machine) -> str:
+    said = msgspec.json.encode((_VERSION, machine.memories, machine.places, machine.timing, machine.time_scale))
+    return hashlib.sha256(said).hexdigest()[:16]

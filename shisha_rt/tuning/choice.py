@@ -1,0 +1,74 @@
+"""What plan the daemon chooses by itself: at the start, after the loss of a place, and when one is back.
+
+The best plan that tuning ended with on this very machine, if it fits; else the best by stored costs, while the machine
+is as they were told of; else the seed. The machine as it is now is held here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from shisha_rt.machine.machine import Machine
+from shisha_rt.pipeline.seed import seed
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.verify import PlanRules
+from shisha_rt.tuning.best import BestPlan, BestPlans
+from shisha_rt.tuning.tuner_messages import PlaceNow
+
+
+class Choice:
+    """`filed`: the machine as its file has it. `by_costs`: the best plan by stored costs, for all of its places.
+
+    `weights` is (layers,), Eq. 1. `automatic`: the live plan is the daemon's own, so the daemon may replace it.
+    """
+
+    def __init__(
+        self,
+        filed: Machine,
+        rules: PlanRules,
+        weights: Sequence[float],
+        best_plans: BestPlans,
+        by_costs: Plan | None = None,
+    ) -> None:
+        self.filed = filed
+        self.machine = filed
+        self.automatic = True
+        self._rules = rules
+        self._weights = weights
+        self._best_plans = best_plans
+        self._by_costs = by_costs
+
+    @property
+    def legal_cuts(self) -> frozenset[int] | None:
+        return self._rules.legal_cuts
+
+    def best(self, available: Collection[str]) -> BestPlan | None:
+        """Of the machine as it is now, without the places that are not available."""
+        return self._best_plans.of(self._over(available))
+
+    def keep(self, best: BestPlan, available: Collection[str]) -> str:
+        """It is the best plan of those places, as they are now; returns the key to keep it under."""
+        return self._best_plans.replace(self._over(available), best)
+
+    def _over(self, available: Collection[str]) -> Machine:
+        return replace(self.machine, places=tuple(place for place in self.machine.places if place.name in available))
+
+    def plan(self, available: Collection[str]) -> Plan:
+        """One over places that are available."""
+        for best in (self.best(available), self._best_plans.of(self.machine)):
+            if best is not None and set(best.plan.places) <= set(available) and not self._rules.problems(best.plan):
+                return best.plan
+        by_costs = self._by_costs
+        if by_costs is not None and self.machine == self.filed and set(by_costs.places) <= set(available):
+            return by_costs
+        places = [place for place in self.machine.places if place.name in available]
+        return seed(self._weights, places, legal_cuts=self._rules.legal_cuts)
+
+    def places_now(self, available: Collection[str]) -> tuple[PlaceNow, ...]:
+        """Those that are available, for a search."""
+        return tuple(
+            PlaceNow(place.name, place.rank, self.filed.place(place.name).speed / place.speed)
+            for place in self.machine.places
+            if place.name in available
+        )

@@ -1,0 +1,107 @@
+"""What tuning and placing are told besides `Settled` and `Replan`, which the lifecycle says. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from shisha_rt.lifecycle.instructions import PlaceOperators, Replan, Settled
+from shisha_rt.machine.machine import Machine
+from shisha_rt.tuning import placer_messages as pm
+from shisha_rt.tuning import tuner_messages as tm
+
+
+@dataclass(frozen=True, slots=True)
+class PartTaken:
+    """A part of a frame has been computed; `segments_s` is empty unless its operators are placed on devices."""
+
+    epoch: int
+    stage: int
+    service_s: float
+    segments_s: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TunerSaid:
+    message: tm.FromTuner
+
+
+@dataclass(frozen=True, slots=True)
+class TunerDied:
+    """Another process has been started in its place."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlacerSaid:
+    """`searching`: the tuner is; the live plan is not placed anew then."""
+
+    message: pm.FromPlacer
+    searching: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlacerDied:
+    """Another process has been started in its place."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PauseAsked:
+    """Stop searching and watching; the best plan of the search goes live (R5)."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAsked:
+    """Search from the live plan, which is the daemon's to replace from now on."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class OptionsSet:
+    """For the next search; None leaves as it is."""
+
+    strategy: str | None = None
+    alpha: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineChanged:
+    """What was measured holds no longer."""
+
+    machine: Machine
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceReturned:
+    """A place may be planned on again."""
+
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Every so often: compare what segments take with what was predicted. Not while the tuner searches."""
+
+    searching: bool
+
+
+TuningEvent: TypeAlias = (
+    Settled
+    | Replan
+    | PartTaken
+    | TunerSaid
+    | TunerDied
+    | PauseAsked
+    | SearchAsked
+    | OptionsSet
+    | MachineChanged
+    | PlaceReturned
+)
+PlacingEvent: TypeAlias = PlaceOperators | Settled | PartTaken | PlacerSaid | PlacerDied | Look

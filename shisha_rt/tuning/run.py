@@ -1,0 +1,69 @@
+"""One search for a better plan, as the daemon knows it: where, how, and how far it has come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shisha_rt.plan.form import brief
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+from shisha_rt.tuning import tuner_messages as tm
+from shisha_rt.tuning.choice import Choice
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """How plans are searched; of Algorithm 2 alone, alpha and how it chooses who takes a layer."""
+
+    strategy: str
+    alpha: int
+    balance: str
+
+
+@dataclass(slots=True)
+class SearchRun:
+    """One search, which began under `epoch`. `trials` counts plans measured; `best` is the best of them so far.
+
+    `over`: the places that it may use. `order`: those of the walk's positions. `proposal`: under which the plan being
+    tried was made live, None if it was live already. `lower_bound_s`: no plan is faster as far as the search knows.
+    """
+
+    number: int
+    epoch: int = 0
+    began_s: float = 0.0
+    order: tuple[str, ...] = ()
+    over: tuple[str, ...] = ()
+    trials: int = 0
+    trying: tm.Try | None = None
+    proposal: int | None = None
+    best: tuple[Plan, Measurement] | None = None
+    lower_bound_s: float | None = None
+
+    def judge(self, plan: Plan, found: Measurement) -> str:
+        """Count a trial. The best is the best beyond noise: what goes live, is kept and is reported in the end."""
+        self.trials += 1
+        best = self.best
+        if best is None:
+            self.best = plan, found
+            return "first" if found.can_run else "cannot_run"
+        if not found.can_run:
+            return "cannot_run"
+        if not found.is_better_than(best[1]):
+            return "not_better"
+        self.best = plan, found
+        return "better"
+
+
+def beginning(search: SearchRun, options: SearchOptions, start: Plan, choice: Choice) -> tm.Begin:
+    """What its tuner has to hear: search from `start`."""
+    legal_cuts = choice.legal_cuts
+    return tm.Begin(
+        run=search.number,
+        strategy=options.strategy,
+        start=brief(start),
+        places=choice.places_now(search.over),
+        order=search.order,
+        legal_cuts=None if legal_cuts is None else tuple(sorted(legal_cuts)),
+        alpha=options.alpha,
+        balance=options.balance,
+    )

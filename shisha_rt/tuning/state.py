@@ -1,0 +1,35 @@
+"""What planning asks of the lifecycle, and what the tuner can be doing."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, Protocol
+
+from shisha_rt.plan.plan import Plan
+
+
+class Serving(Protocol):
+    """What planning may ask of the lifecycle."""
+
+    @property
+    def live(self) -> tuple[int, Plan] | None:
+        """The epoch that new frames take, and its plan."""
+        ...
+
+    @property
+    def available(self) -> tuple[str, ...]:
+        """The places that a plan may use."""
+        ...
+
+
+class State(Enum):
+    """What the tuner is doing. `shisha_tuner_state` has these names, and `WAITING`."""
+
+    OFF = "off"
+    PAUSED = "paused"
+    TUNING = "tuning"
+    SETTLING = "settling"
+    WATCHING = "watching"
+
+
+WAITING: Final = "waiting"

@@ -1,0 +1,77 @@
+"""What tuning tells of itself: in the journal, and to whoever asks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shisha_rt.lifecycle.events import Owner
+from shisha_rt.plan.form import written
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+from shisha_rt.tuning.run import SearchOptions, SearchRun
+from shisha_rt.tuning.state import State
+from shisha_rt.wire import journal
+
+if TYPE_CHECKING:
+    from shisha_rt.tuning.tuning import Tuning
+
+
+def trial_record(
+    search: SearchRun, number: int, epoch: int | None, plan: Plan, verdict: str, found: Measurement, trouble: str
+) -> journal.TrialJudged:
+    assert search.trying is not None
+    ran = found.can_run
+    return journal.TrialJudged(
+        run=search.number,
+        trial=number,
+        proposal=None if search.proposal is None else f"{Owner.TUNER.value} {search.proposal}",
+        epoch=epoch,
+        plan=str(plan),
+        stages=tuple(written(plan)),
+        reason=search.trying.reason,
+        verdict=verdict,
+        trouble=trouble or None,
+        # JSON, which strangers read this as, has no infinity.
+        service_s=found.service_s if ran else None,
+        throughput_fps=found.throughput_fps if ran else None,
+        band=found.band if ran else None,
+        frames=found.frames,
+        measured_in_s=found.took_s,
+    )
+
+
+def began_record(search: SearchRun, options: SearchOptions, plan: Plan, why: str) -> journal.TuningBegan:
+    strategy, alpha = options.strategy, options.alpha
+    return journal.TuningBegan(run=search.number, reason=why, plan=str(plan), strategy=strategy, alpha=alpha)
+
+
+def ended_record(search: SearchRun, plan: Plan, reason: str, now_s: float) -> journal.TuningEnded:
+    best = search.best
+    return journal.TuningEnded(
+        run=search.number,
+        plan=str(plan),
+        reason=reason,
+        trials=search.trials,
+        seconds=round(now_s - search.began_s, 3),
+        throughput_fps=best[1].throughput_fps if best is not None and best[1].can_run else None,
+    )
+
+
+def description(tuning: Tuning, now_s: float) -> dict[str, Any]:
+    """For `tuner_get` and `status`."""
+    search, options = tuning.search, tuning.options
+    best = search.best if search.best is not None and search.best[1].can_run else None
+    return {
+        "state": tuning.doing(now_s),
+        "strategy": "seed" if tuning.state is State.OFF else tuning.strategy,
+        "alpha": options.alpha if options is not None else None,
+        "balance": options.balance if options is not None else None,
+        "run": search.number,
+        "trials": search.trials,
+        "trials_total": tuning.trials,
+        "moves_total": tuning.moves,
+        "trying": search.trying.reason if search.trying and tuning.state is State.TUNING else None,
+        "best_throughput_fps": best[1].throughput_fps if best else None,
+        "best_plan": str(best[0]) if best else None,
+        "lower_bound_s": search.lower_bound_s,
+    }

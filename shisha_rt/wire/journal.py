@@ -1,0 +1,231 @@
+"""What the daemon's journal tells: a record for each kind of event, as the operation `events` hands them out.
+
+`kind` in JSON is the record's tag. Every event in the journal also has a `cause`: what had come to the daemon (from a
+client, a worker, a signal, ...) when it was written. What concerns a plan names its `proposal` (whose it is, and their
+own number for it), and what had come when that was made: so a trial leads back to the plan that went live, and on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+
+def _kind(name: str) -> str:
+    """`PlanLive` -> `plan_live`."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=_kind):
+    pass
+
+
+class Readied(Record, frozen=True, tag="ready"):
+    endpoint: str
+    metrics: str
+
+
+class Draining(Record, frozen=True):
+    in_flight: int
+
+
+class WorkerStarted(Record, frozen=True):
+    place: str
+    incarnation: int
+
+
+class WorkerEnded(Record, frozen=True, tag="worker_gone"):
+    place: str
+    incarnation: int
+    reason: str
+
+
+class WorkerKilled(Record, frozen=True):
+    place: str
+    incarnation: int
+    reason: str
+
+
+class PartRaised(Record, frozen=True, tag="part_failed"):
+    frame: int
+    stage: int
+    epoch: int
+    reason: str
+
+
+class PlanPreparing(Record, frozen=True):
+    epoch: int
+    plan: str
+    proposal: str = ""
+    proposed_on: str = ""
+
+
+class PlanLive(Record, frozen=True):
+    epoch: int | None
+    plan: str | None
+    reason: str
+    proposal: str = ""
+    proposed_on: str = ""
+
+
+class PlanRefused(Record, frozen=True):
+    epoch: int | None
+    plan: str | None
+    reason: str
+    proposal: str = ""
+    proposed_on: str = ""
+
+
+class PlanDropped(Record, frozen=True):
+    epoch: int | None
+    plan: str | None
+    reason: str
+    proposal: str = ""
+    proposed_on: str = ""
+
+
+class Replanned(Record, frozen=True, tag="replan"):
+    reason: str
+    plan: str
+
+
+class PlaceTakenDown(Record, frozen=True, tag="place_down"):
+    place: str
+
+
+class PlaceBroughtUp(Record, frozen=True, tag="place_up"):
+    place: str
+
+
+class PlaceGivenUp(Record, frozen=True):
+    place: str
+    reason: str
+
+
+class PlaceSpeed(Record, frozen=True):
+    place: str
+    speed: float
+    before: float
+
+
+class DeviceSpeed(Record, frozen=True):
+    place: str
+    device: str
+    speed: float
+
+
+class DeviceRatio(Record, frozen=True):
+    place: str
+    device: str
+    ratio: float
+
+
+class StageSegments(msgspec.Struct, frozen=True):
+    place: str
+    cost_s: float
+    segments: str
+
+
+class PlacementSolved(Record, frozen=True):
+    plan: str
+    reason: str
+    solver: str
+    seconds: float
+    stages: tuple[StageSegments, ...]
+
+
+class PlacementRefused(Record, frozen=True):
+    reason: str
+
+
+class PlacerEnded(Record, frozen=True, tag="placer_died"):
+    reason: str
+
+
+class TunerEnded(Record, frozen=True, tag="tuner_died"):
+    reason: str
+
+
+class TuningBegan(Record, frozen=True):
+    run: int
+    reason: str
+    plan: str
+    alpha: int
+    strategy: str = ""
+
+
+class TuningResumed(Record, frozen=True):
+    plan: str
+    reason: str
+
+
+class TuningPaused(Record, frozen=True):
+    run: int
+    reason: str
+
+
+class TuningEnded(Record, frozen=True):
+    run: int
+    plan: str
+    reason: str
+    trials: int
+    seconds: float
+    throughput_fps: float | None
+
+
+class TrialJudged(Record, frozen=True, tag="trial"):
+    """`trouble`: why the plan could not go live; then nothing was measured."""
+
+    run: int
+    trial: int
+    epoch: int | None
+    plan: str
+    reason: str
+    verdict: str
+    trouble: str | None
+    service_s: tuple[float, ...] | None
+    throughput_fps: float | None
+    band: float | None
+    frames: int
+    measured_in_s: float
+    proposal: str | None = None
+    stages: tuple[dict[str, Any], ...] = ()
+
+
+class Drifted(Record, frozen=True, tag="drift"):
+    stage: int
+    place: str
+    before_s: float
+    service_s: float
+
+
+AnyRecord: TypeAlias = (
+    Readied
+    | Draining
+    | WorkerStarted
+    | WorkerEnded
+    | WorkerKilled
+    | PartRaised
+    | PlanPreparing
+    | PlanLive
+    | PlanRefused
+    | PlanDropped
+    | Replanned
+    | PlaceTakenDown
+    | PlaceBroughtUp
+    | PlaceGivenUp
+    | PlaceSpeed
+    | DeviceSpeed
+    | DeviceRatio
+    | PlacementSolved
+    | PlacementRefused
+    | PlacerEnded
+    | TunerEnded
+    | TuningBegan
+    | TuningResumed
+    | TuningPaused
+    | TuningEnded
+    | TrialJudged
+    | Drifted
+)

@@ -1,0 +1,90 @@
+"""Best plans on disk: of one model, by what machines say of themselves; and the thread that writes them."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shisha_rt.daemon.children.keeper import Keeper
+from shisha_rt.machine.machine import Machine, Memory, Place
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+from shisha_rt.ready import plan_store
+from shisha_rt.tuning.best import BestPlan, BestPlans, key_of
+
+PLACE = Place("fast", (0,), core_count=1, threads=1, speed=0.5, rank=1, memory="ram")
+MACHINE = Machine("m", "m.toml", (Memory("ram"),), (PLACE,))
+BEST = BestPlan(Plan.of([(0, 3, "fast"), (4, 7, "slow")]), Measurement((1.0, 2.0), 0.01, 32, 1.5), ("slow", "fast"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / plan_store.FILE_NAME
+
+
+def test_what_was_saved_is_found_and_replaced(path: Path) -> None:
+    plan_store.save_plan(path, "model", "one", BEST)
+    other = replace(BEST, order=("fast", "slow"))
+    plan_store.save_plan(path, "model", "two", other)
+    assert plan_store.load_plans(path, "model") == {"one": BEST, "two": other}
+    plan_store.save_plan(path, "model", "one", other)
+    assert plan_store.load_plans(path, "model") == {"one": other, "two": other}
+
+
+@pytest.mark.parametrize("model", ["model2", "mode"])
+def test_plans_of_another_model_are_not_found(path: Path, model: str) -> None:
+    plan_store.save_plan(path, "model", "one", BEST)
+    assert plan_store.load_plans(path, model) == {}
+
+
+@pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\0" + b"x" * 5000])
+def test_a_broken_file_is_an_empty_one(path: Path, content: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
+    assert plan_store.load_plans(path, "model") == {}
+    plan_store.save_plan(path, "model", "one", BEST)
+
+
+def test_a_record_that_is_not_understood_is_passed_over(path: Path) -> None:
+    for key in ("one", "two"):
+        plan_store.save_plan(path, "model", key, BEST)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE best SET record = ? WHERE key = 'model-one'", (b'{"stages": []}',))
+    assert plan_store.load_plans(path, "model") == {"two": BEST}
+
+
+def test_machines_are_known_by_what_they_are_and_not_by_their_names() -> None:
+    plans = BestPlans({})
+    plans.replace(MACHINE, BEST)
+    assert plans.of(replace(MACHINE, name="other", source="other.toml")) == BEST
+    for other in (
+        MACHINE.with_speed("fast", 0.1),
+        replace(MACHINE, time_scale=2.0),
+        replace(MACHINE, memories=(Memory("ram", 1e9),)),
+        replace(MACHINE, places=(replace(PLACE, cores=(1,)),)),
+    ):
+        assert plans.of(other) is None
+    assert BestPlans({key_of(MACHINE): BEST}).of(MACHINE) == BEST
+
+
+class TestKeeper:
+    def test_a_locked_file_does_not_stop_the_caller(self, path: Path) -> None:
+        plan_store.save_plan(path, "model", "one", BEST)
+        other = replace(BEST, order=("fast", "slow"))
+        keeper = Keeper(path, "model")
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("BEGIN EXCLUSIVE")
+            keeper.keep("one", other)  # the lock is given back by this thread alone
+            database.rollback()
+        keeper.close()
+        assert plan_store.load_plans(path, "model") == {"one": other}
+
+    def test_without_a_path_nothing_is_kept(self, path: Path) -> None:
+        keeper = Keeper(None, "model")
+        keeper.keep("one", BEST)
+        keeper.close()
+        assert not path.parent.exists()

@@ -1,0 +1,52 @@
+"""Work in a process of its own ends well, or with the last that the process said."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shisha_rt.errors import Failure
+from shisha_rt.job import run_job
+
+
+@pytest.fixture(autouse=True)
+def _jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "upper.py").write_text(
+        "import sys\nsys.stdout.write(sys.stdin.read().upper() + ' '.join(sys.argv[1:]))"
+    )
+    (tmp_path / "bad.py").write_text("import sys\nprint('one\\ntwo', file=sys.stderr)\nsys.exit(3)")
+    (tmp_path / "silent.py").write_text("import os\nos._exit(3)")
+    (tmp_path / "endless.py").write_text("import time\nprint('going on', flush=True)\ntime.sleep(600)")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+
+
+def test_a_job_reads_what_it_is_given_and_its_lines_are_heard() -> None:
+    heard: list[bytes] = []
+    run_job("upper", "and", "more", failed="no", given=b"some\nlines\n" * 20_000, hear=heard.append)
+    assert heard == [b"SOME\n", b"LINES\n"] * 20_000 + [b"and more"]
+
+
+def test_a_job_that_nobody_hears() -> None:
+    run_job("upper", failed="no", given=b"some\nlines\n" * 20_000)
+
+
+@pytest.mark.parametrize(("module", "said"), [("bad", "it failed: two"), ("silent", "it failed: exit status 3")])
+def test_a_job_that_fails(module: str, said: str) -> None:
+    with pytest.raises(Failure) as failure:
+        run_job(module, failed="it failed")
+    assert str(failure.value) == said
+
+
+def test_a_job_ends_with_what_hears_it() -> None:
+    children = psutil.Process().children()
+
+    def hear(line: bytes) -> None:
+        raise KeyError(line)
+
+    with pytest.raises(KeyError, match="going on"):
+        run_job("endless", failed="no", hear=hear)
+    assert psutil.Process().children() == children

@@ -1,0 +1,63 @@
+"""What plan the daemon chooses by itself, of those that are at hand: by the machine as it is now."""
+
+from __future__ import annotations
+
+import pytest
+
+from shisha_rt.machine.machine import Machine, Memory, Place
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.verify import PlanRules
+from shisha_rt.tuning.best import BestPlan, BestPlans, key_of
+from shisha_rt.tuning.choice import Choice
+from shisha_rt.tuning.tuner_messages import PlaceNow
+
+MACHINE = Machine(
+    "m",
+    "m.toml",
+    (Memory("ram"),),
+    (Place("fast", (0,), 1, 1, 0.5, 1, "ram"), Place("slow", (1,), 1, 1, 0.5, 2, "ram")),
+)
+SLOWED = MACHINE.with_speed("slow", 0.1)
+SEED = Plan.of([(0, 3, "fast"), (4, 7, "slow")])
+KEPT = Plan.of([(0, 5, "fast"), (6, 7, "slow")])
+BY_COSTS = Plan.of([(0, 6, "fast"), (7, 7, "slow")])
+BOTH = ("fast", "slow")
+
+
+def choice(kept: Plan | None = None, by_costs: Plan | None = None) -> Choice:
+    plans = {} if kept is None else {key_of(MACHINE): best(kept)}
+    return Choice(MACHINE, PlanRules(8, BOTH, frozenset(range(7))), [1.0] * 8, BestPlans(plans), by_costs)
+
+
+def best(plan: Plan) -> BestPlan:
+    return BestPlan(plan, Measurement((1.0,) * len(plan.stages), 0.01, 32, 1.0), BOTH)
+
+
+def test_the_best_plan_kept_comes_before_that_by_costs_and_that_before_the_seed() -> None:
+    assert choice(KEPT, BY_COSTS).plan(BOTH) == KEPT
+    assert choice(None, BY_COSTS).plan(BOTH) == BY_COSTS
+    assert choice().plan(BOTH) == SEED
+
+
+@pytest.mark.parametrize("available", ["fast", "slow"])
+def test_a_plan_that_needs_another_place_is_not_chosen(available: str) -> None:
+    assert choice(KEPT, BY_COSTS).plan((available,)) == Plan.of([(0, 7, available)])
+
+
+@pytest.mark.parametrize("kept", [Plan.of([(0, 8, "fast")]), Plan.of([(0, 5, "fast"), (6, 7, "fast")])])
+def test_a_kept_plan_that_does_not_pass_the_gate_is_not_chosen(kept: Plan) -> None:
+    assert choice(kept).plan(BOTH) == SEED
+
+
+def test_what_was_found_for_another_speed_is_not_chosen_until_it_is_back() -> None:
+    chosen = choice(KEPT, BY_COSTS)
+    chosen.machine = SLOWED
+    assert (chosen.plan(BOTH), chosen.best(BOTH)) == (SEED, None)
+    assert chosen.places_now(BOTH) == (PlaceNow("fast", 1, 1.0), PlaceNow("slow", 2, 5.0))
+    assert chosen.places_now(("fast",)) == (PlaceNow("fast", 1, 1.0),)
+    found = best(Plan.of([(0, 7, "fast")]))
+    assert chosen.keep(found, BOTH) == key_of(SLOWED) != key_of(MACHINE)
+    assert chosen.plan(BOTH) == found.plan
+    chosen.machine = MACHINE
+    assert chosen.plan(BOTH) == KEPT

@@ -1,0 +1,42 @@
+"""What random interleavings rarely meet: a trial that is prepared so slowly that the next search has ended by then."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shisha_rt.lifecycle import events as le
+from shisha_rt.plan.form import brief
+from shisha_rt.tuning import events as ev
+from shisha_rt.tuning import tuner_messages as tm
+from shisha_rt.tuning.state import State
+from shisha_rt.tuning.window import FRAMES
+from tests.tuning.planning_world import World
+from tests.tuning.simulated_children import random_plan
+
+PARTS: Final = FRAMES + 4  # more than any warm-up
+
+
+def test_a_trial_of_an_earlier_search_does_not_stay() -> None:
+    """R5: the best plan of the last search was live, kept and watched; it is where the search begins again."""
+    worlds = (world for world in map(World, range(100)) if len(world.names) > 2 and not world.devices)
+    world = next(one for one in worlds if one.tuning.options and not one.tuning.choice.best(one.names))
+    tuning = world.tuning
+    world.feed(le.Tick())
+    world._go_live()
+    live = world.lifecycle.live
+    assert live is not None
+    late = next(plan for plan in iter(lambda: random_plan(world.rng, world.names), None) if plan != live[1])
+    world.feed(ev.TunerSaid(tm.Try(tuning.search.number, brief(late), "it may be better")))
+    world.feed(ev.SearchAsked("a client has asked for it"))
+    world.feed(ev.TunerSaid(tm.Try(tuning.search.number, brief(live[1]), "where it starts")))
+    for _ in range(PARTS):
+        for stage in range(len(live[1].stages)):
+            world.feed(ev.PartTaken(live[0], stage, 1e-3))
+    world.feed(ev.TunerSaid(tm.Finished(tuning.search.number, brief(live[1]), "enough", "feasible")))
+    assert (tuning.state, tuning.watched) == (State.WATCHING, live[1])
+    world.workers.healing = True
+    while world.lifecycle.live == live:
+        world.work()
+    assert tuning.state is State.TUNING
+    begun = [message for message in world.tuner.inbox if isinstance(message, tm.Begin)][-1]
+    assert begun.start == brief(live[1])

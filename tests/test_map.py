@@ -81,11 +81,13 @@ def is_pure(module: str, sources: Sources) -> bool:
     return mark == "Pure." if mark is not None else bool(package) and is_pure(package, sources)
 
 
-def imports(source: str) -> Iterator[str]:
+@cache
+def imports(source: str) -> tuple[str, ...]:
     """Dotted names, each as deep as the source says: `from a import b` is a.b, and b may be no module.
 
     Imports under TYPE_CHECKING are left out: they never run.
     """
+    found: list[str] = []
     pending: deque[ast.AST] = deque([ast.parse(source)])
     while pending:
         node = pending.popleft()
@@ -93,11 +95,12 @@ def imports(source: str) -> Iterator[str]:
             pending.extend(node.orelse)
             continue
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative imports hide where a module stands"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += (f"{node.module}.{alias.name}" for alias in node.names)
         pending.extend(ast.iter_child_nodes(node))
+    return tuple(found)
 
 
 def run_by_import(name: str, sources: Sources) -> Iterator[str]:
@@ -119,16 +122,16 @@ def reached(module: str, sources: Sources) -> set[str]:
     return found
 
 
-def world_uses(source: str) -> Iterator[str]:
+@cache
+def world_uses(source: str) -> tuple[str, ...]:
     """What a source takes from the world: modules, global randomness, files, the terminal."""
-    for name in imports(source):
-        if name.split(".")[0] in WORLD:
-            yield f"imports {name}"
+    found = [f"imports {name}" for name in imports(source) if name.split(".")[0] in WORLD]
     for name in used_names(source):
         if name in WORLD_CALLS or (name.startswith("random.") and name != "random.Random"):
-            yield f"uses {name}"
+            found.append(f"uses {name}")
         if name.startswith("numpy.random.") and name.split(".")[2] not in NUMPY_GENERATORS:
-            yield f"uses {name}"
+            found.append(f"uses {name}")
+    return tuple(found)
 
 
 def used_names(source: str) -> Iterator[str]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
 
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.fabric.budgets import Budgets
 from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.plan import Plan
-
-_SPEED: Final = "shisha_place_speed_ratio"
 
 
 class Gauges:
@@ -22,6 +19,8 @@ class Gauges:
         self._reserved_bytes: dict[str, int] = {}
         self._replayed = self._stale = 0
         metrics = shell.counting.metrics
+        if shell.cores.placing is not None:
+            metrics.counter("shisha_placement_solves").labels(shell.cores.placing.solver)
         for memory in self._machine.memories:
             if memory.bandwidth_bytes_per_s is not None:
                 bandwidth = metrics.gauge("shisha_memory_bandwidth_bytes_per_second")

@@ -191,6 +191,9 @@ class Operations:
         shell, tuning, cause = self._shell, self._shell.cores.tuning, "tuner_set"
         if tuning.options is None:
             raise WireError(Code.FAILED_PRECONDITION, "the daemon was started without a tuner (strategy seed)")
+        asks = arguments.pause or arguments.resume or arguments.restart
+        if asks and shell.cores.lifecycle.live is None:
+            raise WireError(Code.FAILED_PRECONDITION, "no plan is live yet; ask again when the daemon is ready")
         if arguments.strategy is not None:
             self._check_strategy(arguments.strategy)
         shell.post(OptionsSet(arguments.strategy, arguments.alpha), cause)

@@ -111,6 +111,7 @@ class Daemon:
             supervisor = Supervisor(ready, arena, budgets, self._poller)
             self._closing.callback(supervisor.end_all)
             keeper = Keeper(None if planning.fresh else _plans_file(), _model_key(ready.compiled))
+            self._closing.callback(keeper.close)
             tunes = planning.strategy != "seed"
             self._children = Children(self._poller, ready, keeper, planning.solver, costs, tunes=tunes)
             self._closing.callback(self._children.close)
@@ -148,11 +149,13 @@ class Daemon:
         Raises `Failure`, with the root cause, if no plan can be made live at the start.
         """
         with self._closing, signals(self._poller):
-            self._serve(on_ready, turn)
-            self.shell.post(Stop(), "the end")
-            self.gateway.outbox.flush()
-            # The last answers are with ZeroMQ's own thread: give it a moment to hand them to the kernel.
-            self.gateway.socket.setsockopt(zmq.LINGER, 1000)
+            try:
+                self._serve(on_ready, turn)
+            finally:  # a fault of ours, too, leaves nobody without an answer
+                self.shell.post(Stop(), "the end")
+                self.gateway.outbox.flush()
+                # The last answers are with ZeroMQ's own thread: give it a moment to hand them to the kernel.
+                self.gateway.socket.setsockopt(zmq.LINGER, 1000)
 
     def stop(self) -> None:
         """Stop admitting, answer what is in flight, then end. Again: do not wait any longer."""
@@ -206,7 +209,7 @@ class Daemon:
                 expected[stage.place] = max(service_s * self._time_scale, expected.get(stage.place, 0.0))
         for event in (*shell.supervisor.look(expected), *self._children.look()):
             shell.take(event)
-        shell.post(Look(shell.cores.tuning.searching), "the clock")
+        shell.post(Look(), "the clock")
         self._gauges.update(now_s)
 
     def _check_start(self, on_ready: Callable[[], None]) -> bool:
@@ -217,12 +220,12 @@ class Daemon:
             on_ready()
             return True
         for place in cores.lifecycle.places.by_name.values():
-            if place.restarts > 3:
+            if max(place.restarts, place.failed_starts) > 3:
                 raise Failure(f"the worker on {place.name} does not start: {place.last_error}")
         fault = cores.tuning.fault
         if fault is not None:
-            if fault.bad_machine:
-                raise BadInput(f"{self._source}: {fault.reason}")
+            if fault.bad_machine is not None:
+                raise BadInput(f"{self._source}: {fault.bad_machine}")
             raise Failure(f"the first plan cannot be prepared: {fault.reason}")
         return False
 
@@ -241,7 +244,9 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
     if planning.strategy != "seed":
         options = SearchOptions(planning.strategy, DEFAULT_ALPHA, DEFAULT_HEURISTIC.balance)
     tuning = Tuning(lifecycle, choice, options, warm_up=lifecycle.frames.slot_count + 2)
-    return Cores(lifecycle, tuning, Placing(lifecycle, planning.solver, rules.devices) if rules.devices else None)
+    return Cores(
+        lifecycle, tuning, Placing(lifecycle, tuning, planning.solver, rules.devices) if rules.devices else None
+    )
 
 
 def _timing(ready: ModelOnMachine, stored: LayerCosts | PlacedCosts | None) -> Timing:

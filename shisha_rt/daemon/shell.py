@@ -114,6 +114,9 @@ class Shell:
                 event, self._cause = self._events.popleft()
                 for instruction in self.cores.handle(event, time.monotonic()):
                     self._carry_out[type(instruction)](instruction)
+        except BaseException:
+            self._events.clear()
+            raise
         finally:
             self._handling = False
 
@@ -159,10 +162,8 @@ class Shell:
                 self.post(event, f"worker {incarnation} hangs")
             case te.TunerSaid() | te.TunerDied():
                 self.post(event, "the tuner" if isinstance(event, te.TunerSaid) else "the tuner's end")
-            case te.PlacerSaid(message=message):
-                self.post(te.PlacerSaid(message, self.cores.tuning.searching), "the placer")
-            case te.PlacerDied():
-                self.post(event, "the placer's end")
+            case te.PlacerSaid() | te.PlacerDied():
+                self.post(event, "the placer" if isinstance(event, te.PlacerSaid) else "the placer's end")
             case _:
                 raise TypeError(f"{event}: not an event")
 
@@ -217,7 +218,8 @@ class Shell:
         try:
             self.supervisor.start(place, incarnation)
         except OSError as error:  # no descriptor or process is to be had now; its place is started again later
-            self.post(ev.WorkerGone(incarnation, None, f"it could not be started: {error.strerror}"), "no worker")
+            gone = ev.WorkerGone(incarnation, None, f"it could not be started: {error.strerror}", started=False)
+            self.post(gone, f"worker {incarnation} could not be started")
             return
         self.write(records.WorkerStarted(place=place, incarnation=incarnation))
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from shisha_rt.lifecycle import events as ev
 from shisha_rt.lifecycle import instructions as do
@@ -24,6 +25,8 @@ from shisha_rt.lifecycle.records import Epoch, QueuedPlan, WorkerState
 from shisha_rt.lifecycle.tables import EPOCH, EpochPhase, Transition, step
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
+
+_FAULTS_TOLD: Final = 5
 
 
 class Epochs:
@@ -94,7 +97,7 @@ class Epochs:
         if self._closed:
             self._refuse(event, "the daemon is stopping")
         elif faults:
-            self._refuse(event, "; ".join(faults))
+            self._refuse(event, _told(faults))
         elif len(self.proposals) >= self._policy.waiting_plans:
             self._refuse(event, f"{len(self.proposals)} plans wait already")
         else:
@@ -109,7 +112,7 @@ class Epochs:
         faults = self._rules.problems(event.plan) or self._rules.placement_problems(event.plan)
         if faults:
             self.proposals.remove(proposal)
-            self._refuse(proposal.event, "; ".join(faults))
+            self._refuse(proposal.event, _told(faults))
         else:
             proposal.plan, proposal.placed = event.plan, True
 
@@ -128,7 +131,7 @@ class Epochs:
         self._settle(event, event.plan, None, Ending.REFUSED, reason)
 
     def _settle(
-        self, event: ev.PlanProposed, plan: Plan, epoch: int | None, ending: Ending, reason: str, bad: bool = False
+        self, event: ev.PlanProposed, plan: Plan, epoch: int | None, ending: Ending, reason: str, bad: str | None = None
     ) -> None:
         self._emit(do.Settled(event.owner, event.proposal, plan, epoch, ending, reason, bad))
 
@@ -199,8 +202,8 @@ class Epochs:
         if worker is None or worker.loading.pop(event.epoch, None) is None:
             return
         if self.preparing is not None and self.preparing.number == event.epoch:
-            reason = event.reason if event.bad_machine else f"{worker.place} could not prepare it: {event.reason}"
-            self._drop(reason, event.bad_machine)
+            reason = f"{worker.place} could not prepare it: {event.reason}"
+            self._drop(reason, event.reason if event.bad_machine else None)
         else:
             self._places.kill(worker, f"it could not load the live plan: {event.reason}")
 
@@ -227,7 +230,7 @@ class Epochs:
         times += [t for w in self._places.workers.values() if not w.killed for t in w.loading.values()]
         return [*times, self._replan_at_s] if self._needs_plan() else times
 
-    def _drop(self, reason: str, bad_machine: bool = False) -> None:
+    def _drop(self, reason: str, bad_machine: str | None = None) -> None:
         epoch = self.preparing
         assert epoch is not None
         self.preparing = None
@@ -279,3 +282,9 @@ class Epochs:
 
     def _step(self, epoch: Epoch, action: str) -> None:
         epoch.phase = step(EPOCH, "epoch", epoch.number, epoch.phase, action, self._story)
+
+
+def _told(faults: list[str]) -> str:
+    """On one line; of many, which mostly follow from each other, the first."""
+    more = len(faults) - _FAULTS_TOLD
+    return "; ".join(faults[:_FAULTS_TOLD]) + (f"; and {more} more" if more > 0 else "")

@@ -64,11 +64,15 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class WorkerGone:
-    """The process is dead for certain (never presumed). `running` is the frame it was computing, if any."""
+    """The process is dead for certain (never presumed). `running` is the frame it was computing, if any.
+
+    `started`: False if there never was one, as there was no process or descriptor to be had.
+    """
 
     incarnation: int
     running: int | None
     reason: str
+    started: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ class Frames:
         if self._epochs.is_broken(epoch):
             self._strand(frame)
         else:
-            self.ready[epoch.plan.stages[frame.stage].place].add(frame.number)
+            self.ready[epoch.stage_places[frame.stage]].add(frame.number)
 
     def _strand(self, frame: Frame) -> None:
         self._step(frame, "strand")
@@ -269,5 +269,5 @@ class Frames:
     def _step(self, frame: Frame, action: str) -> None:
         """Every change of a frame's phase; one that stops being READY leaves its queue."""
         if frame.phase is FramePhase.READY and frame.epoch is not None:
-            self.ready[self._epochs.live[frame.epoch].plan.stages[frame.stage].place].discard(frame.number)
+            self.ready[self._epochs.live[frame.epoch].stage_places[frame.stage]].discard(frame.number)
         frame.phase = step(FRAME, "frame", frame.number, frame.phase, action, self._story)

@@ -100,7 +100,10 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """How a proposal ended. `epoch` is None if it never got a number. `bad_machine`: as `StageFailed` has it."""
+    """How a proposal ended. `epoch` is None if it never got a number.
+
+    `bad_machine`: what the machine file promises and this host cannot keep, if that was it.
+    """
 
     owner: Owner
     proposal: int
@@ -108,7 +111,7 @@ class Settled:
     epoch: int | None
     ending: Ending
     reason: str
-    bad_machine: bool = False
+    bad_machine: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ class Lifecycle:
     def _worker_gone(self, event: ev.WorkerGone, now: float) -> None:
         worker = self.places.workers.get(event.incarnation)
         if worker is not None:
-            self.places.gone(worker, event.reason, now)
+            self.places.gone(worker, event, now)
             self.epochs.worker_gone(worker, event.reason)
             self.frames.worker_gone(worker, event.running, event.reason)
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
 from shisha_rt.lifecycle import instructions as do
+from shisha_rt.lifecycle.events import WorkerGone
 from shisha_rt.lifecycle.policy import Policy
 from shisha_rt.lifecycle.records import PlaceState, WorkerState
 from shisha_rt.lifecycle.tables import PLACE, PlacePhase, Transition, step
@@ -73,17 +74,22 @@ class Places:
         worker = self.workers.get(incarnation)
         if worker is None or worker.killed or self.by_name[worker.place].phase is not PlacePhase.STARTING:
             return False
+        self.by_name[worker.place].failed_starts = 0
         self._step(self.by_name[worker.place], "ready")
         return True
 
-    def gone(self, worker: WorkerState, reason: str, now: float) -> None:
+    def gone(self, worker: WorkerState, event: WorkerGone, now: float) -> None:
         """The process of `worker` is dead: restart its place, or take it out."""
         del self.workers[worker.incarnation]
         place = self.by_name[worker.place]
         place.incarnation = None
-        place.last_error = reason
+        place.last_error = event.reason
         if self._closed or not place.available:
             self._step(place, "quit")
+            return
+        if not event.started:  # no fault of the place: it waits until this host has room again
+            place.failed_starts += 1
+            self._put_off(place, now)
             return
         place.restarts += 1
         while place.deaths_s and place.deaths_s[0] < now - self._policy.death_window_s:
@@ -95,10 +101,17 @@ class Places:
         if too_many and len(self.available) > 1:
             place.available = False
             self._step(place, "quit")
-            self._emit(do.GivenUp(place.name, f"{len(place.deaths_s)} deaths; the last: {reason}"))
+            self._emit(do.GivenUp(place.name, f"{len(place.deaths_s)} deaths; the last: {event.reason}"))
             return
         if too_many or place.delay_s:
-            place.delay_s = min(2 * place.delay_s or self._policy.restart_delay_s, self._policy.restart_delay_max_s)
+            self._put_off(place, now)
+            return
+        place.start_at_s = now
+        self._step(place, "lose")
+
+    def _put_off(self, place: PlaceState, now: float) -> None:
+        """The next start comes later than the last one did."""
+        place.delay_s = min(2 * place.delay_s or self._policy.restart_delay_s, self._policy.restart_delay_max_s)
         place.start_at_s = now + place.delay_s
         self._step(place, "lose")
 

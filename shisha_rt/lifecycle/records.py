@@ -69,7 +69,10 @@ class QueuedPlan:
 
 @dataclass(slots=True)
 class Epoch:
-    """A numbered plan. `frames` are those in a slot under it; `asked` the workers told to prepare it."""
+    """A numbered plan. `frames` are those in a slot under it; `asked` the workers told to prepare it.
+
+    `stage_places` is (stages,) and `places` the same as a set: each frame asks for them.
+    """
 
     number: int
     plan: Plan
@@ -78,10 +81,12 @@ class Epoch:
     frames: set[int] = field(default_factory=set)
     asked: dict[int, bool] = field(default_factory=dict)
     prepare_until_s: float = 0.0
+    stage_places: tuple[str, ...] = field(init=False)
     places: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.places = frozenset(self.plan.places)
+        self.stage_places = tuple(stage.place for stage in self.plan.stages)
+        self.places = frozenset(self.stage_places)
 
 
 @dataclass(slots=True)
@@ -112,4 +117,5 @@ class PlaceState:
     deaths_s: deque[float] = field(default_factory=deque)
     delay_s: float = 0.0
     restarts: int = 0
+    failed_starts: int = 0
     last_error: str = ""

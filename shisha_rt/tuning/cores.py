@@ -38,7 +38,8 @@ class Cores:
             do.PlaceOperators: placers,
             ev.PartTaken: to_all,
             **dict.fromkeys((ev.TunerSaid, ev.TunerDied, ev.PauseAsked, ev.SearchAsked, ev.OptionsSet), to_tuning),
-            **dict.fromkeys((ev.MachineChanged, ev.PlaceReturned), to_tuning),
+            ev.PlaceReturned: to_tuning,
+            ev.MachineChanged: to_all,
             **dict.fromkeys((ev.PlacerSaid, ev.PlacerDied, ev.Look), placers),
         }
         ours = (do.Settled, do.Replan, do.PlaceOperators, le.PlanProposed, le.PlanPlaced, le.PlanNotPlaced)

@@ -7,8 +7,6 @@ from shisha_rt.wire.journal import Record
 
 
 class Desk:
-    """`number` counts what the core has proposed or asked for."""
-
     def __init__(self) -> None:
         self.now_s = 0.0
         self._number = 0

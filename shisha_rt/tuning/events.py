@@ -35,10 +35,7 @@ class TunerDied:
 
 @dataclass(frozen=True, slots=True)
 class PlacerSaid:
-    """`searching`: the tuner is; the live plan is not placed anew then."""
-
     message: pm.FromPlacer
-    searching: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +84,7 @@ class PlaceReturned:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Every so often: compare what segments take with what was predicted. Not while the tuner searches."""
-
-    searching: bool
+    """Every so often: compare what segments take with what was predicted."""
 
 
 TuningEvent: TypeAlias = (
@@ -104,4 +99,4 @@ TuningEvent: TypeAlias = (
     | MachineChanged
     | PlaceReturned
 )
-PlacingEvent: TypeAlias = PlaceOperators | Settled | PartTaken | PlacerSaid | PlacerDied | Look
+PlacingEvent: TypeAlias = PlaceOperators | Settled | PartTaken | PlacerSaid | PlacerDied | MachineChanged | Look

@@ -1,6 +1,6 @@
 """What holds between any two events of planning (rules R2, R4 and R5), written apart from the code that keeps it true.
 
-`check_cores` is for tests and for a daemon that runs under validation. It reads; it changes nothing. What holds of
+`check_cores` is for tests. It reads; it changes nothing. What holds of
 the lifecycle alone its own invariants say.
 """
 

@@ -26,7 +26,7 @@ from shisha_rt.tuning import placer_messages as pm
 from shisha_rt.tuning.desk import Desk
 from shisha_rt.tuning.device_ratios import DeviceRatios
 from shisha_rt.tuning.instructions import CountSolve, Decision, TellPlacer
-from shisha_rt.tuning.state import Serving
+from shisha_rt.tuning.state import Searching, Serving
 from shisha_rt.wire import journal
 
 FRAMES: Final = 16
@@ -68,10 +68,11 @@ class Placing:
     `known`: what is predicted of the live plan, and its epoch.
     """
 
-    def __init__(self, serving: Serving, solver: str, devices: Mapping[str, Collection[str]]) -> None:
+    def __init__(self, serving: Serving, tuner: Searching, solver: str, devices: Mapping[str, Collection[str]]) -> None:
         self.solver = solver
         self.known: tuple[int, Predicted] | None = None
         self._serving = serving
+        self._tuner = tuner
         self._devices = devices
         self._ratios = DeviceRatios()
         self._version = 0  # of the ratios
@@ -121,7 +122,7 @@ class Placing:
                 if place is not None:
                     self._desk.decide(PlanPlaced(place.owner, place.proposal, plan))
                 else:
-                    self._placed_anew(asked, plan, said.searching)
+                    self._placed_anew(asked, plan)
 
     def _placer_died(self, died: ev.PlacerDied) -> None:
         """Its successor is asked whatever has not been answered."""
@@ -168,6 +169,10 @@ class Placing:
         if self.known is not None and part.epoch == self.known[0] and part.segments_s:
             self._taken_s[part.stage].append(part.segments_s)
 
+    def _machine_changed(self, changed: ev.MachineChanged) -> None:
+        """What segments took before says nothing of it."""
+        self._taken_s.clear()
+
     def _look(self, look: ev.Look) -> None:
         live = self._serving.live
         if self.known is None or live is None or live[0] != self.known[0]:
@@ -177,7 +182,7 @@ class Placing:
                 self._observe(index, stage.place, [median(s) for s in zip(*self._taken_s[index], strict=True)])
                 self._taken_s[index].clear()
         rested = self._desk.now_s >= self._rest_until_s and self._replacing is None
-        if self.known[1].version != self._version and rested and not look.searching:
+        if self.known[1].version != self._version and rested and not self._tuner.searching:
             self._place_anew(*live)
 
     def _observe(self, index: int, place: str, taken_s: Sequence[float]) -> None:
@@ -215,14 +220,14 @@ class Placing:
         if self.known is not None and self.known[0] == asked.under:
             self.known = self.known[0], replace(self.known[1], version=asked.version)
 
-    def _placed_anew(self, asked: _Asked, plan: Plan, searching: bool) -> None:
+    def _placed_anew(self, asked: _Asked, plan: Plan) -> None:
         """Propose the new placement if a stage gains by it; the live plan goes on under the new predictions otherwise.
 
         Under another epoch than that of the plan that was placed it comes too late, and in a search that has begun
         meanwhile at a bad time: it is asked for again after that.
         """
         self._replacing = None
-        if self.known is None or self.known[0] != asked.under or searching:
+        if self.known is None or self.known[0] != asked.under or self._tuner.searching:
             return
         epoch, old = self.known
         new = self._predictions[_key(plan)]
@@ -296,5 +301,6 @@ _APPLY: Final[Mapping[type, Callable[[Placing, Any], None]]] = {
     ev.PartTaken: Placing._part_taken,
     ev.PlacerSaid: Placing._placer_said,
     ev.PlacerDied: Placing._placer_died,
+    ev.MachineChanged: Placing._machine_changed,
     ev.Look: Placing._look,
 }

@@ -22,6 +22,13 @@ class Serving(Protocol):
         ...
 
 
+class Searching(Protocol):
+    """What placing may ask of tuning: not to be disturbed."""
+
+    @property
+    def searching(self) -> bool: ...
+
+
 class State(Enum):
     """What the tuner is doing. `shisha_tuner_state` has these names, and `WAITING`."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shisha_rt.lifecycle.events import Owner
+from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC
 from shisha_rt.plan.form import written
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
@@ -64,8 +65,8 @@ def description(tuning: Tuning, now_s: float) -> dict[str, Any]:
     return {
         "state": tuning.doing(now_s),
         "strategy": "seed" if tuning.state is State.OFF else tuning.strategy,
-        "alpha": options.alpha if options is not None else None,
-        "balance": options.balance if options is not None else None,
+        "alpha": options.alpha if options is not None else DEFAULT_ALPHA,
+        "balance": options.balance if options is not None else DEFAULT_HEURISTIC.balance,
         "run": search.number,
         "trials": search.trials,
         "trials_total": tuning.trials,

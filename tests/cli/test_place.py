@@ -91,7 +91,7 @@ class TestTheObject:
         self, run: Run, problem_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stopped = Solution(None, Outcome.LIMIT, lower_bound_s=1.0)
-        monkeypatch.setattr("shisha_rt.cli.place.solve", lambda *_: stopped)
+        monkeypatch.setattr("shisha_rt.placement.solvers.solve", lambda *_: stopped)
         ran = run("place", problem_file, "--solver", "brute", "--json")
         assert ran.status == 1
         assert ran.err == "shisha-rt: limit: brute has found no assignment\n"

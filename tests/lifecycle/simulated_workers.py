@@ -145,11 +145,14 @@ class Workers:
 
     # --- what the daemon has them do --------------------------------------------------------------------------
 
-    def start(self, start: do.Start) -> None:
+    def start(self, start: do.Start, *, fails: bool = False) -> None:
+        """`fails`: there is no process or descriptor to be had."""
         assert start.incarnation > max(self.processes, default=0), f"incarnation {start.incarnation} is not new"
         twin = [one for one in self.processes.values() if one.alive and one.place == start.place]
         assert not twin, f"{start.place} gets a second process while {twin[0].incarnation} lives"
-        self.processes[start.incarnation] = Process(start.incarnation, start.place)
+        self.processes[start.incarnation] = Process(start.incarnation, start.place, alive=not fails)
+        if fails:
+            self.messages.append(ev.WorkerGone(start.incarnation, None, "no descriptors", started=False))
 
     def doom(self, kill: do.Kill) -> None:
         process = self.processes[kill.incarnation]

@@ -347,7 +347,7 @@ class World:
 
     def _start(self, start: do.Start) -> None:
         assert not self.over, f"{start.place} gets a process after the end"
-        self.workers.start(start)
+        self.workers.start(start, fails=not self.healing and self.rng.random() < 0.05)
 
     def _epoch_started(self, started: do.EpochStarted) -> None:
         assert started.epoch > max(self.epochs, default=0), f"epoch {started.epoch} is not new"

@@ -452,3 +452,25 @@ def test_an_unknown_transition_leaves_the_lifecycle_as_it_was() -> None:
         daemon.lifecycle.frames._step(frame, "admit")
     assert frame.phase is FramePhase.RUNNING
     check(daemon.lifecycle)
+
+
+def test_a_place_that_cannot_be_started_waits_and_is_not_given_up() -> None:
+    daemon = live()
+    daemon.kill("a")
+    daemon.feed(ev.Tick())
+    waits_s = []
+    for _ in range(12):
+        daemon.feed(ev.WorkerGone(daemon.incarnation("a"), None, "no descriptors", started=False))
+        wake_s = daemon.lifecycle.next_wake_s()
+        assert wake_s is not None
+        waits_s.append(wake_s - daemon.now)
+        daemon.feed(ev.Tick(), after_s=waits_s[-1])
+    assert daemon.lifecycle.available == ("a", "b")
+    assert waits_s[:3] == pytest.approx([0.1, 0.2, 0.4])
+    assert max(waits_s) == pytest.approx(daemon.lifecycle.policy.restart_delay_max_s)
+    assert daemon.lifecycle.places.by_name["a"].restarts == 1
+    daemon.connect("a")
+    daemon.prepare("a")
+    number = daemon.send()
+    daemon.finish(number)
+    assert daemon.answers() == [(number, None)]

@@ -72,7 +72,7 @@ class World:
         options = SearchOptions("shisha", rng.randint(1, 4), "nlfep") if rng.random() < 0.9 else None
         warm_up = rng.choice((0, 1, 2))
         self.tuning = Tuning(self.lifecycle, choice, options, warm_up)
-        placing = Placing(self.lifecycle, "exact", rules.devices) if rules.devices else None
+        placing = Placing(self.lifecycle, self.tuning, "exact", rules.devices) if rules.devices else None
         for part in (self.lifecycle.epochs, choice, self.tuning, placing):
             if broken is not None and issubclass(broken, type(part)):
                 part.__class__ = broken
@@ -251,7 +251,7 @@ class World:
         self.feed(le.Tick())
 
     def look(self) -> None:
-        self.feed(ev.Look(self.tuning.searching))
+        self.feed(ev.Look())
 
     def work(self) -> None:
         """Every worker takes a step, and some of what they have said is heard."""
@@ -311,7 +311,7 @@ class World:
         if tuner.said:
             steps.append(lambda: self._say(ev.TunerSaid(tuner.said.popleft())))
         if placer.said:
-            steps.append(lambda: self._say(ev.PlacerSaid(placer.said.popleft(), self.tuning.searching)))
+            steps.append(lambda: self._say(ev.PlacerSaid(placer.said.popleft())))
         if steps:
             self.rng.choice(steps)()
         return bool(steps)

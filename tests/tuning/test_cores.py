@@ -37,7 +37,7 @@ class Daemon:
         rules = PlanRules(3, tuple(DEVICES), None, OPERATORS, DEVICES)
         lifecycle = Lifecycle(rules, 2, Policy())
         tuning = Tuning(lifecycle, Choice(MACHINE, rules, [2.0, 1.0, 3.0], BestPlans({})), None, 0)
-        self.cores = Cores(lifecycle, tuning, Placing(lifecycle, "exact", DEVICES))
+        self.cores = Cores(lifecycle, tuning, Placing(lifecycle, tuning, "exact", DEVICES))
         self.said: list[Outward] = []
         self.post(le.Tick())
         for start in self.all(do.Start):

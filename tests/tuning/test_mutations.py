@@ -95,11 +95,16 @@ class MeasuresAnyFrame(Window):
         return super().add(self.epoch, stage, service_s, now_s)
 
 
+class _Idle:
+    searching = False
+
+
 class PlacesAnewWhileTheTunerSearches(Placing):
     """A new placement would spoil its measurements."""
 
     def handle(self, event: ev.PlacingEvent, now_s: float) -> list[Decision]:
-        return super().handle(ev.Look(searching=False) if isinstance(event, ev.Look) else event, now_s)
+        self._tuner = _Idle()
+        return super().handle(event, now_s)
 
 
 class ForgetsTheTunersDeath(Tuning):

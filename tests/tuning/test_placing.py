@@ -46,7 +46,7 @@ class World:
         self.now_s = 0.0
         self.live: tuple[int, Plan] | None = None
         self.available = ("left", "right")
-        self.placing = Placing(self, "exact", DEVICES)
+        self.placing = Placing(self, self, "exact", DEVICES)
         self._proposals = 0
 
     def post(self, event: ev.PlacingEvent) -> None:
@@ -80,7 +80,7 @@ class World:
         return 0 if self.live is None else self.live[0]
 
     def say(self, message: pm.FromPlacer) -> None:
-        self.post(ev.PlacerSaid(message, self.searching))
+        self.post(ev.PlacerSaid(message))
 
     def answer(self, *stages: pm.StageSolved) -> None:
         self.say(pm.Solved(self.last_asked.request, stages, 0.001))
@@ -95,7 +95,7 @@ class World:
             for stage, taken_s in enumerate(segments_s):
                 for _ in range(FRAMES):
                     self.post(ev.PartTaken(self.epoch, stage, sum(taken_s), taken_s))
-            self.post(ev.Look(self.searching))
+            self.post(ev.Look())
 
     def settle(self, ending: Ending = Ending.LIVE) -> None:
         made = self.proposed[-1]

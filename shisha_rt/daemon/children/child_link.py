@@ -32,7 +32,8 @@ _MAX_DELAY_S: Final = 10.0
 class ChildLink(Generic[ToT, FromT]):
     """Keeps `python -m MODULE CHANNEL PARENT` running; `greeting` is the first that each such process hears.
 
-    What it says comes out of `poller` as `said(message)`, how it ended as `died(reason)` once another runs.
+    What it says comes out of `poller` as `said(message)`; how it ended, once another runs, as `died(reason)` there or
+    out of `look`.
     """
 
     def __init__(
@@ -121,15 +122,16 @@ class ChildLink(Generic[ToT, FromT]):
             if self._line[1].waiting and self._line[1].open:
                 self._or_kill(Channel.flush)
         elif time.monotonic() >= self._again_at_s:
+            reason, self._reason = self._reason, None
+            assert reason is not None  # it has died
             try:
                 self._start()
             except OSError as error:
                 log.warning("%s could not be started: %s", self._module, error)
+                self._reason = reason
                 self._delay_s = min(max(2 * self._delay_s, _FIRST_DELAY_S), _MAX_DELAY_S)
                 self._again_at_s = time.monotonic() + self._delay_s
                 return
-            reason, self._reason = self._reason, None
-            assert reason is not None  # it has died
             yield self._died(reason)
 
     def close(self) -> None:

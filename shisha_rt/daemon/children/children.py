@@ -36,9 +36,12 @@ class Children:
             self._tuner = ChildLink(_TUNER, poller, codecs, ev.TunerSaid, ev.TunerDied, known)
         if ready.operator_costs:
             greeting = pm.greeting(str(ready.compiled.model_folder), solver, ready.operator_costs)
-            self._placer = ChildLink(
-                _PLACER, poller, (pm.TO_PLACER, pm.FROM_PLACER), ev.PlacerSaid, ev.PlacerDied, greeting
-            )
+            line = pm.TO_PLACER, pm.FROM_PLACER
+            try:
+                self._placer = ChildLink(_PLACER, poller, line, ev.PlacerSaid, ev.PlacerDied, greeting)
+            except OSError:
+                self.close()
+                raise
 
     def tell_tuner(self, message: tm.ToTuner) -> None:
         if self._tuner is not None:
@@ -58,4 +61,3 @@ class Children:
         for child in (self._tuner, self._placer):
             if child is not None:
                 child.close()
-        self.keeper.close()

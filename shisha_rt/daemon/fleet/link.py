@@ -47,13 +47,13 @@ class WorkerLink:
         """What the worker has said. One that speaks reads, too, so it is sent what has waited for room."""
         channel = self._channels[incarnation]
         try:
-            if channel.waiting:
-                channel.flush()
             for data in channel.receive():
                 try:
                     yield messages.FROM_WORKER.decode(data)
                 except msgspec.MsgspecError as error:
                     log.warning("a message of worker %d was not understood: %s", incarnation, error)
+            if channel.waiting and channel.open:
+                channel.flush()
         except ChannelBroken as broken:
             if str(broken) != GONE:
                 yield WorkerHung(incarnation, f"it is not understood: {broken}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,7 +25,7 @@ class StageWindow:
     service_s: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW_FRAMES))
     cpu_s: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW_FRAMES))
     waited_s: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW_FRAMES))
-    segments: deque[tuple[float, ...]] = field(default_factory=lambda: deque(maxlen=_WINDOW_FRAMES))
+    segments: deque[tuple[float, ...]] = field(default_factory=lambda: deque(maxlen=_SEGMENT_FRAMES))
     frames: int = 0
     built: dict[str, float | int | None] = field(default_factory=lambda: dict.fromkeys(_BUILT))
 
@@ -43,7 +43,7 @@ class StageWindow:
     @property
     def segments_s(self) -> Sequence[float]:
         """Medians of each segment's seconds; empty while there are none."""
-        return _medians(list(self.segments)[-_SEGMENT_FRAMES:])
+        return _medians(self.segments)
 
     def restart(self) -> None:
         """The place is another one from now on: what it did before says nothing of it."""
@@ -82,5 +82,5 @@ class Telemetry:
             del self._windows[key]
 
 
-def _medians(frames: Sequence[tuple[float, ...]]) -> list[float]:
+def _medians(frames: Iterable[tuple[float, ...]]) -> list[float]:
     return [statistics.median(times) for times in zip(*frames, strict=True)]

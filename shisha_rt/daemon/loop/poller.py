@@ -43,9 +43,10 @@ class Poller:
             if int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
                 yield from read()
                 wait_s = 0.0
-        for fd, _ in self._epoll.poll(wait_s):
-            reader = self._readers.get(fd)  # gone, if an earlier event of this turn has ended it
-            if reader is not None:
+        found = [(fd, self._readers.get(fd)) for fd, _ in self._epoll.poll(wait_s)]
+        for fd, reader in found:
+            # An earlier event of this turn may have ended it, and its number may be another's by now.
+            if reader is not None and self._readers.get(fd) is reader:
                 yield from reader()
 
     def close(self) -> None:

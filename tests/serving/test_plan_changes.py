@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 import zmq
 
 from shisha_rt.wire.header import encode_operation
@@ -18,7 +19,6 @@ from tests.serving.identity_model import LAYERS
 from tests.serving.load import Load, assert_kept
 from tests.serving.page import scrape, values
 
-CHANGES: Final = 1000
 PLACES: Final = ("fast0", "fast1", "slow0", "slow1")
 SEED: Final = 20220712
 BURST: Final = 12  # more than may wait at once
@@ -50,8 +50,8 @@ def spoiled(rng: random.Random, stages: Stages) -> Stages:
     )
 
 
-def proposals(rng: random.Random) -> Iterator[Stages]:
-    for _ in range(CHANGES):
+def proposals(rng: random.Random, count: int) -> Iterator[Stages]:
+    for _ in range(count):
         stages = random_stages(rng)
         yield spoiled(rng, stages) if rng.random() < 0.05 else stages
 
@@ -87,7 +87,10 @@ class Proposer:
         self._socket.close()
 
 
-def test_a_thousand_changes_under_the_load_of_two_clients(identity: Path, four_places: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [250, pytest.param(1000, marks=pytest.mark.long)])
+def test_many_changes_under_the_load_of_two_clients(
+    identity: Path, four_places: Path, tmp_path: Path, count: int
+) -> None:
     rng = random.Random(SEED)
     with DaemonProcess(tmp_path, identity, "--machine", four_places) as daemon:
         first = daemon.control.plan()["epoch"]
@@ -95,7 +98,7 @@ def test_a_thousand_changes_under_the_load_of_two_clients(identity: Path, four_p
         with Load(daemon.endpoint, 0) as one, Load(daemon.endpoint, 1) as two:
             proposer = Proposer(daemon.endpoint)
             try:
-                proposer.fire(proposals(rng), rng)
+                proposer.fire(proposals(rng, count), rng)
             finally:
                 proposer.close()
             one.wait_for_answers(1)
@@ -104,10 +107,10 @@ def test_a_thousand_changes_under_the_load_of_two_clients(identity: Path, four_p
         assert_kept(one, two)
         answers = list(proposer.answers.values())
         ends = Counter(answer["outcome"] for answer in answers)
-        assert len(answers) == CHANGES
-        assert ends["live"] + ends["refused"] + ends["dropped"] == CHANGES
-        assert ends["live"] > CHANGES / 2
-        assert ends["refused"] > CHANGES / 50
+        assert len(answers) == count
+        assert ends["live"] + ends["refused"] + ends["dropped"] == count
+        assert ends["live"] > count / 2
+        assert ends["refused"] > count / 50
         live = [answer["epoch"] for answer in answers if answer["outcome"] == "live"]
         assert len(set(live)) == len(live), "an epoch's number was used twice"
         assert one.epochs | two.epochs <= {first, *live}

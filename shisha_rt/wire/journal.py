@@ -61,7 +61,7 @@ class PlanPreparing(Record, frozen=True):
     proposed_on: str = ""
 
 
-class PlanLive(Record, frozen=True):
+class _PlanSettled(Record, frozen=True):
     epoch: int | None
     plan: str | None
     reason: str
@@ -69,20 +69,16 @@ class PlanLive(Record, frozen=True):
     proposed_on: str = ""
 
 
-class PlanRefused(Record, frozen=True):
-    epoch: int | None
-    plan: str | None
-    reason: str
-    proposal: str = ""
-    proposed_on: str = ""
+class PlanLive(_PlanSettled, frozen=True):
+    pass
 
 
-class PlanDropped(Record, frozen=True):
-    epoch: int | None
-    plan: str | None
-    reason: str
-    proposal: str = ""
-    proposed_on: str = ""
+class PlanRefused(_PlanSettled, frozen=True):
+    pass
+
+
+class PlanDropped(_PlanSettled, frozen=True):
+    pass
 
 
 class Replanned(Record, frozen=True, tag="replan"):

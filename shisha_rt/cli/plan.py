@@ -25,7 +25,7 @@ from shisha_rt.pipeline.seed import Assign, seed
 from shisha_rt.pipeline.strategies import LIMITED, RIVALS, WITHOUT_COSTS, RivalName, StrategyName, rival
 from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC, Balance, shisha
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.verify import problems
+from shisha_rt.plan.verify import PlanRules
 
 
 def plan(
@@ -241,7 +241,7 @@ def _assess(problem: PlanProblem, start: Plan, tuned: Result | None) -> PlanAnsw
 def _services(problem: PlanProblem, chosen: Plan) -> tuple[list[float | None], list[str]]:
     """The service time of each stage, None where not known, and what keeps the plan from running."""
     names = [place.name for place in problem.places]
-    wrong = problems(chosen, layer_count=len(problem.weights), places=names, legal_cuts=problem.legal_cuts)
+    wrong = PlanRules(len(problem.weights), tuple(names), problem.legal_cuts).problems(chosen)
     assert not wrong, wrong  # a planner's bug, never the user's
     if problem.costs is None:
         return [None] * len(chosen.stages), []

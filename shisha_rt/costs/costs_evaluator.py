@@ -12,7 +12,7 @@ from shisha_rt.costs.costs import Costs, stage_service_s, why_infeasible
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan, Stage
-from shisha_rt.plan.verify import problems
+from shisha_rt.plan.verify import PlanRules
 
 
 class CostsEvaluator:
@@ -20,17 +20,15 @@ class CostsEvaluator:
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
-        self._legal_cuts = costs.legal_cuts
         self._place_index = {place.name: i for i, place in enumerate(costs.places)}
+        self._rules = PlanRules(len(costs.layers), tuple(self._place_index), costs.legal_cuts)
 
     def measure(self, proposal: Proposal) -> Measurement:
         return self.measurement_of(proposal.plan)
 
     def measurement_of(self, plan: Plan) -> Measurement:
         """Additive stage times; inf for a stage that its place cannot run, be it a layer or the memory."""
-        faults = problems(
-            plan, layer_count=len(self._costs.layers), places=self._place_index, legal_cuts=self._legal_cuts
-        )
+        faults = self._rules.problems(plan)
         if faults:
             raise ValueError(f"{plan}: {faults[0]}")
         service_s = tuple(map(self._service_s, plan.stages))

@@ -1,19 +1,68 @@
-"""How a plan is written down: for strangers in JSON, and in brief for the messages between our own processes."""
+"""The one way a plan is written down: for strangers in JSON, and in brief for the messages between our own processes.
+
+`{"first":0,"last":11,"places":["core0"]}` is a stage on one place, behind the stage before it. Several places are
+copies, a list in their stead is a team: `"places":[["core0","core1"]]`. `"layers":[[3,5],[9,9]]` stands for first and
+last where a stage has several runs of layers, and `"after":[0,2]` wherever it is not the stage before.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
-from shisha_rt.plan.plan import Plan
+import msgspec
 
-Brief: TypeAlias = tuple[tuple[int, int, str], ...]
-"""(first layer, last layer, place) of each stage."""
+from shisha_rt.graph.spans import Span
+from shisha_rt.plan.plan import Plan, Stage, Team
+
+_Layer = Annotated[int, msgspec.Meta(ge=0)]
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+_Team = Annotated[tuple[_Name, ...], msgspec.Meta(min_length=1)]
+
+BriefStage: TypeAlias = tuple[tuple[Span, ...], tuple[Team, ...], tuple[int, ...]]
+"""Work, teams, after."""
+Brief: TypeAlias = tuple[BriefStage, ...]
 
 
-def brief(plan: Plan) -> Brief:
-    """What `Plan.of` reads; placements are left out."""
-    return tuple((stage.first, stage.last, stage.place) for stage in plan.stages)
+class WrittenStage(msgspec.Struct, frozen=True):
+    """A stage as `written` has it. Other keys are ignored: what it took, for one, says nothing of what it is."""
+
+    places: Annotated[tuple[_Name | _Team, ...], msgspec.Meta(min_length=1)]
+    first: _Layer | None = None
+    last: _Layer | None = None
+    layers: Annotated[tuple[tuple[_Layer, _Layer], ...], msgspec.Meta(min_length=1)] | None = None
+    after: tuple[_Layer, ...] | None = None
+
+    def __post_init__(self) -> None:
+        ends = self.first is not None, self.last is not None
+        if ends != ((True, True) if self.layers is None else (False, False)):
+            raise ValueError("expected either `first` and `last`, or `layers`, to say its layers")
+
+    @property
+    def work(self) -> tuple[Span, ...]:
+        if self.layers is not None:
+            return self.layers
+        assert self.first is not None and self.last is not None  # noqa: PT018 (they are there together)
+        return ((self.first, self.last),)
+
+    @property
+    def teams(self) -> tuple[Team, ...]:
+        return tuple((team,) if isinstance(team, str) else team for team in self.places)
+
+
+def read(stages: Iterable[WrittenStage]) -> Plan:
+    """The plan that is written down."""
+    return Plan(
+        tuple(
+            Stage(stage.work, stage.teams, _chained(index) if stage.after is None else stage.after)
+            for index, stage in enumerate(stages)
+        )
+    )
+
+
+def _chained(index: int) -> tuple[int, ...]:
+    """What the stage of this number is after, if nothing else is said."""
+    return (index - 1,) if index else ()
 
 
 def written(plan: Plan, **columns: Iterable[object]) -> list[dict[str, Any]]:
@@ -23,6 +72,29 @@ def written(plan: Plan, **columns: Iterable[object]) -> list[dict[str, Any]]:
     """
     rows: Sequence[Sequence[object]] = list(zip(*columns.values(), strict=True)) if columns else [()] * len(plan.stages)
     return [
-        {"first": stage.first, "last": stage.last, "places": stage.places, **dict(zip(columns, row, strict=True))}
-        for stage, row in zip(plan.stages, rows, strict=True)
+        {**_written_stage(index, stage), **dict(zip(columns, row, strict=True))}
+        for index, (stage, row) in enumerate(zip(plan.stages, rows, strict=True))
     ]
+
+
+def _written_stage(index: int, stage: Stage) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if len(stage.work) == 1:
+        found |= {"first": stage.first, "last": stage.last}
+    else:
+        found["layers"] = [list(span) for span in stage.work]
+    alone = all(len(team) == 1 for team in stage.teams)
+    found["places"] = [team[0] if alone else list(team) for team in stage.teams]
+    if stage.after != _chained(index):
+        found["after"] = list(stage.after)
+    return found
+
+
+def brief(plan: Plan) -> Brief:
+    """What `unfolded` reads; placements are left out."""
+    return tuple((stage.work, stage.teams, stage.after) for stage in plan.stages)
+
+
+def unfolded(stages: Brief) -> Plan:
+    """The plan of which this is the brief."""
+    return Plan(tuple(Stage(work, teams, after) for work, teams, after in stages))

@@ -14,6 +14,11 @@ from dataclasses import dataclass
 from statistics import median, stdev
 from typing import Final
 
+from shisha_rt.plan.rate import Objective, Rate
+
+OVERLAP_TOLERANCE: Final = 0.25
+"""Queues run dry now and then, also in a plan that is saturated."""
+
 MIN_FRAMES: Final = 8
 """Fewer frames of a stage say too little of their own spread."""
 
@@ -31,18 +36,27 @@ _MIN_FRAMES_IN_BATCH: Final = 4  # fewer, and one stray frame is half of its bat
 class Measurement:
     """The service time of each stage, in seconds, in the plan's order; inf where the place cannot run its stage.
 
-    `band` is relative to the bottleneck: two measurements of one plan agree within it. `frames` is how many each
-    stage ran, and `took_s` the (virtual) time that measuring took: 0 for a plan that could not run.
+    Of a stage on several teams it is what they would take if they were alike (`rate.stage_seconds`), and `rate` what
+    follows for the plan; None: it is a plain chain, whose slowest stage says all. `band` is relative to the bottleneck:
+    two measurements of one plan agree within it. `frames` is how many each stage ran, and `took_s` the (virtual) time
+    that measuring took: 0 for a plan that could not run.
+
+    `alone_s`: how long frames took that met no other, None where none were seen; `overlap`: how busy the plan was, as a
+    share of what it can be (1: saturated). Teams that never worked at the same time look faster than they are.
     """
 
     service_s: tuple[float, ...]
     band: float
     frames: int
     took_s: float
+    rate: Rate | None = None
+    alone_s: float | None = None
+    overlap: float = 1.0
 
     @property
     def bottleneck_s(self) -> float:
-        return max(self.service_s)
+        """Seconds a frame at saturation."""
+        return max(self.service_s) if self.rate is None else self.rate.bottleneck_s
 
     @property
     def throughput_fps(self) -> float:
@@ -52,26 +66,44 @@ class Measurement:
     @property
     def slowest_stage(self) -> int:
         """Its index in the plan; ties: the leftmost."""
-        return self.service_s.index(self.bottleneck_s)
+        return self.service_s.index(self.bottleneck_s) if self.rate is None else self.rate.slowest_stage
+
+    @property
+    def latency_s(self) -> float:
+        """Of a frame that meets no other: as measured, or else as it follows from the stages."""
+        if self.alone_s is not None:
+            return self.alone_s
+        return math.fsum(self.service_s) if self.rate is None else self.rate.latency_s
 
     @property
     def can_run(self) -> bool:
         return math.isfinite(self.bottleneck_s)
 
-    def agrees_with(self, other: Measurement) -> bool:
-        """Whether both could be of one plan: their bottlenecks differ by no more than their bands explain.
+    def value_s(self, objective: Objective) -> float:
+        """What is to be small."""
+        return self.bottleneck_s if objective == "throughput" else self.latency_s
+
+    def agrees_with(self, other: Measurement, objective: Objective = "throughput") -> bool:
+        """Whether both could be of one plan: what they found differs by no more than their bands explain.
 
         A band is made for the difference of two measurements with equal errors; for unequal ones the errors'
-        squares add up, so the bands' mean square counts.
+        squares add up, so the bands' mean square counts. The band of the bottleneck stands for that of the latency,
+        which is a sum over stages and so varies less.
         """
         if not (self.can_run and other.can_run):
             return self.can_run == other.can_run
-        noise_s = math.hypot(self.band * self.bottleneck_s, other.band * other.bottleneck_s) / math.sqrt(2)
-        return abs(self.bottleneck_s - other.bottleneck_s) <= noise_s
+        own_s, others_s = self.value_s(objective), other.value_s(objective)
+        return abs(own_s - others_s) <= math.hypot(self.band * own_s, other.band * others_s) / math.sqrt(2)
 
-    def is_better_than(self, other: Measurement) -> bool:
-        """Whether the throughput is higher beyond the noise of both (Algorithm 2, line 9; the noise is ours)."""
-        return self.bottleneck_s < other.bottleneck_s and not self.agrees_with(other)
+    def is_better_than(self, other: Measurement, objective: Objective = "throughput") -> bool:
+        """Whether it is faster beyond the noise of both (Algorithm 2, line 9; the noise is ours).
+
+        Where copies share a core's cache or a memory, they slow each other down as far as they overlap: a throughput
+        that follows from less overlap than the other's proves nothing.
+        """
+        if objective == "throughput" and self.overlap < other.overlap - OVERLAP_TOLERANCE:
+            return False
+        return self.value_s(objective) < other.value_s(objective) and not self.agrees_with(other, objective)
 
 
 def measure_window(windows: Sequence[Sequence[float]], *, took_s: float, band_floor: float = BAND_FLOOR) -> Measurement:

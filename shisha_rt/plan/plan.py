@@ -1,53 +1,164 @@
-"""A plan says which layers form which stage, and which place runs it.
+"""A plan is a small graph of stages: which layers form which stage, on which places, after which others.
 
-Plans are values: two with the same stages are equal. The number under which a plan is, was, or was to be
-live (its epoch) belongs to the daemon's lifecycle, not to the plan.
+A pipeline is the plan whose stages form a chain. Plans are values: two with the same stages are equal. The number under
+which a plan is, was, or was to be live (its epoch) belongs to the daemon's lifecycle, not to the plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from shisha_rt.graph.spans import Span
+
+Team: TypeAlias = tuple[str, ...]
+"""Names of places whose cores compute a part together, in the worker of the first, their lead. Usually one place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A run of layers `first` to `last` (inclusive, from 0) on `places` (names; exactly one for now).
+    """A piece of the network that is computed for a frame in one go.
 
-    `placement` names the device of each of its operators, in the graph's order; it is empty where the place has no
+    `work`: runs of layers (first and last, inclusive, from 0), ascending and apart; usually one. `teams`: each frame
+    runs on one of them; several are copies. `after`: the earlier stages (indices) whose results it needs; none: it
+    needs the input alone.
+
+    `placement` names the device of each of its operators, in the graph's order; it is empty where the places have no
     devices to choose from, and while none is chosen. It does not tell stages apart: it follows from the layers, the
-    place and what its devices take at the time.
+    places and what their devices take at the time.
     """
 
-    first: int
-    last: int
-    places: tuple[str, ...]
+    work: tuple[Span, ...]
+    teams: tuple[Team, ...]
+    after: tuple[int, ...] = ()
     placement: tuple[str, ...] = field(default=(), compare=False)
 
     @property
-    def place(self) -> str:
-        return self.places[0]
+    def first(self) -> int:
+        return self.work[0][0]
+
+    @property
+    def last(self) -> int:
+        return self.work[-1][1]
+
+    @property
+    def layers(self) -> Iterator[int]:
+        return (layer for first, last in self.work for layer in range(first, last + 1))
 
     @property
     def layer_count(self) -> int:
-        return self.last - self.first + 1
+        return sum(last - first + 1 for first, last in self.work)
+
+    @property
+    def leads(self) -> tuple[str, ...]:
+        """(teams,): the place whose worker each team computes in."""
+        return tuple(team[0] for team in self.teams)
+
+    @property
+    def place(self) -> str:
+        """The lead of the first team: of a stage on one place, that place."""
+        return self.teams[0][0]
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Every place of every team."""
+        return tuple(place for team in self.teams for place in team)
+
+    @property
+    def is_plain(self) -> bool:
+        """One run of layers on one place."""
+        return len(self.work) == 1 and len(self.places) == 1
+
+    def __str__(self) -> str:
+        on = ", ".join("+".join(team) for team in self.teams)
+        return f"{on}: {','.join(f'{first}-{last}' for first, last in self.work)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Teams that serve the same stages (indices, ascending), with one queue."""
+
+    teams: tuple[Team, ...]
+    stages: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Stages in pipeline order. Empty stages and unused places are not listed."""
+    """Stages in an order in which each comes behind those that it is `after`. Unused places are not listed."""
 
     stages: tuple[Stage, ...]
 
     @classmethod
     def of(cls, stages: Iterable[tuple[int, int, str]]) -> Plan:
-        """A plan from (first, last, place) triples."""
-        return cls(tuple(Stage(first, last, (place,)) for first, last, place in stages))
+        """A chain, each stage on one place, from (first, last, place) triples."""
+        return cls.chain((first, last, ((place,),)) for first, last, place in stages)
+
+    @classmethod
+    def chain(cls, stages: Iterable[tuple[int, int, Sequence[Team]]]) -> Plan:
+        """A chain from (first, last, teams) triples."""
+        return cls(
+            tuple(
+                Stage(((first, last),), tuple(teams), (index - 1,) if index else ())
+                for index, (first, last, teams) in enumerate(stages)
+            )
+        )
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Every place in use, in pipeline order."""
-        return tuple(place for stage in self.stages for place in stage.places)
+        """Every place in use, each once, in the order of the stages."""
+        return tuple(dict.fromkeys(place for stage in self.stages for place in stage.places))
+
+    @property
+    def leads(self) -> tuple[str, ...]:
+        """Every place whose worker has a stage, each once, in the order of the stages."""
+        return tuple(dict.fromkeys(lead for stage in self.stages for lead in stage.leads))
+
+    @property
+    def is_chain(self) -> bool:
+        """Each stage after the one before it, and one run of layers."""
+        return all(
+            len(stage.work) == 1 and stage.after == ((index - 1,) if index else ())
+            for index, stage in enumerate(self.stages)
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """A chain with each stage on a place of its own: what Shisha (2022) calls a pipeline."""
+        places = [place for stage in self.stages for place in stage.places]
+        return self.is_chain and all(stage.is_plain for stage in self.stages) and len(places) == len(set(places))
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """In the order of their first stages."""
+        found: dict[frozenset[Team], list[int]] = {}
+        for index, stage in enumerate(self.stages):
+            found.setdefault(frozenset(stage.teams), []).append(index)
+        return tuple(Pool(self.stages[of[0]].teams, tuple(of)) for of in found.values())
+
+    def ancestors(self, stage: int) -> frozenset[int]:
+        """The stages whose results a stage (index) needs, or that those need."""
+        found: set[int] = set()
+        pending = list(self.stages[stage].after)
+        while pending:
+            one = pending.pop()
+            if one not in found:
+                found.add(one)
+                pending += self.stages[one].after
+        return frozenset(found)
+
+    def stage_of(self, layer_count: int) -> tuple[int, ...]:
+        """(layers,): the stage that has each layer, of a plan that `verify.py` passes."""
+        of = dict.fromkeys(range(layer_count), -1)
+        of |= {layer: index for index, stage in enumerate(self.stages) for layer in stage.layers}
+        return tuple(of.values())
 
     def __str__(self) -> str:
-        return " | ".join(f"{'+'.join(s.places)}: {s.first}-{s.last}" for s in self.stages)
+        return " | ".join(f"{stage}{self._behind(index)}" for index, stage in enumerate(self.stages))
+
+    def _behind(self, index: int) -> str:
+        """What it is after, where that is not the stage before it."""
+        after = self.stages[index].after
+        if after == ((index - 1,) if index else ()):
+            return ""
+        return f" after {','.join(map(str, after))}" if after else " after the input"

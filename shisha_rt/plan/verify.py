@@ -6,98 +6,198 @@ hide in its own checker. It says everything that is wrong, not just the first th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from shisha_rt.plan.plan import Plan, Stage
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRules:
-    """What plans of one model on one machine may be: the arguments of the checks below, which see to them."""
+    """What plans of one model on one machine may be.
+
+    Cut c lies between layers c and c+1; `legal_cuts` None: every cut is legal. `needs` (layers,): the earlier layers
+    of which each one reads a tensor; empty: each needs the one before it. `operator_counts` (layers,) and the names of
+    each place's `devices` are for placements.
+
+    `kinds`: what tells places apart, as far as teams and pools go (none: nothing does). `single`: the places that are
+    teams of one, as they are emulated. `weight_bytes` and `live_bytes` (layers,): see `costs.CostLayer`;
+    `memory_bytes`: of the places that have a limit.
+    """
 
     layer_count: int
     places: tuple[str, ...]
     legal_cuts: frozenset[int] | None = None
     operator_counts: tuple[int, ...] = ()
     devices: Mapping[str, Collection[str]] = field(default_factory=dict)
+    needs: tuple[frozenset[int], ...] = ()
+    kinds: Mapping[str, Hashable] = field(default_factory=dict)
+    single: frozenset[str] = frozenset()
+    weight_bytes: tuple[int, ...] = ()
+    live_bytes: tuple[int, ...] = ()
+    memory_bytes: Mapping[str, int] = field(default_factory=dict)
 
     def problems(self, plan: Plan) -> list[str]:
-        return problems(plan, layer_count=self.layer_count, places=self.places, legal_cuts=self.legal_cuts)
+        """What keeps `plan` from running, its placement apart; empty when nothing does."""
+        if not plan.stages:
+            return ["the plan has no stages, expected at least one"]
+        found = [*_work(plan, self.layer_count), *_order(plan), *_teams(plan, self), *_pools(plan, self)]
+        if found:  # what follows takes these for granted
+            return found
+        return [*_cuts(plan, self), *_needs(plan, self), *_memory(plan, self)]
 
     def placement_problems(self, plan: Plan) -> list[str]:
-        return placement_problems(plan, operator_counts=self.operator_counts, devices=self.devices)
+        """What is wrong with the placements of a plan whose stages may run; empty if nothing is.
 
-
-def problems(plan: Plan, *, layer_count: int, places: Collection[str], legal_cuts: Collection[int] | None) -> list[str]:
-    """What keeps `plan` from running on `places` (names); empty when it may run.
-
-    Cut c lies between layers c and c+1; None: every cut is legal.
-    """
-    if not plan.stages:
-        return ["the plan has no stages, expected at least one"]
-    return [
-        *_coverage(plan, layer_count),
-        *_cuts(plan, layer_count, legal_cuts),
-        *_placing(plan, places),
-    ]
-
-
-def placement_problems(
-    plan: Plan, *, operator_counts: Sequence[int], devices: Mapping[str, Collection[str]]
-) -> list[str]:
-    """What is wrong with the placements of a plan whose stages may run; empty if nothing is.
-
-    `operator_counts` is (layers,); `devices` has the names of each place's. Where it has none there is no placement.
-    """
-    found = []
-    for index, stage in enumerate(plan.stages):
-        known = devices.get(stage.place, ())
-        expected = sum(operator_counts[stage.first : stage.last + 1]) if known else 0
-        if len(stage.placement) != expected:
-            found.append(f"{_named(index, stage)} places {len(stage.placement)} operators, expected {expected}")
-        for device in sorted(set(stage.placement) - set(known)) if known else ():
-            found.append(f"{_named(index, stage)} uses device {device!r}, expected one of {', '.join(known)}")
-    return found
+        Where places have no devices there is no placement.
+        """
+        found = []
+        for index, stage in enumerate(plan.stages):
+            known = self.devices.get(stage.place, ())
+            expected = sum(self.operator_counts[layer] for layer in stage.layers) if known else 0
+            if len(stage.placement) != expected:
+                found.append(f"{_named(index, stage)} places {len(stage.placement)} operators, expected {expected}")
+            for device in sorted(set(stage.placement) - set(known)) if known else ():
+                found.append(f"{_named(index, stage)} uses device {device!r}, expected one of {', '.join(known)}")
+        return found
 
 
 def _named(index: int, stage: Stage) -> str:
-    return f"stage {index} (layers {stage.first}-{stage.last})"
+    runs = ", ".join(f"{first}-{last}" for first, last in stage.work)
+    return f"stage {index} (layers {runs})"
 
 
-def _coverage(plan: Plan, layer_count: int) -> Iterator[str]:
-    """Each layer in exactly one stage, in the network's order."""
-    expected_first = 0
+def _work(plan: Plan, layer_count: int) -> Iterator[str]:
+    """Each layer in exactly one stage."""
+    stages_of: dict[int, list[int]] = {}
     for index, stage in enumerate(plan.stages):
-        if stage.last < stage.first:
-            yield f"{_named(index, stage)} is empty: empty stages are not listed"
-        if stage.first != expected_first:
-            yield f"{_named(index, stage)} starts at layer {stage.first}, expected {expected_first}"
-        expected_first = stage.last + 1
-    if expected_first != layer_count:
-        yield f"the last stage ends at layer {expected_first - 1}, expected {layer_count - 1}"
+        before = -1
+        if not stage.work:
+            yield f"stage {index} has no layers: empty stages are not listed"
+        for first, last in stage.work:
+            if last < first:
+                yield f"{_named(index, stage)} is empty: empty stages are not listed"
+            elif first <= before:
+                yield f"{_named(index, stage)}: expected its runs of layers in ascending order and apart"
+            elif last >= layer_count:
+                yield f"{_named(index, stage)} ends at layer {last}, the last one is {layer_count - 1}"
+            for layer in range(first, min(last + 1, layer_count)):
+                stages_of.setdefault(layer, []).append(index)
+            before = last
+    for layers, stages in _runs({layer: tuple(stages_of.get(layer, ())) for layer in range(layer_count)}):
+        if not stages:
+            yield f"{layers} in no stage, expected one"
+        elif len(stages) > 1:
+            yield f"{layers} in stages {_listed(stages)}, expected one"
 
 
-def _cuts(plan: Plan, layer_count: int, legal_cuts: Collection[int] | None) -> Iterator[str]:
-    if legal_cuts is None:
-        return
-    for index, stage in enumerate(plan.stages[:-1]):
-        cut = stage.last
-        if 0 <= cut < layer_count - 1 and cut not in legal_cuts:
+def _runs(stages_of: Mapping[int, tuple[int, ...]]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Neighbouring layers of the same stages, in words, with those."""
+    first = 0
+    for layer, stages in stages_of.items():
+        if stages_of.get(layer + 1) != stages:
+            yield (f"layer {layer} is" if first == layer else f"layers {first}-{layer} are"), stages
+            first = layer + 1
+
+
+def _order(plan: Plan) -> Iterator[str]:
+    """`after` names earlier stages, each once: so no stages wait for each other."""
+    for index, stage in enumerate(plan.stages):
+        for one in stage.after:
+            if not 0 <= one < len(plan.stages):
+                yield f"{_named(index, stage)} is after stage {one}, which is not there"
+            elif one >= index:
+                yield f"{_named(index, stage)} is after stage {one}, expected earlier stages only: no circles"
+        if len(set(stage.after)) < len(stage.after):
+            yield f"{_named(index, stage)} is after a stage twice"
+
+
+def _teams(plan: Plan, rules: PlanRules) -> Iterator[str]:
+    """Places that are there, each once in a stage; a team's are alike and not emulated."""
+    for index, stage in enumerate(plan.stages):
+        if not stage.teams or not all(stage.teams):
+            yield f"{_named(index, stage)} has no place, expected at least one"
+        for place in dict.fromkeys(stage.places):
+            if place not in rules.places:
+                yield f"{_named(index, stage)} is on {place!r}, expected one of {', '.join(rules.places)}"
+            if stage.places.count(place) > 1:
+                yield f"{_named(index, stage)} is on {place!r} twice"
+        for team in stage.teams:
+            if len(team) > 1 and not _alike(team, rules):
+                yield f"{_named(index, stage)} has the team {'+'.join(team)}, expected places that are alike"
+            for place in team if len(team) > 1 else ():
+                if place in rules.single:
+                    yield f"{_named(index, stage)} has {place!r} in a team, but it is emulated: expected it alone"
+
+
+def _alike(places: Collection[str], rules: PlanRules) -> bool:
+    return len({rules.kinds.get(place) for place in places}) == 1
+
+
+def _pools(plan: Plan, rules: PlanRules) -> Iterator[str]:
+    """The teams of two stages are the same or share no place; those of a pool of several stages are alike."""
+    for (a, one), (b, other) in combinations(enumerate(plan.stages), 2):
+        if set(one.teams) != set(other.teams) and not set(one.places).isdisjoint(other.places):
+            shared = ", ".join(place for place in dict.fromkeys(one.places) if place in other.places)
             yield (
-                f"cut {cut}, between layers {cut} and {cut + 1}, after {_named(index, stage)}, is not legal: "
+                f"{_named(a, one)} and {_named(b, other)} share {shared}, but not all of their teams: "
+                "expected the same teams, or no place in common"
+            )
+        elif set(one.teams) == set(other.teams) and len({_kind(team, rules) for team in one.teams}) > 1:
+            yield (
+                f"{_named(a, one)} and {_named(b, other)} share teams that are not alike: "
+                "expected places of one kind, or one stage on them"
+            )
+
+
+def _kind(team: Sequence[str], rules: PlanRules) -> Hashable:
+    return len(team), rules.kinds.get(team[0])
+
+
+def _cuts(plan: Plan, rules: PlanRules) -> Iterator[str]:
+    """Layers that no legal cut parts are in one stage."""
+    stage_of = plan.stage_of(rules.layer_count)
+    if rules.legal_cuts is None:
+        return
+    for cut in range(rules.layer_count - 1):
+        if stage_of[cut] != stage_of[cut + 1] and cut not in rules.legal_cuts:
+            one, other = (_named(at, plan.stages[at]) for at in (stage_of[cut], stage_of[cut + 1]))
+            yield (
+                f"cut {cut}, between layers {cut} and {cut + 1}, of {one} and {other}, is not legal: "
                 "the two layers cannot be separated"
             )
 
 
-def _placing(plan: Plan, places: Collection[str]) -> Iterator[str]:
-    used: set[str] = set()
+def _needs(plan: Plan, rules: PlanRules) -> Iterator[str]:
+    """The maker of each tensor that a stage reads is among the stages that it comes behind."""
+    stage_of = plan.stage_of(rules.layer_count)
     for index, stage in enumerate(plan.stages):
-        if len(stage.places) != 1:
-            yield f"{_named(index, stage)} has {len(stage.places)} places, expected exactly one"
-        for place in stage.places:
-            if place not in places:
-                yield f"{_named(index, stage)} is on {place!r}, expected one of {', '.join(places)}"
-            if place in used:
-                yield f"{_named(index, stage)} is on {place!r}, which another stage uses already"
-            used.add(place)
+        behind = plan.ancestors(index) | {index}
+        lacking: dict[int, int] = {}
+        for layer in stage.layers:
+            needed = rules.needs[layer] if rules.needs else {layer - 1} - {-1}
+            for maker in sorted(needed):
+                if stage_of[maker] not in behind:
+                    lacking.setdefault(stage_of[maker], maker)
+        for other, maker in lacking.items():
+            yield (
+                f"{_named(index, stage)} needs what layer {maker} makes, of {_named(other, plan.stages[other])}, "
+                f"but is not after it: expected {other} in `after`"
+            )
+
+
+def _memory(plan: Plan, rules: PlanRules) -> Iterator[str]:
+    """All weights of a place's stages, and the most that is live in one; a team's are its lead's."""
+    for place in plan.leads:
+        limit_bytes = rules.memory_bytes.get(place)
+        if limit_bytes is None:
+            continue
+        layers = [layer for stage in plan.stages if place in stage.leads for layer in stage.layers]
+        need_bytes = sum(rules.weight_bytes[layer] for layer in layers) + max(rules.live_bytes[one] for one in layers)
+        if need_bytes > limit_bytes:
+            yield f"{place} would need {need_bytes} bytes, and has memory_bytes = {limit_bytes}"
+
+
+def _listed(numbers: Collection[int]) -> str:
+    return ", ".join(map(str, numbers))

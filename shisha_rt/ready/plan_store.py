@@ -14,9 +14,8 @@ from typing import Final
 
 import msgspec
 
-from shisha_rt.plan.form import Brief, brief
+from shisha_rt.plan.form import Brief, brief, unfolded
 from shisha_rt.plan.measurement import Measurement
-from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning.best import BestPlan
 
 FILE_NAME: Final = "plans.sqlite"
@@ -55,7 +54,7 @@ def save_plan(path: Path, model_key: str, key: str, best: BestPlan) -> None:
 
 def _best_plan(record: _Record) -> BestPlan:
     measurement = Measurement(record.service_s, record.band, record.frames, record.cost_s)
-    return BestPlan(Plan.of(record.stages), measurement, record.order)
+    return BestPlan(unfolded(record.stages), measurement, record.order)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from shisha_rt.lifecycle.events import Owner
 from shisha_rt.lifecycle.lifecycle import Lifecycle
-from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.form import unfolded
 from shisha_rt.tuning.cores import Cores
 from shisha_rt.tuning.placing import Placing
 from shisha_rt.tuning.state import State
@@ -62,7 +62,7 @@ def _check_trial(lifecycle: Lifecycle, tuning: Tuning) -> None:
     awaited = search.proposal is not None and (Owner.TUNER, search.proposal) in tuning.awaited
     assert awaited != (tuning.measuring is not None), f"the trial {search.trying} is awaited: {awaited}, or measured"
     if tuning.measuring is not None:
-        tried = Plan.of(search.trying.stages)
+        tried = unfolded(search.trying.stages)
         assert tried == live[1], f"{tried} is tried, and {live[1]} is measured"
 
 

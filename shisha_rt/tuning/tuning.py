@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from shisha_rt.lifecycle.events import Owner, PlanProposed
 from shisha_rt.lifecycle.instructions import Ending, Replan, Settled
+from shisha_rt.plan.form import unfolded
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import events as ev
@@ -225,7 +226,7 @@ class Tuning:
             case tm.Try():
                 self._try(message)
             case tm.Finished():
-                self._finish(Plan.of(message.stages), message.reason)
+                self._finish(unfolded(message.stages), message.reason)
 
     def _tuner_died(self, died: ev.TunerDied) -> None:
         """A search that has lost its process begins again, from the best plan that it had found (R5)."""
@@ -239,7 +240,7 @@ class Tuning:
         live = self._serving.live
         assert live is not None  # no search begins before
         self.search.trying, self.search.proposal = wanted, None
-        plan = Plan.of(wanted.stages)
+        plan = unfolded(wanted.stages)
         if plan == live[1]:
             self._measure()
         else:
@@ -263,7 +264,7 @@ class Tuning:
     def _trial_done(self, found: Measurement, trouble: str = "") -> None:
         search, trying, live = self.search, self.search.trying, self._serving.live
         assert trying is not None
-        plan = Plan.of(trying.stages)
+        plan = unfolded(trying.stages)
         self.repeatability.observe(plan, found)
         found = self.repeatability.widen(found)
         number, moved = search.trials, search.trials > 0 and self.strategy == "shisha"

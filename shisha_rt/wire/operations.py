@@ -12,7 +12,8 @@ from typing import Annotated, Final, TypeAlias
 
 from msgspec import Meta, Struct
 
-from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.form import WrittenStage, read
+from shisha_rt.plan.plan import Plan
 from shisha_rt.wire.limits import MAX_EVENTS, MAX_INTEGER, MAX_NAME_LENGTH, MAX_STAGES
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
@@ -44,20 +45,12 @@ class Events(Struct, frozen=True):
     limit: Annotated[int, Meta(ge=1, le=MAX_EVENTS)] = 1000
 
 
-class WrittenStage(Struct, frozen=True):
-    """A stage as `plan --json` prints it; its other keys, such as `service_s`, are ignored."""
-
-    first: Count
-    last: Count
-    places: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=MAX_STAGES)]
-
-
 class PlanSet(Struct, frozen=True):
     stages: Annotated[tuple[WrittenStage, ...], Meta(min_length=1, max_length=MAX_STAGES)]
 
     @property
     def plan(self) -> Plan:
-        return Plan(tuple(Stage(stage.first, stage.last, stage.places) for stage in self.stages))
+        return read(self.stages)
 
 
 class PlaceSet(Struct, frozen=True):

@@ -30,13 +30,15 @@ from shisha_rt.machine.config.machine_file import shipped_configs
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.solver_names import StageSolver
 from shisha_rt.placement.stage_problem import place_stage
-from shisha_rt.plan.form import Brief
+from shisha_rt.plan.form import Brief, brief
+from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import placer_messages as pm
 from shisha_rt.tuning.events import PlacerDied, PlacerSaid
 from tests.graph.networks import network, weight, write
 
 SIZE = 256
-BOTH = ((0, 1, "near"), (2, 3, "far"))
+STAGES = ((0, 1, "near"), (2, 3, "far"))
+BOTH = brief(Plan.of(STAGES))
 
 
 def device(name: str) -> Device:
@@ -121,7 +123,7 @@ class TestPlacer:
         self, graph: Graph, costs: Mapping[str, OperatorCosts], solver: StageSolver
     ) -> None:
         answer = Placer(graph, solver, costs).answer(pm.Solve(1, BOTH))
-        near, far = (expected(graph, costs[place], first, last, solver) for first, last, place in BOTH)
+        near, far = (expected(graph, costs[place], first, last, solver) for first, last, place in STAGES)
         assert solved(answer) == (near, far)
         assert set(near.devices) == {"cpu_s", "pim"}  # else there was nothing to decide
 
@@ -144,8 +146,8 @@ class TestPlacer:
 
         assert solves(BOTH) == 2
         assert solves(BOTH) == 0
-        assert solves(((0, 1, "twin"), (2, 3, "far"))) == 0
-        assert solves(((0, 1, "far"), (2, 3, "near"))) == 2
+        assert solves(brief(Plan.of([(0, 1, "twin"), (2, 3, "far")]))) == 0
+        assert solves(brief(Plan.of([(0, 1, "far"), (2, 3, "near")]))) == 2
         assert solves(BOTH, [("near", "pim", 3.0)]) == 1
         assert solves(BOTH, [("near", "pim", 2.0), ("far", "cpu_s", 2.0)]) == 2
         assert solves(BOTH, [("far", "cpu_s", 2.0), ("near", "pim", 3.0)]) == 0
@@ -198,7 +200,7 @@ class TestTheProcess:
         self, process: Asking, graph: Graph, costs: Mapping[str, OperatorCosts]
     ) -> None:
         answer = process.solve(BOTH)
-        assert solved(answer) == tuple(expected(graph, costs[place], first, last) for first, last, place in BOTH)
+        assert solved(answer) == tuple(expected(graph, costs[place], first, last) for first, last, place in STAGES)
 
     def test_a_slower_device_changes_the_answer_of_its_place_alone(
         self, process: Asking, graph: Graph, costs: Mapping[str, OperatorCosts]
@@ -212,9 +214,12 @@ class TestTheProcess:
     @pytest.mark.parametrize(
         ("stages", "reason"),
         [
-            (((0, 3, "nowhere"),), "place nowhere: its devices are not known, expected one of near, twin, far"),
-            (((0, 1, "near"), (2, 4, "far")), "layers 2-4: no such stage, expected layers among 0-3"),
-            (((3, 2, "near"),), "layers 3-2: no such stage, expected layers among 0-3"),
+            (
+                brief(Plan.of([(0, 3, "nowhere")])),
+                "place nowhere: its devices are not known, expected one of near, twin, far",
+            ),
+            (brief(Plan.of([(0, 1, "near"), (2, 4, "far")])), "layers 2-4: no such stage, expected layers among 0-3"),
+            (brief(Plan.of([(3, 2, "near")])), "layers 3-2: no such stage, expected layers among 0-3"),
         ],
     )
     def test_a_bad_request_is_refused_and_the_next_answered(self, process: Asking, stages: Brief, reason: str) -> None:
@@ -228,7 +233,9 @@ class TestTheProcess:
     ) -> None:
         with pytest.raises(BadInput) as refused:
             expected(graph, costs["pim_alone"], 0, 3)
-        assert process.solve(((0, 3, "pim_alone"),)) == pm.NotSolved(process.requests, str(refused.value))
+        assert process.solve(brief(Plan.of([(0, 3, "pim_alone")]))) == pm.NotSolved(
+            process.requests, str(refused.value)
+        )
 
     def test_a_killed_process_is_followed_by_one_that_knows_as_much(self, process: Asking) -> None:
         before = process.solve(BOTH)

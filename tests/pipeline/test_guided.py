@@ -20,7 +20,7 @@ from shisha_rt.pipeline.loop import Result, run
 from shisha_rt.plan.evaluator import Evaluator, Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.verify import problems
+from shisha_rt.plan.verify import PlanRules
 from shisha_rt.simulate.simulated_evaluator import SimulatedEvaluator, with_error
 from tests.pipeline.evaluators import ScriptedEvaluator, costs_of
 
@@ -200,7 +200,7 @@ def test_it_ends_with_the_best_of_plans_that_may_run(seed: int, contention: floa
     names = [place.name for place in told.places]
     for trial in found.trials:
         plan = trial.plan
-        assert problems(plan, layer_count=len(told.layers), places=names, legal_cuts=told.legal_cuts) == []
+        assert PlanRules(len(told.layers), tuple(names), frozenset(told.legal_cuts)).problems(plan) == []
         for stage in plan.stages:
             assert why_infeasible(told, stage.first, stage.last, told.place_index(stage.place)) is None
     assert found.trials[0].plan == solution.plan

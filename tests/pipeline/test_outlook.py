@@ -12,7 +12,7 @@ from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, why_infeasible
 from shisha_rt.pipeline.belief import Belief, Sighting, likeliest
 from shisha_rt.pipeline.outlook import outlook
 from shisha_rt.plan.plan import Plan, Stage
-from shisha_rt.plan.verify import problems
+from shisha_rt.plan.verify import PlanRules
 from tests.pipeline.search.enumeration import all_plans
 
 ROUNDING = 1e-9
@@ -78,6 +78,6 @@ def test_the_least_bound_that_some_plan_keeps(seed: int) -> None:
     assert view.plan_within(best_s * (1 - ROUNDING), stage_s) is None
     found = view.plan_within(best_s * (1 + ROUNDING), stage_s)
     assert found is not None
-    assert problems(found, layer_count=len(costs.layers), places=names, legal_cuts=costs.legal_cuts) == []
+    assert PlanRules(len(costs.layers), tuple(names), frozenset(costs.legal_cuts)).problems(found) == []
     assert len(found.stages) <= most
     assert bottleneck_s(found) == pytest.approx(best_s)

@@ -14,7 +14,7 @@ from shisha_rt.errors import BadInput
 from shisha_rt.machine.machine import Place
 from shisha_rt.pipeline.seed import ASSIGNS, Assign, by_rank, seed
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.verify import problems
+from shisha_rt.plan.verify import PlanRules
 
 
 def places(*ranks: int) -> list[Place]:
@@ -145,7 +145,7 @@ def test_every_seed_may_run(
     rng = random.Random(start)
     plan = seed(weights, here, stage_count=stage_count, assign=assign, legal_cuts=cuts, rng=rng)
     names = [place.name for place in here]
-    assert problems(plan, layer_count=len(weights), places=names, legal_cuts=cuts) == []
+    assert PlanRules(len(weights), tuple(names), frozenset(cuts) if cuts is not None else None).problems(plan) == []
     assert len(plan.stages) == stage_count
     assert set(plan.places) == {place.name for place in by_rank(here)[:stage_count]}
 

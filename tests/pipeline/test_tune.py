@@ -15,7 +15,7 @@ from shisha_rt.pipeline.tune import BALANCES, HEURISTICS, Balance, shisha
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.verify import problems
+from shisha_rt.plan.verify import PlanRules
 from tests.pipeline.evaluators import ScriptedEvaluator, costs_of
 
 BACK = "the walk is back at a plan that it has measured"
@@ -227,7 +227,7 @@ def test_what_holds_of_every_walk(case: tuple[Costs, Plan], alpha: int, balance:
     plans = [trial.plan for trial in found.trials]
     names = {place.name for place in costs.places}
     for plan in plans:
-        assert problems(plan, layer_count=len(costs.layers), places=names, legal_cuts=costs.legal_cuts) == []
+        assert PlanRules(len(costs.layers), tuple(names), frozenset(costs.legal_cuts)).problems(plan) == []
         assert [name for name in start.places if name in plan.places] == list(plan.places)
     assert len(set(plans)) == len(plans)
     assert found.measurement.bottleneck_s == min(trial.measurement.bottleneck_s for trial in found.trials)

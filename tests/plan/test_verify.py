@@ -6,14 +6,29 @@ from dataclasses import replace
 
 import pytest
 
-from shisha_rt.plan.plan import Plan, Stage
-from shisha_rt.plan.verify import placement_problems, problems
+from shisha_rt.plan.plan import Plan, Stage, Team
+from shisha_rt.plan.verify import PlanRules
 
 GOOD = Plan.of([(0, 1, "a"), (2, 2, "b"), (3, 5, "c")])
+RULES = PlanRules(
+    layer_count=6,
+    places=("a", "b", "c", "d", "slow"),
+    kinds={"a": 1, "b": 1, "c": 1, "d": 2, "slow": 3},
+    single=frozenset({"slow"}),
+)
+BRANCHES = replace(
+    RULES, needs=tuple(map(frozenset, ((), (0,), (0,), (2,), (1, 3), (4,))))  # 0 -> 1, 0 -> 2 -> 3, both -> 4 -> 5
+)  # fmt: skip
 
 
 def found(plan: Plan, legal_cuts: set[int] | None = None) -> list[str]:
-    return problems(plan, layer_count=6, places=["a", "b", "c", "d"], legal_cuts=legal_cuts)
+    return replace(RULES, legal_cuts=None if legal_cuts is None else frozenset(legal_cuts)).problems(plan)
+
+
+def stage(*work: tuple[int, int], on: str, after: tuple[int, ...] = ()) -> Stage:
+    """`on`: teams, as in "a+b, c"."""
+    teams: tuple[Team, ...] = tuple(tuple(team.split("+")) for team in on.split(", "))
+    return Stage(work, teams, after)
 
 
 @pytest.mark.parametrize("legal_cuts", [None, {1, 2}, {0, 1, 2, 3, 4}])
@@ -22,43 +37,141 @@ def test_a_good_plan_has_none(legal_cuts: set[int] | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stages", "expected"),
+    "plan",
     [
-        ([(1, 5, "a")], "stage 0 (layers 1-5) starts at layer 1, expected 0"),
-        ([(0, 1, "a"), (3, 5, "b")], "stage 1 (layers 3-5) starts at layer 3, expected 2"),
-        ([(0, 2, "a"), (2, 5, "b")], "stage 1 (layers 2-5) starts at layer 2, expected 3"),
-        ([(0, 4, "a")], "the last stage ends at layer 4, expected 5"),
-        ([(0, 6, "a")], "the last stage ends at layer 6, expected 5"),
-        ([(0, 2, "a"), (3, 2, "b"), (3, 5, "c")], "stage 1 (layers 3-2) is empty: empty stages are not listed"),
-        ([(0, 2, "a"), (3, 5, "a")], "stage 1 (layers 3-5) is on 'a', which another stage uses already"),
-        ([(0, 2, "a"), (3, 5, "x")], "stage 1 (layers 3-5) is on 'x', expected one of a, b, c, d"),
+        Plan((stage((0, 5), on="a, b, c"),)),
+        Plan((stage((0, 5), on="a+b, c"),)),
+        Plan((stage((0, 5), on="a, slow"),)),  # unlike teams, of one stage
+        Plan((stage((0, 2), on="a+b"), stage((3, 5), on="c, d", after=(0,)))),
+        Plan((stage((0, 2), on="a, b"), stage((3, 5), on="b, a", after=(0,)))),  # a pool of two stages
     ],
 )
-def test_one_fault_is_the_only_one_found(stages: list[tuple[int, int, str]], expected: str) -> None:
-    assert found(Plan.of(stages)) == [expected]
+def test_copies_teams_and_pools_may_be(plan: Plan) -> None:
+    assert RULES.problems(plan) == []
 
 
-def test_stages_out_of_order() -> None:
-    assert any("starts at layer 3, expected 0" in line for line in found(Plan.of([(3, 5, "a"), (0, 2, "b")])))
+FORK = (stage((0, 0), on="a"), stage((1, 1), on="b", after=(0,)), stage((2, 3), on="c", after=(0,)))
+JOINED = Plan((*FORK, stage((4, 5), on="a", after=(1, 2))))
+
+
+def test_branches_may_be() -> None:
+    assert BRANCHES.problems(JOINED) == []
+    two_runs = Plan((stage((0, 0), (2, 3), on="a"), stage((1, 1), (4, 5), on="b", after=(0,))))
+    assert BRANCHES.problems(two_runs) == []
+
+
+def test_what_is_needed_may_come_from_an_ancestor() -> None:
+    rules = replace(BRANCHES, needs=(*BRANCHES.needs[:5], frozenset({0, 4})))
+    last = (stage((4, 4), on="a", after=(1, 2)), stage((5, 5), on="b", after=(3,)))
+    assert rules.problems(Plan((*FORK, *last))) == []
+
+
+@pytest.mark.parametrize(
+    ("stages", "expected"),
+    [
+        ([(1, 5, "a")], "layer 0 is in no stage, expected one"),
+        ([(0, 1, "a"), (3, 5, "b")], "layer 2 is in no stage, expected one"),
+        ([(0, 2, "a"), (2, 5, "b")], "layer 2 is in stages 0, 1, expected one"),
+        ([(0, 3, "a"), (2, 5, "b")], "layers 2-3 are in stages 0, 1, expected one"),
+        ([(0, 3, "a")], "layers 4-5 are in no stage, expected one"),
+        ([(0, 6, "a")], "stage 0 (layers 0-6) ends at layer 6, the last one is 5"),
+        ([(0, 2, "a"), (3, 2, "b"), (3, 5, "c")], "stage 1 (layers 3-2) is empty: empty stages are not listed"),
+        ([(0, 2, "a"), (3, 5, "x")], "stage 1 (layers 3-5) is on 'x', expected one of a, b, c, d, slow"),
+    ],
+)
+def test_one_fault_is_the_first_one_found(stages: list[tuple[int, int, str]], expected: str) -> None:
+    assert found(Plan.of(stages))[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("stages", "expected"),
+    [
+        ([stage((0, 5), on="a+d")], "stage 0 (layers 0-5) has the team a+d, expected places that are alike"),
+        ([stage((0, 5), on="a, b, a")], "stage 0 (layers 0-5) is on 'a' twice"),
+        ([stage((0, 5), on="a+a")], "stage 0 (layers 0-5) is on 'a' twice"),
+        ([Stage(((0, 5),), ())], "stage 0 (layers 0-5) has no place, expected at least one"),
+        ([Stage((), (("a",),)), stage((0, 5), on="b", after=(0,))],
+         "stage 0 has no layers: empty stages are not listed"),
+        ([stage((3, 5), (0, 2), on="a")],
+         "stage 0 (layers 3-5, 0-2): expected its runs of layers in ascending order and apart"),
+        ([stage((0, 2), on="a", after=(1,)), stage((3, 5), on="b", after=(0,))],
+         "stage 0 (layers 0-2) is after stage 1, expected earlier stages only: no circles"),
+        ([stage((0, 2), on="a"), stage((3, 5), on="b", after=(1,))],
+         "stage 1 (layers 3-5) is after stage 1, expected earlier stages only: no circles"),
+        ([stage((0, 2), on="a"), stage((3, 5), on="b", after=(7,))],
+         "stage 1 (layers 3-5) is after stage 7, which is not there"),
+        ([stage((0, 2), on="a"), stage((3, 5), on="b", after=(0, 0))],
+         "stage 1 (layers 3-5) is after a stage twice"),
+        ([stage((0, 2), on="a, b"), stage((3, 5), on="b, c", after=(0,))],
+         "stage 0 (layers 0-2) and stage 1 (layers 3-5) share b, but not all of their teams: "
+         "expected the same teams, or no place in common"),
+        ([stage((0, 2), on="a+b"), stage((3, 5), on="a", after=(0,))],
+         "stage 0 (layers 0-2) and stage 1 (layers 3-5) share a, but not all of their teams: "
+         "expected the same teams, or no place in common"),
+        ([stage((0, 2), on="a, d"), stage((3, 5), on="a, d", after=(0,))],
+         "stage 0 (layers 0-2) and stage 1 (layers 3-5) share teams that are not alike: "
+         "expected places of one kind, or one stage on them"),
+        ([stage((0, 2), on="a"), stage((3, 5), on="b")],
+         "stage 1 (layers 3-5) needs what layer 2 makes, of stage 0 (layers 0-2), "
+         "but is not after it: expected 0 in `after`"),
+    ],
+)  # fmt: skip
+def test_one_fault_of_a_graph_is_the_only_one_found(stages: list[Stage], expected: str) -> None:
+    assert RULES.problems(Plan(tuple(stages))) == [expected]
+
+
+def test_an_emulated_place_is_a_team_of_one() -> None:
+    rules = replace(RULES, kinds={})
+    assert rules.problems(Plan((stage((0, 5), on="a+slow"),))) == [
+        "stage 0 (layers 0-5) has 'slow' in a team, but it is emulated: expected it alone"
+    ]
+
+
+def test_a_join_that_lacks_a_branch() -> None:
+    short = Plan((*FORK, stage((4, 5), on="a", after=(1,))))
+    assert BRANCHES.problems(short) == [
+        "stage 3 (layers 4-5) needs what layer 3 makes, of stage 2 (layers 2-3), "
+        "but is not after it: expected 2 in `after`"
+    ]
 
 
 def test_no_stages() -> None:
     assert found(Plan(())) == ["the plan has no stages, expected at least one"]
 
 
-@pytest.mark.parametrize(("names", "count"), [((), 0), (("a", "b"), 2)])
-def test_exactly_one_place_for_each_stage(names: tuple[str, ...], count: int) -> None:
-    assert found(Plan((Stage(0, 5, names),))) == [f"stage 0 (layers 0-5) has {count} places, expected exactly one"]
-
-
 def test_an_illegal_cut_is_named_with_its_reason() -> None:
     assert found(GOOD, {1}) == [
-        "cut 2, between layers 2 and 3, after stage 1 (layers 2-2), is not legal: the two layers cannot be separated"
+        "cut 2, between layers 2 and 3, of stage 1 (layers 2-2) and stage 2 (layers 3-5), is not legal: "
+        "the two layers cannot be separated"
     ]
 
 
 def test_every_fault_is_reported() -> None:
-    assert len(found(Plan.of([(1, 2, "a"), (3, 3, "a"), (4, 4, "x")]), {3})) == 5
+    lines = found(Plan((stage((1, 2), on="a+d"), stage((3, 3), on="a"), stage((3, 4), on="x", after=(5,)))), {3})
+    assert len(lines) == 7, lines
+
+
+MEMORY = replace(
+    RULES, weight_bytes=(10, 20, 30, 40, 50, 60), live_bytes=(5, 6, 7, 8, 9, 1), memory_bytes={"a": 67, "c": 158}
+)
+
+
+@pytest.mark.parametrize(
+    ("plan", "expected"),
+    [
+        (GOOD, "c would need 159 bytes, and has memory_bytes = 158"),
+        (Plan((stage((0, 2), on="a"), stage((3, 5), on="b", after=(0,)))), None),
+        (Plan((stage((0, 3), on="a, b"), stage((4, 5), on="d", after=(0,)))),
+         "a would need 108 bytes, and has memory_bytes = 67"),
+        (Plan((stage((0, 3), on="b+a"), stage((4, 5), on="d", after=(0,)))), None),  # counted at its lead
+        (Plan((stage((0, 0), on="a, b"), stage((1, 1), on="b, a", after=(0,)), stage((2, 5), on="d", after=(1,)))),
+         None),  # 30 and 6
+        (Plan((stage((0, 1), on="a, b"), stage((2, 2), on="b, a", after=(0,)), stage((3, 5), on="d", after=(1,)))),
+         None),  # 60 and 7
+    ],
+)  # fmt: skip
+def test_a_place_has_room_for_all_of_its_stages(plan: Plan, expected: str | None) -> None:
+    assert MEMORY.problems(plan) == ([] if expected is None else [expected])
 
 
 OPERATORS = (2, 1, 1, 3, 1, 2)
@@ -72,7 +185,7 @@ def placed(*placements: tuple[str, ...]) -> Plan:
 
 
 def misplaced(plan: Plan) -> list[str]:
-    return placement_problems(plan, operator_counts=OPERATORS, devices=DEVICES)
+    return PlanRules(6, (), operator_counts=OPERATORS, devices=DEVICES).placement_problems(plan)
 
 
 def test_good_placements_have_none() -> None:

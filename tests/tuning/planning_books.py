@@ -19,6 +19,7 @@ from shisha_rt.lifecycle import events as le
 from shisha_rt.lifecycle import instructions as do
 from shisha_rt.machine.machine import Machine
 from shisha_rt.pipeline.seed import seed
+from shisha_rt.plan.form import unfolded
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import events as ev
@@ -175,7 +176,7 @@ class Books:
     def _judged(self, measured: tm.Measured) -> None:
         assert self.trying is not None, f"{measured}: nothing is being tried"
         assert measured.run == self.run, f"{measured}: the search is {self.run}"
-        plan, found = Plan.of(self.trying.stages), measured.measurement
+        plan, found = unfolded(self.trying.stages), measured.measurement
         self.trying = None
         self.seen["trial" if found.can_run else "trial of what cannot run"] += 1
         if found.can_run:
@@ -227,7 +228,7 @@ class Books:
         match record:
             case journal.TrialJudged():
                 assert self.trying is not None, f"{record}: nothing is being tried"
-                told = Plan.of(self.trying.stages)
+                told = unfolded(self.trying.stages)
                 assert record.plan == str(told), f"{record} is written, {told} was tried"
             case journal.Replanned():
                 self.left_by_pause = None

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from shisha_rt.pipeline.tune import Balance, ShishaTuner, shisha
-from shisha_rt.plan.form import Brief, brief
+from shisha_rt.plan.form import Brief, brief, unfolded
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import placer_messages as pm
 from shisha_rt.tuning import tuner_messages as tm
@@ -67,7 +67,7 @@ class Tuner:
 
     def _begin_walk(self, begin: tm.Begin) -> None:
         balance: Balance = "nlfep"
-        tuner = shisha(Plan.of(begin.start), begin.places, alpha=begin.alpha, balance=balance, order=begin.order)
+        tuner = shisha(unfolded(begin.start), begin.places, alpha=begin.alpha, balance=balance, order=begin.order)
         state, proposal = tuner.init()
         self._walk = tuner, state
         self._try(begin, proposal.plan)
@@ -89,7 +89,7 @@ class Tuner:
         if not self.healing and self.rng.random() < 0.1:
             plan = Plan(plan.stages[1:])  # layers are missing, or all of them: the gate sees to that
         if self._left >= 0:
-            self._try(begin, Plan.of(begin.start) if self.rng.random() < 0.3 else plan)
+            self._try(begin, unfolded(begin.start) if self.rng.random() < 0.3 else plan)
         else:
             self._finish(begin, plan)
 
@@ -133,8 +133,8 @@ class Placer:
 
     def _stages(self, stages: Brief, ratios: dict[tuple[str, str], float]) -> tuple[pm.StageSolved, ...]:
         solved = []
-        for first, last, place in stages:
-            half = (last - first + 1) * OPERATORS_PER_LAYER // 2
+        for stage in unfolded(stages).stages:
+            place, half = stage.place, stage.layer_count * OPERATORS_PER_LAYER // 2
             mixes = [(a,) * half + (b,) * half for a in DEVICES for b in DEVICES]
             times_s = [segments_s(place, mix, ratios) for mix in mixes]
             best = min(range(len(mixes)), key=lambda i: sum(times_s[i]))

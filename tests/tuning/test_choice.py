@@ -45,7 +45,7 @@ def test_a_plan_that_needs_another_place_is_not_chosen(available: str) -> None:
     assert choice(KEPT, BY_COSTS).plan((available,)) == Plan.of([(0, 7, available)])
 
 
-@pytest.mark.parametrize("kept", [Plan.of([(0, 8, "fast")]), Plan.of([(0, 5, "fast"), (6, 7, "fast")])])
+@pytest.mark.parametrize("kept", [Plan.of([(0, 8, "fast")]), Plan.of([(0, 5, "fast"), (5, 7, "slow")])])
 def test_a_kept_plan_that_does_not_pass_the_gate_is_not_chosen(kept: Plan) -> None:
     assert choice(kept).plan(BOTH) == SEED
 

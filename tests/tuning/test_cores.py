@@ -11,6 +11,7 @@ from shisha_rt.lifecycle import instructions as do
 from shisha_rt.lifecycle.lifecycle import Lifecycle
 from shisha_rt.lifecycle.policy import Policy
 from shisha_rt.machine.machine import Machine, Memory, Place
+from shisha_rt.plan.form import brief
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.tuning import events as ev
@@ -57,7 +58,7 @@ def daemon() -> Daemon:
 
 def test_the_first_plan_is_asked_for_placed_prepared_and_live(daemon: Daemon) -> None:
     (asked,) = daemon.all(TellPlacer)
-    assert asked.message == pm.Solve(1, ((0, 1, "left"), (2, 2, "right")))
+    assert asked.message == pm.Solve(1, brief(Plan.of([(0, 1, "left"), (2, 2, "right")])))
     assert daemon.all(do.PrepareStage) == []
     daemon.post(ev.PlacerSaid(pm.Solved(1, (LEFT, RIGHT), 0.001)))
     orders = daemon.all(do.PrepareStage)

@@ -13,14 +13,15 @@ import pytest
 
 from shisha_rt.lifecycle.events import Owner, PlanNotPlaced, PlanPlaced, PlanProposed
 from shisha_rt.lifecycle.instructions import Ending, PlaceOperators, Settled
+from shisha_rt.plan.form import brief
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import events as ev
 from shisha_rt.tuning import placer_messages as pm
 from shisha_rt.tuning.instructions import CountSolve, TellPlacer, Write
 from shisha_rt.tuning.placing import FRAMES, Placing
 
-STAGES = ((0, 1, "left"), (2, 2, "right"))
-PLAN = Plan.of(STAGES)
+PLAN = Plan.of([(0, 1, "left"), (2, 2, "right")])
+STAGES = brief(PLAN)
 OPERATORS = (2, 1, 3)
 DEVICES = {"left": ("quick", "steady"), "right": ("quick",)}
 

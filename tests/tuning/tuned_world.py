@@ -19,7 +19,7 @@ from shisha_rt.lifecycle.lifecycle import Lifecycle
 from shisha_rt.lifecycle.policy import Policy
 from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.pipeline.tune import ShishaTuner, shisha
-from shisha_rt.plan.form import brief
+from shisha_rt.plan.form import brief, unfolded
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.tuning import events as ev
@@ -144,7 +144,7 @@ class World:
             message = self.sent.pop(0)
             match message:
                 case tm.Begin():
-                    tuner = shisha(Plan.of(message.start), message.places, alpha=message.alpha, order=message.order)
+                    tuner = shisha(unfolded(message.start), message.places, alpha=message.alpha, order=message.order)
                     state, proposal = tuner.init()
                 case tm.Measured() if self.search is not None:
                     tuner, state = self.search

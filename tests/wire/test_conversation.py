@@ -212,7 +212,7 @@ def test_the_output_of_an_answer_with_several_must_be_chosen() -> None:
 def test_a_plan_and_its_printed_stages_ask_for_the_same() -> None:
     plan = Plan.of([(0, 1, "fast0"), (2, 3, "slow0")])
     printed = [
-        {"first": 0, "last": 1, "places": ("fast0",)},
-        {"first": 2, "last": 3, "places": ("slow0",)},
+        {"first": 0, "last": 1, "places": ["fast0"]},
+        {"first": 2, "last": 3, "places": ["slow0"]},
     ]
     assert stages_of(plan) == stages_of(printed) == printed

@@ -6,10 +6,11 @@ come back; so what has been solved is kept.
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, cast
@@ -22,6 +23,8 @@ from shisha_rt.fabric.parent import die_with
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import group_layers
 from shisha_rt.graph.reader.onnx_reader import read_clean
+from shisha_rt.graph.spans import Span
+from shisha_rt.outcome import Outcome
 from shisha_rt.placement.solver_names import StageSolver
 from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.tuning import placer_messages as pm
@@ -48,23 +51,38 @@ class Placer:
         started_s = time.perf_counter()
         try:
             stages = tuple(
-                self._stage(first, last, place, _of_place(place, asked.ratios)) for first, last, place in asked.stages
+                self._stage(work, teams[0][0], _of_place(teams[0][0], asked.ratios)) for work, teams, _ in asked.stages
             )
         except BadInput as error:
             return pm.NotSolved(asked.request, str(error))
         return pm.Solved(asked.request, stages, time.perf_counter() - started_s)
 
-    def _stage(self, first: int, last: int, place: str, ratios: Ratios) -> pm.StageSolved:
+    def _stage(self, work: tuple[Span, ...], place: str, ratios: Ratios) -> pm.StageSolved:
         if place not in self._costs:
             raise BadInput(f"place {place}: its devices are not known, expected one of {', '.join(self._costs)}")
-        if not 0 <= first <= last < len(self._layers):
-            raise BadInput(f"layers {first}-{last}: no such stage, expected layers among 0-{len(self._layers) - 1}")
-        return self._kept(first, last, self._first_alike[place], ratios)
+        for first, last in work:
+            if not 0 <= first <= last < len(self._layers):
+                raise BadInput(f"layers {first}-{last}: no such stage, expected layers among 0-{len(self._layers) - 1}")
+        return _in_sequence([self._kept(first, last, self._first_alike[place], ratios) for first, last in work])
 
     def _solve_stage(self, first: int, last: int, place: str, ratios: Ratios) -> pm.StageSolved:
         operators = self._layers[first].first_operator, self._layers[last].last_operator
         found = place_stage(self._graph, *operators, self._costs[place].slowed(dict(ratios)), self._solver)
         return pm.StageSolved(found.devices, found.cost_s, found.segments_s, found.lower_bound_s, found.outcome)
+
+
+def _in_sequence(runs: Sequence[pm.StageSolved]) -> pm.StageSolved:
+    """A stage of several runs of layers: each is placed by itself, so what passes between them counts at both ends."""
+    if len(runs) == 1:
+        return runs[0]
+    bounds = [run.lower_bound_s for run in runs if run.lower_bound_s is not None]
+    return pm.StageSolved(
+        devices=tuple(device for run in runs for device in run.devices),
+        cost_s=math.fsum(run.cost_s for run in runs),
+        segments_s=tuple(seconds for run in runs for seconds in run.segments_s),
+        lower_bound_s=math.fsum(bounds) if len(bounds) == len(runs) else None,
+        outcome=next((run.outcome for run in runs if run.outcome != Outcome.OPTIMAL), Outcome.OPTIMAL),
+    )
 
 
 def _of_place(place: str, ratios: Iterable[tuple[str, str, float]]) -> Ratios:

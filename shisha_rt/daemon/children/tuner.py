@@ -22,9 +22,8 @@ from shisha_rt.pipeline.guided import guided
 from shisha_rt.pipeline.loop import Tuner, run
 from shisha_rt.pipeline.tune import Balance, shisha
 from shisha_rt.plan.evaluator import Proposal
-from shisha_rt.plan.form import brief
+from shisha_rt.plan.form import brief, unfolded
 from shisha_rt.plan.measurement import Measurement
-from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import tuner_messages as tm
 
 
@@ -87,9 +86,9 @@ def _search(begin: tm.Begin, stored: Costs | None, channel: Channel) -> tm.Finis
 def _tuner_of(begin: tm.Begin, stored: Costs | None) -> Tuner[Any]:
     if begin.strategy == "guided":
         assert stored is not None  # else the daemon has no such strategy
-        return guided(_costs_now(stored, begin.places), start=Plan.of(begin.start))
+        return guided(_costs_now(stored, begin.places), start=unfolded(begin.start))
     return shisha(
-        Plan.of(begin.start),
+        unfolded(begin.start),
         begin.places,
         alpha=begin.alpha,
         balance=cast(Balance, begin.balance),

@@ -10,7 +10,7 @@ import pytest
 from shisha_rt.errors import BadInput
 from shisha_rt.pipeline.search.arrangement import Arrangement, Space, space_of
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.verify import problems
+from shisha_rt.plan.verify import PlanRules
 from tests.pipeline.search.enumeration import all_plans
 
 
@@ -64,7 +64,7 @@ def test_a_drawn_plan_uses_every_stage_and_any_place() -> None:
     rng = random.Random(0)
     drawn = [space.plan(space.drawn(rng)) for _ in range(400)]
     assert all(len(plan.stages) == 3 for plan in drawn)
-    assert not any(problems(plan, layer_count=7, places=names, legal_cuts={0, 2, 3, 5}) for plan in drawn)
+    assert not any(PlanRules(7, tuple(names), frozenset({0, 2, 3, 5})).problems(plan) for plan in drawn)
     assert len(set(drawn)) > 120  # of 6 x 24 = 144
 
 

@@ -19,7 +19,7 @@ from shisha_rt.pipeline.strategies import RIVALS, RivalName, rival
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.verify import problems
+from shisha_rt.plan.verify import PlanRules
 from shisha_rt.simulate.simulated_evaluator import SimulatedEvaluator
 from tests.pipeline.evaluators import ScriptedEvaluator, costs_of
 from tests.pipeline.search.enumeration import all_plans
@@ -70,7 +70,7 @@ def test_every_plan_proposed_is_sound_and_the_best_is_kept(name: RivalName, cost
     for number in range(10):
         _, found = searched(name, costs, limit=Limit(trials=100), number=number)
         for trial in found.trials:
-            assert not problems(trial.plan, layer_count=6, places=[p.name for p in costs.places], legal_cuts=LEGAL_CUTS)
+            assert not PlanRules(6, tuple(p.name for p in costs.places), frozenset(LEGAL_CUTS)).problems(trial.plan)
         assert found.measurement.bottleneck_s == min(trial.measurement.bottleneck_s for trial in found.trials)
 
 

@@ -1,0 +1,102 @@
+"""How fast a plan is, from what each stage takes on each team: seconds a frame, and the latency of a frame by itself.
+
+A pool of alike teams serves a frame in the sum of its stages' times over the number of teams; a stage on unlike teams
+in 1 / sum(1/t) (DESIGN: a pool has one queue, so no team idles while a part waits). The slowest pool says how often a
+frame can come out, and Shisha's Algorithm 2 and the metrics keep their meaning: its slowest stage is the bottleneck.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, get_args
+
+from shisha_rt.plan.plan import Plan
+
+Objective: TypeAlias = Literal["throughput", "latency"]
+OBJECTIVES: Final[tuple[Objective, ...]] = get_args(Objective)
+"""What a plan is chosen for: the most frames a second, or the least time of a frame by itself."""
+
+TeamSeconds: TypeAlias = Sequence[Sequence[float]]
+"""(stages, teams): what each stage takes on each of its teams; inf where it cannot run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """`period_s` (stages,): seconds a frame of each stage's pool. `memory_s`: those of the slowest memory.
+
+    `slowest_stage`: in the slowest pool the stage that takes longest; ties: the leftmost. `latency_s`: of one frame
+    that meets no other.
+    """
+
+    period_s: tuple[float, ...]
+    slowest_stage: int
+    latency_s: float
+    memory_s: float = 0.0
+
+    @property
+    def bottleneck_s(self) -> float:
+        """Seconds a frame at saturation."""
+        return max(*self.period_s, self.memory_s)
+
+
+def rate_of(plan: Plan, service_s: TeamSeconds, *, memory_s: float = 0.0, hand_over_s: float = 0.0) -> Rate:
+    """Of a plan whose stages take `service_s`; `memory_s`: the most that a memory needs for the bytes of a frame.
+
+    `hand_over_s`: what passes between the end of a part and the start of one that was waiting for it.
+    """
+    stage_s = [stage_seconds(times) for times in service_s]
+    period_s = [0.0] * len(plan.stages)
+    for pool in plan.pools:
+        pool_s = math.fsum(stage_s[index] for index in pool.stages) / len(pool.teams)
+        for index in pool.stages:
+            period_s[index] = pool_s
+    slowest_s = max(period_s)
+    slowest = max((i for i, s in enumerate(period_s) if s == slowest_s), key=lambda i: (stage_s[i], -i))
+    return Rate(tuple(period_s), slowest, latency_s(plan, service_s, hand_over_s=hand_over_s), memory_s)
+
+
+def stage_seconds(times_s: Sequence[float]) -> float:
+    """What a stage takes on its teams (teams,), as if they were alike: as many frames a second together."""
+    if len(times_s) == 1:
+        return times_s[0]
+    if min(times_s) == 0:
+        return 0.0
+    frames_per_s = math.fsum(1 / time_s for time_s in times_s)
+    return len(times_s) / frames_per_s if frames_per_s else math.inf
+
+
+def latency_s(plan: Plan, service_s: TeamSeconds, *, hand_over_s: float = 0.0) -> float:
+    """One frame by itself, dealt as the daemon deals: each part, once ready, to the quickest idle team of its pool."""
+    if plan.is_chain:
+        return math.fsum(min(times) for times in service_s) + hand_over_s * (len(plan.stages) - 1)
+    if not all(math.isfinite(min(times)) for times in service_s):
+        return math.inf
+    pool_of = {index: number for number, pool in enumerate(plan.pools) for index in pool.stages}
+    busy: list[set[int]] = [set() for _ in plan.pools]
+    waits = {index: len(stage.after) for index, stage in enumerate(plan.stages)}
+    ready = [index for index, count in waits.items() if not count]
+    running: list[tuple[float, int, int]] = []
+    now_s = 0.0
+    while ready or running:
+        for index in sorted(ready):
+            taken = busy[pool_of[index]]
+            teams = plan.pools[pool_of[index]].teams
+            times = {teams.index(team): s for team, s in zip(plan.stages[index].teams, service_s[index], strict=True)}
+            idle = [team for team, s in times.items() if team not in taken and math.isfinite(s)]
+            if idle:
+                team = min(idle, key=times.__getitem__)
+                taken.add(team)
+                ready.remove(index)
+                begin_s = now_s + (hand_over_s if plan.stages[index].after else 0.0)
+                heapq.heappush(running, (begin_s + times[team], index, team))
+        now_s, done, team = heapq.heappop(running)
+        busy[pool_of[done]].discard(team)
+        for index, stage in enumerate(plan.stages):
+            if done in stage.after:
+                waits[index] -= 1
+                if not waits[index]:
+                    ready.append(index)
+    return now_s

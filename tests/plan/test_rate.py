@@ -1,0 +1,74 @@
+"""How fast plans are, by closed form and by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.rate import rate_of
+
+A, B, C, D = ("a",), ("b",), ("c",), ("d",)
+
+
+def test_a_chain_is_as_fast_as_its_slowest_stage() -> None:
+    found = rate_of(Plan.of([(0, 1, "a"), (2, 3, "b"), (4, 5, "c")]), [[2.0], [5.0], [5.0]])
+    assert (found.bottleneck_s, found.slowest_stage, found.latency_s) == (5.0, 1, 12.0)
+
+
+def test_copies_divide_the_time_and_not_the_latency() -> None:
+    found = rate_of(Plan.chain([(0, 5, (A, B, C))]), [[6.0, 6.0, 6.0]])
+    assert found.bottleneck_s == pytest.approx(2.0)
+    assert found.latency_s == 6.0
+
+
+def test_unlike_copies_add_up_their_speeds() -> None:
+    found = rate_of(Plan.chain([(0, 5, (A, B))]), [[1.0, 3.0]])
+    assert found.bottleneck_s == pytest.approx(0.75)
+    assert found.latency_s == 1.0
+
+
+def test_a_copy_that_cannot_run_adds_nothing() -> None:
+    assert rate_of(Plan.chain([(0, 5, (A, B))]), [[2.0, math.inf]]).bottleneck_s == 2.0
+    assert rate_of(Plan.chain([(0, 5, (A, B))]), [[math.inf, math.inf]]).bottleneck_s == math.inf
+    assert rate_of(Plan.chain([(0, 5, (A, B))]), [[0.0, 1.0]]).bottleneck_s == 0.0
+
+
+def test_the_stages_of_a_pool_share_its_teams() -> None:
+    plan = Plan.chain([(0, 1, (A, B)), (2, 3, (C,)), (4, 5, (B, A))])
+    found = rate_of(plan, [[2.0, 2.0], [3.0], [6.0, 6.0]])
+    assert found.period_s == (4.0, 3.0, 4.0)
+    assert (found.bottleneck_s, found.slowest_stage) == (4.0, 2)  # of the pool, the stage that takes longest
+
+
+def test_a_memory_may_be_slower_than_all_pools() -> None:
+    found = rate_of(Plan.chain([(0, 5, (A, B))]), [[6.0, 6.0]], memory_s=5.0)
+    assert (found.bottleneck_s, found.slowest_stage) == (5.0, 0)
+
+
+def fork(*stages: tuple[tuple[str, ...], tuple[int, ...]]) -> Plan:
+    return Plan(tuple(Stage(((i, i),), (team,), after) for i, (team, after) in enumerate(stages)))
+
+
+def test_branches_run_side_by_side() -> None:
+    plan = fork((A, ()), (B, (0,)), (C, (0,)), (A, (1, 2)))
+    found = rate_of(plan, [[1.0], [5.0], [3.0], [2.0]])
+    assert found.latency_s == 8.0
+    assert found.period_s == (3.0, 5.0, 3.0, 3.0)
+
+
+def test_branches_of_one_team_run_one_after_the_other() -> None:
+    plan = fork((A, ()), (B, (0,)), (B, (0,)), (A, (1, 2)))
+    assert rate_of(plan, [[1.0], [5.0], [3.0], [2.0]]).latency_s == 11.0
+
+
+def test_branches_of_a_pool_of_two_run_side_by_side() -> None:
+    stages = [Stage(((i, i),), (A, B), after) for i, after in enumerate([(), (0,), (0,), (1, 2)])]
+    assert rate_of(Plan(tuple(stages)), [[1.0, 1.0], [5.0, 5.0], [3.0, 3.0], [2.0, 2.0]]).latency_s == 8.0
+
+
+def test_hand_overs_count_where_a_part_waits_for_another() -> None:
+    chain = Plan.of([(0, 1, "a"), (2, 3, "b")])
+    assert rate_of(chain, [[1.0], [1.0]], hand_over_s=0.25).latency_s == 2.25
+    assert rate_of(fork((A, ()), (B, ()), (C, (0, 1))), [[1.0], [2.0], [1.0]], hand_over_s=0.25).latency_s == 3.25

@@ -59,7 +59,8 @@ class Meter:
         live = self._cores.lifecycle.live
         assert live is not None
         self._epoch, plan = live
-        self._window = Window(self._epoch, len(plan.stages), self._warm_up, now_s)
+        alike = [self._cores.tuning.choice.are_alike(stage) for stage in plan.stages]
+        self._window = Window(self._epoch, plan, alike, self._warm_up, now_s)
 
     def _part(self, part: PartTaken, now_s: float) -> None:
         live = self._cores.lifecycle.live
@@ -67,7 +68,9 @@ class Meter:
             return
         if live[0] != self._epoch:
             self._begin(now_s)
-        found = self._window.add(part.epoch, part.stage, part.service_s, now_s)
+        found = None
+        if part.epoch == self._epoch:
+            found = self._window.add(part.stage, part.place, part.service_s, now_s)
         if found is not None:
             self._window = None
             repeatability = self._cores.tuning.repeatability

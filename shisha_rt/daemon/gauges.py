@@ -34,7 +34,7 @@ class Gauges:
         cores, metrics = self._shell.cores, self._shell.counting.metrics
         metrics.gauge("shisha_frames_in_flight").set(cores.lifecycle.frames.streams.undelivered)
         metrics.tuner.state(cores.tuning.doing(now_s))
-        metrics.gauge("shisha_tuner_gap_ratio").set(cores.tuning.gap_ratio)
+        metrics.gauge("shisha_tuner_gap_ratio").set(cores.tuning.search.gap_ratio)
         self._count_frames()
         self._count_reserved()
         live = cores.lifecycle.live
@@ -51,16 +51,16 @@ class Gauges:
         queued = Counter((frame.epoch, frame.stage) for frame in shell.cores.lifecycle.frames.by_number.values())
         placing = shell.cores.placing
         for i, stage in enumerate(plan.stages):
-            layers.labels(i, stage.place).set(stage.layer_count)
-            queue.labels(i, stage.place).set(queued[epoch, i])
+            queue.labels(i, ",".join(stage.leads)).set(queued[epoch, i])
             predicted_s = None if placing is None else placing.predicted_s(epoch, i)
-            if predicted_s is not None:
-                cost.labels(stage.place).set(predicted_s)
-        times = [shell.telemetry.window(epoch, i).median_service_s for i in range(len(plan.stages))]
-        known = [t for t in times if t is not None]
-        if len(known) == len(times):
-            metrics.gauge("shisha_pipeline_throughput_fps").set(1 / max(known))
-            metrics.gauge("shisha_pipeline_bottleneck_stage").set(times.index(max(known)))
+            for lead in stage.leads:
+                layers.labels(i, lead).set(stage.layer_count)
+                if predicted_s is not None:
+                    cost.labels(lead).set(predicted_s)
+        rate = shell.telemetry.rate(epoch, plan)
+        if rate is not None and rate.bottleneck_s:
+            metrics.gauge("shisha_pipeline_throughput_fps").set(1 / rate.bottleneck_s)
+            metrics.gauge("shisha_pipeline_bottleneck_stage").set(rate.slowest_stage)
 
     def _count_frames(self) -> None:
         frames, metrics = self._shell.cores.lifecycle.frames, self._shell.counting.metrics

@@ -153,9 +153,8 @@ class Operations:
         before = machine.place(name)
         shell.write(journal.PlaceSpeed(place=name, speed=speed, before=before.speed), "place_set")
         shell.arena.set_speed(machine.places.index(before), speed)
-        for epoch in shell.cores.lifecycle.epochs.live.values():
-            if name in epoch.plan.places:
-                shell.telemetry.window(epoch.number, epoch.plan.places.index(name)).restart()
+        for window in shell.telemetry.on_place(name):
+            window.restart()
         shell.counting.metrics.gauge("shisha_place_speed_ratio").remove(*self._speed_labels(name))
         shell.post(MachineChanged(changed, f"the speed of {name} is {speed:g} now"), "place_set")
         self._show_speed(name)

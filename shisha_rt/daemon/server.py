@@ -40,6 +40,8 @@ from shisha_rt.lifecycle.policy import Policy
 from shisha_rt.pipeline.exact import exact_plan
 from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC
 from shisha_rt.placement.placed_costs import PlacedCosts
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.ready import plan_store
 from shisha_rt.ready.compile import Compiled
 from shisha_rt.ready.model_on_machine import ModelOnMachine
@@ -204,9 +206,10 @@ class Daemon:
         shell = self.shell
         expected: dict[str, float] = {}
         for epoch in shell.cores.lifecycle.epochs.live.values():
-            for i, stage in enumerate(epoch.plan.stages):
-                service_s = shell.telemetry.window(epoch.number, i).median_service_s or 0.0
-                expected[stage.place] = max(service_s * self._time_scale, expected.get(stage.place, 0.0))
+            team_s = shell.telemetry.team_s(epoch.number, epoch.plan)
+            for stage, times_s in zip(epoch.plan.stages, team_s, strict=True):
+                for lead, service_s in zip(stage.leads, times_s, strict=True):
+                    expected[lead] = max((service_s or 0.0) * self._time_scale, expected.get(lead, 0.0))
         for event in (*shell.supervisor.look(expected), *self._children.look()):
             shell.take(event)
         shell.post(Look(), "the clock")
@@ -237,7 +240,10 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
     lifecycle = Lifecycle(rules, 2 * len(machine.places) + 2, Policy())
     begins_anew = planning.fresh or planning.strategy == "seed"
     kept = {} if begins_anew else plan_store.load_plans(_plans_file(), _model_key(ready.compiled))
-    by_costs = exact_plan(costs).plan if costs is not None and planning.strategy == "guided" else None
+    by_costs: dict[Objective, Plan] = {}
+    if costs is not None and planning.strategy == "guided":
+        found = {objective: exact_plan(costs).plan for objective in OBJECTIVES}
+        by_costs = {objective: plan for objective, plan in found.items() if plan is not None}
     weights = [layer.weight for layer in ready.compiled.layers]
     choice = Choice(machine, rules, weights, BestPlans(kept), by_costs)
     options = None

@@ -71,14 +71,15 @@ class Shell:
         self._cause = "start"
         self._events: deque[tuple[CoreEvent, str]] = deque()
         self._handling = False
+        self._alone: tuple[int, float] | None = None
         self._carry_out = self._table(children)
 
     def _table(self, children: Children) -> Mapping[type, Callable[[Any], object]]:
         return {
             do.Refuse: self._answer,
-            do.Fill: self.requests.fill,
+            do.Fill: self._fill,
             do.RunPart: self._run,
-            do.Collect: self.requests.collect,
+            do.Collect: self._collect,
             do.Deliver: self._answer,
             do.Start: self._start,
             do.Kill: self._kill,
@@ -173,18 +174,22 @@ class Shell:
         worker = lifecycle.places.workers.get(run.incarnation)
         if run.epoch in lifecycle.epochs.live and worker is not None:
             service_s = done.service_s / scale
-            window = self.telemetry.window(run.epoch, run.stage)
+            window = self.telemetry.window(run.epoch, run.stage, worker.place)
             window.add(service_s, done.cpu_s, done.waited_s / scale, done.segments_s)
             self.counting.part_done(run.stage, worker.place, service_s, done.dropped_s)
             self.requests.spent(run.frame, done.service_s)
-            self.post(te.PartTaken(run.epoch, run.stage, service_s, done.segments_s), "a part was computed")
+            taken = te.PartTaken(run.epoch, run.stage, worker.place, service_s, done.segments_s)
+            self.post(taken, "a part was computed")
         self.post(ev.PartDone(_descriptor(run)), "a part was computed")
 
     def _note_prepared(self, message: messages.Prepared) -> None:
         plan = self.cores.lifecycle.epochs.plan_of(message.epoch)
         place = self.supervisor.place_of(message.incarnation)
-        if plan is not None and place in plan.places:
-            self.telemetry.window(message.epoch, plan.places.index(place)).note_built(message)
+        if plan is None or place is None:
+            return
+        for index, stage in enumerate(plan.stages):
+            if place in stage.leads:
+                self.telemetry.window(message.epoch, index, place).note_built(message)
 
     def _worker_gone(self, gone: ev.WorkerGone) -> None:
         cause = f"worker {gone.incarnation} ended"
@@ -203,6 +208,19 @@ class Shell:
         hung = self.supervisor.link.send(incarnation, message)
         if hung is not None:
             self.post(hung, f"worker {incarnation} takes no messages")
+
+    def _fill(self, instruction: do.Fill) -> None:
+        """A frame that gets the only slot in use meets no other, as long as none is admitted before it is done."""
+        self.requests.fill(instruction)
+        frames = self.cores.lifecycle.frames
+        alone = len(frames.free_slots) == frames.slot_count - 1
+        self._alone = (instruction.frame, time.monotonic()) if alone else None
+
+    def _collect(self, instruction: do.Collect) -> None:
+        self.requests.collect(instruction)
+        if self._alone is not None and self._alone[0] == instruction.frame:
+            latency_s = (time.monotonic() - self._alone[1]) / self._timing.scale
+            self.post(te.FrameAlone(instruction.epoch, latency_s), "a frame was by itself")
 
     def _run(self, instruction: do.RunPart) -> None:
         d, layout = instruction.descriptor, self.arena.layout.number

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from shisha_rt import __version__
+from shisha_rt.daemon.fleet.telemetry import StageWindow, pooled
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.plan.form import written
+from shisha_rt.plan.plan import Plan
 from shisha_rt.ready.model_on_machine import ModelOnMachine
 from shisha_rt.tuning.telling import description
 
@@ -45,7 +47,8 @@ class Status:
         lifecycle, tuning = self._shell.cores.lifecycle, self._shell.cores.tuning
         preparing, fault = lifecycle.epochs.preparing, tuning.fault
         epoch, stages = self._stages()
-        bottleneck_s = _bottleneck_s(stages)
+        live = lifecycle.live
+        rate = None if live is None else self._shell.telemetry.rate(*live)
         draining = lifecycle.frames.draining
         return {
             "state": "draining" if draining else "serving" if epoch is not None else "starting",
@@ -72,8 +75,11 @@ class Status:
             "plan": {"epoch": epoch, "stages": stages},
             "preparing": preparing.number if preparing else None,
             "tuner": description(tuning, time.monotonic()),
-            "throughput_fps": 1 / bottleneck_s if bottleneck_s else None,
-            "bottleneck_s": bottleneck_s,
+            "objective": tuning.choice.objective,
+            "throughput_fps": 1 / rate.bottleneck_s if rate is not None and rate.bottleneck_s else None,
+            "bottleneck_s": None if rate is None else rate.bottleneck_s,
+            "bottleneck_stage": None if rate is None else rate.slowest_stage,
+            "latency_s": None if rate is None else rate.latency_s,
             "places": self._places(),
             "frames": {
                 "in_flight": lifecycle.frames.streams.undelivered,
@@ -86,9 +92,12 @@ class Status:
         }
 
     def plan(self) -> dict[str, object]:
-        epoch, stages = self._stages()
-        keys = ("first", "last", "places", "service_s")
-        return {"epoch": epoch, "stages": [{key: stage[key] for key in keys} for stage in stages]}
+        live = self._shell.cores.lifecycle.live
+        if live is None:
+            return {"epoch": None, "stages": []}
+        epoch, plan = live
+        services_s = [pooled(windows)["service_s"] for windows in self._windows(epoch, plan)]
+        return {"epoch": epoch, "stages": written(plan, service_s=services_s)}
 
     def statistics(self) -> Mapping[str, object]:
         counted = self._shell.counting
@@ -113,12 +122,27 @@ class Status:
         if live is None:
             return None, []
         epoch, plan = live
-        windows = [self._shell.telemetry.window(epoch, index) for index in range(len(plan.stages))]
         stages = written(plan)
-        for index, (stage, window) in enumerate(zip(stages, windows, strict=True)):
-            stage |= window.summary()
-            stage["placement"] = None if placing is None else placing.describe(epoch, index, window.segments_s)
+        for index, (stage, windows) in enumerate(zip(stages, self._windows(epoch, plan), strict=True)):
+            stage |= pooled(windows)
+            segments_s = windows[0].segments_s
+            stage["placement"] = None if placing is None else placing.describe(epoch, index, segments_s)
+            stage["teams"] = [
+                {
+                    "places": team,
+                    "service_s": window.median_service_s,
+                    "waited_s": window.median_waited_s,
+                    "frames": window.frames,
+                    "state": self._shell.cores.lifecycle.places.by_name[team[0]].phase.name.lower(),
+                }
+                for team, window in zip(plan.stages[index].teams, windows, strict=True)
+            ]
         return epoch, stages
+
+    def _windows(self, epoch: int, plan: Plan) -> list[list[StageWindow]]:
+        """By stage and team."""
+        window = self._shell.telemetry.window
+        return [[window(epoch, index, lead) for lead in stage.leads] for index, stage in enumerate(plan.stages)]
 
     def _places(self) -> list[dict[str, object]]:
         processes = {process.place: process.pid for process in self._shell.supervisor.processes.values()}
@@ -153,9 +177,3 @@ class Status:
             }
             for device, speed in zip(devices, speeds, strict=True)
         ]
-
-
-def _bottleneck_s(stages: list[dict[str, Any]]) -> float | None:
-    times = [stage["service_s"] for stage in stages]
-    known = [t for t in times if isinstance(t, float)]
-    return max(known) if known and len(known) == len(times) else None

@@ -100,6 +100,11 @@ class Lifecycle:
         return None if newest is None else (newest.number, newest.plan)
 
     @property
+    def changing(self) -> bool:
+        """Whether frames of an older epoch are still under way."""
+        return len(self.epochs.live) > 1
+
+    @property
     def available(self) -> tuple[str, ...]:
         """The places that a plan may use, in the machine's order."""
         return self.places.available

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from statistics import median, stdev
 from typing import Final
 
-from shisha_rt.plan.rate import Objective, Rate
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import Objective, Rate, rate_of, stage_seconds
 
 OVERLAP_TOLERANCE: Final = 0.25
 """Queues run dry now and then, also in a plan that is saturated."""
@@ -43,6 +44,7 @@ class Measurement:
 
     `alone_s`: how long frames took that met no other, None where none were seen; `overlap`: how busy the plan was, as a
     share of what it can be (1: saturated). Teams that never worked at the same time look faster than they are.
+    `team_s`: (stages, teams) seconds, inf where a team ran none; empty for a plain chain.
     """
 
     service_s: tuple[float, ...]
@@ -52,6 +54,7 @@ class Measurement:
     rate: Rate | None = None
     alone_s: float | None = None
     overlap: float = 1.0
+    team_s: tuple[tuple[float, ...], ...] = ()
 
     @property
     def bottleneck_s(self) -> float:
@@ -106,27 +109,79 @@ class Measurement:
         return self.value_s(objective) < other.value_s(objective) and not self.agrees_with(other, objective)
 
 
-def measure_window(windows: Sequence[Sequence[float]], *, took_s: float, band_floor: float = BAND_FLOOR) -> Measurement:
+def measure_window(
+    plan: Plan,
+    windows: Sequence[Sequence[tuple[int, float]]],
+    *,
+    alike: Sequence[bool],
+    took_s: float,
+    alone_s: Sequence[float] = (),
+    band_floor: float = BAND_FLOOR,
+) -> Measurement:
     """A measurement from the service times of one epoch's frames after its warm-up.
 
-    `windows` holds for each stage, in the plan's order, the seconds of its frames in the order they ran; `took_s` is
-    how long that took. A stage's time is its median, which up to half of the frames cannot drag along.
+    `windows` holds for each stage its frames in the order they ran, each as the team (index) that ran it and the
+    seconds; `alike` says of each stage whether all of its teams are, and their frames count as one's. `took_s` is how
+    long that took, `alone_s` the seconds of frames that met no other. A team's time is its median, which up to half of
+    the frames cannot drag along; one that ran none adds nothing.
 
-    The bottleneck is the largest of several medians, and another stage may well be it next time. So the band is that
-    of the noisiest stage whose own band reaches the bottleneck.
+    The bottleneck is the largest of several medians, and another pool may well be it next time. So the band is that of
+    the noisiest pool whose own band reaches the bottleneck.
 
     Raises ValueError for no stage, or for fewer than `MIN_FRAMES` frames of one.
     """
-    if not windows or min(map(len, windows)) < MIN_FRAMES:
-        raise ValueError(
-            f"windows of {[len(window) for window in windows]} frames: expected at least {MIN_FRAMES} each"
-        )
-    service_s = tuple(median(window) for window in windows)
-    noise_s = [math.sqrt(2) * _ERRORS_IN_BAND * _median_error(window) for window in windows]
-    bottleneck_s = max(service_s)
-    reaching_s = (noise for own, noise in zip(service_s, noise_s, strict=True) if own + noise >= bottleneck_s)
+    counts = list(map(len, windows))
+    if not windows or min(counts) < MIN_FRAMES:
+        raise ValueError(f"windows of {counts} frames: expected at least {MIN_FRAMES} each")
+    series = [_by_team(frames, len(stage.teams)) for frames, stage in zip(windows, plan.stages, strict=True)]
+    pooled = [
+        [[seconds for _, seconds in frames]] * len(stage.teams) if one else its
+        for frames, stage, its, one in zip(windows, plan.stages, series, alike, strict=True)
+    ]
+    times_s = [tuple(map(_median, its)) for its in pooled]
+    stage_s = tuple(map(stage_seconds, times_s))
+    found = rate_of(plan, times_s)
+    noise_s = _pool_noise_s(plan, pooled, stage_s)
+    bottleneck_s = found.bottleneck_s
+    reaching_s = (noise for own, noise in zip(found.period_s, noise_s, strict=True) if own + noise >= bottleneck_s)
     band = max(reaching_s) / bottleneck_s if bottleneck_s else 0.0
-    return Measurement(service_s, max(band, band_floor), min(map(len, windows)), took_s)
+    frames_per_s = (min(counts) - 1) / took_s if took_s else math.inf
+    return Measurement(
+        stage_s,
+        max(band, band_floor),
+        min(counts),
+        took_s,
+        rate=None if plan.is_plain else found,
+        alone_s=median(alone_s) if len(alone_s) >= MIN_FRAMES else None,
+        overlap=min(1.0, frames_per_s * bottleneck_s),
+        team_s=() if plan.is_plain else tuple(tuple(map(_median, its)) for its in series),
+    )
+
+
+def _by_team(frames: Sequence[tuple[int, float]], teams: int) -> list[list[float]]:
+    return [[seconds for its, seconds in frames if its == team] for team in range(teams)]
+
+
+def _median(window: Sequence[float]) -> float:
+    return median(window) if window else math.inf
+
+
+def _pool_noise_s(
+    plan: Plan, windows: Sequence[Sequence[Sequence[float]]], stage_s: Sequence[float]
+) -> tuple[float, ...]:
+    """(stages,): by how much two measurements of the period of each stage's pool differ, in seconds."""
+    found = [0.0] * len(plan.stages)
+    for pool in plan.pools:
+        noise_s = sum(_stage_noise_s(windows[index], stage_s[index]) for index in pool.stages)
+        for index in pool.stages:
+            found[index] = noise_s / len(pool.teams)
+    return tuple(found)
+
+
+def _stage_noise_s(teams: Sequence[Sequence[float]], stage_s: float) -> float:
+    """Of `rate.stage_seconds`: each team's share in what they do together is the smaller, the slower it is."""
+    shares = [(window, (stage_s / median(window)) ** 2 / len(teams)) for window in teams if window and median(window)]
+    return math.sqrt(2) * _ERRORS_IN_BAND * math.fsum(share * _median_error(window) for window, share in shares)
 
 
 def _median_error(window: Sequence[float]) -> float:
@@ -136,6 +191,8 @@ def _median_error(window: Sequence[float]) -> float:
     1.2533 * 1.4826 * MAD / sqrt(n) holds for normal ones only. The second one sees slow swings, in which neighbouring
     frames resemble each other and n frames say less than n independent ones would.
     """
+    if len(window) < _MIN_FRAMES_IN_BATCH:
+        return 0.5 * median(window)  # so few say next to nothing of their spread
     error = _error_by_ranks(sorted(window))
     if len(window) >= _BATCHES * _MIN_FRAMES_IN_BATCH:
         return max(error, _error_by_batches(window))

@@ -47,6 +47,10 @@ class PlanRules:
             return found
         return [*_cuts(plan, self), *_needs(plan, self), *_memory(plan, self)]
 
+    def are_alike(self, stage: Stage) -> bool:
+        """Whether all teams of a stage are of one kind and size."""
+        return len({_kind(team, self) for team in stage.teams}) == 1
+
     def placement_problems(self, plan: Plan) -> list[str]:
         """What is wrong with the placements of a plan whose stages may run; empty if nothing is.
 
@@ -144,7 +148,7 @@ def _pools(plan: Plan, rules: PlanRules) -> Iterator[str]:
                 f"{_named(a, one)} and {_named(b, other)} share {shared}, but not all of their teams: "
                 "expected the same teams, or no place in common"
             )
-        elif set(one.teams) == set(other.teams) and len({_kind(team, rules) for team in one.teams}) > 1:
+        elif set(one.teams) == set(other.teams) and not rules.are_alike(one):
             yield (
                 f"{_named(a, one)} and {_named(b, other)} share teams that are not alike: "
                 "expected places of one kind, or one stage on them"

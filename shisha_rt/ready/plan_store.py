@@ -7,6 +7,7 @@ watches whether its stages still take the time that they took. `model_key` cover
 from __future__ import annotations
 
 import contextlib
+import logging
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ from shisha_rt.plan.form import Brief, brief, unfolded
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.tuning.best import BestPlan
 
+log = logging.getLogger(__name__)
+
 FILE_NAME: Final = "plans.sqlite"
 
 _PATIENCE_S: Final = 5.0
@@ -26,35 +29,38 @@ _PATIENCE_S: Final = 5.0
 class _Record(msgspec.Struct, frozen=True):
     stages: Brief
     order: tuple[str, ...]
-    service_s: tuple[float, ...]
-    band: float
-    frames: int
-    cost_s: float
+    measurement: Measurement
 
 
 def load_plans(path: Path, model_key: str) -> dict[str, BestPlan]:
-    """By the machine's key (`tuning.best.key_of`); a store that cannot be read is one that is empty."""
+    """By the machine's key (`tuning.best.key_of`); a store that cannot be read is one that is empty.
+
+    What an earlier version has kept, or what is damaged, is dropped.
+    """
     found: dict[str, BestPlan] = {}
     with contextlib.suppress(sqlite3.Error, OSError), _open(path) as database:
         rows = database.execute("SELECT key, record FROM best WHERE key GLOB ? || '-*'", (model_key,)).fetchall()
+        unread = []
         for key, record in rows:
-            with contextlib.suppress(msgspec.MsgspecError):
-                found[key.removeprefix(f"{model_key}-")] = _best_plan(msgspec.json.decode(record, type=_Record))
+            try:
+                kept = msgspec.json.decode(record, type=_Record)
+            except msgspec.MsgspecError:
+                unread.append(key)
+                continue
+            plan = BestPlan(unfolded(kept.stages), kept.measurement, kept.order)
+            found[key.removeprefix(f"{model_key}-")] = plan
+        if unread:
+            log.warning("%s: best plans kept by another version are dropped: %d", path, len(unread))
+            database.executemany("DELETE FROM best WHERE key = ?", [(key,) for key in unread])
     return found
 
 
 def save_plan(path: Path, model_key: str, key: str, best: BestPlan) -> None:
     """Waits for whoever has the file locked, and gives up after a while: a lost plan is found again."""
-    m = best.measurement
-    record = _Record(brief(best.plan), best.order, m.service_s, m.band, m.frames, m.took_s)
+    record = _Record(brief(best.plan), best.order, best.measurement)
     with contextlib.suppress(sqlite3.Error, OSError), _open(path) as database:
         row = f"{model_key}-{key}", msgspec.json.encode(record)
         database.execute("INSERT OR REPLACE INTO best VALUES (?, ?)", row)
-
-
-def _best_plan(record: _Record) -> BestPlan:
-    measurement = Measurement(record.service_s, record.band, record.frames, record.cost_s)
-    return BestPlan(unfolded(record.stages), measurement, record.order)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The best plan known of one model on each machine that it has run on: held here while the daemon runs.
+"""The best plan known of one model on each machine that it has run on, for each objective: held here.
 
 `key_of` tells machines apart by what they say, not by what they are called. What is kept on disk is a copy.
 """
@@ -15,8 +15,9 @@ import msgspec
 from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import Objective
 
-_VERSION: Final = 2
+_VERSION: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +35,17 @@ class BestPlans:
     def __init__(self, kept: Mapping[str, BestPlan]) -> None:
         self._by_key = dict(kept)
 
-    def of(self, machine: Machine) -> BestPlan | None:
-        return self._by_key.get(key_of(machine))
+    def of(self, machine: Machine, objective: Objective = "throughput") -> BestPlan | None:
+        return self._by_key.get(key_of(machine, objective))
 
-    def replace(self, machine: Machine, best: BestPlan) -> str:
+    def replace(self, machine: Machine, best: BestPlan, objective: Objective = "throughput") -> str:
         """Returns the key to keep it under."""
-        key = key_of(machine)
+        key = key_of(machine, objective)
         self._by_key[key] = best
         return key
 
 
-def key_of(machine: Machine) -> str:
-    said = msgspec.json.encode((_VERSION, machine.memories, machine.places, machine.timing, machine.time_scale))
+def key_of(machine: Machine, objective: Objective = "throughput") -> str:
+    of_machine = machine.memories, machine.places, machine.timing, machine.time_scale
+    said = msgspec.json.encode((_VERSION, *of_machine, objective))
     return hashlib.sha256(said).hexdigest()[:16]

@@ -6,21 +6,27 @@ is as they were told of; else the seed. The machine as it is now is held here, a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
 
 from shisha_rt.machine.machine import Machine
 from shisha_rt.pipeline.seed import seed
-from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.rate import Objective
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.tuning.best import BestPlan, BestPlans
 from shisha_rt.tuning.tuner_messages import PlaceNow
 
+_NONE: Final[Mapping[Objective, Plan]] = MappingProxyType({})
+
 
 class Choice:
-    """`filed`: the machine as its file has it. `by_costs`: the best plan by stored costs, for all of its places.
+    """`filed`: the machine as its file has it. `by_costs`: the best plans by stored costs, for all of its places.
 
     `weights` is (layers,), Eq. 1. `automatic`: the live plan is the daemon's own, so the daemon may replace it.
+    `objective`: what plans are chosen for; `replicate`: they may have copies and teams.
     """
 
     def __init__(
@@ -29,11 +35,16 @@ class Choice:
         rules: PlanRules,
         weights: Sequence[float],
         best_plans: BestPlans,
-        by_costs: Plan | None = None,
+        by_costs: Mapping[Objective, Plan] = _NONE,
+        *,
+        objective: Objective = "throughput",
+        replicate: bool = False,
     ) -> None:
         self.filed = filed
         self.machine = filed
         self.automatic = True
+        self.objective = objective
+        self.replicate = replicate
         self._rules = rules
         self._weights = weights
         self._best_plans = best_plans
@@ -45,25 +56,34 @@ class Choice:
 
     def best(self, available: Collection[str]) -> BestPlan | None:
         """Of the machine as it is now, without the places that are not available."""
-        return self._best_plans.of(self._over(available))
+        return self._best_plans.of(self._over(available), self.objective)
 
     def keep(self, best: BestPlan, available: Collection[str]) -> str:
         """It is the best plan of those places, as they are now; returns the key to keep it under."""
-        return self._best_plans.replace(self._over(available), best)
+        return self._best_plans.replace(self._over(available), best, self.objective)
 
     def _over(self, available: Collection[str]) -> Machine:
         return replace(self.machine, places=tuple(place for place in self.machine.places if place.name in available))
 
     def plan(self, available: Collection[str]) -> Plan:
         """One over places that are available."""
-        for best in (self.best(available), self._best_plans.of(self.machine)):
+        for best in (self.best(available), self._best_plans.of(self.machine, self.objective)):
             if best is not None and set(best.plan.places) <= set(available) and not self._rules.problems(best.plan):
                 return best.plan
-        by_costs = self._by_costs
+        by_costs = self._by_costs.get(self.objective)
         if by_costs is not None and self.machine == self.filed and set(by_costs.places) <= set(available):
             return by_costs
+        return self.seed(available)
+
+    def seed(self, available: Collection[str]) -> Plan:
+        """Shisha's, over places that are available."""
         places = [place for place in self.machine.places if place.name in available]
         return seed(self._weights, places, legal_cuts=self._rules.legal_cuts)
+
+    def are_alike(self, stage: Stage) -> bool:
+        """Whether all teams of a stage are, as the machine is now."""
+        speeds = {self.machine.place(name).speed for name in stage.places}
+        return len(speeds) == 1 and self._rules.are_alike(stage)
 
     def places_now(self, available: Collection[str]) -> tuple[PlaceNow, ...]:
         """Those that are available, for a search."""

@@ -37,6 +37,7 @@ class Cores:
             do.Replan: to_tuning,
             do.PlaceOperators: placers,
             ev.PartTaken: to_all,
+            ev.FrameAlone: to_tuning,
             **dict.fromkeys((ev.TunerSaid, ev.TunerDied, ev.PauseAsked, ev.SearchAsked, ev.OptionsSet), to_tuning),
             ev.PlaceReturned: to_tuning,
             ev.MachineChanged: to_all,

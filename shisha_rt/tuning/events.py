@@ -7,18 +7,31 @@ from typing import TypeAlias
 
 from shisha_rt.lifecycle.instructions import PlaceOperators, Replan, Settled
 from shisha_rt.machine.machine import Machine
+from shisha_rt.plan.rate import Objective
 from shisha_rt.tuning import placer_messages as pm
 from shisha_rt.tuning import tuner_messages as tm
 
 
 @dataclass(frozen=True, slots=True)
 class PartTaken:
-    """A part of a frame has been computed; `segments_s` is empty unless its operators are placed on devices."""
+    """A part of a frame has been computed, in the worker of `place`.
+
+    `segments_s` is empty unless its operators are placed on devices.
+    """
 
     epoch: int
     stage: int
+    place: str
     service_s: float
     segments_s: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FrameAlone:
+    """A frame has passed through the plan of `epoch`, and met no other on its way."""
+
+    epoch: int
+    latency_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +78,7 @@ class OptionsSet:
 
     strategy: str | None = None
     alpha: int | None = None
+    objective: Objective | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +105,7 @@ TuningEvent: TypeAlias = (
     Settled
     | Replan
     | PartTaken
+    | FrameAlone
     | TunerSaid
     | TunerDied
     | PauseAsked

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from shisha_rt.plan.form import brief
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import Objective
 from shisha_rt.tuning import tuner_messages as tm
 from shisha_rt.tuning.choice import Choice
 
@@ -30,6 +32,7 @@ class SearchRun:
 
     number: int
     epoch: int = 0
+    objective: Objective = "throughput"
     began_s: float = 0.0
     order: tuple[str, ...] = ()
     over: tuple[str, ...] = ()
@@ -38,6 +41,12 @@ class SearchRun:
     proposal: int | None = None
     best: tuple[Plan, Measurement] | None = None
     lower_bound_s: float | None = None
+
+    @property
+    def gap_ratio(self) -> float:
+        """The best plan's seconds over the bound that no plan can be below; nan where one is not known."""
+        best, bound_s = self.best, self.lower_bound_s
+        return best[1].value_s(self.objective) / bound_s if best is not None and bound_s else math.nan
 
     def judge(self, plan: Plan, found: Measurement) -> str:
         """Count a trial. The best is the best beyond noise: what goes live, is kept and is reported in the end."""
@@ -48,10 +57,16 @@ class SearchRun:
             return "first" if found.can_run else "cannot_run"
         if not found.can_run:
             return "cannot_run"
-        if not found.is_better_than(best[1]):
+        if not found.is_better_than(best[1], self.objective):
             return "not_better"
         self.best = plan, found
         return "better"
+
+
+def walk_order(before: SearchRun, start: Plan, available: tuple[str, ...]) -> tuple[str, ...]:
+    """The places of the walk's positions: as before, so that one that was emptied may be given layers again."""
+    kept = tuple(name for name in before.order if name in available)
+    return kept if tuple(name for name in kept if name in start.places) == start.places else start.places
 
 
 def beginning(search: SearchRun, options: SearchOptions, start: Plan, choice: Choice) -> tm.Begin:
@@ -66,4 +81,6 @@ def beginning(search: SearchRun, options: SearchOptions, start: Plan, choice: Ch
         legal_cuts=None if legal_cuts is None else tuple(sorted(legal_cuts)),
         alpha=options.alpha,
         balance=options.balance,
+        replicate=choice.replicate,
+        objective=search.objective,
     )

@@ -21,6 +21,11 @@ class Serving(Protocol):
         """The places that a plan may use."""
         ...
 
+    @property
+    def changing(self) -> bool:
+        """Whether frames of an older epoch are still under way."""
+        ...
+
 
 class Searching(Protocol):
     """What placing may ask of tuning: not to be disturbed."""

@@ -9,6 +9,7 @@ import msgspec
 from shisha_rt.fabric.codec import Codec
 from shisha_rt.plan.form import Brief
 from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.rate import Objective
 
 
 class StoredCosts(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -26,7 +27,10 @@ class PlaceNow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Begin(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Search from `start`, the live plan, as `strategy` does; `order`: the places of the walk's positions."""
+    """Search from `start` as `strategy` does; `order`: the places of the walk's positions.
+
+    `replicate`: plans may have copies and teams.
+    """
 
     run: int
     strategy: str
@@ -36,20 +40,15 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag=True):
     legal_cuts: tuple[int, ...] | None
     alpha: int
     balance: str
+    replicate: bool = False
+    objective: Objective = "throughput"
 
 
 class Measured(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """What the last plan tried did; infinite times if it could not be made live."""
 
     run: int
-    service_s: tuple[float, ...]
-    band: float
-    frames: int
-    cost_s: float
-
-    @property
-    def measurement(self) -> Measurement:
-        return Measurement(self.service_s, self.band, self.frames, self.cost_s)
+    measurement: Measurement
 
 
 class Break(msgspec.Struct, frozen=True, array_like=True, tag=True):

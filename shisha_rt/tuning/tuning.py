@@ -23,13 +23,13 @@ from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import events as ev
 from shisha_rt.tuning import tuner_messages as tm
+from shisha_rt.tuning.baseline import Baseline
 from shisha_rt.tuning.best import BestPlan
 from shisha_rt.tuning.choice import Choice
 from shisha_rt.tuning.desk import Desk
-from shisha_rt.tuning.drift import WINDOWS_TO_LEAVE, leaving_stage
 from shisha_rt.tuning.instructions import CountTrial, Decision, Keep, TellTuner
 from shisha_rt.tuning.repeatability import Repeatability
-from shisha_rt.tuning.run import SearchOptions, SearchRun, beginning
+from shisha_rt.tuning.run import SearchOptions, SearchRun, beginning, walk_order
 from shisha_rt.tuning.state import WAITING, Serving, State
 from shisha_rt.tuning.telling import began_record, ended_record, trial_record
 from shisha_rt.tuning.window import Window
@@ -62,7 +62,7 @@ class _Awaited:
 class Tuning:
     """Follows the tuner's process and watches what is live; without `options` the daemon has no tuner.
 
-    `measured`: what the watched plan was found to take, None until that is known.
+    `baseline`: what the watched plan was found to take.
     """
 
     def __init__(self, serving: Serving, choice: Choice, options: SearchOptions | None, warm_up: int) -> None:
@@ -72,13 +72,12 @@ class Tuning:
         self.search = SearchRun(0)
         self.trials = 0
         self.moves = 0
-        self.measured: Measurement | None = None
+        self.baseline = Baseline()
         self.fault: Settled | None = None
         self.repeatability = Repeatability()
         self._serving = serving
         self._warm_up = warm_up
         self._window: Window | None = None
-        self._windows_outside = 0
         self._awaited: dict[tuple[Owner, int], _Awaited] = {}
         self._desk = Desk()
 
@@ -166,17 +165,15 @@ class Tuning:
         if live is None or options is None:
             return
         plan, available = start or live[1], self._serving.available
-        order = self._walk_order(plan, available)
-        self.search = SearchRun(self.search.number + 1, live[0], self._desk.now_s, order, available)
+        if options.strategy == "shisha" and not plan.is_plain:  # the paper's walk knows no copies, teams or branches
+            plan = self.choice.seed(available)
+        order = walk_order(self.search, plan, available)
+        objective = self.choice.objective
+        self.search = SearchRun(self.search.number + 1, live[0], objective, self._desk.now_s, order, available)
         self.state = State.TUNING
         self._window = None
         self._desk.write(began_record(self.search, options, plan, why))
         self._tell(beginning(self.search, options, plan, self.choice))
-
-    def _walk_order(self, plan: Plan, available: tuple[str, ...]) -> tuple[str, ...]:
-        """The places of the walk's positions: as before, so that one that was emptied may be given layers again."""
-        kept = tuple(name for name in self.search.order if name in available)
-        return kept if tuple(name for name in kept if name in plan.places) == plan.places else plan.places
 
     def _pause_asked(self, asked: ev.PauseAsked) -> None:
         searching = self.searching
@@ -208,6 +205,10 @@ class Tuning:
         assert self.options is not None  # else there is nothing to set
         strategy, alpha = wanted.strategy or self.options.strategy, wanted.alpha or self.options.alpha
         self.options = replace(self.options, strategy=strategy, alpha=alpha)
+        if wanted.objective is not None and wanted.objective != self.choice.objective:
+            self.choice.objective = wanted.objective
+            if self.choice.automatic and self._serving.live is not None:
+                self._plan_wanted(Replan(f"the objective is {wanted.objective} now"), ATTEMPTS)
 
     def _machine_changed(self, changed: ev.MachineChanged) -> None:
         self.choice.machine = changed.machine
@@ -256,10 +257,12 @@ class Tuning:
             never = Measurement((math.inf,) * max(1, len(end.plan.stages)), 0.0, 0, 0.0)
             self._trial_done(never, f"{end.ending.value}: {end.reason}")
 
-    def _measure(self) -> None:
+    def _measure(self, warm_up: int | None = None) -> None:
         live = self._serving.live
         assert live is not None
-        self._window = Window(live[0], len(live[1].stages), self._warm_up, self._desk.now_s)
+        alike = [self.choice.are_alike(stage) for stage in live[1].stages]
+        passed_over = self._warm_up if warm_up is None else warm_up
+        self._window = Window(live[0], live[1], alike, passed_over, self._desk.now_s)
 
     def _trial_done(self, found: Measurement, trouble: str = "") -> None:
         search, trying, live = self.search, self.search.trying, self._serving.live
@@ -274,7 +277,7 @@ class Tuning:
         self._desk.write(trial_record(search, number, live[0] if live else None, plan, verdict, found, trouble))
         self._desk.decide(CountTrial(verdict, moved))
         search.trying = None
-        self._tell(tm.Measured(search.number, found.service_s, found.band, found.frames, found.took_s))
+        self._tell(tm.Measured(search.number, found))
 
     def _finish(self, told: Plan, reason: str) -> None:
         """The search has ended: the best plan measured is to be live, whatever its tuner has made of the noise."""
@@ -308,15 +311,18 @@ class Tuning:
     def _watch(self, baseline: Measurement | None) -> None:
         """The live plan is to stay; `baseline` is what its stages took when it was chosen (None: measure it now)."""
         self.state = State.WATCHING
-        self.measured = baseline
-        self._windows_outside = 0
+        self.baseline = Baseline(baseline)
         self._measure()
 
     def _part_taken(self, part: ev.PartTaken) -> None:
         """A part of a frame has been computed: it may complete the window that is being measured."""
-        if self._window is None:
+        window = self._window
+        if window is None:
             return
-        found = self._window.add(part.epoch, part.stage, part.service_s, self._desk.now_s)
+        if part.epoch != window.epoch or self._serving.changing:
+            window.came(self._desk.now_s)
+            return
+        found = window.add(part.stage, part.place, part.service_s, self._desk.now_s)
         if found is None:
             return
         self._window = None
@@ -325,21 +331,20 @@ class Tuning:
         else:
             self._compare(found)
 
+    def _frame_alone(self, alone: ev.FrameAlone) -> None:
+        if self._window is not None and alone.epoch == self._window.epoch:
+            self._window.add_alone(alone.latency_s)
+
     def _compare(self, found: Measurement) -> None:
         """A window of the live plan with what it is known to take."""
-        live = self._serving.live
+        live, known = self._serving.live, self.baseline.measured
         assert live is not None
-        self._window = Window(live[0], len(live[1].stages), 0, self._desk.now_s)
+        self._measure(warm_up=0)
         found = self.repeatability.widen(found)
-        baseline = self.measured
-        if baseline is None or len(baseline.service_s) != len(found.service_s):
-            self.measured = found
-            return
-        stage = leaving_stage(baseline, found)
-        self._windows_outside = self._windows_outside + 1 if stage is not None else 0
-        if stage is not None and self._windows_outside >= WINDOWS_TO_LEAVE:
+        stage = self.baseline.left_by(found)
+        if stage is not None and known is not None:
             self.repeatability.machine_changed()
-            before_s, service_s = baseline.service_s[stage], found.service_s[stage]
+            before_s, service_s = known.service_s[stage], found.service_s[stage]
             place = live[1].stages[stage].place
             self._desk.write(journal.Drifted(stage=stage, place=place, before_s=before_s, service_s=service_s))
             self._begin(f"stage {stage} ({place}) takes {service_s * 1e3:.3g} ms, not {before_s * 1e3:.3g} ms")
@@ -366,12 +371,6 @@ class Tuning:
         best = self.search.best
         return best[0] if self.state is State.WATCHING and best is not None and best[1].can_run else None
 
-    @property
-    def gap_ratio(self) -> float:
-        """The best plan's slowest stage over the bound that no plan can be below; nan where one is not known."""
-        best, bound_s = self.search.best, self.search.lower_bound_s
-        return best[1].bottleneck_s / bound_s if best is not None and bound_s else math.nan
-
     def doing(self, now_s: float) -> str:
         """Its state in a word, for people: `waiting` while it needs frames and none come."""
         waits = self._window is not None and now_s - self._window.last_s > QUIET_S
@@ -390,6 +389,7 @@ _APPLY: Final[Mapping[type, Callable[[Tuning, Any], None]]] = {
     Settled: Tuning._settled,
     Replan: Tuning._plan_wanted,
     ev.PartTaken: Tuning._part_taken,
+    ev.FrameAlone: Tuning._frame_alone,
     ev.TunerSaid: Tuning._tuner_said,
     ev.TunerDied: Tuning._tuner_died,
     ev.PauseAsked: Tuning._pause_asked,

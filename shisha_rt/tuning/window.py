@@ -8,9 +8,11 @@ frames and one of time. What has not passed by then is there to stay, and all fr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from shisha_rt.plan.measurement import Measurement, measure_window
+from shisha_rt.plan.plan import Plan
 
 FRAMES: Final = 32
 KEPT_FRAMES: Final = 128
@@ -22,35 +24,52 @@ WIDE_BAND: Final = 0.03
 class Window:
     """Collects the service times of the stages of `epoch`; `warm_up` frames of each are passed over first.
 
-    `last_s`: when a frame last came, or when the window was opened.
+    `alike` (stages,): whether all teams of each are. `last_s`: when a frame last came, or the window was opened.
     """
 
-    def __init__(self, epoch: int, stage_count: int, warm_up: int, now_s: float) -> None:
+    def __init__(self, epoch: int, plan: Plan, alike: Sequence[bool], warm_up: int, now_s: float) -> None:
         self.last_s = now_s
         self.epoch = epoch
+        self._plan = plan
+        self._alike = alike
         self._warm_up = warm_up
-        self._seen = [0] * stage_count
-        self._service_s: list[list[float]] = [[] for _ in range(stage_count)]
+        self._seen = [0] * len(plan.stages)
+        self._frames: list[list[tuple[int, float]]] = [[] for _ in plan.stages]
+        self._alone_s: list[float] = []
         self._since_s: float | None = None
 
-    def add(self, epoch: int, stage: int, service_s: float, now_s: float) -> Measurement | None:
-        """One frame has passed `stage`; the measurement, when this frame completes it."""
+    def came(self, now_s: float) -> None:
+        """A part came that is not to be counted."""
         self.last_s = now_s
-        if epoch != self.epoch:
-            return None
+
+    def add(self, stage: int, place: str, service_s: float, now_s: float) -> Measurement | None:
+        """One frame has passed `stage` in the worker of `place`; the measurement, when this frame completes it."""
+        self.last_s = now_s
         self._seen[stage] += 1
         if self._seen[stage] <= self._warm_up:
             return None
         if self._since_s is None:
             self._since_s = now_s
-        self._service_s[stage].append(service_s)
-        frames = min(map(len, self._service_s))
+        self._frames[stage].append((self._plan.stages[stage].leads.index(place), service_s))
+        frames = min(map(len, self._frames))
         if frames < FRAMES:
             return None
         took_s = now_s - self._since_s
         last = frames >= MAX_FRAMES or took_s >= MAX_S
-        if frames % FRAMES and not last:
+        if not last and (frames % FRAMES or not self._every_team_has_some()):
             return None
         kept = frames if last else KEPT_FRAMES
-        found = measure_window([times[-kept:] for times in self._service_s], took_s=took_s)
+        windows = [times[-kept:] for times in self._frames]
+        found = measure_window(self._plan, windows, alike=self._alike, took_s=took_s, alone_s=self._alone_s)
         return found if last or found.band <= WIDE_BAND else None
+
+    def add_alone(self, latency_s: float) -> None:
+        """A frame has passed through the plan that met no other."""
+        self._alone_s.append(latency_s)
+
+    def _every_team_has_some(self) -> bool:
+        """Teams that are alike speak for each other."""
+        return all(
+            alike or len({team for team, _ in frames}) == len(stage.teams)
+            for alike, frames, stage in zip(self._alike, self._frames, self._plan.stages, strict=True)
+        )

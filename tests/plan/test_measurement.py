@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shisha_rt.plan.measurement import BAND_FLOOR, MIN_FRAMES, Measurement, measure_window
+from shisha_rt.plan.plan import Plan
+
+
+def measured(windows: Sequence[Sequence[float]], *, took_s: float, band_floor: float = BAND_FLOOR) -> Measurement:
+    """Of a plain chain."""
+    plan = Plan.of((i, i, f"p{i}") for i in range(len(windows)))
+    frames = [[(0, seconds) for seconds in window] for window in windows]
+    return measure_window(plan, frames, alike=[True] * len(windows), took_s=took_s, band_floor=band_floor)
 
 
 def of(*service_s: float, band: float = 0.0) -> Measurement:
@@ -65,34 +73,34 @@ class TestMeasurement:
 
 class TestWindow:
     def test_medians_of_stages_and_the_shortest_window(self) -> None:
-        found = measure_window([[3.0] * 9 + [90.0], [5.0] * 8], took_s=1.5)
-        assert found == Measurement((3.0, 5.0), band=BAND_FLOOR, frames=8, took_s=1.5)
+        found = measured([[3.0] * 9 + [90.0], [5.0] * 8], took_s=35.0)
+        assert found == Measurement((3.0, 5.0), band=BAND_FLOOR, frames=8, took_s=35.0)
 
     def test_a_band_worked_by_hand(self) -> None:
         # 16 frames of 101 to 116 ms. sqrt(16) ranks on either side of the middle rank, 7.5 (from 0): rank 3.5, rounded
         # to 4, and 11; so (112 - 105) ms are 7 ranks, 2 x 7/4 deviations: 2 ms. Times sqrt(2) * 2.36, over 108.5 ms.
-        found = measure_window([[0.001 * ms for ms in range(101, 117)]], took_s=0.0)
+        found = measured([[0.001 * ms for ms in range(101, 117)]], took_s=0.0)
         assert found.band == pytest.approx(math.sqrt(2) * 2.36 * 2 / 108.5)
 
     def test_another_stage_counts_only_if_its_noise_reaches_the_bottleneck(self) -> None:
         steady, noisy = [1.0] * 32, [0.5, 1.3] * 16
-        assert measure_window([steady, noisy], took_s=0.0).band > 0.3
-        assert measure_window([steady, [0.1 * value for value in noisy]], took_s=0.0).band == BAND_FLOOR
+        assert measured([steady, noisy], took_s=0.0).band > 0.3
+        assert measured([steady, [0.1 * value for value in noisy]], took_s=0.0).band == BAND_FLOOR
 
     def test_slow_swings_widen_the_band(self) -> None:
         frames = [1 + 0.1 * math.sin(i / 20) for i in range(128)]
         mixed = np.random.default_rng(0).permutation(frames).tolist()
-        swinging = measure_window([frames], took_s=0.0).band
-        assert swinging > 1.5 * measure_window([mixed], took_s=0.0).band
+        swinging = measured([frames], took_s=0.0).band
+        assert swinging > 1.5 * measured([mixed], took_s=0.0).band
 
     def test_the_floor(self) -> None:
-        assert measure_window([[1.0] * 8], took_s=0.0, band_floor=0.0).band == 0.0
-        assert measure_window([[0.0] * 8], took_s=0.0).band == BAND_FLOOR
+        assert measured([[1.0] * 8], took_s=0.0, band_floor=0.0).band == 0.0
+        assert measured([[0.0] * 8], took_s=0.0).band == BAND_FLOOR
 
     @pytest.mark.parametrize("windows", [[], [[1.0] * 8, [1.0] * (MIN_FRAMES - 1)]])
     def test_too_few_frames(self, windows: list[list[float]]) -> None:
         with pytest.raises(ValueError, match="expected at least 8 each"):
-            measure_window(windows, took_s=0.0)
+            measured(windows, took_s=0.0)
 
 
 Frames = npt.NDArray[np.float64]
@@ -142,7 +150,7 @@ def test_two_measurements_of_one_plan_agree(noise: str, frames: int, stages: int
     """At most 5% of neighbours in a long row of measurements differ by more than the band; no floor helps."""
     rng = np.random.default_rng(11)
     row = [
-        measure_window([NOISES[noise](rng, frames).tolist() for _ in range(stages)], took_s=0.0, band_floor=0.0)
+        measured([NOISES[noise](rng, frames).tolist() for _ in range(stages)], took_s=0.0, band_floor=0.0)
         for _ in range(1000 if stages == 1 else 400)
     ]
     apart = sum(not one.agrees_with(other) for one, other in pairwise(row))
@@ -155,7 +163,7 @@ def test_the_band_is_not_idle(noise: str) -> None:
     rng = np.random.default_rng(12)
 
     def typical(frames: int) -> tuple[float, float]:
-        row = [measure_window([NOISES[noise](rng, frames).tolist()], took_s=0.0, band_floor=0.0) for _ in range(300)]
+        row = [measured([NOISES[noise](rng, frames).tolist()], took_s=0.0, band_floor=0.0) for _ in range(300)]
         apart = [abs(a.bottleneck_s - b.bottleneck_s) / a.bottleneck_s for a, b in pairwise(row)]
         return float(np.median([m.band for m in row])), float(np.median(apart))
 

@@ -68,7 +68,9 @@ class World:
         self.lifecycle = Lifecycle(rules, slot_count, random_policy(rng))
         kept = {key_of(self.machine): self._kept_before()} if rng.random() < 0.3 else {}
         by_costs = random_plan(rng, self.names) if rng.random() < 0.3 else None
-        choice = Choice(self.machine, rules, (1.0,) * LAYERS, BestPlans(kept), by_costs)
+        choice = Choice(
+            self.machine, rules, (1.0,) * LAYERS, BestPlans(kept), {} if by_costs is None else {"throughput": by_costs}
+        )
         options = SearchOptions("shisha", rng.randint(1, 4), "nlfep") if rng.random() < 0.9 else None
         warm_up = rng.choice((0, 1, 2))
         self.tuning = Tuning(self.lifecycle, choice, options, warm_up)
@@ -277,9 +279,10 @@ class World:
         noise = self.rng.lognormvariate(0, _NOISE)
         if stage.placement:
             segments_s = tuple(s * noise for s in self.placer.taken_s(stage.place, stage.placement))
-            self.feed(ev.PartTaken(part.epoch, part.stage, sum(segments_s), segments_s))
+            self.feed(ev.PartTaken(part.epoch, part.stage, stage.place, sum(segments_s), segments_s))
         else:
-            self.feed(ev.PartTaken(part.epoch, part.stage, stage.layer_count * self.layer_s[stage.place] * noise))
+            service_s = stage.layer_count * self.layer_s[stage.place] * noise
+            self.feed(ev.PartTaken(part.epoch, part.stage, stage.place, service_s))
 
     def serve(self, frames: int = 6) -> None:
         """Some frames come, and are computed as far as workers can."""

@@ -27,7 +27,13 @@ BOTH = ("fast", "slow")
 
 def choice(kept: Plan | None = None, by_costs: Plan | None = None) -> Choice:
     plans = {} if kept is None else {key_of(MACHINE): best(kept)}
-    return Choice(MACHINE, PlanRules(8, BOTH, frozenset(range(7))), [1.0] * 8, BestPlans(plans), by_costs)
+    return Choice(
+        MACHINE,
+        PlanRules(8, BOTH, frozenset(range(7))),
+        [1.0] * 8,
+        BestPlans(plans),
+        {} if by_costs is None else {"throughput": by_costs},
+    )
 
 
 def best(plan: Plan) -> BestPlan:

@@ -30,8 +30,8 @@ def test_a_trial_of_an_earlier_search_does_not_stay() -> None:
     world.feed(ev.SearchAsked("a client has asked for it"))
     world.feed(ev.TunerSaid(tm.Try(tuning.search.number, brief(live[1]), "where it starts")))
     for _ in range(PARTS):
-        for stage in range(len(live[1].stages)):
-            world.feed(ev.PartTaken(live[0], stage, 1e-3))
+        for index, stage in enumerate(live[1].stages):
+            world.feed(ev.PartTaken(live[0], index, stage.place, 1e-3))
     world.feed(ev.TunerSaid(tm.Finished(tuning.search.number, brief(live[1]), "enough", "feasible")))
     assert (tuning.state, tuning.watched) == (State.WATCHING, live[1])
     world.workers.healing = True

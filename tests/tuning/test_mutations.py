@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import pytest
@@ -24,7 +24,6 @@ from shisha_rt.tuning.placing import Placing
 from shisha_rt.tuning.run import SearchRun
 from shisha_rt.tuning.state import State
 from shisha_rt.tuning.tuning import Tuning
-from shisha_rt.tuning.window import Window
 from tests.lifecycle.simulated_world import BrokenPromise
 from tests.tuning.planning_world import run
 
@@ -86,13 +85,26 @@ class JudgesTwice(Tuning):
             self._measure()
 
 
-class MeasuresAnyFrame(Window):
+class NeverChanging(NamedTuple):
+    live: tuple[int, Plan]
+    available: tuple[str, ...]
+    changing: bool = False
+
+
+class MeasuresAnyFrame(Tuning):
     """A trial is measured on frames of its own epoch."""
 
-    def add(self, epoch: int, stage: int, service_s: float, now_s: float) -> Measurement | None:
-        if stage >= len(self._seen):
-            return None
-        return super().add(self.epoch, stage, service_s, now_s)
+    def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
+        serving, live, epoch = self._serving, self._serving.live, self.measuring
+        if isinstance(event, ev.PartTaken) and live is not None and epoch is not None:
+            stages = live[1].stages
+            if event.stage < len(stages):
+                event = replace(event, epoch=epoch, place=stages[event.stage].place)
+            self._serving = NeverChanging(live, serving.available)
+        try:
+            return super().handle(event, now_s)
+        finally:
+            self._serving = serving
 
 
 class _Idle:

@@ -46,6 +46,7 @@ class World:
         self.searching = False
         self.now_s = 0.0
         self.live: tuple[int, Plan] | None = None
+        self.changing = False
         self.available = ("left", "right")
         self.placing = Placing(self, self, "exact", DEVICES)
         self._proposals = 0
@@ -95,7 +96,7 @@ class World:
         for _ in range(times):
             for stage, taken_s in enumerate(segments_s):
                 for _ in range(FRAMES):
-                    self.post(ev.PartTaken(self.epoch, stage, sum(taken_s), taken_s))
+                    self.post(ev.PartTaken(self.epoch, stage, PLAN.stages[stage].place, sum(taken_s), taken_s))
             self.post(ev.Look())
 
     def settle(self, ending: Ending = Ending.LIVE) -> None:

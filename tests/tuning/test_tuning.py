@@ -91,8 +91,8 @@ def test_a_trial_takes_the_warm_up_and_one_window(world: World) -> None:
 def test_frames_of_another_epoch_count_for_nothing(world: World) -> None:
     world.step_search()
     for _ in range(MAX_FRAMES):
-        world.post(ev.PartTaken(world.epoch - 1, 0, 9.0))
-        world.post(ev.PartTaken(world.epoch - 1, 1, 9.0))
+        world.post(ev.PartTaken(world.epoch - 1, 0, "fast", 9.0))
+        world.post(ev.PartTaken(world.epoch - 1, 1, "slow", 9.0))
     assert world.tuning.trials == 0
 
 

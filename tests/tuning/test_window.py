@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
 
 from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning.window import FRAMES, KEPT_FRAMES, MAX_FRAMES, MAX_S, WIDE_BAND, Window
 
 EPOCH = 7
+
+
+def opened(stages: int, warm_up: int, now_s: float) -> Window:
+    """For a plain chain."""
+    plan = Plan.of((i, i, f"p{i}") for i in range(stages))
+    return Window(EPOCH, plan, [True] * stages, warm_up, now_s)
 
 
 def _feed(
@@ -17,14 +25,14 @@ def _feed(
 ) -> tuple[int, Measurement | None]:
     """How many frames it took, and what came of them."""
     for count, seconds in enumerate(service_s, start=1):
-        found = window.add(EPOCH, stage, seconds, count * every_s)
+        found = window.add(stage, f"p{stage}", seconds, count * every_s)
         if found is not None:
             return count, found
     return len(service_s), None
 
 
 def test_steady_frames_after_the_warm_up_are_enough() -> None:
-    count, found = _feed(Window(EPOCH, 1, 5, 0.0), [9.0] * 5 + [0.01] * 100)
+    count, found = _feed(opened(1, 5, 0.0), [9.0] * 5 + [0.01] * 100)
     assert count == 5 + FRAMES
     assert found is not None
     assert found.service_s == (0.01,)
@@ -33,7 +41,7 @@ def test_steady_frames_after_the_warm_up_are_enough() -> None:
 
 
 def test_every_stage_must_have_its_frames() -> None:
-    window = Window(EPOCH, 2, 0, 0.0)
+    window = opened(2, 0, 0.0)
     assert _feed(window, [0.01] * 200, stage=0) == (200, None)
     count, found = _feed(window, [0.02] * 200, stage=1)
     assert count == FRAMES
@@ -41,18 +49,70 @@ def test_every_stage_must_have_its_frames() -> None:
     assert found.service_s == (0.01, 0.02)
 
 
-def test_frames_of_another_epoch_show_only_that_some_come() -> None:
-    window = Window(EPOCH, 1, 0, 1.0)
+def test_frames_that_do_not_count_show_only_that_some_come() -> None:
+    window = opened(1, 0, 1.0)
     assert window.last_s == 1.0
-    assert [window.add(EPOCH - 1, 0, 9.0, 2.0) for _ in range(MAX_FRAMES)] == [None] * MAX_FRAMES
+    window.came(2.0)
     assert window.last_s == 2.0
     assert _feed(window, [0.01] * 200)[0] == FRAMES
+
+
+def test_alike_copies_count_as_one() -> None:
+    plan = Plan.chain([(0, 5, (("a",), ("b",)))])
+    window = Window(EPOCH, plan, [True], 0, 0.0)
+    found = None
+    for i in range(FRAMES):
+        found = window.add(0, "ab"[i % 2], 0.0100 + 0.0001 * (i % 2), 0.005025 * i)
+    assert found is not None
+    assert found.service_s == pytest.approx((0.01005,))
+    assert found.bottleneck_s == pytest.approx(0.005025)
+    assert found.team_s == ((0.0100, 0.0101),)
+    assert found.overlap == pytest.approx(1.0)
+    assert found.latency_s == pytest.approx(0.01005)
+
+
+def test_a_slow_copy_is_waited_for_unless_it_takes_too_long() -> None:
+    plan = Plan.chain([(0, 5, (("fast",), ("slow",)))])
+    window = Window(EPOCH, plan, [False], 0, 0.0)
+    assert all(window.add(0, "fast", 0.010, 0.01 * i) is None for i in range(2 * FRAMES))
+    copies = ["slow" if i % 11 == 0 else "fast" for i in range(10 * FRAMES)]
+    frames = [window.add(0, its, 0.100 if its == "slow" else 0.010, 0.64 + 0.009 * i) for i, its in enumerate(copies)]
+    found = next(one for one in frames if one is not None)
+    assert found.team_s == ((0.010, 0.100),)
+    assert found.bottleneck_s == pytest.approx(1 / (100 + 10))
+    unserved = Window(EPOCH, plan, [False], 0, 0.0)
+    late = [unserved.add(0, "fast", 0.010, 0.1 * i) for i in range(100)]
+    found = next(one for one in late if one is not None)
+    assert found.team_s == ((0.010, math.inf),)
+    assert found.bottleneck_s == 0.010
+
+
+def test_copies_that_never_worked_at_the_same_time_say_so() -> None:
+    window = Window(EPOCH, Plan.chain([(0, 5, (("a",), ("b",)))]), [True], 0, 0.0)
+    frames = [window.add(0, "ab"[i % 2], 0.010, 0.02 * i) for i in range(FRAMES)]
+    found = frames[-1]
+    assert found is not None
+    assert found.overlap == pytest.approx(0.25)
+    busier = Measurement((0.0055,), 0.01, 32, 1.0)
+    assert found.bottleneck_s < busier.bottleneck_s
+    assert not found.is_better_than(busier)
+    assert not found.is_better_than(busier, "latency")
+
+
+def test_frames_that_met_no_other_tell_the_latency() -> None:
+    window = opened(2, 0, 0.0)
+    for _ in range(9):
+        window.add_alone(0.025)
+    _feed(window, [0.01] * 40, stage=0)
+    _, found = _feed(window, [0.01] * 40, stage=1)
+    assert found is not None
+    assert found.latency_s == 0.025
 
 
 def test_a_disturbance_passes() -> None:
     rng = random.Random(1)
     noisy = [0.01 * rng.uniform(1, 4) for _ in range(100)]
-    count, found = _feed(Window(EPOCH, 1, 0, 0.0), noisy + [0.01] * 1000)
+    count, found = _feed(opened(1, 0, 0.0), noisy + [0.01] * 1000)
     assert found is not None
     assert FRAMES < count <= 100 + KEPT_FRAMES + FRAMES
     assert found.band <= WIDE_BAND
@@ -63,7 +123,7 @@ def test_a_disturbance_passes() -> None:
 def test_a_machine_that_is_never_steady_is_measured_all_the_same_and_says_so(every_s: float, expected: int) -> None:
     rng = random.Random(2)
     unsteady = [every_s * rng.choice([1, 3]) for _ in range(2000)]
-    count, found = _feed(Window(EPOCH, 1, 0, 0.0), unsteady, every_s=every_s)
+    count, found = _feed(opened(1, 0, 0.0), unsteady, every_s=every_s)
     assert count == expected
     assert found is not None
     assert found.frames == expected

@@ -136,7 +136,7 @@ class World:
         epoch, plan = self.epoch, self.plan
         for i, stage in enumerate(plan.stages):
             service_s = stage.layer_count * self.layer_s[stage.place] * self.rng.lognormvariate(0, NOISE)
-            self.post(ev.PartTaken(epoch, i, service_s))
+            self.post(ev.PartTaken(epoch, i, stage.place, service_s))
 
     def step_search(self) -> None:
         """What the tuner's process does with the messages that have come."""

@@ -1,14 +1,18 @@
-"""How long the parts of frames took lately, per epoch and stage: what status, metrics and hang detection go by."""
+"""How long the parts of frames took lately, per epoch, stage and place: what status, metrics and the watch go by."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from shisha_rt.fabric.messages import Prepared
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import Rate, rate_of
 
 _WINDOW_FRAMES: Final = 128
 _SEGMENT_FRAMES: Final = 32
@@ -17,7 +21,7 @@ _BUILT: Final = ("frame_bytes", "private_bytes", "build_s", "difference")
 
 @dataclass(slots=True)
 class StageWindow:
-    """The last frames of one stage of one epoch, and what its worker said when it was built.
+    """The last frames of one stage of one epoch on one team, and what its worker said when it was built.
 
     `segments` is (frames, segments) seconds, empty unless the stage's operators are placed on devices.
     """
@@ -54,32 +58,69 @@ class StageWindow:
     def median_service_s(self) -> float | None:
         return statistics.median(self.service_s) if self.service_s else None
 
+    @property
+    def median_waited_s(self) -> float | None:
+        return statistics.median(self.waited_s) if self.waited_s else None
+
     def summary(self) -> dict[str, float | int | None]:
         """For `status`: medians over the window, in seconds."""
         return {
             "service_s": self.median_service_s,
             "cpu_s": statistics.median(self.cpu_s) if self.cpu_s else None,
-            "waited_s": statistics.median(self.waited_s) if self.waited_s else None,
+            "waited_s": self.median_waited_s,
             "frames": self.frames,
             **self.built,
         }
 
 
 class Telemetry:
-    """Windows by (epoch, stage); an epoch's are dropped when it ends."""
+    """Windows by epoch, stage and the place of a team's lead; an epoch's are dropped when it ends."""
 
     def __init__(self) -> None:
-        self._windows: dict[tuple[int, int], StageWindow] = {}
+        self._windows: dict[tuple[int, int, str], StageWindow] = {}
 
-    def window(self, epoch: int, stage: int) -> StageWindow:
-        window = self._windows.get((epoch, stage))
+    def window(self, epoch: int, stage: int, place: str) -> StageWindow:
+        window = self._windows.get((epoch, stage, place))
         if window is None:
-            window = self._windows[epoch, stage] = StageWindow()
+            window = self._windows[epoch, stage, place] = StageWindow()
         return window
+
+    def on_place(self, place: str) -> Iterator[StageWindow]:
+        """Of all stages that its worker runs."""
+        return (window for (_, _, its), window in self._windows.items() if its == place)
+
+    def team_s(self, epoch: int, plan: Plan) -> tuple[tuple[float | None, ...], ...]:
+        """(stages, teams): median seconds, None where a team has run nothing lately."""
+        return tuple(
+            tuple(self.window(epoch, index, lead).median_service_s for lead in stage.leads)
+            for index, stage in enumerate(plan.stages)
+        )
+
+    def rate(self, epoch: int, plan: Plan) -> Rate | None:
+        """What follows from them; None while some stage has run nothing. A team that has run nothing adds nothing."""
+        known = self.team_s(epoch, plan)
+        if any(all(seconds is None for seconds in teams) for teams in known):
+            return None
+        return rate_of(plan, [[math.inf if seconds is None else seconds for seconds in teams] for teams in known])
 
     def forget(self, epoch: int) -> None:
         for key in [key for key in self._windows if key[0] == epoch]:
             del self._windows[key]
+
+
+def pooled(windows: Sequence[StageWindow]) -> dict[str, float | int | None]:
+    """A stage's summary over all of its teams: medians of all their frames, and bytes and seconds of the largest."""
+    if len(windows) == 1:
+        return windows[0].summary()
+    whole = StageWindow(
+        service_s=deque(chain.from_iterable(one.service_s for one in windows)),
+        cpu_s=deque(chain.from_iterable(one.cpu_s for one in windows)),
+        waited_s=deque(chain.from_iterable(one.waited_s for one in windows)),
+        frames=sum(one.frames for one in windows),
+    )
+    for name in _BUILT:
+        whole.built[name] = max((value for one in windows if (value := one.built[name]) is not None), default=None)
+    return whole.summary()
 
 
 def _medians(frames: Iterable[tuple[float, ...]]) -> list[float]:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable
 
 from shisha_rt.errors import Failure
 from shisha_rt.fabric.child import last_line, start_child
+
+
+class JobFailed(Failure):
+    """`status` is the job's exit status, or minus the signal that ended it; `reason` says it in one line."""
+
+    def __init__(self, failed: str, status: int, last_said: str) -> None:
+        self.status = status
+        how = f"exit status {status}" if status > 0 else f"it was ended by {signal.Signals(-status).name}"
+        self.reason = last_said if status > 0 and last_said else how
+        super().__init__(f"{failed}: {self.reason}")
 
 
 def run_job(
@@ -19,8 +30,8 @@ def run_job(
 ) -> None:
     """Run `python -m MODULE ARGUMENTS` to its end; it reads `given`, and each line that it says is passed to `hear`.
 
-    Raises Failure, `failed` and the last line of its standard error, where it does not end well. Whatever else is
-    raised meanwhile (at an interrupt, or by `hear`) ends it, too.
+    Raises JobFailed, `failed` and the last line of its standard error or the signal, where it does not end well.
+    Whatever else is raised meanwhile (at an interrupt, or by `hear`) ends it, too.
     """
     # Files, as a pipe that nobody reads yet could fill up, and both would wait for ever.
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stderr:
@@ -36,4 +47,4 @@ def run_job(
         finally:
             child.end()
         if status != 0:
-            raise Failure(f"{failed}: {last_line(stderr) or f'exit status {status}'}")
+            raise JobFailed(failed, status, last_line(stderr))

@@ -196,13 +196,14 @@ def _stage_builder(config: WorkerConfig, index: ModelIndex, arena: Arena) -> Cal
     if config.devices:
         placed = PlacedModel(
             CleanModel(Path(config.model_folder)),
+            index,
             config.devices,
             config.threads,
             lambda device: arena.device_speed(config.place_index, device),
         )
-        return lambda order: placed.stage(order.first, order.last, order.placement)
+        return lambda order: placed.stage(((order.first, order.last),), order.placement)
     optimised = OptimisedModel(Path(config.engine_folder), index)
-    return lambda order: WholeStage(optimised.segment(order.first, order.last, config.threads))
+    return lambda order: WholeStage(optimised.segment(((order.first, order.last),), config.threads))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from shisha_rt.cli.layers import share_bar, short
-from shisha_rt.cli.options import Dims, Json, parse_dims, progress
+from shisha_rt.cli.options import Dims, Json, Layers, parse_dims, progress
 
 if TYPE_CHECKING:
     from shisha_rt.costs.costs import Costs
@@ -24,6 +24,7 @@ def costs(
     machine: Annotated[
         str, typer.Option(metavar="FILE", help="A machine file or a shipped name, such as demo.")
     ] = "this-machine",
+    kind: Layers = "heavy",
     dim: Dims = None,
     as_json: Json = False,
 ) -> None:
@@ -45,7 +46,7 @@ def costs(
 
     dims = parse_dims(dim)
     places = load_machine(machine)
-    ready = make_ready(resolve_model(model, progress), dims, places, on_progress=progress)
+    ready = make_ready(resolve_model(model, progress), dims, places, kind=kind, on_progress=progress)
     found = ready.layer_costs(progress).costs()
     if as_json:
         print(json.dumps(costs_object(found)))

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from shisha_rt.cli.options import Dims, Json, parse_dims, progress
+from shisha_rt.cli.options import Dims, Json, Layers, parse_dims, progress
 
 if TYPE_CHECKING:
+    from shisha_rt.fabric.model_index import Form
     from shisha_rt.graph.layers import Layer
 
 _KEYS: Final = ("index", "name", "op", "weight", "macs", "weight_bytes", "in_bytes", "out_bytes")
@@ -19,32 +20,46 @@ _BAR_WIDTH: Final = 8
 
 def layers(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A path to an ONNX file, or zoo:NAME.")],
+    kind: Layers = "heavy",
     dim: Dims = None,
     as_json: Json = False,
 ) -> None:
     """List the layers of MODEL with their weights and sizes.
 
-    A layer is one heavy operator (Conv, ConvTranspose, Gemm, MatMul) with the light ones that follow it.
-    Its weight is Eq. 1 of Shisha; macs are multiply-adds; in and out are the bytes of all tensors that
-    live at the cut before and after it.
+    A layer is one heavy operator (Conv, ConvTranspose, Gemm, MatMul) with the light ones that need it and
+    no later one; or, where the places of a machine have devices, each operator (--layers operators). Its
+    weight is Eq. 1 of Shisha; macs are multiply-adds; in and out are the bytes of all tensors that live at
+    the cut before and after it. Where the engine has compiled MODEL before, it says in which form.
 
     \b
     Examples:
       shisha-rt layers zoo:squeezenet
       shisha-rt layers detector.onnx --dim batch=1 --dim width=640
+      shisha-rt layers zoo:inception_v1 --layers operators
       shisha-rt layers zoo:resnet50 --json | jq '.layers[].weight'
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.graph.layers import group_layers
     from shisha_rt.graph.reader.onnx_reader import read_model
     from shisha_rt.graph.zoo import resolve_model
+    from shisha_rt.ready.compile import compiled_form
 
     read = read_model(resolve_model(model, progress), parse_dims(dim))
-    found = group_layers(read.graph)
+    found = group_layers(read.graph, kind)
+    form = compiled_form(read) if kind == "heavy" else None
     if as_json:
         rows = [{key: getattr(layer, key) for key in _KEYS} for layer in found]
-        print(json.dumps({"model": read.name, "layers": rows}))
+        print(json.dumps({"model": read.name, "layers": rows} | ({} if form is None else {"form": form})))
     else:
         _print_table(read.name, found)
+        if form is not None:
+            print(f"compiled: {form_in_words(form)}")
+
+
+def form_in_words(form: Form) -> str:
+    """Of a compiled model: what it is called, and what it costs."""
+    from shisha_rt.fabric.model_index import FORM_COST
+
+    return f"{form} ({FORM_COST[form]})" if FORM_COST[form] else form
 
 
 def _print_table(model: str, found: Sequence[Layer]) -> None:

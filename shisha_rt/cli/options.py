@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from shisha_rt.errors import BadInput
+from shisha_rt.graph.layers import LayerKind
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Dims = Annotated[
@@ -17,6 +18,11 @@ Dims = Annotated[
 ]
 Endpoint = Annotated[
     str | None, typer.Option(metavar="URL", help="Where the daemon listens. Default: tcp://127.0.0.1:5555.")
+]
+
+Layers = Annotated[
+    LayerKind,
+    typer.Option("--layers", help="One for each heavy operator, or each operator (where places have devices)."),
 ]
 
 

@@ -14,9 +14,10 @@ from typing import Annotated
 
 import typer
 
-from shisha_rt.cli.options import Dims, Json, parse_dims, progress, read_bytes
+from shisha_rt.cli.options import Dims, Json, Layers, parse_dims, progress, read_bytes
 from shisha_rt.cli.views.plan_answer import PlanAnswer, PlanProblem
 from shisha_rt.errors import BadInput, Failure
+from shisha_rt.graph.layers import LayerKind
 from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.loop import Result, run
 from shisha_rt.pipeline.search.arrangement import space_of
@@ -58,6 +59,7 @@ def plan(
         int | None, typer.Option(metavar="N", help=f"Moves without gain before Shisha stops. Default: {DEFAULT_ALPHA}.")
     ] = None,
     replicate: Annotated[bool, typer.Option("--replicate", help="Allow a stage on several places.")] = False,
+    kind: Layers = "heavy",
     dim: Dims = None,
     as_json: Json = False,
 ) -> None:
@@ -79,10 +81,10 @@ def plan(
     if (model is None) == (costs is None):
         raise BadInput("plan: expected exactly one of MODEL and --costs COSTS.json")
     if model is not None:
-        problem = _problem_of_model(model, machine, parse_dims(dim), strategy)
+        problem = _problem_of_model(model, machine, parse_dims(dim), kind, strategy)
     else:
         assert costs is not None  # one of the two is given
-        problem = _problem_of_costs(costs, machine, dim)
+        problem = _problem_of_costs(costs, machine, dim, kind)
     rng = random.Random(seed_)
     chosen = seed(
         problem.weights,
@@ -120,7 +122,9 @@ def _refuse_foreign(
         raise BadInput(f"--time-limit {time_limit:g}: expected more than 0")
 
 
-def _problem_of_model(model: str, machine: str | None, dims: dict[str, int], strategy: StrategyName) -> PlanProblem:
+def _problem_of_model(
+    model: str, machine: str | None, dims: dict[str, int], kind: LayerKind, strategy: StrategyName
+) -> PlanProblem:
     """With the profile store's costs, measured first if missing.
 
     A place on paper may have more threads than this host has cores to measure with. The seed needs no costs.
@@ -132,7 +136,7 @@ def _problem_of_model(model: str, machine: str | None, dims: dict[str, int], str
     if machine is None:
         raise BadInput("plan MODEL: --machine is missing, expected a machine file or a name such as this-machine")
     described = load_machine(machine)
-    ready = make_ready(resolve_model(model, progress), dims, described, on_progress=progress)
+    ready = make_ready(resolve_model(model, progress), dims, described, kind=kind, on_progress=progress)
     compiled = ready.compiled
     try:
         costs = ready.layer_costs(progress).costs()
@@ -144,10 +148,10 @@ def _problem_of_model(model: str, machine: str | None, dims: dict[str, int], str
     return PlanProblem(weights, described.places, frozenset(compiled.legal_cuts), costs)
 
 
-def _problem_of_costs(path: Path, machine: str | None, dim: Sequence[str] | None) -> PlanProblem:
+def _problem_of_costs(path: Path, machine: str | None, dim: Sequence[str] | None, kind: LayerKind) -> PlanProblem:
     from shisha_rt.costs.costs_file import parse_costs
 
-    for option, value in (("--machine", machine), ("--dim", dim)):
+    for option, value in (("--machine", machine), ("--dim", dim), ("--layers", kind != "heavy")):
         if value:
             raise BadInput(f"{option}: not with --costs, which states its own layers and places")
     costs = parse_costs(read_bytes(path, "costs as JSON"), str(path))

@@ -34,6 +34,9 @@ def serve(
     solver: Annotated[
         str | None, typer.Option(help="How operators are placed on a place's devices: exact (default), or als.")
     ] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="heavy (default): one for each heavy operator; operators: each, on devices.")
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Begin anew; leave the best plan of earlier runs as it is.")
     ] = False,
@@ -55,7 +58,7 @@ def serve(
 
     from shisha_rt.daemon.front.endpoint import check_endpoint
     from shisha_rt.daemon.server import Daemon, Planning
-    from shisha_rt.daemon.settings import Settings, check_built, read_settings
+    from shisha_rt.daemon.settings import Settings, check_built, layer_kind, read_settings
     from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config.machine_file import check_runnable, load_machine
     from shisha_rt.ready.model_on_machine import make_ready
@@ -63,7 +66,7 @@ def serve(
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
     settings = read_settings(Path(source)) if source.endswith(".toml") else Settings(source)
     given = {"machine": machine, "endpoint": endpoint, "metrics": metrics, "strategy": strategy}
-    given |= {"precision": precision, "solver": solver}
+    given |= {"precision": precision, "solver": solver, "layers": layers}
     settings = replace(
         settings,
         dims={**settings.dims, **parse_dims(dim)},
@@ -75,7 +78,14 @@ def serve(
     places = load_machine(settings.machine)
     check_runnable(places)
     model = resolve_model(settings.model, progress)
-    ready = make_ready(model, settings.dims, places, precision=settings.precision, on_progress=progress)
+    ready = make_ready(
+        model,
+        settings.dims,
+        places,
+        precision=settings.precision,
+        kind=layer_kind(settings),
+        on_progress=progress,
+    )
     needs_costs = places.timing == "modelled" or settings.strategy == "guided"
     planning = Planning(settings.strategy, settings.solver, fresh)
     stored = ready.layer_costs(progress) if needs_costs else None

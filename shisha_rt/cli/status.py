@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shisha_rt.cli.layers import form_in_words
 from shisha_rt.cli.options import Endpoint, Json
 from shisha_rt.cli.views.picture import Box, draw, span
 
@@ -113,7 +114,7 @@ def _origin(found: Mapping[str, Any]) -> str:
     emulated = " (emulated)" if machine["emulated"] else ""
     parts = [
         f"{model['layers']} layers, {model['legal_cuts']} cuts",
-        model["engine"],
+        model["engine"] if model["engine"] == "plain" else f"{model['engine']} {form_in_words(model['form'])}",
         f"machine {machine['name']}{emulated}",
         f"pid {found['pid']}",
         f"up {_duration(found['uptime_s'])}",

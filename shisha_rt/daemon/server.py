@@ -278,7 +278,7 @@ def _plans_file() -> Path:
 
 
 def _model_key(compiled: Compiled) -> str:
-    return compiled.engine_folder.parent.name
+    return f"{compiled.engine_folder.parent.name}-{compiled.engine_folder.name}"
 
 
 def _largest_message(compiled: Compiled) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from shisha_rt.checked import convert, shown
 from shisha_rt.errors import BadInput
+from shisha_rt.graph.layers import LAYER_KINDS, LayerKind
 from shisha_rt.pipeline.strategies import LIVE
 from shisha_rt.placement.solver_names import STAGE_SOLVERS
 
@@ -37,6 +38,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     strategy: str = "guided"
     precision: str = "exact"
     solver: str = "exact"
+    layers: str = "heavy"
 
     @property
     def metrics_port(self) -> int:
@@ -69,6 +71,13 @@ def check_built(settings: Settings, source: str) -> None:
         raise BadInput(f"{source}: precision = {shown(settings.precision)}: expected {' or '.join(PRECISIONS)}")
     if settings.solver not in STAGE_SOLVERS:
         raise BadInput(f"{source}: solver = {shown(settings.solver)}: expected {' or '.join(STAGE_SOLVERS)}")
+    if settings.layers not in LAYER_KINDS:
+        raise BadInput(f"{source}: layers = {shown(settings.layers)}: expected {' or '.join(LAYER_KINDS)}")
+
+
+def layer_kind(settings: Settings) -> LayerKind:
+    """Of settings that have been checked."""
+    return cast(LayerKind, settings.layers)
 
 
 def _beside(path: Path, machine: str) -> str:

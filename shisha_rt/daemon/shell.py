@@ -274,8 +274,8 @@ class Shell:
         self.telemetry.forget(ended.epoch)
 
     def _crossing(self, plan: Plan) -> set[str]:
-        cuts = {stage.last for stage in plan.stages[:-1]}
-        return self._index.only_crossing_at(cuts)
+        stage_of = [number for number, stage in enumerate(plan.stages) for _ in range(stage.first, stage.last + 1)]
+        return self._index.passing(stage_of)
 
     def _answer(self, instruction: do.Deliver | do.Refuse) -> None:
         answer, answer_to = self.requests.answer(instruction, time.monotonic())

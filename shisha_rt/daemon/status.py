@@ -61,6 +61,7 @@ class Status:
                 "layers": len(self._compiled.layers),
                 "legal_cuts": len(self._compiled.legal_cuts),
                 "engine": self._compiled.index.engine,
+                "form": self._compiled.index.form,
             },
             "machine": {
                 "name": self.machine.name,

@@ -1,21 +1,39 @@
 """What an engine's compiler tells the daemon about its form of the model.
 
 An engine runs its own optimised graph, in which operators are fused and tensors may be in another format. Planners
-keep to the layers of the cleaned graph; the index says at which cuts between them the optimised graph can really be
-cut, and which tensors can cross one. Plain values, kept as JSON beside the optimised model.
+keep to the layers of the cleaned graph; the index says in which of them each node runs, and which tensors pass between
+them. Layers never fall along an edge, so every cut is legal; only those that give the same stages as another are left
+out. Plain values, kept as JSON beside the optimised model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Final, Literal
 
 import msgspec
 
 from shisha_rt.graph.datatypes import size_bytes
+from shisha_rt.graph.spans import Span
 
 FILE_NAME: Final = "index.json"
+INDEX_VERSION: Final = 2  # raise it when an index comes to say something else of the same model
+
+Form = Literal["prepacked", "external", "as_is"]
+"""What stages are cut from: the optimised graph, its weights prepacked or as they are; or the cleaned graph."""
+
+FORM_COST: Final = MappingProxyType(
+    {
+        "prepacked": "",
+        "external": "each stage copies its weights: private memory, slower builds",
+        "as_is": "each stage copies its weights and is optimised when it is built: private memory, slower builds, "
+        "nothing fused across a cut",
+    }
+)
+"""What each form costs, in words."""
 
 
 class TensorSpec(msgspec.Struct, frozen=True):
@@ -31,21 +49,26 @@ class TensorSpec(msgspec.Struct, frozen=True):
 
 
 class Crossing(msgspec.Struct, frozen=True):
-    """A tensor that layer `made` makes and layer `last_read` is the last to read, with a legal cut between."""
+    """A tensor that layer `made` makes and the layers `readers` (ascending, at least one) read, all of them later."""
 
     tensor: TensorSpec
     made: int
-    last_read: int
+    readers: tuple[int, ...]
+
+    @property
+    def last_read(self) -> int:
+        return self.readers[-1]
 
 
 class ModelIndex(msgspec.Struct, frozen=True):
-    """`node_layers[i]` is the layer that node i of the optimised graph runs in, whatever the plan.
+    """`node_layers[i]` is the layer that node i of the graph that stages are cut from runs in, whatever the plan.
 
-    `legal_cuts`: cut c lies between layers c and c+1. `crossing`: every tensor that can cross one, in the order in
-    which they are made; a tensor that never crosses is never in the arena.
+    `legal_cuts`: cut c lies between layers c and c+1; those that differ (see `distinct_cuts`). `crossing`: every tensor
+    that one layer makes and another reads, in the order in which they are made; any other is never in the arena.
     """
 
     engine: str
+    form: Form
     layer_count: int
     legal_cuts: tuple[int, ...]
     node_layers: tuple[int, ...]
@@ -59,14 +82,51 @@ class ModelIndex(msgspec.Struct, frozen=True):
         crossing = (entry.tensor for entry in self.crossing)
         return tuple({spec.name: spec for spec in (*self.inputs, *self.outputs, *crossing)}.values())
 
-    def only_crossing_at(self, cuts: Collection[int]) -> set[str]:
-        """Names of the tensors, inputs and outputs apart, that cross one of `cuts`."""
+    def operators_of(self, first: int, last: int) -> Span:
+        """First and last operator of layers `first` to `last`, where stages are cut from the cleaned graph."""
+        return bisect_left(self.node_layers, first), bisect_right(self.node_layers, last) - 1
+
+    @property
+    def needs(self) -> tuple[frozenset[int], ...]:
+        """(layers,): the earlier layers from which each reads a tensor."""
+        found: list[set[int]] = [set() for _ in range(self.layer_count)]
+        for entry in self.crossing:
+            for reader in entry.readers:
+                found[reader].add(entry.made)
+        return tuple(map(frozenset, found))
+
+    def passing(self, stage_of: Sequence[int]) -> set[str]:
+        """Names of the tensors, inputs and outputs apart, that pass between stages; `stage_of` is (layers,)."""
         ends = {spec.name for spec in (*self.inputs, *self.outputs)}
         return {
             entry.tensor.name
             for entry in self.crossing
-            if entry.tensor.name not in ends and any(entry.made <= cut < entry.last_read for cut in cuts)
+            if entry.tensor.name not in ends and any(stage_of[entry.made] != stage_of[layer] for layer in entry.readers)
         }
+
+
+def distinct_cuts(node_layers: Sequence[int]) -> tuple[int, ...]:
+    """The cuts, ascending, that part nodes each in its own way.
+
+    A layer that no node is left in, as it was fused into a later one, goes with the layer behind it.
+    """
+    return tuple(sorted({*node_layers})[:-1])
+
+
+def crossing_tensors(
+    nodes: Sequence[tuple[Sequence[str], Sequence[str]]], node_layers: Sequence[int]
+) -> list[tuple[str, int, tuple[int, ...]]]:
+    """Name, maker's layer and readers' layers of each tensor that passes between layers, in the order of making.
+
+    A node is given by the tensors that it reads and those that it makes.
+    """
+    readers: dict[str, set[int]] = {}
+    for (reads, _), layer in zip(nodes, node_layers, strict=True):
+        for name in reads:
+            readers.setdefault(name, set()).add(layer)
+    made = [(name, layer) for (_, makes), layer in zip(nodes, node_layers, strict=True) for name in makes if name]
+    later = ((name, layer, tuple(sorted(readers.get(name, set()) - {layer}))) for name, layer in made)
+    return [entry for entry in later if entry[2]]
 
 
 def write_index(index: ModelIndex, folder: Path) -> None:

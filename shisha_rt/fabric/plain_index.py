@@ -1,4 +1,4 @@
-"""The index of a model that is served from its cleaned graph, without any engine's own form of it.
+"""The index of a model whose stages are cut from its cleaned graph, without any engine's own form of it.
 
 Where a place has several engines, none of their formats is the other's, so what passes between stages is as the
 cleaned graph has it: every cut is legal, and every tensor is plain. The price is what an engine gains by fusing
@@ -8,34 +8,33 @@ operators or keeping blocked formats across a cut.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
-from shisha_rt.fabric.model_index import Crossing, ModelIndex, TensorSpec
+from shisha_rt.fabric.model_index import Crossing, ModelIndex, TensorSpec, crossing_tensors
 from shisha_rt.graph.graph import Graph, Tensor
 from shisha_rt.graph.layers import Layer, layer_of_operator
 
-PLAIN_VERSION: Final = 1  # raise it when `plain_index` would give another index for the same model
 
+def plain_index(graph: Graph, layers: Sequence[Layer], engine: str = "plain") -> ModelIndex:
+    """The index of a cleaned graph, whose nodes are its operators; `layers` are all of its layers.
 
-def plain_index(graph: Graph, layers: Sequence[Layer]) -> ModelIndex:
-    """The index of a cleaned graph, whose nodes are its operators; `layers` are all of its layers."""
+    `engine`: the one that runs all stages, where it is one.
+    """
     layer_of = layer_of_operator(layers)
-    spans = (
-        (name, layer_of[maker], layer_of[graph.consumers.get(name, (maker,))[-1]])
-        for name, maker in graph.producer.items()
-    )
+    nodes = [(operator.inputs, operator.outputs) for operator in graph.operators]
     return ModelIndex(
-        engine="plain",
+        engine=engine,
+        form="as_is",
         layer_count=len(layers),
         legal_cuts=tuple(range(len(layers) - 1)),
         node_layers=layer_of,
-        inputs=tuple(map(_spec, graph.inputs)),
-        outputs=tuple(map(_spec, graph.outputs)),
+        inputs=tuple(map(spec_of, graph.inputs)),
+        outputs=tuple(map(spec_of, graph.outputs)),
         crossing=tuple(
-            Crossing(_spec(graph.tensors[name]), made, last_read) for name, made, last_read in spans if made < last_read
+            Crossing(spec_of(graph.tensors[name]), made, readers)
+            for name, made, readers in crossing_tensors(nodes, layer_of)
         ),
     )
 
 
-def _spec(tensor: Tensor) -> TensorSpec:
+def spec_of(tensor: Tensor) -> TensorSpec:
     return TensorSpec(tensor.name, tensor.shape, tensor.datatype)

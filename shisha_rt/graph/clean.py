@@ -2,7 +2,8 @@
 
 What depends on no input is computed once, here; BatchNormalization goes into the convolution before it; what does
 nothing at inference goes away. Each operator left is one that must run for every frame, under a name that is its
-own. Graph inputs and outputs keep their names, and operators the file's order.
+own. Graph inputs and outputs keep their names. Operators stand in the order of their layers (`graph.layers`), those of
+a layer in the file's: a layer is a run of them, and still the order is topological.
 
 The trade-off: int8 models keep their QuantizeLinear and DequantizeLinear on constants, although these could be
 folded, because engines recognise integer kernels by them.
@@ -21,6 +22,8 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+
+from shisha_rt.graph.layers import HEAVY, largest_layers
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -47,6 +50,7 @@ def clean(model: onnx.ModelProto) -> onnx.ModelProto:
     _remove_pass_through(net)
     _fold_batch_normalization(net)
     _remove_dead(net)
+    _order_by_layer(net)
     _name_operators(net)
     described = net.described()
     net.known, net.outputs = list(described.value_info), list(described.output)
@@ -342,6 +346,18 @@ def _remove_dead(net: _Net) -> None:
     net.nodes = alive[::-1]
     net.constants = {name: tensor for name, tensor in net.constants.items() if name in needed}
     net.inputs = [value for value in net.inputs if value.name in needed]
+
+
+def _order_by_layer(net: _Net) -> None:
+    """Of two heavy operators the earlier in the file has the lower layer, so none needs one of a higher."""
+    heavy_count = 0
+    described = []
+    for node in net.nodes:
+        is_heavy = node.op_type in HEAVY
+        described.append((node.input, node.output, heavy_count if is_heavy else 0))
+        heavy_count += is_heavy
+    in_order = sorted(zip(largest_layers(described), range(len(net.nodes)), strict=True))
+    net.nodes = [net.nodes[index] for _, index in in_order]
 
 
 def _name_operators(net: _Net) -> None:

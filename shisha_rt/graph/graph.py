@@ -43,7 +43,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Graph:
-    """Operators in the file's topological order, over named tensors.
+    """Operators in topological order, over named tensors.
 
     `tensors` holds every tensor that exists only at run time (inputs and operator outputs);
     `constants` holds the weights and other initialisers: name, shape and datatype, never a value.

@@ -1,8 +1,10 @@
-"""Layers: what a pipeline moves. One heavy operator, and the light ones that follow it in the file's order.
+"""Layers: what a pipeline moves. One heavy operator, and the light ones that need it and no later one.
 
-Layers are runs of the file's topological order, so every set of neighbouring layers is a legal stage and every
-position between two layers a legal cut. What crosses a cut is every tensor made before it and still needed after
-it, skip connections included: that, not the heavy operator's own output, is what a stage has to hand on.
+Heavy operators are numbered in the file's order, and the layer of an operator is the largest of its own and its inputs'
+layers. So layers never fall along an edge: every position between two layers is a legal cut. A cleaned graph has its
+operators in the order of their layers (`graph.clean`), so that a layer is a run of them: a heavy one with what follows
+it, up to the next. What crosses a cut is every tensor made before it and still needed after it, skip connections
+included: that, not the heavy operator's own output, is what a stage has to hand on.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, get_args
 
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.spans import Span, live_after, weight_bytes
@@ -19,10 +21,15 @@ _CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose", "FusedConv"})
 _PRODUCTS: Final = frozenset({"Gemm", "MatMul", "FusedGemm", "FusedMatMul"})
 HEAVY: Final = _CONVOLUTIONS | _PRODUCTS
 
+LayerKind = Literal["heavy", "operators"]
+"""One layer for each heavy operator; or for each operator, which only the cleaned graph can be cut into."""
+
+LAYER_KINDS: Final[tuple[LayerKind, ...]] = get_args(LayerKind)
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Operators `first_operator` to `last_operator` (inclusive) of a graph, named after the heavy one.
+    """Operators `first_operator` to `last_operator` (inclusive) of a graph, named after the heavy one, else the first.
 
     `weight` is Shisha's Eq. 1 and `macs` its variant on the output's size, divided by the groups; `in_bytes` and
     `out_bytes` count all tensors live at the cut before and after the layer; `weight_bytes` each constant once.
@@ -40,20 +47,21 @@ class Layer:
     last_operator: int
 
 
-def group_layers(graph: Graph) -> tuple[Layer, ...]:
-    """The layers of a graph, in pipeline order; together they hold each operator exactly once.
+def group_layers(graph: Graph, kind: LayerKind = "heavy") -> tuple[Layer, ...]:
+    """The layers of a cleaned graph, in pipeline order; together they hold each operator exactly once.
 
-    Light operators before the first heavy one join layer 0; with none heavy there is one layer of weight 0.
+    Light operators that need no heavy one join layer 0; with none heavy there is one layer of weight 0.
     """
     heavies = [i for i, operator in enumerate(graph.operators) if operator.op_type in HEAVY]
-    starts = [0, *heavies[1:]]
+    starts = list(range(len(graph.operators))) if kind == "operators" else [0, *heavies[1:]]
     ends = [*(start - 1 for start in starts[1:]), len(graph.operators) - 1]
     bytes_before = [_total_bytes(graph.inputs), *(_total_bytes(live_after(graph, end)) for end in ends[:-1])]
     bytes_after = [*bytes_before[1:], _total_bytes(graph.outputs)]
     layers = []
     for index, (first, last) in enumerate(zip(starts, ends, strict=True)):
-        named_after = graph.operators[heavies[index] if heavies else first]
-        weight, macs = _weight_and_macs(graph, named_after) if heavies else (0, 0)
+        run = graph.operators[first : last + 1]
+        named_after = next((operator for operator in run if operator.op_type in HEAVY), run[0])
+        weight, macs = _weight_and_macs(graph, named_after) if named_after.op_type in HEAVY else (0, 0)
         layers.append(
             Layer(
                 index=index,
@@ -69,6 +77,20 @@ def group_layers(graph: Graph) -> tuple[Layer, ...]:
             )
         )
     return tuple(layers)
+
+
+def largest_layers(nodes: Iterable[tuple[Iterable[str], Iterable[str], int]]) -> tuple[int, ...]:
+    """The layer of each node: the largest of its own and of those of the nodes that make its inputs.
+
+    A node is given by the tensors that it reads, those that it makes, and its own layer, 0 if it has none; nodes stand
+    in topological order.
+    """
+    layer_of: dict[str, int] = {}
+    found = []
+    for reads, makes, own in nodes:
+        found.append(max(own, *(layer_of.get(name, 0) for name in reads), 0))
+        layer_of.update((name, found[-1]) for name in makes if name)
+    return tuple(found)
 
 
 def operators_of(layers: Sequence[Layer], first: int, last: int) -> Span:

@@ -5,7 +5,7 @@ Spans are of layers or of operators, first and last, both inclusive.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -35,12 +35,18 @@ def ends(graph: Graph, first: int, last: int) -> tuple[tuple[str, ...], tuple[st
 
     Names of run-time tensors, each once, in the order in which they are met.
     """
+    return ends_of(graph, ((first, last),))
+
+
+def ends_of(graph: Graph, runs: Sequence[Span]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """As `ends`, of several runs of operators taken as one, in the graph's order."""
     made: dict[str, None] = {}
     read: dict[str, None] = {}
-    for operator in graph.operators[first : last + 1]:
-        read.update((name, None) for name in operator.inputs if name in graph.tensors and name not in made)
-        made.update((name, None) for name in operator.outputs if name)
-    return tuple(read), tuple(name for name in made if _is_needed_after(graph, name, last))
+    for first, last in runs:
+        for operator in graph.operators[first : last + 1]:
+            read.update((name, None) for name in operator.inputs if name in graph.tensors and name not in made)
+            made.update((name, None) for name in operator.outputs if name)
+    return tuple(read), tuple(name for name in made if _is_needed_outside(graph, name, runs))
 
 
 def live_after(graph: Graph, operator: int) -> tuple[Tensor, ...]:
@@ -60,6 +66,13 @@ def weight_bytes(graph: Graph, first: int, last: int) -> int:
     """Of the constants that operators `first` to `last` read, each once."""
     read = {name for operator in graph.operators[first : last + 1] for name in operator.inputs}
     return sum(graph.constants[name].size_bytes for name in read if name in graph.constants)
+
+
+def _is_needed_outside(graph: Graph, name: str, runs: Sequence[Span]) -> bool:
+    if _is_needed_after(graph, name, runs[-1][1]):
+        return True
+    readers = graph.consumers.get(name, ()) if len(runs) > 1 else ()
+    return any(not any(first <= reader <= last for first, last in runs) for reader in readers)
 
 
 def _is_needed_after(graph: Graph, name: str, operator: int) -> bool:

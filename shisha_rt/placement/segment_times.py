@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from shisha_rt.costs.device_costs import transfer_cost_s
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.spans import ends
+from shisha_rt.graph.spans import ends_of
 from shisha_rt.placement.host import host_of
 from shisha_rt.placement.segments import Segment
 
 
 def segment_times_s(graph: Graph, segments: Sequence[Segment], costs: OperatorCosts) -> tuple[float, ...]:
-    """(segments,) seconds of a stage's segments, which follow one another; inf where a device cannot run an operator.
+    """(segments,) seconds of a stage's segments, in the graph's order; inf where a device cannot run an operator.
 
     `costs` is of all the graph's operators, and has the device of each segment.
     """
@@ -42,7 +42,7 @@ def segment_times_s(graph: Graph, segments: Sequence[Segment], costs: OperatorCo
             elif devices[maker[name]].memory != target.memory:
                 times_s[maker[name]].append(transfer_cost_s(tensor, devices[maker[name]], host))
                 times_s[reader].append(transfer_cost_s(tensor, host, target))
-    _, leaving = ends(graph, segments[0].first, segments[-1].last)
+    _, leaving = ends_of(graph, [(part.first, part.last) for part in segments])
     for name in leaving:
         if (name, host.memory) not in moved:
             times_s[maker[name]].append(transfer_cost_s(graph.tensors[name], devices[maker[name]], host))

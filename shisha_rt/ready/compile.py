@@ -1,25 +1,36 @@
 """A model made ready to be cut and served: cleaned, grouped into layers, optimised once by the engine.
 
 The engine runs in a process of its own (the control plane never loads one), and its work is kept in the user's cache
-under the model's content, the engine's version and the kind of processor: a second start finds it there.
+under the model's content, the engine's version and the kind of processor: a second start finds it there. That process
+also runs what it has made. An engine may die of one form of a model and run another, so they are tried in turn.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import logging
 import platform
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, get_args
 
 from shisha_rt.cache import cache_folder, publish
+from shisha_rt.errors import Failure
 from shisha_rt.fabric import model_index
-from shisha_rt.fabric.model_index import ModelIndex
-from shisha_rt.fabric.plain_index import PLAIN_VERSION, plain_index
-from shisha_rt.graph.layers import Layer, group_layers
+from shisha_rt.fabric.model_index import FORM_COST, INDEX_VERSION, Form, ModelIndex
+from shisha_rt.fabric.plain_index import plain_index
+from shisha_rt.graph.layers import Layer, LayerKind, group_layers
 from shisha_rt.graph.reader.onnx_reader import Model, read_model
-from shisha_rt.job import run_job
+from shisha_rt.job import JobFailed, run_job
+
+log = logging.getLogger(__name__)
+
+Tell = Callable[[str], None]
+
+_ENDED_FROM_OUTSIDE: Final = {-signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL}  # the last: memory was short
 
 
 @dataclass(frozen=True)
@@ -38,16 +49,23 @@ class Compiled:
 
 
 def compile_model(
-    path: Path, dims: Mapping[str, int], on_progress: Callable[[str], None] | None = None, *, plain: bool = False
+    path: Path,
+    dims: Mapping[str, int],
+    on_progress: Tell | None = None,
+    *,
+    plain: bool = False,
+    kind: LayerKind = "heavy",
 ) -> Compiled:
     """Read, clean and optimise the model at `path`. Raises `BadInput` for a bad file, `Failure` if the engine fails.
 
     `plain`: it is served from the cleaned graph, so that no engine optimises it and `engine_folder` has only its index.
+    Only then may `kind` be another than "heavy".
     """
+    assert plain or kind == "heavy", "an engine's own form has no layer for each operator"
     tell = on_progress or (lambda _: None)
     tell(f"reading {path.name}")
     model = read_model(path, dims)
-    layers = group_layers(model.graph)
+    layers = group_layers(model.graph, kind)
     model_folder = publish(cache_folder() / "models" / model.key, model.save)
 
     def write_plain_index(target: Path) -> None:
@@ -55,12 +73,42 @@ def compile_model(
 
     def optimise(target: Path) -> None:
         tell(f"optimising {model.name} (once; kept for the next start)")
-        failed = "the engine could not optimise the model"
-        run_job("stages.jobs.compile", str(model_folder), str(target), failed=failed)
+        _first_that_runs(model.name, model_folder, target)
 
-    name, build = (f"plain-{PLAIN_VERSION}", write_plain_index) if plain else (_engine_key(), optimise)
-    engine_folder = publish(cache_folder() / "engines" / model.key / name, build)
+    name, build = (f"plain-{kind}-{INDEX_VERSION}", write_plain_index) if plain else (_engine_key(), optimise)
+    engine_folder = publish(_engine_folder(model, name), build)
     return Compiled(model, layers, model_index.read_index(engine_folder), model_folder, engine_folder)
+
+
+def compiled_form(model: Model) -> Form | None:
+    """The form that this host's engine has been found to run the model in; None if it has not been compiled yet."""
+    folder = _engine_folder(model, _engine_key())
+    return model_index.read_index(folder).form if folder.is_dir() else None
+
+
+def _engine_folder(model: Model, name: str) -> Path:
+    return cache_folder() / "engines" / model.key / name
+
+
+def _first_that_runs(name: str, model_folder: Path, target: Path) -> None:
+    """Bring the model into the first form, in `target`, that the engine runs."""
+    forms: tuple[Form, ...] = get_args(Form)
+    tried = []
+    for form in forms:
+        failed = f"{name}: the engine could not bring it into the form {form!r}"
+        try:
+            run_job("stages.jobs.compile", str(model_folder), str(target), form, failed=failed)
+        except JobFailed as error:
+            if error.status in _ENDED_FROM_OUTSIDE:
+                raise
+            tried.append(f"{form} ({error.reason})")
+            for file in target.iterdir():
+                file.unlink()
+        else:
+            if tried:
+                log.warning("%s: not %s; taken: %s (%s)", name, ", ".join(tried), form, FORM_COST[form])
+            return
+    raise Failure(f"{name}: the engine runs it in no form: {', '.join(tried)}")
 
 
 def _engine_key() -> str:
@@ -69,4 +117,5 @@ def _engine_key() -> str:
     text = cpuinfo.read_text() if cpuinfo.exists() else platform.processor()
     flags = next((line for line in text.splitlines() if line.startswith(("flags", "Features"))), text)
     digest = hashlib.sha256(flags.encode()).hexdigest()[:12]
-    return f"onnxruntime-{importlib.metadata.version('onnxruntime')}-{platform.machine()}-{digest}"
+    version = importlib.metadata.version("onnxruntime")
+    return f"onnxruntime-{version}-{platform.machine()}-{digest}-{INDEX_VERSION}"

@@ -15,6 +15,8 @@ import numpy as np
 
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.errors import BadInput
+from shisha_rt.graph.layers import LayerKind
 from shisha_rt.machine.config.device_files import running_devices
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
@@ -69,12 +71,14 @@ def make_ready(
     machine: Machine,
     *,
     precision: str = "exact",
+    kind: LayerKind = "heavy",
     on_progress: Tell | None = None,
 ) -> ModelOnMachine:
     """Read, clean and optimise the model at `path`; devices are measured if they have not been before.
 
-    Raises BadInput for a bad model, for devices that this host or `precision` does not allow, and for an operator that
-    no device of any place can run; Failure if an engine fails.
+    Raises BadInput for a bad model, for a `kind` of layers that this machine cannot be cut into, for devices that this
+    host or `precision` does not allow, and for an operator that no device of any place can run; Failure if an engine
+    fails.
     """
     devices = {place.name: running_devices(machine, place, precision) for place in machine.places}
     for place in machine.places:
@@ -84,7 +88,9 @@ def make_ready(
                 '%s: of its devices only %s run: the others change results (precision = "any")', place.name, running
             )
     has_devices = any(devices.values())
-    compiled = compile_model(path, dims, on_progress, plain=has_devices)
+    if kind != "heavy" and not has_devices:
+        raise BadInput(f'{machine.source}: no place has devices, which layers = {kind!r} is for, expected "heavy"')
+    compiled = compile_model(path, dims, on_progress, plain=has_devices, kind=kind)
     if not has_devices:
         return ModelOnMachine(compiled, machine, {})
     costs = {

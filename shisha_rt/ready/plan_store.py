@@ -2,6 +2,7 @@
 
 SQLite in the user's cache. A plan is a suggestion, never trusted: it passes `verify` like any other, and the tuner
 watches whether its stages still take the time that they took. `model_key` covers what the engine made of the model.
+Plans of a version whose layers were others are dropped: the same numbers would mean another plan.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "plans.sqlite"
 
+log = logging.getLogger(__name__)
+
 _PATIENCE_S: Final = 5.0
+_VERSION: Final = 2  # raise it when the layers of a model become others
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -69,4 +73,14 @@ def _open(path: Path) -> Iterator[sqlite3.Connection]:
     with contextlib.closing(sqlite3.connect(path, timeout=_PATIENCE_S)) as database, database:
         database.execute("PRAGMA synchronous = OFF")  # a lost plan is found again
         database.execute("CREATE TABLE IF NOT EXISTS best (key TEXT PRIMARY KEY, record BLOB NOT NULL)")
+        _drop_older(database, path)
         yield database
+
+
+def _drop_older(database: sqlite3.Connection, path: Path) -> None:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version < _VERSION:
+        dropped = database.execute("DELETE FROM best").rowcount
+        database.execute(f"PRAGMA user_version = {_VERSION}")
+        if dropped:
+            log.warning("%s: %d plans of an earlier version dropped: layers are others now", path, dropped)

@@ -20,7 +20,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from shisha_rt.cache import cache_folder
-from shisha_rt.costs.fingerprint import fingerprint
+from shisha_rt.costs.fingerprint import fingerprint, fingerprint_within
 from shisha_rt.costs.fit import fit_groups, spans_to_measure
 from shisha_rt.costs.layer_costs import RawCosts, RawTimes
 from shisha_rt.costs.profiles import Profile, Setting
@@ -92,7 +92,10 @@ def _signed_spans(compiled: Compiled) -> dict[Span, str]:
     groups = groups_of(len(compiled.layers), compiled.legal_cuts)
     graph, layers, node_layers = compiled.model.graph, compiled.layers, compiled.index.node_layers
     return {
-        (first, last): fingerprint(graph, layers, first, last, sum(first <= layer <= last for layer in node_layers))
+        (first, last): fingerprint_within(
+            fingerprint(graph, layers, first, last, sum(first <= layer <= last for layer in node_layers)),
+            compiled.index.form,
+        )
         for first, last in spans_to_measure(groups)
     }
 

@@ -26,9 +26,13 @@ class DeviceCosts(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Known(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """All devices have been told; the network is the clean one of `model_folder`. `solver`: "exact" or "als"."""
+    """All devices have been told; the network is the clean one of `model_folder`, `engine_folder` has its index.
+
+    `solver`: "exact" or "als".
+    """
 
     model_folder: str
+    engine_folder: str
     solver: str
 
 
@@ -74,14 +78,16 @@ TO_PLACER: Final[Codec[ToPlacer]] = Codec(ToPlacer)
 FROM_PLACER: Final[Codec[FromPlacer]] = Codec(FromPlacer)
 
 
-def greeting(model_folder: str, solver: str, costs: Mapping[str, OperatorCosts]) -> tuple[ToPlacer, ...]:
+def greeting(
+    model_folder: str, engine_folder: str, solver: str, costs: Mapping[str, OperatorCosts]
+) -> tuple[ToPlacer, ...]:
     """What a placer has to hear before its first request; `costs` are by place."""
     columns = (
         DeviceCosts(place, device, tuple(its.time_s[:, column].tolist()))
         for place, its in costs.items()
         for column, device in enumerate(its.devices)
     )
-    return (*columns, Known(model_folder, solver))
+    return (*columns, Known(model_folder, engine_folder, solver))
 
 
 def costs_of(columns: Iterable[DeviceCosts]) -> Mapping[str, OperatorCosts]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,8 @@ from onnx import helper, numpy_helper
 
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.reader.onnx_reader import read_clean
+from shisha_rt.graph.reader.onnx_reader import CLEAN_FILE, read_clean
 from shisha_rt.placement.segments import Segment
-
-_MODEL_FILE: Final = "clean.onnx"
 
 
 class CleanModel:
@@ -30,7 +28,7 @@ class CleanModel:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.graph = read_clean(folder)
-        self._model = onnx.load(folder / _MODEL_FILE, load_external_data=False)
+        self._model = onnx.load(folder / CLEAN_FILE, load_external_data=False)
         self._constants = {constant.name: constant for constant in self._model.graph.initializer}
 
     def cut(self, segment: Segment) -> onnx.ModelProto:

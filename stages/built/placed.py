@@ -16,16 +16,17 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import numpy as np
 
 from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.graph import Graph, Tensor
-from shisha_rt.graph.layers import group_layers
-from shisha_rt.graph.spans import ends
+from shisha_rt.graph.spans import Span, ends_of
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import Segment, segment, segments
@@ -43,40 +44,54 @@ CpuClock = Callable[[], float]
 class PlacedModel:
     """The cleaned model, and the devices of a place of `threads` threads, along which stages are cut from it.
 
+    `index` is its plain one, which has the layers.
     `device_speed` tells how fast the device of an index is now, against what it is otherwise.
     """
 
     def __init__(
-        self, model: CleanModel, devices: tuple[Device, ...], threads: int, device_speed: Callable[[int], float]
+        self,
+        model: CleanModel,
+        index: ModelIndex,
+        devices: tuple[Device, ...],
+        threads: int,
+        device_speed: Callable[[int], float],
     ) -> None:
         self._model = model
-        self._layers = group_layers(model.graph)
+        self._index = index
         self._devices = devices
         self._threads = threads
         self._device_speed = device_speed
         self._formulas = described_costs(model.graph, devices)
 
-    def stage(self, first: int, last: int, placement: Sequence[str]) -> PlacedStage:
-        """Build layers `first` to `last` (inclusive); `placement` names the device of each of their operators.
+    def stage(self, work: Sequence[Span], placement: Sequence[str]) -> PlacedStage:
+        """Build one or more runs of layers; `placement` names the device of each of their operators.
 
-        Raises ValueError for a placement that does not fit, and whatever an engine raises.
+        Its segments are those of each run, one after the other. Raises ValueError for a placement that does not fit,
+        and whatever an engine raises.
         """
-        first_operator, last_operator = self._layers[first].first_operator, self._layers[last].last_operator
-        if len(placement) != last_operator - first_operator + 1:
-            raise ValueError(f"{len(placement)} devices for operators {first_operator} to {last_operator}")
-        found = segments(self._model.graph, first_operator, placement)
-        times_s = segment_times_s(self._model.graph, found, self._formulas)
+        graph = self._model.graph
+        runs = [self._index.operators_of(*run) for run in work]
+        counts = [last - first + 1 for first, last in runs]
+        if len(placement) != sum(counts):
+            raise ValueError(f"{len(placement)} devices for operators {', '.join(f'{a} to {b}' for a, b in runs)}")
+        devices = iter(placement)
+        found = [
+            part
+            for (first, _), count in zip(runs, counts, strict=True)
+            for part in segments(graph, first, list(islice(devices, count)))
+        ]
+        times_s = segment_times_s(graph, found, self._formulas)
         parts = [self._part(its, time_s) for its, time_s in zip(found, times_s, strict=True)]
         weight_bytes = sum(map(self._model.weight_bytes, found))
-        stage = PlacedStage(self._model.graph, parts, weight_bytes, self._device_speed)
+        stage = PlacedStage(graph, parts, weight_bytes, self._device_speed)
         if not all(device.exact for device in stage.devices):
-            whole = segment(self._model.graph, first_operator, last_operator, _EXACT.name)
-            session = build_session(self._model, whole, _EXACT, threads=1)
-            exact = PlacedStage(
-                self._model.graph, [_Part(whole, session, _EXACT, 0, 1, 0.0)], weight_bytes, self._device_speed
-            )
-            stage.difference = _difference(self._model.graph, stage, exact)
+            exact = PlacedStage(graph, [self._exact(*run) for run in runs], weight_bytes, self._device_speed)
+            stage.difference = _difference(graph, stage, exact)
         return stage
+
+    def _exact(self, first: int, last: int) -> _Part:
+        whole = segment(self._model.graph, first, last, _EXACT.name)
+        return _Part(whole, build_session(self._model, whole, _EXACT, threads=1), _EXACT, 0, 1, 0.0)
 
     def _part(self, segment: Segment, formula_s: float) -> _Part:
         index = next(index for index, device in enumerate(self._devices) if device.name == segment.device)
@@ -119,7 +134,7 @@ class PlacedStage:
         self.segments = tuple(part.segment for part in parts)
         self.devices = tuple(part.device for part in parts)
         self.described = any(device.described for device in self.devices)
-        inputs, outputs = ends(graph, self.segments[0].first, self.segments[-1].last)
+        inputs, outputs = ends_of(graph, self.runs)
         self._ends = [graph.tensors[name] for name in (*inputs, *outputs)]
         self.frame_bytes = weight_bytes + sum(tensor.size_bytes for tensor in self._ends)
         between = {name for segment in self.segments for name in segment.outputs} - set(outputs)
@@ -130,6 +145,11 @@ class PlacedStage:
         self._device_speed = device_speed
         self._bound: dict[int, tuple[Bound, ...]] = {}
         self._bound_apart: tuple[Bound, ...] | None = None
+
+    @property
+    def runs(self) -> list[Span]:
+        """Of operators, one for each segment."""
+        return [(segment.first, segment.last) for segment in self.segments]
 
     @property
     def paced(self) -> bool:
@@ -188,7 +208,7 @@ def _zeros(tensor: Tensor) -> Array:
 
 def _difference(graph: Graph, stage: PlacedStage, exact: PlacedStage) -> float:
     generator = np.random.default_rng(0)
-    names, _ = ends(graph, stage.segments[0].first, stage.segments[-1].last)
+    names, _ = ends_of(graph, stage.runs)
     given = {name: noise(graph.tensors[name].shape, graph.tensors[name].datatype, generator) for name in names}
     found, expected = stage.compute(given), exact.compute(given)
     return max(

@@ -53,7 +53,7 @@ def calibrate(job: CalibrationJob, tell: Callable[[Progress], None]) -> Calibrat
         fill(arena, index)
         model = OptimisedModel(Path(job.engine_folder), index)
         _run_through(model, index, arena, job.threads)
-        timers = [_Timer(model.segment(first, last, job.threads), arena, job.threads) for first, last in job.spans]
+        timers = [_Timer(model.segment((span,), job.threads), arena, job.threads) for span in job.spans]
         run_rounds([timer.run for timer in timers], job, tell)
         return Calibrated(tuple(timer.result() for timer in timers))
     finally:
@@ -110,8 +110,8 @@ def fill(arena: Arena, index: ModelIndex) -> None:
 
 def _run_through(model: OptimisedModel, index: ModelIndex, arena: Arena, threads: int) -> None:
     """Run the model once cut wherever it can be: then every tensor that a span reads holds what it would in service."""
-    for first, last in groups_of(index.layer_count, index.legal_cuts):
-        model.segment(first, last, threads).run(arena, _SLOT)
+    for group in groups_of(index.layer_count, index.legal_cuts):
+        model.segment((group,), threads).run(arena, _SLOT)
 
 
 def _interquartile_range(values: Sequence[float]) -> float:

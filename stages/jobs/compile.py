@@ -1,17 +1,46 @@
-"""`python -m stages.jobs.compile MODEL_FOLDER TARGET`: have the engine optimise a cleaned model into TARGET."""
+"""`python -m stages.jobs.compile MODEL_FOLDER TARGET FORM`: have the engine bring a cleaned model into a form.
+
+An engine may write what it cannot read: so what it wrote is loaded as workers load it and run, whole and cut in two.
+If the engine dies of that, this process does, and nobody has taken what is in TARGET for a model yet.
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import cast
 
+from shisha_rt.fabric import model_index
+from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.layout import layout_of
+from shisha_rt.graph.spans import groups_of
 from stages.engines.onnxruntime.compile import compile_into
+from stages.engines.onnxruntime.segment import OptimisedModel
+from stages.jobs.calibrate import fill
+
+_SLOT = 0
 
 
 def main(arguments: list[str]) -> int:
-    model_folder, target = arguments
-    compile_into(Path(model_folder), Path(target))
+    model_folder, target, form = arguments
+    compile_into(Path(model_folder), Path(target), cast(model_index.Form, form))
+    try_out(Path(target))
     return 0
+
+
+def try_out(folder: Path) -> None:
+    """Run one frame through the model in `folder`, and one through the halves of it."""
+    index = model_index.read_index(folder)
+    model = OptimisedModel(folder, index)
+    arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
+    try:
+        fill(arena, index)
+        middle = index.legal_cuts[len(index.legal_cuts) // 2 :][:1]
+        for cuts in ((), middle):
+            for run in groups_of(index.layer_count, cuts):
+                model.segment((run,), threads=1).run(arena, _SLOT)
+    finally:
+        arena.close()
 
 
 if __name__ == "__main__":

@@ -68,10 +68,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _optimised(folder: Path) -> Callable[[], None]:
-    """The whole of the optimised graph."""
+    """The whole of the compiled graph."""
     index = model_index.read_index(folder)
     arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
-    whole = OptimisedModel(folder, index).segment(0, index.layer_count - 1, threads=1)
+    whole = OptimisedModel(folder, index).segment(((0, index.layer_count - 1),), threads=1)
     return lambda: whole.run(arena, _SLOT)
 
 

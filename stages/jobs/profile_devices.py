@@ -55,14 +55,13 @@ def main(arguments: list[str]) -> int:
 def profile(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -> Profiled:
     """Time the job's runs in this process, on the cores that it already runs on. Raises whatever an engine raises."""
     model = CleanModel(Path(job.model_folder))
-    layers = group_layers(model.graph)
-    index = plain_index(model.graph, layers)
-    placed = PlacedModel(model, job.devices, job.threads, device_speed=lambda _: 1.0)
+    index = plain_index(model.graph, group_layers(model.graph))
+    placed = PlacedModel(model, index, job.devices, job.threads, device_speed=lambda _: 1.0)
     arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
 
     def built(runs: Iterable[Sequence[int]]) -> list[_Timer]:
         placements = ([job.devices[device].name for device in run] for run in runs)
-        return [_Timer(placed.stage(0, len(layers) - 1, placement), arena) for placement in placements]
+        return [_Timer(placed.stage(((0, index.layer_count - 1),), placement), arena) for placement in placements]
 
     try:
         fill(arena, index)

@@ -37,7 +37,7 @@ STATUS: dict[str, Any] = {
     "instance": "abc",
     "pid": 4242,
     "uptime_s": 3725.4,
-    "model": {"name": "net", "layers": 26, "legal_cuts": 25, "engine": "onnxruntime 1.23"},
+    "model": {"name": "net", "layers": 26, "legal_cuts": 25, "engine": "onnxruntime 1.23", "form": "prepacked"},
     "machine": {"name": "board", "emulated": False},
     "plan": {
         "epoch": 3,
@@ -78,7 +78,7 @@ def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
 def test_all_is_well(status: dict[str, Any], shown: Any) -> None:
     text = shown(status)
     assert text.startswith("net · serving · epoch 3 · up to 250 frames/s (1 / slowest stage)\n")
-    assert "26 layers, 25 cuts · onnxruntime 1.23 · machine board · pid 4242 · up 1 h 2 min\n" in text
+    assert "26 layers, 25 cuts · onnxruntime 1.23 prepacked · machine board · pid 4242 · up 1 h 2 min\n" in text
     assert "┌ fast0 " in text
     assert "┏ slow0 " in text
     assert "2.00 ms ██" in text

@@ -22,6 +22,8 @@ from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.children.placer import Placer
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.errors import BadInput
+from shisha_rt.fabric.model_index import ModelIndex, write_index
+from shisha_rt.fabric.plain_index import plain_index
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import group_layers
 from shisha_rt.graph.reader.onnx_reader import read_clean, read_model
@@ -48,7 +50,7 @@ def device(name: str) -> Device:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the clean model: four layers, each a product that is best on PIM, and operators that it cannot run."""
+    """Of the clean model and its index: four layers, each a product that is best on PIM, and what it cannot run."""
     nodes = []
     for layer in range(4):
         nodes += [
@@ -60,8 +62,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     biases = {f"b{layer}": weight(SIZE, seed=layer) for layer in range(4)}
     found = tmp_path_factory.mktemp("model")
     model = network(nodes, {"x": (8, SIZE)}, {"r3": (8, SIZE)}, weights | biases)
-    read_model(write(model, found)).save(found)
+    read = read_model(write(model, found))
+    read.save(found)
+    write_index(index_of(read.graph), found)
     return found
+
+
+def index_of(graph: Graph) -> ModelIndex:
+    return plain_index(graph, group_layers(graph))
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +105,9 @@ def solved(answer: pm.FromPlacer) -> tuple[pm.StageSolved, ...]:
 
 class TestMessages:
     def test_a_greeting_tells_the_costs(self, costs: Mapping[str, OperatorCosts]) -> None:
-        data = [pm.TO_PLACER.encode(message) for message in pm.greeting("folder", "als", costs)]
+        data = [pm.TO_PLACER.encode(message) for message in pm.greeting("folder", "index", "als", costs)]
         *columns, known = map(pm.TO_PLACER.decode, data)
-        assert known == pm.Known("folder", "als")
+        assert known == pm.Known("folder", "index", "als")
         told = pm.costs_of([column for column in columns if isinstance(column, pm.DeviceCosts)])
         assert list(told) == list(costs)
         for place, its in costs.items():
@@ -122,7 +130,7 @@ class TestPlacer:
     def test_each_stage_is_placed_as_on_its_own(
         self, graph: Graph, costs: Mapping[str, OperatorCosts], solver: StageSolver
     ) -> None:
-        answer = Placer(graph, solver, costs).answer(pm.Solve(1, BOTH))
+        answer = Placer(graph, index_of(graph), solver, costs).answer(pm.Solve(1, BOTH))
         near, far = (expected(graph, costs[place], first, last, solver) for first, last, place in STAGES)
         assert solved(answer) == (near, far)
         assert set(near.devices) == {"cpu_s", "pim"}  # else there was nothing to decide
@@ -137,7 +145,7 @@ class TestPlacer:
             return place_stage(*arguments)
 
         monkeypatch.setattr(placer_process, "place_stage", counting)
-        placer = Placer(graph, "exact", costs)
+        placer = Placer(graph, index_of(graph), "exact", costs)
 
         def solves(stages: Brief, ratios: Sequence[tuple[str, str, float]] = ()) -> int:
             before = len(calls)
@@ -188,7 +196,7 @@ def process(folder: Path, costs: Mapping[str, OperatorCosts]) -> Iterator[Asking
     with ExitStack() as closing:
         poller = Poller()
         closing.callback(poller.close)
-        greeting = pm.greeting(str(folder), "exact", costs)
+        greeting = pm.greeting(str(folder), str(folder), "exact", costs)
         codecs = pm.TO_PLACER, pm.FROM_PLACER
         link = ChildLink(placer_process.__name__, poller, codecs, PlacerSaid, PlacerDied, greeting)
         closing.callback(link.close)

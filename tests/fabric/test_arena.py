@@ -21,15 +21,16 @@ from shisha_rt.machine.device import MAX_DEVICES
 _PAGE = 4096
 INDEX = ModelIndex(
     engine="test",
+    form="prepacked",
     layer_count=3,
     legal_cuts=(0, 1),
     node_layers=(0, 1, 2),
     inputs=(TensorSpec("x", (1, 3, 5), "FP32"),),
     outputs=(TensorSpec("y", (7,), "INT64"),),
     crossing=(
-        Crossing(TensorSpec("a", (2000,), "FP32"), made=0, last_read=1),
-        Crossing(TensorSpec("skip", (10,), "FP16"), made=0, last_read=2),
-        Crossing(TensorSpec("y", (7,), "INT64"), made=1, last_read=2),
+        Crossing(TensorSpec("a", (2000,), "FP32"), made=0, readers=(1,)),
+        Crossing(TensorSpec("skip", (10,), "FP16"), made=0, readers=(1, 2)),
+        Crossing(TensorSpec("y", (7,), "INT64"), made=1, readers=(2,)),
     ),
 )
 LAYOUT = layout_of(INDEX)
@@ -155,10 +156,22 @@ def test_nobody_can_change_its_size(arena: Arena) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cuts", "names"), [([0], {"a", "skip"}), ([1], {"skip"}), ([0, 1], {"a", "skip"}), ([], set())]
+    ("stage_of", "names"),
+    [
+        ((0, 1, 1), {"a", "skip"}),
+        ((0, 0, 1), {"skip"}),
+        ((0, 1, 2), {"a", "skip"}),
+        ((0, 0, 0), set()),
+        ((0, 1, 0), {"a", "skip"}),  # a stage of two runs: `skip` is read in the other one
+    ],
 )
-def test_only_what_crosses_a_cut_and_is_no_end_of_the_model(cuts: list[int], names: set[str]) -> None:
-    assert INDEX.only_crossing_at(cuts) == names
+def test_only_what_passes_between_stages_and_is_no_end_of_the_model(stage_of: tuple[int, ...], names: set[str]) -> None:
+    assert INDEX.passing(stage_of) == names
+
+
+def test_what_each_layer_needs() -> None:
+    assert list(map(set, INDEX.needs)) == [set(), {0}, {0, 1}]
+    assert [entry.last_read for entry in INDEX.crossing] == [1, 2, 2]
 
 
 def _resident_bytes(arena: Arena) -> int:

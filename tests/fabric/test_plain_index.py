@@ -38,19 +38,35 @@ def spec(name: str) -> TensorSpec:
 def test_the_index() -> None:
     built = graph()
     index = plain_index(built, group_layers(built))
-    assert index.engine == "plain"
+    assert (index.engine, index.form) == ("plain", "as_is")
     assert index.layer_count == 3
     assert index.legal_cuts == (0, 1)
     assert index.node_layers == (0, 0, 1, 1, 2, 2)
     assert index.inputs == (spec("x"),)
     assert index.outputs == (spec("y"), spec("z"))
     assert index.crossing == (
-        Crossing(spec("skip"), made=0, last_read=2),
-        Crossing(spec("y"), made=1, last_read=2),
-        Crossing(spec("b"), made=1, last_read=2),
+        Crossing(spec("skip"), made=0, readers=(1, 2)),
+        Crossing(spec("y"), made=1, readers=(2,)),
+        Crossing(spec("b"), made=1, readers=(2,)),
     )
     assert [tensor.name for tensor in index.tensors] == ["x", "y", "z", "skip", "b"]
-    assert [index.only_crossing_at([cut]) for cut in (0, 1)] == [{"skip"}, {"skip", "b"}]
+    assert [index.passing(stage_of) for stage_of in ((0, 1, 1), (0, 0, 1))] == [{"skip"}, {"skip", "b"}]
+    assert [index.operators_of(first, last) for first, last in ((0, 0), (1, 2), (2, 2))] == [(0, 1), (2, 5), (4, 5)]
+
+
+def test_each_operator_a_layer_of_its_own() -> None:
+    built = graph()
+    layers = group_layers(built, "operators")
+    index = plain_index(built, layers)
+    assert [(layer.name, layer.op, layer.weight) for layer in layers[:3]] == [
+        ("one", "MatMul", 8),
+        ("light", "Relu", 0),
+        ("two", "MatMul", 8),
+    ]
+    assert index.legal_cuts == (0, 1, 2, 3, 4)
+    assert index.node_layers == (0, 1, 2, 3, 4, 5)
+    assert [entry.tensor.name for entry in index.crossing] == ["a", "skip", "y", "b", "c"]
+    assert list(map(set, index.needs)) == [set(), {0}, {1}, {2}, {3}, {1, 2, 4}]
 
 
 def test_a_plain_model_needs_no_engine_and_keeps_nothing_but_its_index(

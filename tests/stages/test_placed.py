@@ -68,9 +68,8 @@ def model_of(
     compiled: Compiled, devices: Sequence[Device], threads: int = 2, speeds: Mapping[int, float] | None = None
 ) -> PlacedModel:
     speeds = speeds or {}
-    return PlacedModel(
-        CleanModel(compiled.model_folder), tuple(devices), threads, lambda device: speeds.get(device, 1.0)
-    )
+    model = CleanModel(compiled.model_folder)
+    return PlacedModel(model, compiled.index, tuple(devices), threads, lambda device: speeds.get(device, 1.0))
 
 
 def no_clock() -> float:
@@ -126,7 +125,7 @@ def check(
             put(arena, slot, inputs)
         for first, last in itertools.pairwise([-1, *cuts, len(compiled.layers) - 1]):
             start, end = compiled.layers[first + 1].first_operator, compiled.layers[last].last_operator
-            stage = model.stage(first + 1, last, placement[start : end + 1])
+            stage = model.stage(((first + 1, last),), placement[start : end + 1])
             for slot in (0, 1):
                 assert len(stage.run(arena, slot, no_clock)) == len(stage.segments)
             segment_count += len(stage.segments)
@@ -178,7 +177,7 @@ def test_what_a_frame_moves_and_on_what_each_segment_runs(tmp_path: Path) -> Non
     compiled = compile_model(residual(tmp_path), {}, plain=True)
     layers = compiled.layers
     operators = layers[1].last_operator - layers[0].first_operator + 1
-    stage = model_of(compiled, [SERIAL, PARALLEL]).stage(0, 1, ["parallel"] + ["serial"] * (operators - 1))
+    stage = model_of(compiled, [SERIAL, PARALLEL]).stage(((0, 1),), ["parallel"] + ["serial"] * (operators - 1))
     weight_bytes = layers[0].weight_bytes + layers[1].weight_bytes
     assert stage.frame_bytes == weight_bytes + layers[0].in_bytes + layers[1].out_bytes
     assert [device.name for device in stage.devices] == ["parallel", "serial"]
@@ -199,7 +198,7 @@ class TestTimes:
     def _times_s(self, compiled: Compiled, model: PlacedModel, placement: Sequence[str]) -> tuple[float, ...]:
         clock = itertools.count().__next__
         with arena_for(compiled) as arena:
-            return model.stage(0, 0, placement).run(arena, 0, clock)
+            return model.stage(((0, 0),), placement).run(arena, 0, clock)
 
     def test_an_engine_s_are_cpu_seconds_on_one_thread_and_by_the_clock_on_several(self, compiled: Compiled) -> None:
         model = model_of(compiled, [SERIAL, PARALLEL], threads=2)
@@ -225,7 +224,7 @@ class TestTimes:
     def test_all_are_divided_by_what_speed_the_device_has_at_the_time(self, compiled: Compiled) -> None:
         speeds = {0: 1.0, 1: 1.0}
         model = model_of(compiled, [SERIAL, ADDER], speeds=speeds)
-        stage = model.stage(0, 0, ["serial", "serial", "adder"])
+        stage = model.stage(((0, 0),), ["serial", "serial", "adder"])
         with arena_for(compiled) as arena:
             times = []
             for serial, adder in ((1.0, 1.0), (0.5, 1.0), (0.5, 0.25)):
@@ -238,13 +237,13 @@ class TestTimes:
     def test_how_much_a_device_s_precision_changes_is_known_when_the_stage_is_built(self, compiled: Compiled) -> None:
         rounding = replace(SERIAL, name="rounding", precision="bf16")
         model = model_of(compiled, [SERIAL, rounding])
-        assert model.stage(0, 0, ["serial"] * 3).difference == 0
-        assert 1e-5 < model.stage(0, 0, ["serial", "rounding", "serial"]).difference < 2**-7
+        assert model.stage(((0, 0),), ["serial"] * 3).difference == 0
+        assert 1e-5 < model.stage(((0, 0),), ["serial", "rounding", "serial"]).difference < 2**-7
 
     def test_what_is_paced(self, compiled: Compiled) -> None:
         speeds = {0: 1.0, 1: 0.5, 2: 1.0}
         model = model_of(compiled, [SERIAL, PARALLEL, HOST], speeds=speeds)
-        real, slowed, described = (model.stage(0, 0, [name] * 3) for name in ("serial", "parallel", "host"))
+        real, slowed, described = (model.stage(((0, 0),), [name] * 3) for name in ("serial", "parallel", "host"))
         assert [stage.paced for stage in (real, slowed, described)] == [False, True, True]
         assert [stage.described for stage in (real, slowed, described)] == [False, False, True]
         speeds[1] = 1.0
@@ -259,4 +258,4 @@ class TestTimes:
     )
     def test_a_placement_that_does_not_fit(self, compiled: Compiled, placement: list[str], expected: str) -> None:
         with pytest.raises(ValueError, match=expected):
-            model_of(compiled, [HOST, ADDER]).stage(0, 0, placement)
+            model_of(compiled, [HOST, ADDER]).stage(((0, 0),), placement)

@@ -64,7 +64,7 @@ class TestExecutor:
         model, woken = model_of(compiled, devices, threads), threading.Semaphore(0)
         place = EmulatedPlace("p", threads, lambda: 1.0, time_scale=time_scale)
         executor = Executor(
-            lambda order: model.stage(order.first, order.last, order.placement),
+            lambda order: model.stage(((order.first, order.last),), order.placement),
             arena,
             place,
             threads,

@@ -114,7 +114,7 @@ def _in_stages(compiled: Compiled, inputs: Arrays, cuts: Sequence[int]) -> Array
     firsts = [0, *(cut + 1 for cut in cuts)]
     lasts = [*cuts, len(compiled.layers) - 1]
     for first, last in zip(firsts, lasts, strict=True):
-        model.segment(first, last, threads=1).run(arena, slot=0)
+        model.segment(((first, last),), threads=1).run(arena, slot=0)
     found = {spec.name: arena.view(0, layout.regions[spec.name]).copy() for spec in compiled.index.outputs}
     arena.close()
     return found
@@ -162,7 +162,7 @@ def test_random_cuts_of_zoo_models(name: str) -> None:
 def test_a_tensor_whose_room_is_another_size_is_refused(tmp_path: Path) -> None:
     compiled, other = compile_model(residual(tmp_path), {}), compile_model(early_output(tmp_path), {})
     arena = Arena.create(layout_of(other.index), slot_count=1, place_count=1)
-    segment = OptimisedModel(compiled.engine_folder, compiled.index).segment(0, 3, threads=1)
+    segment = OptimisedModel(compiled.engine_folder, compiled.index).segment(((0, 3),), threads=1)
     with pytest.raises((ValueError, KeyError)):
         segment.run(arena, slot=0)
     arena.close()

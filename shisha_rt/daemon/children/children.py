@@ -35,7 +35,8 @@ class Children:
             codecs = tm.TO_TUNER, tm.FROM_TUNER
             self._tuner = ChildLink(_TUNER, poller, codecs, ev.TunerSaid, ev.TunerDied, known)
         if ready.operator_costs:
-            greeting = pm.greeting(str(ready.compiled.model_folder), solver, ready.operator_costs)
+            folders = str(ready.compiled.model_folder), str(ready.compiled.engine_folder)
+            greeting = pm.greeting(*folders, solver, ready.operator_costs)
             line = pm.TO_PLACER, pm.FROM_PLACER
             try:
                 self._placer = ChildLink(_PLACER, poller, line, ev.PlacerSaid, ev.PlacerDied, greeting)

@@ -19,9 +19,9 @@ from shisha_rt.costs.alike import first_alike
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.errors import BadInput
 from shisha_rt.fabric.channel import Channel
+from shisha_rt.fabric.model_index import ModelIndex, read_index
 from shisha_rt.fabric.parent import die_with
 from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.layers import group_layers
 from shisha_rt.graph.reader.onnx_reader import read_clean
 from shisha_rt.graph.spans import Span
 from shisha_rt.outcome import Outcome
@@ -39,9 +39,11 @@ Ratios = tuple[tuple[str, float], ...]
 class Placer:
     """Places stages of one network on places whose operator costs are known."""
 
-    def __init__(self, graph: Graph, solver: StageSolver, costs: Mapping[str, OperatorCosts]) -> None:
+    def __init__(
+        self, graph: Graph, index: ModelIndex, solver: StageSolver, costs: Mapping[str, OperatorCosts]
+    ) -> None:
         self._graph = graph
-        self._layers = group_layers(graph)
+        self._index = index
         self._solver = solver
         self._costs = costs
         self._first_alike = first_alike(costs)
@@ -60,13 +62,14 @@ class Placer:
     def _stage(self, work: tuple[Span, ...], place: str, ratios: Ratios) -> pm.StageSolved:
         if place not in self._costs:
             raise BadInput(f"place {place}: its devices are not known, expected one of {', '.join(self._costs)}")
+        last_layer = self._index.layer_count - 1
         for first, last in work:
-            if not 0 <= first <= last < len(self._layers):
-                raise BadInput(f"layers {first}-{last}: no such stage, expected layers among 0-{len(self._layers) - 1}")
+            if not 0 <= first <= last <= last_layer:
+                raise BadInput(f"layers {first}-{last}: no such stage, expected layers among 0-{last_layer}")
         return _in_sequence([self._kept(first, last, self._first_alike[place], ratios) for first, last in work])
 
     def _solve_stage(self, first: int, last: int, place: str, ratios: Ratios) -> pm.StageSolved:
-        operators = self._layers[first].first_operator, self._layers[last].last_operator
+        operators = self._index.operators_of(first, last)
         found = place_stage(self._graph, *operators, self._costs[place].slowed(dict(ratios)), self._solver)
         return pm.StageSolved(found.devices, found.cost_s, found.segments_s, found.lower_bound_s, found.outcome)
 
@@ -101,9 +104,9 @@ def main(arguments: list[str]) -> int:
         match pm.TO_PLACER.decode(channel.wait()):
             case pm.DeviceCosts() as column:
                 columns.append(column)
-            case pm.Known(model_folder=folder, solver=solver):
-                graph = read_clean(Path(folder))
-                placer = Placer(graph, cast(StageSolver, solver), pm.costs_of(columns))
+            case pm.Known(model_folder=folder, engine_folder=engine_folder, solver=solver):
+                graph, index = read_clean(Path(folder)), read_index(Path(engine_folder))
+                placer = Placer(graph, index, cast(StageSolver, solver), pm.costs_of(columns))
             case pm.Solve() as asked:
                 assert placer is not None  # it is greeted first
                 channel.send(pm.FROM_PLACER.encode(placer.answer(asked)))

@@ -24,8 +24,8 @@ from shisha_rt.graph.default_dims import default_dims
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.reader.external_data import datatype_of, load_weights, save_with_external_weights
 
-CLEANER_VERSION: Final = 1  # raise it when `clean` would give another model for the same file
-_CLEAN_FILE: Final = "clean.onnx"
+CLEANER_VERSION: Final = 2  # raise it when `clean` would give another model for the same file
+CLEAN_FILE: Final = "clean.onnx"
 _EMBEDDED_BELOW_BYTES: Final = 1024
 _PROTOBUF_LIMIT_BYTES: Final = 1 << 31
 _OLDEST_OPSET: Final = 7  # the oldest that engines promise to run
@@ -48,7 +48,7 @@ class Model:
 
     def save(self, folder: Path) -> None:
         """Write `clean.onnx`, with its weights beside it in `clean.bin`, into an existing folder."""
-        save_with_external_weights(self.proto, folder / _CLEAN_FILE, threshold_bytes=_EMBEDDED_BELOW_BYTES)
+        save_with_external_weights(self.proto, folder / CLEAN_FILE, threshold_bytes=_EMBEDDED_BELOW_BYTES)
 
 
 def read_model(path: Path, dims: Mapping[str, int] = MappingProxyType({})) -> Model:
@@ -79,7 +79,7 @@ def read_model(path: Path, dims: Mapping[str, int] = MappingProxyType({})) -> Mo
 
 def read_clean(folder: Path) -> Graph:
     """The graph of a model that `Model.save` wrote, without touching its weights."""
-    path = folder / _CLEAN_FILE
+    path = folder / CLEAN_FILE
     return _graph_of(onnx.load(path, load_external_data=False), str(path))
 
 

@@ -3,10 +3,16 @@
 Weights are reordered and prepacked into one file that all workers map: a stage has no private copy of them, and what
 it computes is bit for bit what the whole optimised graph computes. The result depends on the processor and on the
 engine's version: whoever keeps it must not use it on another.
+
+The engine dies of some models in that form, so there are others (`model_index.Form`): the optimised graph with weights
+that each session packs for itself, and the cleaned graph, of which each session optimises its own cut. Which of them
+the engine can run shows when it has.
 """
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,67 +22,71 @@ import onnx
 import onnxruntime as ort
 
 from shisha_rt.fabric import model_index
-from shisha_rt.fabric.model_index import Crossing, ModelIndex, TensorSpec
+from shisha_rt.fabric.model_index import Crossing, Form, ModelIndex, TensorSpec, crossing_tensors, distinct_cuts
+from shisha_rt.fabric.plain_index import plain_index, spec_of
 from shisha_rt.graph.datatypes import NAME_OF, NUMPY_OF
 from shisha_rt.graph.graph import Graph, Tensor
-from shisha_rt.graph.layers import group_layers, layer_of_operator
-from shisha_rt.graph.reader.onnx_reader import read_clean
-from stages.engines.onnxruntime.mapping import Mapping, map_nodes
+from shisha_rt.graph.layers import group_layers
+from shisha_rt.graph.reader.onnx_reader import CLEAN_FILE, read_clean
+from stages.engines.onnxruntime.mapping import map_nodes
 from stages.engines.onnxruntime.options import as_built_options, base_options
 
-MODEL_FILE: Final = "optimised.onnx"
+MODEL_FILE: Final = "model.onnx"
 WEIGHTS_FILE: Final = "weights.bin"
 _EMBED_BELOW_BYTES: Final = 1024  # shapes and axes must be in the graph itself: its type inference reads them
 
 
-def compile_into(model_folder: Path, target: Path) -> None:
-    """Optimise `model_folder`'s cleaned model into `target`: graph, weights, and the index of its cuts."""
+def compile_into(model_folder: Path, target: Path, form: Form) -> None:
+    """Bring `model_folder`'s cleaned model into `form` in `target`: graph, weights, and the index of its cuts."""
+    graph = read_clean(model_folder)
+    layers = group_layers(graph)
+    engine = f"onnxruntime {ort.__version__}"
+    if form == "as_is":
+        _link(model_folder, target)
+        index = plain_index(graph, layers, engine)
+    else:
+        _optimise(model_folder, target, prepack=form == "prepacked")
+        optimised = onnx.load(str(target / MODEL_FILE), load_external_data=False)
+        node_layers = map_nodes(graph, layers, optimised.graph)
+        index = ModelIndex(
+            engine=engine,
+            form=form,
+            layer_count=len(layers),
+            legal_cuts=distinct_cuts(node_layers),
+            node_layers=node_layers,
+            inputs=tuple(map(spec_of, graph.inputs)),
+            outputs=tuple(map(spec_of, graph.outputs)),
+            crossing=_crossing(optimised.graph, node_layers, _specs(optimised, graph, str(target))),
+        )
+    model_index.write_index(index, target)
+
+
+def _link(model_folder: Path, target: Path) -> None:
+    """The cleaned model as it lies there, its weights under the name by which it refers to them."""
+    for file in model_folder.iterdir():
+        there = target / (MODEL_FILE if file.suffix == ".onnx" else file.name)
+        try:
+            there.hardlink_to(file)
+        except OSError:  # some file systems have no hard links
+            shutil.copyfile(file, there)
+
+
+def _optimise(model_folder: Path, target: Path, *, prepack: bool) -> None:
     options = base_options(threads=1)
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.optimized_model_filepath = str(target / MODEL_FILE)
     for key, value in (
         ("session.optimized_model_external_initializers_file_name", WEIGHTS_FILE),
         ("session.optimized_model_external_initializers_min_size_in_bytes", str(_EMBED_BELOW_BYTES)),
-        ("session.save_external_prepacked_constant_initializers", "1"),
+        ("session.save_external_prepacked_constant_initializers", "1" if prepack else "0"),
     ):
         options.add_session_config_entry(key, value)
-    ort.InferenceSession(str(model_folder / "clean.onnx"), options, providers=["CPUExecutionProvider"])
-    graph = read_clean(model_folder)
-    optimised = onnx.load(str(target / MODEL_FILE), load_external_data=False)
-    model_index.write_index(_index(graph, optimised, str(target)), target)
+    ort.InferenceSession(str(model_folder / CLEAN_FILE), options, providers=["CPUExecutionProvider"])
 
 
-def _index(graph: Graph, optimised: onnx.ModelProto, folder: str) -> ModelIndex:
-    layers = group_layers(graph)
-    mapping = map_nodes(graph, layer_of_operator(layers), optimised.graph)
-    specs = _specs(optimised, graph, folder)
-    return ModelIndex(
-        engine=f"onnxruntime {ort.__version__}",
-        layer_count=len(layers),
-        legal_cuts=mapping.legal_cuts,
-        node_layers=mapping.node_layers,
-        inputs=tuple(_spec(tensor) for tensor in graph.inputs),
-        outputs=tuple(_spec(tensor) for tensor in graph.outputs),
-        crossing=_crossing(optimised.graph, mapping, specs),
-    )
-
-
-def _spec(tensor: Tensor) -> TensorSpec:
-    return TensorSpec(tensor.name, tensor.shape, tensor.datatype)
-
-
-def _crossing(graph: onnx.GraphProto, mapping: Mapping, specs: dict[str, TensorSpec]) -> tuple[Crossing, ...]:
-    """Tensors made on one side of some legal cut and read on the other, in the order in which they are made."""
-    last_read: dict[str, int] = {}
-    for node, layer in zip(graph.node, mapping.node_layers, strict=True):
-        for name in node.input:
-            last_read[name] = max(layer, last_read.get(name, layer))
-    return tuple(
-        Crossing(specs[name], layer, last_read[name])
-        for node, layer in zip(graph.node, mapping.node_layers, strict=True)
-        for name in node.output
-        if any(layer <= cut < last_read.get(name, layer) for cut in mapping.legal_cuts)
-    )
+def _crossing(graph: onnx.GraphProto, node_layers: Sequence[int], specs: dict[str, TensorSpec]) -> tuple[Crossing, ...]:
+    nodes = [(node.input, node.output) for node in graph.node]
+    return tuple(Crossing(specs[name], made, readers) for name, made, readers in crossing_tensors(nodes, node_layers))
 
 
 def _specs(optimised: onnx.ModelProto, graph: Graph, folder: str) -> dict[str, TensorSpec]:

@@ -1,143 +1,40 @@
-"""Which layer each node of ONNX Runtime's optimised graph belongs to, and where that graph can be cut.
+"""Which layer each node of ONNX Runtime's optimised graph runs in.
 
-The optimiser fuses operators, reorders them and renames tensors. What survives is enough: fused nodes keep the name
-of their last output, and a node moved to the blocked (NCHWc) format is called `<its output>_nchwc`. From that each
-tensor of the optimised graph gets its counterpart in the cleaned graph, and each node the cleaned operators that it
-covers: those between its inputs' counterparts and its output's. A node whose operators lie in several layers forbids
-the cuts between them. Where a counterpart cannot be told, the nodes around it are taken as one: at worst a cut is
-lost, never an answer.
+The rule is the cleaned graph's: the largest of a node's own layer and its inputs'. It needs to know heavy nodes only,
+and of these the optimiser leaves two traces. Constants that it does not rewrite keep their names: a bias does where
+its weight is reordered or prepacked. And tensors do, or the node that makes one is called after it. What fuses several
+heavy operators runs in the last one's layer; a change of format makes no layer of its own, so it goes with whatever
+made the tensor. A heavy node that cannot be told at all goes with its inputs: a cut is lost then, never an answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
 
 import onnx
 
 from shisha_rt.graph.graph import Graph
-
-_BLOCKED_SUFFIX: Final = "_nchwc"
-_SUMS: Final = ("Add", "Sum")
-
-
-@dataclass(frozen=True, slots=True)
-class Mapping:
-    """`node_layers[i]`: the layer that node i runs in; `legal_cuts`: ascending, cut c between layers c and c+1."""
-
-    node_layers: tuple[int, ...]
-    legal_cuts: tuple[int, ...]
+from shisha_rt.graph.layers import HEAVY, Layer, largest_layers, layer_of_operator
+from stages.engines.onnxruntime.covered import counterparts
 
 
-def map_nodes(graph: Graph, layer_of_operator: Sequence[int], optimised: onnx.GraphProto) -> Mapping:
-    """Map the nodes of `optimised` (topologically ordered) to the layers of the cleaned `graph`."""
-    layers = [[layer_of_operator[i] for i in covered] for covered in covered_operators(graph, optimised)]
-    spans = [(min(found), max(found)) if found else (0, 0) for found in layers]
-    layer_count = max(layer_of_operator, default=0) + 1
-    illegal = {cut for first, last in spans for cut in range(first, last)}
-    illegal |= _crossed_backwards(optimised, spans)
-    legal = tuple(cut for cut in range(layer_count - 1) if cut not in illegal)
-    return Mapping(tuple(first for first, _ in spans), legal)
+def map_nodes(graph: Graph, layers: Sequence[Layer], optimised: onnx.GraphProto) -> tuple[int, ...]:
+    """(nodes,): the layer of each node of `optimised`, in topological order, among `layers` of the cleaned `graph`."""
+    layer_of = layer_of_operator(layers)
+    own = _layers_of_constants(graph, layer_of)
+    made_in = {name: layer_of[maker] for name, maker in graph.producer.items()}
+    own |= {name: made_in.get(counterpart, 0) for name, counterpart in counterparts(graph, optimised).items()}
+    return largest_layers(
+        (node.input, node.output, max((own.get(name, 0) for name in (*node.input, *node.output)), default=0))
+        for node in optimised.node
+    )
 
 
-def covered_operators(graph: Graph, optimised: onnx.GraphProto) -> list[set[int]]:
-    """The operators of the cleaned `graph` that each node of `optimised` covers: none if that cannot be told.
-
-    Nodes joined by a tensor without a counterpart are taken as one.
-    """
-    counterpart = _counterparts(graph, optimised)
-    covered: list[set[int]] = [set() for _ in optimised.node]
-    for group in _groups(graph, optimised, counterpart):
-        operators = _operators_between(graph, [optimised.node[i] for i in group], counterpart)
-        for i in group:
-            covered[i] = operators
-    return covered
-
-
-def _counterparts(graph: Graph, optimised: onnx.GraphProto) -> dict[str, str]:
-    """Optimised tensor name -> cleaned tensor name, for every run-time tensor where it can be told."""
-    operators = {op.name: op for op in graph.operators}
-    found = {tensor.name: tensor.name for tensor in graph.inputs}
-    for node in optimised.node:
-        blocked = node.name.removesuffix(_BLOCKED_SUFFIX)
-        for position, name in enumerate(node.output):
-            if not name:
-                continue
-            if name in graph.tensors:
-                found[name] = name
-            elif node.op_type in ("ReorderInput", "ReorderOutput"):
-                if node.input[0] in found:
-                    found[name] = found[node.input[0]]
-            elif blocked != node.name and blocked in graph.tensors:
-                found[name] = _after_fused_tail(graph, blocked, node)
-            elif node.name in operators and position < len(operators[node.name].outputs):
-                found[name] = operators[node.name].outputs[position]
+def _layers_of_constants(graph: Graph, layer_of: Sequence[int]) -> dict[str, int]:
+    """The layer of each constant that one heavy operator alone reads: whatever reads it later stands for that."""
+    found = {}
+    for name in graph.constants:
+        readers = graph.consumers.get(name, ())
+        if len(readers) == 1 and graph.operators[readers[0]].op_type in HEAVY:
+            found[name] = layer_of[readers[0]]
     return found
-
-
-def _after_fused_tail(graph: Graph, tensor: str, node: onnx.NodeProto) -> str:
-    """A blocked Conv may have taken in the addition (as a fourth input) and the activation that followed it."""
-    if node.op_type == "Conv" and len(node.input) > 3 and node.input[3]:
-        tensor = _output_of_only(graph, tensor, _SUMS) or tensor
-    activation = next((a.s.decode() for a in node.attribute if a.name == "activation"), None)
-    if activation is not None and graph.operators[graph.producer[tensor]].op_type != activation:
-        tensor = _output_of_only(graph, tensor, (activation,)) or tensor
-    return tensor
-
-
-def _output_of_only(graph: Graph, tensor: str, op_types: Sequence[str]) -> str | None:
-    consumers = graph.consumers.get(tensor, ())
-    if len(consumers) != 1 or graph.operators[consumers[0]].op_type not in op_types:
-        return None
-    return graph.operators[consumers[0]].outputs[0]
-
-
-def _groups(graph: Graph, optimised: onnx.GraphProto, counterpart: dict[str, str]) -> list[list[int]]:
-    """Nodes by index, those joined by a tensor without a counterpart together."""
-    leader = list(range(len(optimised.node)))
-
-    def find(i: int) -> int:
-        while leader[i] != i:
-            leader[i] = leader[leader[i]]
-            i = leader[i]
-        return i
-
-    maker = {name: i for i, node in enumerate(optimised.node) for name in node.output}
-    for i, node in enumerate(optimised.node):
-        for name in node.input:
-            if name in maker and name not in counterpart:
-                leader[find(i)] = find(maker[name])
-    groups: dict[int, list[int]] = {}
-    for i in range(len(optimised.node)):
-        groups.setdefault(find(i), []).append(i)
-    return list(groups.values())
-
-
-def _operators_between(graph: Graph, nodes: Sequence[onnx.NodeProto], counterpart: dict[str, str]) -> set[int]:
-    """The cleaned operators between the inputs and the outputs of `nodes`."""
-    made = {name for node in nodes for name in node.output}
-    stops = {counterpart[name] for node in nodes for name in node.input if name in counterpart and name not in made}
-    ends = {counterpart[name] for name in made if name in counterpart}
-    covered: set[int] = set()
-    pending = [name for name in ends if name not in stops]
-    while pending:
-        operator = graph.producer.get(pending.pop())
-        if operator is not None and operator not in covered:
-            covered.add(operator)
-            pending += [name for name in graph.operators[operator].inputs if name and name not in stops]
-    if not covered:  # a change of format: it goes with whatever made the tensor
-        covered = {graph.producer[name] for name in ends if name in graph.producer}
-    return covered
-
-
-def _crossed_backwards(optimised: onnx.GraphProto, spans: Sequence[tuple[int, int]]) -> set[int]:
-    """Cuts that some tensor would cross from the later side to the earlier one."""
-    maker = {name: i for i, node in enumerate(optimised.node) for name in node.output if name}
-    return {
-        cut
-        for i, node in enumerate(optimised.node)
-        for name in node.input
-        if name in maker
-        for cut in range(spans[i][0], spans[maker[name]][0])
-    }

@@ -18,7 +18,16 @@ def base_options(threads: int) -> ort.SessionOptions:
 
 def as_built_options(threads: int, weights_folder: str) -> ort.SessionOptions:
     """For a graph that is optimised already: run it as it stands, its weights mapped from `weights_folder`."""
+    return _beside(weights_folder, threads, ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
+
+
+def optimising_options(threads: int, weights_folder: str) -> ort.SessionOptions:
+    """Full optimisation of a graph given as bytes, whose weights lie in `weights_folder`."""
+    return _beside(weights_folder, threads, ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
+
+
+def _beside(weights_folder: str, threads: int, level: ort.GraphOptimizationLevel) -> ort.SessionOptions:
     options = base_options(threads)
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.graph_optimization_level = level
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", weights_folder)
     return options

@@ -1,7 +1,7 @@
 """ONNX Runtime's profile of a segment: a file with one event for each node and run.
 
-Nodes are those of the graph as optimised, which the same session is told to save: `ort_mapping` knows which of the
-cleaned operators each of them covers.
+Nodes are those of the graph as optimised, which the same session is told to save: `covered` knows which of the cleaned
+operators each of them covers.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import onnxruntime as ort
 from shisha_rt.placement.segments import Segment
 from stages.built.clean_model import CleanModel
 from stages.engines.fused import host
-from stages.engines.onnxruntime.mapping import covered_operators
-from stages.engines.onnxruntime.session import PROVIDERS, cut_options
+from stages.engines.onnxruntime.covered import covered_operators
+from stages.engines.onnxruntime.options import optimising_options
+from stages.engines.onnxruntime.session import PROVIDERS
 from stages.engines.session import Array
 
 _NODE_SUFFIX: Final = "_kernel_time"
@@ -31,9 +32,8 @@ def ort_operator_times(
     """See `operator_times`."""
     graph = model.graph_of(segment)
     with tempfile.TemporaryDirectory() as folder:
-        session = ort.InferenceSession(
-            model.cut(segment).SerializeToString(), _profiled(cut_options(model, threads), Path(folder)), PROVIDERS
-        )
+        options = _profiled(optimising_options(threads, str(model.folder)), Path(folder))
+        session = ort.InferenceSession(model.cut(segment).SerializeToString(), options, PROVIDERS)
         for _ in range(1 + rounds):  # the first run allocates: it does not count
             session.run(segment.outputs, dict(feeds))
         events = _node_events(json.loads(Path(session.end_profiling()).read_text()))

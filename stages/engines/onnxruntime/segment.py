@@ -1,4 +1,4 @@
-"""A stage as ONNX Runtime runs it: a cut of the optimised graph, bound to the arena's slots.
+"""A stage as ONNX Runtime runs it: a cut of the graph that was compiled for it, bound to the arena's slots.
 
 Weights stay in the file that every worker maps, so cutting is a matter of a few hundred nodes. Even that is done
 beforehand: a serialised protobuf message is merged with another by putting one behind the other, so each node is
@@ -11,6 +11,7 @@ compared here instead.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,13 +23,14 @@ from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.layout import Region
 from shisha_rt.fabric.model_index import ModelIndex, TensorSpec
 from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.graph.spans import Span
 from stages.engines.onnxruntime.compile import MODEL_FILE
-from stages.engines.onnxruntime.options import as_built_options
+from stages.engines.onnxruntime.options import as_built_options, optimising_options
 
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A node of the optimised graph: its layer, what it reads and makes, and itself as part of a model."""
+    """A node of the graph: its layer, what it reads and makes, and itself as part of a model."""
 
     layer: int
     reads: tuple[str, ...]
@@ -43,7 +45,7 @@ class _Constant:
 
 
 class OptimisedModel:
-    """The whole optimised graph (without weight values), from which segments are cut."""
+    """The whole graph (without weight values), optimised unless its form is "as_is", from which segments are cut."""
 
     def __init__(self, folder: Path, index: ModelIndex) -> None:
         model = onnx.load(str(folder / MODEL_FILE), load_external_data=False)
@@ -65,17 +67,21 @@ class OptimisedModel:
             for constant in model.graph.initializer
         }
         self._specs = {spec.name: spec for spec in index.tensors}
-        self._last_read = {name: node.layer for node in sorted(self._nodes, key=_layer) for name in node.reads}
-        self._last_read |= {spec.name: index.layer_count for spec in index.outputs}
+        self._options = optimising_options if index.form == "as_is" else as_built_options
+        self._readers = {spec.name: {index.layer_count} for spec in index.outputs}  # a layer that no work has
+        for node in self._nodes:
+            for name in node.reads:
+                self._readers.setdefault(name, set()).add(node.layer)
 
-    def segment(self, first: int, last: int, threads: int) -> OptimisedSegment:
-        """Build layers `first` to `last` (inclusive) as one session."""
-        here = [node for node in self._nodes if first <= node.layer <= last]
+    def segment(self, work: Sequence[Span], threads: int) -> OptimisedSegment:
+        """Build one or more runs of layers as one session."""
+        layers = {layer for first, last in work for layer in range(first, last + 1)}
+        here = [node for node in self._nodes if node.layer in layers]
         made = dict.fromkeys(name for node in here for name in node.makes)
         read = dict.fromkeys(name for node in here for name in node.reads)
         constants = [self._constants[name] for name in read if name in self._constants]
         inputs = [self._specs[name] for name in read if name not in made and name not in self._constants]
-        outputs = [self._specs[name] for name in made if self._last_read.get(name, first) > last]
+        outputs = [self._specs[name] for name in made if not self._readers.get(name, layers) <= layers]
         parts = (
             self._header,
             *(node.part for node in here),
@@ -83,13 +89,9 @@ class OptimisedModel:
             _part(onnx.GraphProto(input=map(_value_info, inputs), output=map(_value_info, outputs))),
         )
         session = ort.InferenceSession(
-            b"".join(parts), as_built_options(threads, self._folder), providers=["CPUExecutionProvider"]
+            b"".join(parts), self._options(threads, self._folder), providers=["CPUExecutionProvider"]
         )
         return OptimisedSegment(session, inputs, outputs, sum(constant.size_bytes for constant in constants))
-
-
-def _layer(node: _Node) -> int:
-    return node.layer
 
 
 def _part(graph: onnx.GraphProto) -> bytes:

@@ -19,7 +19,7 @@ from shisha_rt.placement.segments import Segment
 from stages.built.clean_model import CleanModel
 from stages.engines.bfloat16 import with_casts, with_rounding
 from stages.engines.bound_arrays import SegmentEnds
-from stages.engines.onnxruntime.options import base_options
+from stages.engines.onnxruntime.options import optimising_options
 from stages.engines.session import Array, Bound
 
 PROVIDERS: Final = ["CPUExecutionProvider"]
@@ -27,21 +27,22 @@ PROVIDERS: Final = ["CPUExecutionProvider"]
 
 def float32_session(model: CleanModel, segment: Segment, threads: int) -> OrtSession:
     cut = model.cut(segment).SerializeToString()
-    return OrtSession(ort.InferenceSession(cut, cut_options(model, threads), PROVIDERS), model, segment)
+    return OrtSession(
+        ort.InferenceSession(cut, optimising_options(threads, str(model.folder)), PROVIDERS), model, segment
+    )
 
 
 def bfloat16_session(model: CleanModel, segment: Segment, threads: int) -> OrtSession:
     floats = {tensor.name for tensor in model.graph.tensors.values() if tensor.datatype == "FP32"}
     cut = with_rounding(model.with_weights(with_casts(model.cut(segment))), floats).SerializeToString()
-    return OrtSession(ort.InferenceSession(cut, cut_options(model, threads), PROVIDERS), model, segment)
+    return OrtSession(
+        ort.InferenceSession(cut, optimising_options(threads, str(model.folder)), PROVIDERS), model, segment
+    )
 
 
-def cut_options(model: CleanModel, threads: int) -> ort.SessionOptions:
-    """Full optimisation of a cut given as bytes, whose weights lie in the model's folder."""
-    options = base_options(threads)
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.folder))
-    return options
+def _session(cut: bytes, model: CleanModel, segment: Segment, threads: int) -> OrtSession:
+    options = optimising_options(threads, str(model.folder))
+    return OrtSession(ort.InferenceSession(cut, options, PROVIDERS), model, segment)
 
 
 class OrtSession(SegmentEnds):

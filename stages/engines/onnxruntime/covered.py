@@ -1,0 +1,110 @@
+"""Which operators of the cleaned graph each node of ONNX Runtime's optimised graph stands for.
+
+The optimiser fuses operators, reorders them and renames tensors. What survives is enough: fused nodes keep the name
+of their last output, and a node moved to the blocked (NCHWc) format is called `<its output>_nchwc`. From that each
+tensor of the optimised graph gets its counterpart in the cleaned graph, and each node the cleaned operators that it
+covers: those between its inputs' counterparts and its output's. Where a counterpart cannot be told, the nodes around it
+are taken as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import onnx
+
+from shisha_rt.graph.graph import Graph
+
+_BLOCKED_SUFFIX: Final = "_nchwc"
+_SUMS: Final = ("Add", "Sum")
+
+
+def covered_operators(graph: Graph, optimised: onnx.GraphProto) -> list[set[int]]:
+    """The operators of the cleaned `graph` that each node of `optimised` covers: none if that cannot be told.
+
+    Nodes joined by a tensor without a counterpart are taken as one.
+    """
+    counterpart = counterparts(graph, optimised)
+    covered: list[set[int]] = [set() for _ in optimised.node]
+    for group in _groups(graph, optimised, counterpart):
+        operators = _operators_between(graph, [optimised.node[i] for i in group], counterpart)
+        for i in group:
+            covered[i] = operators
+    return covered
+
+
+def counterparts(graph: Graph, optimised: onnx.GraphProto) -> dict[str, str]:
+    """Optimised tensor name -> cleaned tensor name, for every run-time tensor where it can be told."""
+    operators = {op.name: op for op in graph.operators}
+    found = {tensor.name: tensor.name for tensor in graph.inputs}
+    for node in optimised.node:
+        blocked = node.name.removesuffix(_BLOCKED_SUFFIX)
+        for position, name in enumerate(node.output):
+            if not name:
+                continue
+            if name in graph.tensors:
+                found[name] = name
+            elif node.op_type in ("ReorderInput", "ReorderOutput"):
+                if node.input[0] in found:
+                    found[name] = found[node.input[0]]
+            elif blocked != node.name and blocked in graph.tensors:
+                found[name] = _after_fused_tail(graph, blocked, node)
+            elif node.name in operators and position < len(operators[node.name].outputs):
+                found[name] = operators[node.name].outputs[position]
+    return found
+
+
+def _after_fused_tail(graph: Graph, tensor: str, node: onnx.NodeProto) -> str:
+    """A blocked Conv may have taken in the addition (as a fourth input) and the activation that followed it."""
+    if node.op_type == "Conv" and len(node.input) > 3 and node.input[3]:
+        tensor = _output_of_only(graph, tensor, _SUMS) or tensor
+    activation = next((a.s.decode() for a in node.attribute if a.name == "activation"), None)
+    if activation is not None and graph.operators[graph.producer[tensor]].op_type != activation:
+        tensor = _output_of_only(graph, tensor, (activation,)) or tensor
+    return tensor
+
+
+def _output_of_only(graph: Graph, tensor: str, op_types: Sequence[str]) -> str | None:
+    consumers = graph.consumers.get(tensor, ())
+    if len(consumers) != 1 or graph.operators[consumers[0]].op_type not in op_types:
+        return None
+    return graph.operators[consumers[0]].outputs[0]
+
+
+def _groups(graph: Graph, optimised: onnx.GraphProto, counterpart: dict[str, str]) -> list[list[int]]:
+    """Nodes by index, those joined by a tensor without a counterpart together."""
+    leader = list(range(len(optimised.node)))
+
+    def find(i: int) -> int:
+        while leader[i] != i:
+            leader[i] = leader[leader[i]]
+            i = leader[i]
+        return i
+
+    maker = {name: i for i, node in enumerate(optimised.node) for name in node.output}
+    for i, node in enumerate(optimised.node):
+        for name in node.input:
+            if name in maker and name not in counterpart:
+                leader[find(i)] = find(maker[name])
+    groups: dict[int, list[int]] = {}
+    for i in range(len(optimised.node)):
+        groups.setdefault(find(i), []).append(i)
+    return list(groups.values())
+
+
+def _operators_between(graph: Graph, nodes: Sequence[onnx.NodeProto], counterpart: dict[str, str]) -> set[int]:
+    """The cleaned operators between the inputs and the outputs of `nodes`."""
+    made = {name for node in nodes for name in node.output}
+    stops = {counterpart[name] for node in nodes for name in node.input if name in counterpart and name not in made}
+    ends = {counterpart[name] for name in made if name in counterpart}
+    covered: set[int] = set()
+    pending = [name for name in ends if name not in stops]
+    while pending:
+        operator = graph.producer.get(pending.pop())
+        if operator is not None and operator not in covered:
+            covered.add(operator)
+            pending += [name for name in graph.operators[operator].inputs if name and name not in stops]
+    if not covered:  # a change of format: it goes with whatever made the tensor
+        covered = {graph.producer[name] for name in ends if name in graph.producer}
+    return covered

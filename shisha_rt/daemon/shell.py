@@ -274,8 +274,7 @@ class Shell:
         self.telemetry.forget(ended.epoch)
 
     def _crossing(self, plan: Plan) -> set[str]:
-        stage_of = [number for number, stage in enumerate(plan.stages) for _ in range(stage.first, stage.last + 1)]
-        return self._index.passing(stage_of)
+        return self._index.passing(plan.stage_of(self._index.layer_count))
 
     def _answer(self, instruction: do.Deliver | do.Refuse) -> None:
         answer, answer_to = self.requests.answer(instruction, time.monotonic())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 
@@ -51,6 +52,10 @@ class Machine:
     def bandwidth_bytes_per_s(self, place: Place) -> float | None:
         """Of the place's memory; None where it is as fast as it really is."""
         return next(memory.bandwidth_bytes_per_s for memory in self.memories if memory.name == place.memory)
+
+    def kind_of(self, place: Place) -> Hashable:
+        """What tells a place apart from others, its cores apart: teams and pools are of one kind."""
+        return place.threads, place.speed, place.rank, place.memory, place.memory_bytes, place.devices
 
     def is_emulated(self, place: Place) -> bool:
         """Whether frames take longer on the place than this host needs for them."""

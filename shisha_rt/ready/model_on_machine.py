@@ -19,7 +19,7 @@ from shisha_rt.errors import BadInput
 from shisha_rt.graph.layers import LayerKind
 from shisha_rt.machine.config.device_files import running_devices
 from shisha_rt.machine.device import Device
-from shisha_rt.machine.machine import Machine
+from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.placement.build import check_capable
 from shisha_rt.placement.placed_costs import PlacedCosts
 from shisha_rt.plan.verify import PlanRules
@@ -48,14 +48,25 @@ class ModelOnMachine:
     @property
     def rules(self) -> PlanRules:
         """What plans may be here."""
-        layers = self.compiled.layers
+        layers, places = self.compiled.layers, self.machine.places
         return PlanRules(
             layer_count=len(layers),
-            places=tuple(place.name for place in self.machine.places),
+            places=tuple(place.name for place in places),
             legal_cuts=self.compiled.legal_cuts,
             operator_counts=tuple(layer.last_operator - layer.first_operator + 1 for layer in layers),
             devices={place: tuple(device.name for device in its) for place, its in self.devices.items()},
+            needs=self.compiled.index.needs,
+            kinds={place.name: self.machine.kind_of(place) for place in places},
+            single=frozenset(place.name for place in places if not self._may_be_in_a_team(place)),
+            weight_bytes=tuple(layer.weight_bytes for layer in layers),
+            live_bytes=tuple(max(layer.in_bytes, layer.out_bytes) for layer in layers),
+            memory_bytes={place.name: place.memory_bytes for place in places if place.memory_bytes is not None},
         )
+
+    def _may_be_in_a_team(self, place: Place) -> bool:
+        """What is emulated is paced as one place."""
+        emulated = self.machine.is_emulated(place)
+        return not emulated and not any(device.described for device in self.devices.get(place.name, ()))
 
     def layer_costs(self, on_progress: Tell | None = None) -> LayerCosts | PlacedCosts:
         """What layers take on the places; measured first if need be. Raises as `profile_model` does."""

@@ -2,7 +2,7 @@
 
 SQLite in the user's cache. A plan is a suggestion, never trusted: it passes `verify` like any other, and the tuner
 watches whether its stages still take the time that they took. `model_key` covers what the engine made of the model.
-Plans of a version whose layers were others are dropped: the same numbers would mean another plan.
+Plans of a version whose layers or records were others are dropped: the same numbers would mean another plan.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "plans.sqlite"
 
-log = logging.getLogger(__name__)
-
 _PATIENCE_S: Final = 5.0
-_VERSION: Final = 2  # raise it when the layers of a model become others
+_VERSION: Final = 2  # raise it when the layers of a model, or a record, become others
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -37,25 +35,15 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 def load_plans(path: Path, model_key: str) -> dict[str, BestPlan]:
-    """By the machine's key (`tuning.best.key_of`); a store that cannot be read is one that is empty.
-
-    What an earlier version has kept, or what is damaged, is dropped.
-    """
+    """By the machine's key (`tuning.best.key_of`); a store that cannot be read is one that is empty."""
     found: dict[str, BestPlan] = {}
     with contextlib.suppress(sqlite3.Error, OSError), _open(path) as database:
         rows = database.execute("SELECT key, record FROM best WHERE key GLOB ? || '-*'", (model_key,)).fetchall()
-        unread = []
         for key, record in rows:
-            try:
+            with contextlib.suppress(msgspec.MsgspecError):
                 kept = msgspec.json.decode(record, type=_Record)
-            except msgspec.MsgspecError:
-                unread.append(key)
-                continue
-            plan = BestPlan(unfolded(kept.stages), kept.measurement, kept.order)
-            found[key.removeprefix(f"{model_key}-")] = plan
-        if unread:
-            log.warning("%s: best plans kept by another version are dropped: %d", path, len(unread))
-            database.executemany("DELETE FROM best WHERE key = ?", [(key,) for key in unread])
+                plan = BestPlan(unfolded(kept.stages), kept.measurement, kept.order)
+                found[key.removeprefix(f"{model_key}-")] = plan
     return found
 
 
@@ -83,4 +71,4 @@ def _drop_older(database: sqlite3.Connection, path: Path) -> None:
         dropped = database.execute("DELETE FROM best").rowcount
         database.execute(f"PRAGMA user_version = {_VERSION}")
         if dropped:
-            log.warning("%s: %d plans of an earlier version dropped: layers are others now", path, dropped)
+            log.warning("%s: %d plans of an earlier version are dropped", path, dropped)

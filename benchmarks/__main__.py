@@ -8,7 +8,9 @@ import typer
 
 from benchmarks.dcg.repeat import dcg
 from benchmarks.live.against_engines import against_engines
+from benchmarks.live.alone import alone
 from benchmarks.live.answers import MACHINE, answers
+from benchmarks.live.copies import copies
 from benchmarks.live.device_slowed import device_slowed
 from benchmarks.live.disturbance import disturbance
 from benchmarks.live.emulation import MODEL as PACED
@@ -50,6 +52,8 @@ for command in (
     guided_live,
     shisha,
     walk,
+    copies,
+    alone,
 ):
     app.command(name=command.__name__)(command)
 

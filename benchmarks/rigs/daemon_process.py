@@ -3,7 +3,8 @@
 The generator is a client of the shell like the gateway: it keeps every slot full and sends the next frame from
 within the answer to the last. So what it measures is the pipeline with the daemon's own work for each frame, and
 nothing of wire or client. `copied`: each frame's input is copied into its slot, as a gateway's must be; otherwise
-slots keep the input that an earlier frame left there, and the daemon moves descriptors only.
+slots keep the input that an earlier frame left there, and the daemon moves descriptors only. `in_flight`: how many
+frames there are at once; as many as there are slots by default.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import statistics
 import sys
 import time
 from dataclasses import dataclass, field
@@ -40,12 +42,16 @@ class _Burst:
 
     seconds: float
     copied: bool
+    in_flight: int
     answered: int = 0
     out: int = 0
     started_s: float = 0.0
     ends_s: float = float("inf")
     cpu_s: float = 0.0
     loop_cpu_s: float = 0.0
+    last_s: float = 0.0
+    longest_gap_s: float = 0.0
+    latencies_s: list[float] = field(default_factory=list)
     result: dict[str, Any] = field(default_factory=dict)
 
 
@@ -65,11 +71,17 @@ class Generator:
     def running(self) -> bool:
         return self._burst is not None
 
-    def start(self, seconds: float, copied: bool) -> None:
-        burst = self._burst = _Burst(seconds, copied)
-        for _ in range(self._slot_count):
+    def start(self, seconds: float, copied: bool, in_flight: int = 0) -> None:
+        burst = self._burst = _Burst(seconds, copied, in_flight or self._slot_count)
+        for _ in range(burst.in_flight):
             burst.out += 1
             self._submit(burst)
+
+    def _told(self) -> dict[str, str]:
+        cores = self._shell.cores
+        live = cores.lifecycle.live
+        assert live is not None
+        return {"plan": str(live[1]), "tuner": cores.tuning.state.value}
 
     def _submit(self, burst: _Burst) -> None:
         tensors = self._tensors if burst.copied else {}
@@ -84,6 +96,10 @@ class Generator:
             raise RuntimeError(f"a generated frame was refused: {answer.message}")
         burst.answered += 1
         now_s = time.monotonic()
+        if burst.started_s:
+            burst.longest_gap_s = max(burst.longest_gap_s, now_s - burst.last_s)
+            burst.latencies_s.append(answer.latency_s)
+        burst.last_s = now_s
         if burst.answered == _WARM_UP_FRAMES:
             burst.started_s, burst.ends_s = now_s, now_s + burst.seconds
             burst.cpu_s, burst.loop_cpu_s = time.process_time(), time.thread_time()
@@ -94,6 +110,9 @@ class Generator:
                 "frame_s": (now_s - burst.started_s) / frames,
                 "cpu_s": (time.process_time() - burst.cpu_s) / frames,
                 "loop_cpu_s": (time.thread_time() - burst.loop_cpu_s) / frames,
+                "latency_s": statistics.median(burst.latencies_s),
+                "longest_gap_s": burst.longest_gap_s,
+                **self._told(),
             }
         if not burst.result:
             self._submit(burst)
@@ -144,7 +163,9 @@ class Orders:
 def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
     ready = make_ready(resolve_model(settings["model"]), {}, load_machine(settings["machine"]))
-    daemon = Daemon(ready, settings["endpoint"], 0, Planning())
+    planning = Planning(**settings.get("planning", {}))
+    stored = ready.layer_costs() if planning.strategy == "guided" else None
+    daemon = Daemon(ready, settings["endpoint"], 0, planning, stored)
     orders = Orders(daemon, Generator(daemon, ready.compiled))
     daemon.run(lambda: say(endpoint=daemon.gateway.endpoint, slots=slot_count(daemon)), orders.turn)
     return 0

@@ -4,6 +4,7 @@ Frames lie in memory: nothing is sent or received, and answers are not looked at
 for threads and precision:
 
 - `openvino_throughput`: OpenVINO in f32, told that throughput is wanted; it chooses streams and requests itself.
+- `openvino_latency`: OpenVINO in f32, told that latency is wanted, one frame after the other on all cores.
 - `ort_threads`: ONNX Runtime, one session on a thread for each core.
 - `ort_copies`: ONNX Runtime, for each core a session on one thread, pinned to it.
 """
@@ -49,6 +50,22 @@ def openvino_throughput(path: Path, frame: Frame, cores: Sequence[int]) -> Run:
             frames += 1
         queue.wait_all()
         return frames
+
+    return run
+
+
+def openvino_latency(path: Path, frame: Frame, cores: Sequence[int]) -> Run:
+    import openvino
+
+    config = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": str(len(cores)),
+    }
+    request = openvino.Core().compile_model(str(path), "CPU", config).create_infer_request()
+
+    def run(seconds: float) -> int:
+        return _run_for(seconds, lambda: request.infer(frame))
 
     return run
 
@@ -102,6 +119,10 @@ def _run_for(seconds: float, run: Callable[[], object]) -> int:
 RIVALS: Final[Mapping[str, Callable[[Path, Frame, Sequence[int]], Run]]] = MappingProxyType(
     {rival.__name__: rival for rival in (openvino_throughput, ort_threads, ort_copies)}
 )
+ALONE: Final[Mapping[str, Callable[[Path, Frame, Sequence[int]], Run]]] = MappingProxyType(
+    {rival.__name__: rival for rival in (ort_threads, openvino_latency)}
+)
+"""Those that run one frame after the other, as fast as each can be."""
 
 
 def main(arguments: list[str]) -> int:
@@ -112,7 +133,7 @@ def main(arguments: list[str]) -> int:
         tensor["name"]: generator.standard_normal(tensor["shape"]).astype(NUMPY_OF[tensor["datatype"]])
         for tensor in settings["inputs"]
     }
-    run = RIVALS[settings["rival"]](Path(settings["path"]), frame, settings["cores"])
+    run = {**RIVALS, **ALONE}[settings["rival"]](Path(settings["path"]), frame, settings["cores"])
     run(_WARM_UP_S)
     say(ready=True)
     for line in sys.stdin:

@@ -109,8 +109,10 @@ def test_plan_get_and_plan_set(client: Client) -> None:
     [
         [{"first": 0, "last": LAYERS - 2, "places": ["fast0"]}],
         [{"first": 0, "last": LAYERS - 1, "places": ["nowhere"]}],
-        [{"first": 0, "last": LAYERS - 1, "places": ["fast0", "slow0"]}],
-        [{"first": 0, "last": 3, "places": ["fast0"]}, {"first": 4, "last": LAYERS - 1, "places": ["fast0"]}],
+        [{"first": 0, "last": LAYERS - 1, "places": ["fast0", "fast0"]}],
+        [{"first": 0, "last": 3, "places": ["fast0", "slow0"]}, {"first": 4, "last": LAYERS - 1, "places": ["fast0"]}],
+        [{"first": 0, "last": 3, "places": ["fast0"]}, {"first": 4, "last": 8, "places": ["slow0"], "after": []}],
+        [{"first": 0, "last": 3, "places": ["fast0"], "after": [1]}, {"first": 4, "last": 8, "places": ["slow0"]}],
         [{"first": 0, "last": 3, "places": ["fast0"]}, {"first": 3, "last": LAYERS - 1, "places": ["slow0"]}],
     ],
 )

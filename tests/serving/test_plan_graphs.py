@@ -1,0 +1,82 @@
+"""Changes among chains, copies, teams and branches under load, with workers killed between: R1 holds throughout."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from shisha_rt.plan.form import written
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.verify import PlanRules
+from shisha_rt.ready.compile import compile_model
+from tests.serving.daemon_process import DaemonProcess, machine_file
+from tests.serving.load import Load, assert_kept
+from tests.serving.random_plans import Cuttable
+
+PLACES: Final = ("a", "b", "c", "d")
+KILL_EVERY: Final = 10
+
+
+@pytest.fixture(scope="module")
+def cuttable(identity: Path) -> Cuttable:
+    compiled = compile_model(identity, {})
+    return Cuttable(len(compiled.layers), compiled.legal_cuts, compiled.index.needs)
+
+
+def test_the_plans_drawn_are_of_every_kind_and_pass_the_gate(cuttable: Cuttable) -> None:
+    rng = random.Random(3)
+    rules = PlanRules(cuttable.layer_count, PLACES, cuttable.legal_cuts, needs=tuple(cuttable.needs))
+    plans = [cuttable.random_plan(rng, PLACES) for _ in range(300)]
+    assert [rules.problems(plan) for plan in plans if rules.problems(plan)] == []
+    kinds: Counter[str] = Counter()
+    for plan in plans:
+        kinds["chain"] += plan.is_plain and len(plan.stages) > 1
+        kinds["copies"] += any(len(stage.teams) > 1 for stage in plan.stages)
+        kinds["team"] += any(len(team) > 1 for stage in plan.stages for team in stage.teams)
+        kinds["join"] += any(len(stage.after) > 1 for stage in plan.stages)
+        kinds["fork"] += any(sum(i in stage.after for stage in plan.stages) > 1 for i in range(len(plan.stages)))
+        kinds["pool"] += any(len(pool.stages) > 1 for pool in plan.pools)
+        kinds["runs"] += any(len(stage.work) > 1 for stage in plan.stages)
+    assert min(kinds[kind] for kind in ("chain", "copies", "team", "join", "fork", "pool", "runs")) > 10, kinds
+
+
+def plans(cuttable: Cuttable, rng: random.Random, count: int) -> Iterator[Plan]:
+    return (cuttable.random_plan(rng, PLACES) for _ in range(count))
+
+
+@pytest.mark.parametrize("count", [50, pytest.param(1000, marks=pytest.mark.long)])
+def test_changes_of_every_kind_and_deaths_under_load(
+    identity: Path, cuttable: Cuttable, tmp_path: Path, count: int
+) -> None:
+    rng = random.Random(count)
+    machine = machine_file(tmp_path, PLACES)
+    ends: Counter[str] = Counter()
+    killed = 0
+    with DaemonProcess(tmp_path, identity, "--machine", machine) as daemon:
+        with Load(daemon.endpoint, 0) as one, Load(daemon.endpoint, 1) as two:
+            for number, plan in enumerate(plans(cuttable, rng, count)):
+                if number % KILL_EVERY == KILL_EVERY - 1:
+                    pids = [place["pid"] for place in daemon.control.status()["places"] if place["pid"] is not None]
+                    os.kill(rng.choice(pids), signal.SIGKILL)
+                    killed += 1
+                end = daemon.control.set_plan(plan)
+                ends[end["outcome"]] += 1
+                assert end["outcome"] in ("live", "dropped"), (plan, end)
+                if end["outcome"] == "live":
+                    told = daemon.control.plan()["stages"]
+                    assert [{k: v for k, v in stage.items() if k != "service_s"} for stage in told] == written(plan)
+                one.wait_for_answers(3)
+        assert_kept(one, two)
+        assert ends["live"] > 0.8 * count, ends
+        status = daemon.control.status()
+        assert sum(place["restarts"] for place in status["places"]) >= killed > 0
+        print(
+            f"{dict(ends)}, {killed} killed, {one.results + two.results} frames, {status['frames']['replayed']} again"
+        )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
-from shisha_rt.errors import Failure
-from shisha_rt.job import run_job
+from shisha_rt.job import JobFailed, run_job
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +20,7 @@ def _jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     (tmp_path / "bad.py").write_text("import sys\nprint('one\\ntwo', file=sys.stderr)\nsys.exit(3)")
     (tmp_path / "silent.py").write_text("import os\nos._exit(3)")
+    (tmp_path / "killed.py").write_text("import os, sys\nprint('one', file=sys.stderr)\nos.abort()")
     (tmp_path / "endless.py").write_text("import time\nprint('going on', flush=True)\ntime.sleep(600)")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
 
@@ -34,11 +35,19 @@ def test_a_job_that_nobody_hears() -> None:
     run_job("upper", failed="no", given=b"some\nlines\n" * 20_000)
 
 
-@pytest.mark.parametrize(("module", "said"), [("bad", "it failed: two"), ("silent", "it failed: exit status 3")])
-def test_a_job_that_fails(module: str, said: str) -> None:
-    with pytest.raises(Failure) as failure:
+@pytest.mark.parametrize(
+    ("module", "said", "status"),
+    [
+        ("bad", "two", 3),
+        ("silent", "exit status 3", 3),
+        ("killed", "it was ended by SIGABRT", -signal.SIGABRT),
+    ],
+)
+def test_a_job_that_fails(module: str, said: str, status: int) -> None:
+    with pytest.raises(JobFailed) as failure:
         run_job(module, failed="it failed")
-    assert str(failure.value) == said
+    assert str(failure.value) == f"it failed: {said}"
+    assert (failure.value.status, failure.value.reason) == (status, said)
 
 
 def test_a_job_ends_with_what_hears_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,11 @@ from hypothesis import strategies as st
 from onnx.helper import make_node
 
 from shisha_rt.graph.graph import Graph, Operator, Tensor
-from shisha_rt.graph.layers import Layer, group_layers, layer_of_operator
+from shisha_rt.graph.layers import Layer, group_layers, largest_layers, layer_of_operator
 from shisha_rt.graph.reader.onnx_reader import read_model
 from shisha_rt.graph.spans import live_after
 from shisha_rt.graph.zoo import zoo_path
-from tests.graph.networks import Dims, graph_of, network, weight
+from tests.graph.networks import Dims, graph_of, network, run, weight, write
 
 
 def one_layer(folder: Path, node: onnx.NodeProto, x: Dims, w: tuple[int, ...], y: Dims) -> Layer:
@@ -150,6 +151,74 @@ def test_input_that_is_read_late_crosses_every_cut_before(tmp_path: Path) -> Non
     model = network(nodes, {"x": [1, 2], "late": [1, 2]}, {"y": [1, 2]}, {"w": weight(2, 2)})
     graph = graph_of(model, tmp_path)
     assert [tensor.name for tensor in live_after(graph, 0)] == ["late", "a"]
+
+
+def branching_network() -> onnx.ModelProto:
+    """Two branches from x, written one operator of each in turn, that meet in a sum; and a light path of its own."""
+    nodes = [
+        make_node("Conv", ["x", "w"], ["a"], "a"),
+        make_node("Conv", ["x", "w"], ["b"], "b"),
+        make_node("Relu", ["a"], ["ra"], "relu a"),
+        make_node("Sigmoid", ["x"], ["s"], "beside"),
+        make_node("Relu", ["b"], ["rb"], "relu b"),
+        make_node("Conv", ["ra", "w"], ["c"], "c"),
+        make_node("Tanh", ["ra"], ["ta"], "tanh a"),
+        make_node("Sum", ["c", "rb", "s", "ta"], ["y"], "sum"),
+    ]
+    return network(nodes, {"x": [1, 2, 5, 5]}, {"y": [1, 2, 5, 5]}, {"w": weight(2, 2, 1, 1)})
+
+
+def test_branches_are_not_put_into_each_others_layers(tmp_path: Path) -> None:
+    graph = graph_of(branching_network(), tmp_path)
+    layers = group_layers(graph)
+    names = [operator.name for operator in graph.operators]
+    assert [names[layer.first_operator : layer.last_operator + 1] for layer in layers] == [
+        ["a", "relu a", "beside", "tanh a"],
+        ["b", "relu b"],
+        ["c", "sum"],
+    ]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_layers_of_a_cleaned_graph_follow_the_rule_and_its_answers_stay(seed: int, tmp_path: Path) -> None:
+    """In random networks of 20 operators, whose file puts them in any topological order."""
+    rng = random.Random(seed)
+    nodes = []
+    for i in range(20):
+        inputs = [rng.choice(["x", *(f"t{j}" for j in range(i))]) for _ in range(2)]
+        nodes.append(
+            make_node("MatMul", [inputs[0], "w"], [f"t{i}"])
+            if rng.random() < 0.4
+            else make_node("Mean", inputs, [f"t{i}"])
+        )
+    read = {name for node in nodes for name in node.input}
+    ends = {f"t{i}": [3, 3] for i in range(20) if f"t{i}" not in read or rng.random() < 0.1}
+    model = network(nodes, {"x": [3, 3]}, ends, {"w": weight(3, 3)})
+    cleaned = read_model(write(model, tmp_path))
+    graph = cleaned.graph
+    expected: dict[str, int] = {}
+    heavy_count = 0
+    for operator in sorted(graph.operators, key=lambda its: int(its.outputs[0].removeprefix("t"))):  # the file's order
+        own = heavy_count if operator.op_type == "MatMul" else 0
+        heavy_count += operator.op_type == "MatMul"
+        expected[operator.outputs[0]] = max(own, *(expected.get(name, 0) for name in operator.inputs))
+    layers = group_layers(graph)
+    found = {
+        operator.outputs[0]: layer for operator, layer in zip(graph.operators, layer_of_operator(layers), strict=True)
+    }
+    assert found == expected
+    feeds = {"x": weight(3, 3, seed=1)}
+    for before, after in zip(run(model, feeds), run(cleaned.proto, feeds), strict=True):
+        np.testing.assert_allclose(after, before, rtol=1e-5)
+
+
+@given(st.lists(st.tuples(st.lists(st.integers(0, 30), max_size=3), st.integers(0, 9)), max_size=30))
+def test_layers_never_fall_along_an_edge(drawn: list[tuple[list[int], int]]) -> None:
+    """Node i makes tensor i and reads any; those that are made later are not there yet, and count for nothing."""
+    nodes = [([str(number) for number in reads if number < i], [str(i)], own) for i, (reads, own) in enumerate(drawn)]
+    found = largest_layers(nodes)
+    for layer, (reads, _, own) in zip(found, nodes, strict=True):
+        assert layer == max([own, *(found[int(name)] for name in reads)])
 
 
 @st.composite

@@ -57,6 +57,19 @@ def test_a_record_that_is_not_understood_is_passed_over(path: Path) -> None:
     assert plan_store.load_plans(path, "model") == {"two": BEST}
 
 
+def test_plans_of_a_version_with_other_layers_are_dropped_in_one_line(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for key in ("one", "two"):
+        plan_store.save_plan(path, "model", key, BEST)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("PRAGMA user_version = 0")  # which the first version left
+    assert plan_store.load_plans(path, "model") == {}
+    assert caplog.messages == [f"{path}: 2 plans of an earlier version dropped: layers are others now"]
+    plan_store.save_plan(path, "model", "one", BEST)
+    assert plan_store.load_plans(path, "model") == {"one": BEST}
+
+
 def test_machines_are_known_by_what_they_are_and_not_by_their_names() -> None:
     plans = BestPlans({})
     plans.replace(MACHINE, BEST)

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from shisha_rt.cli.options import Json, progress
-from shisha_rt.cli.status import milliseconds
 from shisha_rt.cli.views.demo_report import Act, Say, Seen, columns, draw_png, tell_end
-from shisha_rt.cli.views.picture import Box, draw, marks, ribbon, span
+from shisha_rt.cli.views.picture import Box, draw, marks, milliseconds, ribbon, span
 from shisha_rt.cli.views.story import Event, rate, verdict
 from shisha_rt.errors import BadInput, Failure
 
@@ -80,7 +79,8 @@ def demo(
     with tempfile.TemporaryDirectory(prefix="shisha-rt-demo-") as folder:
         machine, about = _machine(Path(folder))
         say(f"starting a daemon for {_MODEL} on {about}\n")
-        with child_daemon(_MODEL, "--machine", machine, "--strategy", "shisha", "--fresh") as daemon, plainly():
+        how = ("--strategy", "shisha", "--no-replicate", "--fresh")
+        with child_daemon(_MODEL, "--machine", machine, *how) as daemon, plainly():
             seen = asyncio.run(_Show(daemon, compiled, seconds, say).run())
     drawn = draw_png(seen, png or _PNG, say)
     tell_end(seen, drawn, say)

@@ -37,6 +37,14 @@ def serve(
     layers: Annotated[
         str | None, typer.Option(help="heavy (default): one for each heavy operator; operators: each, on devices.")
     ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(help="throughput (default): the most frames a second; latency: the least time of one by itself."),
+    ] = None,
+    replicate: Annotated[
+        bool | None,
+        typer.Option(help="Whether plans may have copies and teams (default), or each place a stage of its own."),
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Begin anew; leave the best plan of earlier runs as it is.")
     ] = False,
@@ -51,6 +59,7 @@ def serve(
     \b
     Examples:
       shisha-rt serve zoo:squeezenet
+      shisha-rt serve zoo:resnet50 --objective latency
       shisha-rt serve model.onnx --machine shared-2 --endpoint tcp://127.0.0.1:0
       shisha-rt serve daemon.toml
     """  # noqa: D301 (\b keeps the examples on lines of their own)
@@ -61,12 +70,14 @@ def serve(
     from shisha_rt.daemon.settings import Settings, check_built, layer_kind, read_settings
     from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config.machine_file import check_runnable, load_machine
+    from shisha_rt.plan.rate import as_objective
     from shisha_rt.ready.model_on_machine import make_ready
 
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
     settings = read_settings(Path(source)) if source.endswith(".toml") else Settings(source)
-    given = {"machine": machine, "endpoint": endpoint, "metrics": metrics, "strategy": strategy}
-    given |= {"precision": precision, "solver": solver, "layers": layers}
+    given: dict[str, object] = {"machine": machine, "endpoint": endpoint, "metrics": metrics, "strategy": strategy}
+    given |= {"precision": precision, "solver": solver, "objective": objective, "replicate": replicate}
+    given |= {"layers": layers}
     settings = replace(
         settings,
         dims={**settings.dims, **parse_dims(dim)},
@@ -87,7 +98,7 @@ def serve(
         on_progress=progress,
     )
     needs_costs = places.timing == "modelled" or settings.strategy == "guided"
-    planning = Planning(settings.strategy, settings.solver, fresh)
+    planning = Planning(settings.strategy, settings.solver, fresh, settings.replicate, as_objective(settings.objective))
     stored = ready.layer_costs(progress) if needs_costs else None
     daemon = Daemon(ready, settings.endpoint, port, planning, stored)
 

@@ -8,14 +8,16 @@ from typing import Any
 
 from shisha_rt.cli.layers import form_in_words
 from shisha_rt.cli.options import Endpoint, Json
-from shisha_rt.cli.views.picture import Box, draw, span
+from shisha_rt.cli.views.picture import draw, milliseconds
+from shisha_rt.cli.views.stages import placement_lines, pool_lines, stage_boxes
 
 
 def status(endpoint: Endpoint = None, as_json: Json = False) -> None:
     """Show what a running daemon does.
 
     Each stage is a box on its place, with the median time that it takes for a frame; a frame passes them from left to
-    right. The slowest stage sets the throughput.
+    right. The slowest stage sets the throughput. `x2` are copies, which take turns with frames; places with a plus
+    between them compute one frame together.
 
     \b
     Examples:
@@ -43,58 +45,19 @@ def _show(found: Mapping[str, Any]) -> None:
     console.print(_headline(found), soft_wrap=True, markup=False, style="bold")
     console.print(_origin(found), soft_wrap=True, markup=False, style="dim")
     if "tuner" in found:
-        console.print(_tuner(found["tuner"]), soft_wrap=True, markup=False, style="dim")
+        console.print(_tuner(found["tuner"], found["objective"]), soft_wrap=True, markup=False, style="dim")
     console.print()
-    boxes = stage_boxes(found["plan"]["stages"])
+    stages = found["plan"]["stages"]
+    boxes = stage_boxes(stages, found["bottleneck_stage"])
     console.print(draw(boxes, console.width) or "no plan is live yet", soft_wrap=True, markup=False)
     console.print()
-    for line in placement_lines(found["plan"]["stages"]):
+    for line in (*pool_lines(stages), *placement_lines(stages)):
         console.print(line, soft_wrap=True, markup=False)
     console.print(_places(found["places"]))
     console.print()
     console.print(_frames(found["frames"]), soft_wrap=True, markup=False)
     if found["fault"]:
         console.print(f"fault: {found['fault']}", soft_wrap=True, markup=False, style="red")
-
-
-def stage_boxes(stages: Sequence[Mapping[str, Any]]) -> list[Box]:
-    """Stages as `status` has them. A bar is full for the slowest; nothing is slowest before all have been timed."""
-    known = [stage["service_s"] for stage in stages if stage["service_s"] is not None]
-    slowest_s = max(known, default=0.0)
-    is_known = len(known) == len(stages)
-    boxes = []
-    for stage in stages:
-        service_s = stage["service_s"]
-        label = "no frames yet" if service_s is None else milliseconds(service_s)
-        share = service_s / slowest_s if service_s and slowest_s else 0.0
-        is_slowest = is_known and service_s == slowest_s
-        boxes.append(Box("+".join(stage["places"]), span(stage["first"], stage["last"]), label, share, is_slowest))
-    return boxes
-
-
-def placement_lines(stages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """For each stage with devices to choose from, its segments in their order: what was predicted, what is measured."""
-    lines = []
-    for stage in stages:
-        placement = stage.get("placement")
-        if placement is not None:
-            segments = " → ".join(map(_segment, placement["segments"]))
-            predicted = milliseconds(placement["predicted_s"])
-            lines.append(f"{'+'.join(stage['places'])} ({placement['solver']}, {predicted} predicted): {segments}")
-            if stage["difference"]:
-                lines[-1] += f"; its precision changes outputs by up to {stage['difference']:.2g} of the largest"
-    return lines
-
-
-def _segment(segment: Mapping[str, Any]) -> str:
-    measured_s = segment["measured_s"]
-    taken = "" if measured_s is None else f", {milliseconds(measured_s)}"
-    return f"{segment['device']} ({segment['operators']} operators{taken})"
-
-
-def milliseconds(seconds: float) -> str:
-    """Three digits, or all of a long time's."""
-    return f"{seconds * 1e3:#.3g} ms" if seconds < 0.09995 else f"{seconds * 1e3:.0f} ms"
 
 
 def _headline(found: Mapping[str, Any]) -> str:
@@ -105,7 +68,9 @@ def _headline(found: Mapping[str, Any]) -> str:
     if found["preparing"] is not None:
         parts.append(f"preparing epoch {found['preparing']}")
     if fps:
-        parts.append(f"up to {fps:.4g} frames/s (1 / slowest stage)")
+        parts.append(f"up to {fps:.4g} frames/s")
+    if found["latency_s"] is not None:
+        parts.append(f"{milliseconds(found['latency_s'])} for one by itself")
     return " · ".join(parts)
 
 
@@ -122,8 +87,8 @@ def _origin(found: Mapping[str, Any]) -> str:
     return " · ".join(parts)
 
 
-def _tuner(tuner: Mapping[str, Any]) -> str:
-    state = f"tuner {tuner['state']} ({tuner['strategy']})"
+def _tuner(tuner: Mapping[str, Any], objective: str) -> str:
+    state = f"tuner {tuner['state']} ({tuner['strategy']}{' for latency' if objective == 'latency' else ''})"
     return f"{state} · trials: {tuner['trials_total']} · layers moved: {tuner['moves_total']}"
 
 

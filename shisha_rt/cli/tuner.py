@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from shisha_rt.cli.options import Endpoint, Json
+from shisha_rt.plan.rate import Objective
 
 Action = Literal["pause", "resume", "restart"]
 
@@ -24,6 +25,9 @@ def tuner(
         str | None,
         typer.Option(help="shisha or guided; from the next search on. guided needs a daemon that knows costs."),
     ] = None,
+    objective: Annotated[
+        Objective | None, typer.Option(help="What the best plan is the best at; from the next search on.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show the tuner of a running daemon, or steer it.
@@ -37,16 +41,15 @@ def tuner(
       shisha-rt tuner pause
       shisha-rt tuner restart --alpha 20
       shisha-rt tuner restart --strategy guided
+      shisha-rt tuner restart --objective latency
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.cli.drive.reach import REACH_S, plainly
     from shisha_rt.client import Client
     from shisha_rt.wire.link import ENDPOINT
 
     wanted: dict[str, Any] = {action: True} if action else {}
-    if alpha is not None:
-        wanted["alpha"] = alpha
-    if strategy is not None:
-        wanted["strategy"] = strategy
+    options = {"alpha": alpha, "strategy": strategy, "objective": objective}
+    wanted |= {name: value for name, value in options.items() if value is not None}
     with plainly(), Client(endpoint or ENDPOINT, timeout_s=REACH_S) as client:
         found = client.call("tuner_set", **wanted) if wanted else client.call("tuner_get")
     if as_json:
@@ -56,7 +59,9 @@ def tuner(
 
 
 def _lines(found: Mapping[str, Any]) -> list[str]:
-    lines = [f"{found['state']} ({found['strategy']}, alpha {found['alpha']}, balance {found['balance']})"]
+    objective = f" for {found['objective']}" if found["objective"] == "latency" else ""
+    how = f"{found['strategy']}{objective}, alpha {found['alpha']}, balance {found['balance']}"
+    lines = [f"{found['state']} ({how})"]
     if found["trying"]:
         lines.append(f"trying      {found['trying']}")
     lines.append(f"run {found['run']:<7} trials: {found['trials']}")

@@ -64,12 +64,15 @@ _DRAIN_S: Final = 30.0
 class Planning:
     """How plans are made. `strategy`: "seed" tunes nothing; `solver` places operators, where places have devices.
 
-    `fresh`: the best plan of earlier runs is neither used nor replaced.
+    `fresh`: the best plan of earlier runs is neither used nor replaced. `replicate`: plans of the daemon's own may have
+    copies and teams. `objective`: what they are chosen for.
     """
 
     strategy: str = "seed"
     solver: str = "exact"
     fresh: bool = False
+    replicate: bool = True
+    objective: Objective = "throughput"
 
 
 class Daemon:
@@ -245,7 +248,15 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
         found = {objective: exact_plan(costs).plan for objective in OBJECTIVES}
         by_costs = {objective: plan for objective, plan in found.items() if plan is not None}
     weights = [layer.weight for layer in ready.compiled.layers]
-    choice = Choice(machine, rules, weights, BestPlans(kept), by_costs)
+    choice = Choice(
+        machine,
+        rules,
+        weights,
+        BestPlans(kept),
+        by_costs,
+        objective=planning.objective,
+        replicate=planning.replicate,
+    )
     options = None
     if planning.strategy != "seed":
         options = SearchOptions(planning.strategy, DEFAULT_ALPHA, DEFAULT_HEURISTIC.balance)

@@ -14,6 +14,7 @@ from shisha_rt.errors import BadInput
 from shisha_rt.graph.layers import LAYER_KINDS, LayerKind
 from shisha_rt.pipeline.strategies import LIVE
 from shisha_rt.placement.solver_names import STAGE_SOLVERS
+from shisha_rt.plan.rate import OBJECTIVES
 
 ENDPOINT: Final = "tcp://127.0.0.1:5555"
 METRICS: Final = "127.0.0.1:9464"
@@ -27,7 +28,8 @@ PRECISIONS: Final = ("exact", "any")
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`model` is a path or `zoo:NAME`, `machine` a path or a shipped name, `metrics` HOST:PORT on loopback.
 
-    As a daemon file has them, key by key.
+    `objective`: what plans are chosen for; `replicate`: whether the daemon's own may have copies and teams. As a daemon
+    file has them, key by key.
     """
 
     model: str
@@ -39,6 +41,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     precision: str = "exact"
     solver: str = "exact"
     layers: str = "heavy"
+    objective: str = "throughput"
+    replicate: bool = True
 
     @property
     def metrics_port(self) -> int:
@@ -73,6 +77,8 @@ def check_built(settings: Settings, source: str) -> None:
         raise BadInput(f"{source}: solver = {shown(settings.solver)}: expected {' or '.join(STAGE_SOLVERS)}")
     if settings.layers not in LAYER_KINDS:
         raise BadInput(f"{source}: layers = {shown(settings.layers)}: expected {' or '.join(LAYER_KINDS)}")
+    if settings.objective not in OBJECTIVES:
+        raise BadInput(f"{source}: objective = {shown(settings.objective)}: expected {' or '.join(OBJECTIVES)}")
 
 
 def layer_kind(settings: Settings) -> LayerKind:

@@ -146,7 +146,7 @@ class Shell:
                 self._part_done(event)
             case messages.Failed(run=run, reason=reason):
                 cause = f"worker {run.incarnation} failed"
-                self.write(records.PartRaised(frame=run.frame, stage=run.stage, epoch=run.epoch, reason=reason), cause)
+                self.write(self._part_raised(run, reason), cause)
                 self.post(ev.PartFailed(_descriptor(run), reason), cause)
             case messages.Ready(incarnation=incarnation):
                 self.supervisor.is_ready(incarnation)
@@ -167,6 +167,11 @@ class Shell:
                 self.post(event, "the placer" if isinstance(event, te.PlacerSaid) else "the placer's end")
             case _:
                 raise TypeError(f"{event}: not an event")
+
+    def _part_raised(self, run: messages.Run, reason: str) -> records.PartRaised:
+        worker = self.cores.lifecycle.places.workers.get(run.incarnation)
+        place = "" if worker is None else worker.place
+        return records.PartRaised(frame=run.frame, stage=run.stage, epoch=run.epoch, reason=reason, place=place)
 
     def _part_done(self, done: messages.Done) -> None:
         run, scale = done.run, self._timing.scale

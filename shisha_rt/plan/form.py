@@ -7,7 +7,7 @@ last where a stage has several runs of layers, and `"after":[0,2]` wherever it i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -58,6 +58,14 @@ def read(stages: Iterable[WrittenStage]) -> Plan:
             for index, stage in enumerate(stages)
         )
     )
+
+
+def plan_of(stages: Iterable[Mapping[str, Any]]) -> Plan:
+    """The plan of stages as JSON has them: those of `plan_get`, `status` or a trial.
+
+    Raises msgspec.ValidationError for what are none.
+    """
+    return read(msgspec.convert(list(stages), tuple[WrittenStage, ...]))
 
 
 def _chained(index: int) -> tuple[int, ...]:

@@ -19,6 +19,15 @@ Objective: TypeAlias = Literal["throughput", "latency"]
 OBJECTIVES: Final[tuple[Objective, ...]] = get_args(Objective)
 """What a plan is chosen for: the most frames a second, or the least time of a frame by itself."""
 
+
+def as_objective(word: str) -> Objective:
+    """Raises ValueError, with what was expected, for a word that is none."""
+    for objective in OBJECTIVES:
+        if word == objective:
+            return objective
+    raise ValueError(f"objective: {word!r}; expected {' or '.join(OBJECTIVES)}")
+
+
 TeamSeconds: TypeAlias = Sequence[Sequence[float]]
 """(stages, teams): what each stage takes on each of its teams; inf where it cannot run."""
 

@@ -35,6 +35,7 @@ def trial_record(
         # JSON, which strangers read this as, has no infinity.
         service_s=found.service_s if ran else None,
         throughput_fps=found.throughput_fps if ran else None,
+        latency_s=found.latency_s if ran else None,
         band=found.band if ran else None,
         frames=found.frames,
         measured_in_s=found.took_s,
@@ -47,14 +48,15 @@ def began_record(search: SearchRun, options: SearchOptions, plan: Plan, why: str
 
 
 def ended_record(search: SearchRun, plan: Plan, reason: str, now_s: float) -> journal.TuningEnded:
-    best = search.best
+    best = search.best[1] if search.best is not None and search.best[1].can_run else None
     return journal.TuningEnded(
         run=search.number,
         plan=str(plan),
         reason=reason,
         trials=search.trials,
         seconds=round(now_s - search.began_s, 3),
-        throughput_fps=best[1].throughput_fps if best is not None and best[1].can_run else None,
+        throughput_fps=None if best is None else best.throughput_fps,
+        latency_s=None if best is None else best.latency_s,
     )
 
 
@@ -73,6 +75,7 @@ def description(tuning: Tuning, now_s: float) -> dict[str, Any]:
         "moves_total": tuning.moves,
         "trying": search.trying.reason if search.trying and tuning.state is State.TUNING else None,
         "best_throughput_fps": best[1].throughput_fps if best else None,
+        "best_latency_s": best[1].latency_s if best else None,
         "best_plan": str(best[0]) if best else None,
         "lower_bound_s": search.lower_bound_s,
     }

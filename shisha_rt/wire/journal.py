@@ -48,10 +48,13 @@ class WorkerKilled(Record, frozen=True):
 
 
 class PartRaised(Record, frozen=True, tag="part_failed"):
+    """`place`: whose worker it was; of a stage with copies that is one of several."""
+
     frame: int
     stage: int
     epoch: int
     reason: str
+    place: str = ""
 
 
 class PlanPreparing(Record, frozen=True):
@@ -149,6 +152,7 @@ class TuningBegan(Record, frozen=True):
     plan: str
     alpha: int
     strategy: str = ""
+    objective: str = "throughput"
 
 
 class TuningResumed(Record, frozen=True):
@@ -168,10 +172,14 @@ class TuningEnded(Record, frozen=True):
     trials: int
     seconds: float
     throughput_fps: float | None
+    latency_s: float | None = None
 
 
 class TrialJudged(Record, frozen=True, tag="trial"):
-    """`trouble`: why the plan could not go live; then nothing was measured."""
+    """`trouble`: why the plan could not go live; then nothing was measured. `latency_s`: of a frame by itself.
+
+    `service_s`: of a stage with copies, what they would take if they were alike.
+    """
 
     run: int
     trial: int
@@ -185,6 +193,7 @@ class TrialJudged(Record, frozen=True, tag="trial"):
     band: float | None
     frames: int
     measured_in_s: float
+    latency_s: float | None = None
     proposal: str | None = None
     stages: tuple[dict[str, Any], ...] = ()
 

@@ -14,6 +14,7 @@ from msgspec import Meta, Struct
 
 from shisha_rt.plan.form import WrittenStage, read
 from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import as_objective
 from shisha_rt.wire.limits import MAX_EVENTS, MAX_INTEGER, MAX_NAME_LENGTH, MAX_STAGES
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
@@ -70,18 +71,26 @@ class PlaceSet(Struct, frozen=True):
 
 
 class TunerSet(Struct, frozen=True):
-    """Steer the tuner. `alpha` is the number of trials without gain after which it stops (Shisha, Algorithm 2)."""
+    """Steer the tuner. `alpha` is the number of trials without gain after which it stops (Shisha, Algorithm 2).
+
+    `objective`: what the best plan is the best at.
+    """
 
     pause: bool = False
     resume: bool = False
     restart: bool = False
     alpha: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     strategy: Name | None = None
+    objective: Name | None = None
 
     def __post_init__(self) -> None:
         actions = self.pause + self.resume + self.restart
-        if actions > 1 or (actions == 0 and self.alpha is None and self.strategy is None):
-            raise ValueError("tuner_set takes at most one of pause, resume, restart (true), and else alpha or strategy")
+        if actions > 1 or (actions == 0 and (self.alpha, self.strategy, self.objective) == (None, None, None)):
+            raise ValueError(
+                "tuner_set takes at most one of pause, resume, restart (true), and else alpha, strategy or objective"
+            )
+        if self.objective is not None:
+            as_objective(self.objective)
 
 
 Arguments: TypeAlias = NoArguments | Cancel | OfModel | Events | PlanSet | PlaceSet | TunerSet

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from shisha_rt.cli.status import milliseconds, stage_boxes
-from shisha_rt.cli.views.picture import draw
+from shisha_rt.cli.views.picture import draw, milliseconds
+from shisha_rt.cli.views.stages import slowest_of, stage_boxes
 from shisha_rt.cli.views.story import Event
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def tell_end(seen: Seen, drawn: Path | None, say: Say) -> None:
     outcome = "; ".join(seen.faults) or "none lost, all in order, every result as under the seed"
     say(
         f"The tuned plan on the {seen.machine}, with the time that each stage takes for a frame:\n\n"
-        f"{draw(stage_boxes(tuned.stages), columns())}\n\n"
+        f"{draw(stage_boxes(tuned.stages, slowest_of(tuned.stages)), columns())}\n\n"
         f"throughput  {seed.throughput_fps:.0f} frames/s with the seed, {tuned.throughput_fps:.0f} tuned: "
         f"{seen.gain:.2f} times as many (EMULATED; the client's count, {seed.seconds:.3g} s each)\n"
         f"            {seed.tuner_throughput_fps:.0f} ±{seed.tuner_band:.1%} and {tuned.tuner_throughput_fps:.0f} "

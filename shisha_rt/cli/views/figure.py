@@ -1,17 +1,22 @@
-"""Pipelines as a picture in a file: a panel for each, with a bar for each stage on its place.
+"""Plans as a picture in a file: a panel for each, with a bar for each stage on its places.
+
+A bar is what the stage adds to the time between two frames; of a stage with copies, what one of them takes stands
+behind it in a lighter colour.
 
 Needs matplotlib, which is the extra `plot`; nothing else of the package does, so it is imported when asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from shisha_rt.cli.status import milliseconds
-from shisha_rt.cli.views.picture import span
+from shisha_rt.cli.views.picture import after_in_words, teams_in_words, work_in_words
+from shisha_rt.cli.views.stages import period_s, slowest_of, time_in_words
+from shisha_rt.plan.form import plan_of
+from shisha_rt.plan.plan import Plan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,6 +24,8 @@ if TYPE_CHECKING:
 _SLOWEST: Final = "#d1495b"
 _OTHERS: Final = "#6c9ec4"
 _FAINT: Final = "0.45"
+_LIGHT: Final = 0.3
+_WIDEST_NAME: Final = 28
 _WIDTH: Final = 9.0
 _ROW_HEIGHT: Final = 0.45
 _PANEL_HEIGHT: Final = 0.9  # beside its rows
@@ -31,7 +38,7 @@ class NoFigure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One pipeline. `stages` as `plan_get` has them, all of them timed."""
+    """One plan. `stages` as `plan_get` has them, all of them timed."""
 
     title: str
     stages: Sequence[Mapping[str, Any]]
@@ -46,15 +53,18 @@ def save_pipelines(path: Path, title: str, panels: Sequence[Panel], places: Mapp
         from matplotlib.figure import Figure
     except ImportError:
         raise NoFigure("matplotlib is missing: pip install 'shisha-rt[plot]'") from None
-    height = len(panels) * (_PANEL_HEIGHT + _ROW_HEIGHT * len(places)) + 0.6
+    rows_of = [len(panel.stages) + len(_unused(plan_of(panel.stages), places)) for panel in panels]
+    height = sum(_PANEL_HEIGHT + _ROW_HEIGHT * count for count in rows_of) + 0.6
     figure = Figure(figsize=(_WIDTH, height), layout="constrained")
     figure.suptitle(title, fontsize=12, fontweight="bold")
     longest_s = max(float(stage["service_s"]) for panel in panels for stage in panel.stages)
-    rows = figure.subplots(len(panels), 1, squeeze=False, sharex=True)
+    rows = figure.subplots(len(panels), 1, squeeze=False, sharex=True, height_ratios=rows_of)
     for axes, panel in zip(rows[:, 0], panels, strict=True):
         _draw(axes, panel, places)
         axes.set_xlim(0, _ROOM * longest_s * 1e3)
-    rows[-1, 0].set_xlabel("what a stage takes for a frame, ms")
+    has_copies = any(len(stage.teams) > 1 for panel in panels for stage in plan_of(panel.stages).stages)
+    lighter = " (lighter: what one of its copies takes)" if has_copies else ""
+    rows[-1, 0].set_xlabel(f"what a stage takes for a frame, ms{lighter}")
     try:
         figure.savefig(path, format="png", dpi=150)
     except OSError as error:
@@ -62,20 +72,25 @@ def save_pipelines(path: Path, title: str, panels: Sequence[Panel], places: Mapp
 
 
 def _draw(axes: Axes, panel: Panel, places: Mapping[str, str]) -> None:
-    """Stages from top to bottom as frames pass them, then the places without one."""
-    used = [str(stage["places"][0]) for stage in panel.stages]
-    names = [*used, *(name for name in places if name not in used)]
-    times_s = [float(stage["service_s"]) for stage in panel.stages]
-    slowest = times_s.index(max(times_s))
-    colors = [_SLOWEST if row == slowest else _OTHERS for row in range(len(times_s))]
-    axes.barh(range(len(times_s)), [1e3 * time_s for time_s in times_s], color=colors, height=0.66)
-    axes.axvline(1e3 * times_s[slowest], color=_SLOWEST, linewidth=1, linestyle=":")
-    for row, (stage, time_s) in enumerate(zip(panel.stages, times_s, strict=True)):
-        is_slowest = row == slowest
-        text = f"{milliseconds(time_s)}, {span(stage['first'], stage['last'])}{': the slowest' if is_slowest else ''}"
+    """Stages from top to bottom in the plan's order, then the places without one."""
+    plan, slowest = plan_of(panel.stages), slowest_of(panel.stages)
+    unused = _unused(plan, places)
+    rows = len(plan.stages) + len(unused)
+    labels = []
+    for row, (stage, found) in enumerate(zip(plan.stages, panel.stages, strict=True)):
+        service_s, is_slowest = float(found["service_s"]), row == slowest
+        own_s = period_s(stage, service_s) or 0.0
+        color = _SLOWEST if is_slowest else _OTHERS
+        axes.barh(row, 1e3 * service_s, color=color, alpha=_LIGHT, height=0.66)
+        axes.barh(row, 1e3 * own_s, color=color, height=0.66)
+        if is_slowest:
+            axes.axvline(1e3 * own_s, color=_SLOWEST, linewidth=1, linestyle=":")
+        text = f"{time_in_words(service_s, len(stage.teams))}, {work_in_words(stage.work)}"
+        if not plan.is_chain:
+            text = f"{row}: {text}, {after_in_words(stage.after)}"
         axes.annotate(
-            text,
-            (1e3 * time_s, row),
+            f"{text}: the slowest" if is_slowest else text,
+            (1e3 * service_s, row),
             xytext=(6, 0),
             textcoords="offset points",
             va="center",
@@ -83,10 +98,21 @@ def _draw(axes: Axes, panel: Panel, places: Mapping[str, str]) -> None:
             fontweight="bold" if is_slowest else "normal",
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},  # above the dotted line
         )
-    for row in range(len(times_s), len(names)):
+        labels.append(f"{_cut(teams_in_words(stage.teams))}\n{places[stage.place]}")
+    for row, name in enumerate(unused, len(plan.stages)):
         axes.text(0, row, " no stage", va="center", fontsize=9, color=_FAINT)
-    axes.set_yticks(range(len(names)), [f"{name}\n{places[name]}" for name in names], fontsize=8)
-    axes.set_ylim(len(names) - 0.5, -0.5)
+        labels.append(f"{name}\n{places[name]}")
+    axes.set_yticks(range(rows), labels, fontsize=8)
+    axes.set_ylim(rows - 0.5, -0.5)
     axes.set_title(panel.title, loc="left", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
+
+
+def _unused(plan: Plan, places: Iterable[str]) -> list[str]:
+    used = set(plan.places)
+    return [name for name in places if name not in used]
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _WIDEST_NAME else name[: _WIDEST_NAME - 1] + "…"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shisha_rt.cli.status import milliseconds
+from shisha_rt.cli.views.picture import milliseconds
 from shisha_rt.placement.moves import moves
 from shisha_rt.placement.problem import Assignment, Problem
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from shisha_rt.cli.status import milliseconds
 from shisha_rt.cli.views.figure import NoFigure
+from shisha_rt.cli.views.picture import milliseconds
 from shisha_rt.cli.views.place_dot import TRANSFER_COLOUR, colour_of
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.moves import moves

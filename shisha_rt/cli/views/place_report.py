@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from shisha_rt.cli.status import milliseconds
+from shisha_rt.cli.views.picture import milliseconds
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.moves import Move, moves

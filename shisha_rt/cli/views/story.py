@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from shisha_rt.cli.status import milliseconds
+from shisha_rt.cli.views.picture import milliseconds
 from shisha_rt.wire import journal
 from shisha_rt.wire.journal import AnyRecord
 
@@ -42,6 +42,12 @@ def rate(trial: Event) -> str:
     return _fps(trial["throughput_fps"])
 
 
+def latency(trial: Event) -> str:
+    """Milliseconds of a frame by itself, or a dash for a plan that did not run."""
+    latency_s = trial["latency_s"]
+    return "-" if latency_s is None else milliseconds(latency_s).removesuffix(" ms")
+
+
 def _fps(fps: float | None) -> str:
     return "-" if fps is None else f"{fps:#.4g}" if fps < 999.95 else f"{fps:.0f}"
 
@@ -50,13 +56,24 @@ def _trial(e: journal.TrialJudged) -> str:
     band = "" if e.band is None else f" ±{e.band:.1%}"
     trouble = f"; {e.trouble}" if e.trouble else ""
     measured = f"{_fps(e.throughput_fps)} frames/s{band}" if e.throughput_fps is not None else "not measured"
+    alone = "" if e.latency_s is None else f", {milliseconds(e.latency_s)} for one by itself"
     judged = e.verdict.replace("_", " ")
-    return f"trial {e.trial} of run {e.run}: {measured}, {judged}{trouble} ({e.reason}): {e.plan}"
+    return f"trial {e.trial} of run {e.run}: {measured}{alone}, {judged}{trouble} ({e.reason}): {e.plan}"
+
+
+def _began(e: journal.TuningBegan) -> str:
+    objective = " for latency" if e.objective == "latency" else ""
+    return f"tuning{objective} began, run {e.run} ({e.reason}): {e.plan}"
+
+
+def _on(place: str) -> str:
+    return f" on {place}" if place else ""
 
 
 def _ended(e: journal.TuningEnded) -> str:
     fps = "" if e.throughput_fps is None else f" at {_fps(e.throughput_fps)} frames/s"
-    return f"tuning ended after {e.trials} trials and {e.seconds:.1f} s{fps} ({e.reason}): {e.plan}"
+    alone = "" if e.latency_s is None else f", {milliseconds(e.latency_s)} for one by itself"
+    return f"tuning ended after {e.trials} trials and {e.seconds:.1f} s{fps}{alone} ({e.reason}): {e.plan}"
 
 
 def _drift(e: journal.Drifted) -> str:
@@ -88,7 +105,7 @@ _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     journal.WorkerStarted: lambda e: f"a worker starts on {e.place}",
     journal.WorkerEnded: lambda e: f"the worker on {e.place} is gone: {e.reason}",
     journal.WorkerKilled: lambda e: f"the worker on {e.place} is to be killed: {e.reason}",
-    journal.PartRaised: lambda e: f"stage {e.stage} failed on frame {e.frame}: {e.reason}",
+    journal.PartRaised: lambda e: f"stage {e.stage} failed on frame {e.frame}{_on(e.place)}: {e.reason}",
     journal.PlanPreparing: lambda e: f"epoch {e.epoch} is being prepared: {e.plan}",
     **dict.fromkeys(_ENDINGS, _settled),
     journal.Replanned: lambda e: f"a new plan of the daemon's own ({e.reason}): {e.plan}",
@@ -101,7 +118,7 @@ _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     journal.PlacementSolved: _placed,
     journal.PlacementRefused: lambda e: f"no other devices for the live plan: {e.reason}",
     journal.PlacerEnded: lambda e: f"the placer's process died and was started again: {e.reason}",
-    journal.TuningBegan: lambda e: f"tuning began, run {e.run} ({e.reason}): {e.plan}",
+    journal.TuningBegan: _began,
     journal.TuningResumed: lambda e: f"tuning goes on from {e.reason}: {e.plan}",
     journal.TuningPaused: lambda e: f"tuning paused: {e.reason}",
     journal.TuningEnded: _ended,

@@ -1,0 +1,22 @@
+"""Text that is cut where there is no room for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+
+def one_line(text: str, style: str = "") -> Text:
+    """One that is cut where the terminal ends."""
+    from rich.text import Text
+
+    return Text(text, style, no_wrap=True, overflow="ellipsis")
+
+
+def shortened(text: str, width: int, style: str = "") -> Text:
+    """For a table, which would cut every column where one is too wide."""
+    found = one_line(text, style)
+    found.truncate(max(1, width), overflow="ellipsis")
+    return found

@@ -20,6 +20,7 @@ from shisha_rt.machine.config.machine_file import core_faults
 from shisha_rt.machine.machine import Machine
 from shisha_rt.pipeline.strategies import LIVE
 from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import as_objective
 from shisha_rt.ready.model_on_machine import ModelOnMachine
 from shisha_rt.tuning.events import MachineChanged, OptionsSet, PauseAsked, PlaceReturned, SearchAsked
 from shisha_rt.tuning.state import State
@@ -195,7 +196,8 @@ class Operations:
             raise WireError(Code.FAILED_PRECONDITION, "no plan is live yet; ask again when the daemon is ready")
         if arguments.strategy is not None:
             self._check_strategy(arguments.strategy)
-        shell.post(OptionsSet(arguments.strategy, arguments.alpha), cause)
+        objective = None if arguments.objective is None else as_objective(arguments.objective)
+        shell.post(OptionsSet(arguments.strategy, arguments.alpha, objective), cause)
         if arguments.pause:
             shell.post(PauseAsked("a client has paused it"), cause)
         elif arguments.restart or (arguments.resume and tuning.state is State.PAUSED):

@@ -69,6 +69,7 @@ def description(tuning: Tuning, now_s: float) -> dict[str, Any]:
         "strategy": "seed" if tuning.state is State.OFF else tuning.strategy,
         "alpha": options.alpha if options is not None else DEFAULT_ALPHA,
         "balance": options.balance if options is not None else DEFAULT_HEURISTIC.balance,
+        "objective": tuning.choice.objective,
         "run": search.number,
         "trials": search.trials,
         "trials_total": tuning.trials,

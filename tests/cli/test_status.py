@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from shisha_rt.cli.status import _duration, _show, milliseconds
+from shisha_rt.cli.status import _duration, _show
+from shisha_rt.cli.views.picture import milliseconds
 from tests.cli.conftest import Run
 from tests.serving.daemon_process import DaemonProcess
 

@@ -100,7 +100,7 @@ def make_ready(
             )
     has_devices = any(devices.values())
     if kind != "heavy" and not has_devices:
-        raise BadInput(f'{machine.source}: no place has devices, which layers = {kind!r} is for, expected "heavy"')
+        raise BadInput(f'{machine.source}: no place has devices, which layers = "{kind}" is for, expected "heavy"')
     compiled = compile_model(path, dims, on_progress, plain=has_devices, kind=kind)
     if not has_devices:
         return ModelOnMachine(compiled, machine, {})

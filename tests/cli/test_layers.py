@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from shisha_rt.cli.layers import short
+from shisha_rt.ready.compile import compile_model
 from tests.cli.conftest import Run
 
 
@@ -26,6 +27,19 @@ def test_json(run: Run, tiny_model: Path) -> None:
         "in_bytes": 4 * 8 * 8 * 4,
         "out_bytes": 4 * 8 * 8 * 4,
     }
+
+
+def test_each_operator(run: Run, tiny_model: Path) -> None:
+    layers = run("layers", tiny_model, "--layers", "operators", "--json").object["layers"]
+    assert [layer["op"] for layer in layers] == ["Conv", "Relu"] * 3
+    assert [layer["weight"] > 0 for layer in layers] == [True, False] * 3
+
+
+def test_the_form_once_it_is_known(run: Run, tiny_model: Path) -> None:
+    assert "form" not in run("layers", tiny_model, "--json").object
+    form = compile_model(tiny_model, {}).index.form
+    assert run("layers", tiny_model, "--json").object["form"] == form
+    assert f"compiled: {form}" in run("layers", tiny_model).out
 
 
 def test_dim_sets_the_batch(run: Run, tiny_model: Path) -> None:

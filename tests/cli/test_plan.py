@@ -281,6 +281,7 @@ class TestModel:
         (("--stages", 4), "4 stages: expected at most 3, the number of places"),
         (("--machine", "this-machine"), "--machine: not with --costs"),
         (("--dim", "N=1"), "--dim: not with --costs"),
+        (("--layers", "operators"), "--layers: not with --costs"),
         (("model.onnx",), "plan: expected exactly one of MODEL and --costs"),
     ],
 )

@@ -82,6 +82,28 @@ class TestMachine:
         assert complaint.startswith('shisha-rt: machine "nope": no such shipped name, expected a TOML file or one of ')
 
 
+class TestLayers:
+    def test_an_unknown_kind(self, run: Run, tiny_model: Path) -> None:
+        complaint = run("serve", tiny_model, "--layers", "light", *FREE_PORTS).complaint
+        assert complaint == f'shisha-rt: {tiny_model}: layers = "light": expected heavy or operators'
+
+    @pytest.mark.parametrize("command", ["serve", "plan", "costs"])
+    def test_operators_where_no_place_has_devices(
+        self, run: Run, tiny_model: Path, tmp_path: Path, command: str
+    ) -> None:
+        machine = machine_file(tmp_path, ["a"])
+        complaint = run(command, tiny_model, "--machine", machine, "--layers", "operators").complaint
+        expected = 'no place has devices, which layers = "operators" is for, expected "heavy"'
+        assert complaint == f"shisha-rt: {machine}: {expected}"
+
+    def test_of_a_daemon_file(self, run: Run, tiny_model: Path, tmp_path: Path) -> None:
+        machine = machine_file(tmp_path, ["a"])
+        daemon = tmp_path / "daemon.toml"
+        daemon.write_text(f'model = "{tiny_model.name}"\nmachine = "{machine.name}"\nlayers = "operators"\n')
+        complaint = run("serve", daemon, *FREE_PORTS).complaint
+        assert complaint.startswith(f"shisha-rt: {machine}: no place has devices")
+
+
 class TestAddresses:
     @pytest.mark.parametrize(
         ("endpoint", "expected"),

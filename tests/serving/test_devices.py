@@ -140,6 +140,22 @@ def test_the_other_solver(identity: Path, machine: Path, tmp_path: Path) -> None
 # --- what changes ---------------------------------------------------------------------------------------------
 
 
+def test_a_convolution_and_the_relu_behind_it_on_two_places(identity: Path, machine: Path, tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path, identity, "--machine", machine, "--layers", "operators") as daemon:
+        client = daemon.control
+        model = client.status()["model"]
+        assert (model["layers"], model["legal_cuts"], model["form"]) == (sum(OPERATORS), sum(OPERATORS) - 1, "as_is")
+        for last in (0, 6):  # both are convolutions
+            halves: list[dict[str, Any]] = [
+                {"first": 0, "last": last, "places": ["right"]},
+                {"first": last + 1, "last": sum(OPERATORS) - 1, "places": ["left"]},
+            ]
+            assert client.set_plan(halves)["outcome"] == "live"
+            assert operators(placements(client)["right"]) == last + 1
+            for number in range(10):
+                assert (client.infer(frame_of(number)).output == frame_of(number)).all()
+
+
 def test_a_slowed_device_is_left_and_no_frame_is_lost(identity: Path, machine: Path, tmp_path: Path) -> None:
     with DaemonProcess(tmp_path, identity, "--machine", machine) as daemon:
         client = daemon.control

@@ -22,13 +22,14 @@ from onnx import helper
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.graph.layers import LAYER_KINDS, LayerKind
 from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.device import Device, Family, Term, Transfer
 from shisha_rt.ready.compile import Compiled, compile_model
 from stages.built.clean_model import CleanModel
 from stages.built.placed import PlacedModel
 from tests.graph.networks import network, write
-from tests.stages.test_segments import blocked_and_plain, early_output, residual
+from tests.stages.test_segments import blocked_and_plain, branches, early_output, random_stages, residual
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -152,6 +153,26 @@ def test_random_placements_and_cuts(build: Callable[[Path], Path], tmp_path: Pat
     for seed in range(6):
         cuts = [cut for cut in sorted(compiled.legal_cuts) if rng.random() < 0.5]
         check(compiled, cuts, rng.choices(["serial", "parallel"], k=len(compiled.model.graph.operators)), seed)
+
+
+@pytest.mark.parametrize("kind", LAYER_KINDS)
+@pytest.mark.parametrize("build", [branches, early_output])
+def test_stages_of_several_runs(build: Callable[[Path], Path], kind: LayerKind, tmp_path: Path) -> None:
+    compiled = compile_model(build(tmp_path), {}, plain=True, kind=kind)
+    model = model_of(compiled, [SERIAL, PARALLEL])
+    inputs = inputs_of(compiled, seed=0)
+    expected = whole(compiled, inputs)
+    rng = random.Random(0)
+    for count in (2, 3, 4):
+        with arena_for(compiled) as arena:
+            put(arena, 0, inputs)
+            for work in random_stages(compiled, min(count, len(compiled.layers)), rng):
+                runs = [compiled.index.operators_of(*run) for run in work]
+                operators = sum(last - first + 1 for first, last in runs)
+                stage = model.stage(work, rng.choices(["serial", "parallel"], k=operators))
+                assert sum(part.last - part.first + 1 for part in stage.segments) == operators
+                stage.run(arena, 0, no_clock)
+            assert_close(outputs_in(arena, 0, compiled), expected)
 
 
 @pytest.mark.parametrize("build", [residual, early_output, blocked_and_plain])

@@ -159,7 +159,7 @@ def _check(compiled: Compiled, *plans: Sequence[Sequence[Span]], seed: int = 0) 
             np.testing.assert_array_equal(found[name], expected[name], err_msg=f"{name} of {stages}")
 
 
-def _random_stages(compiled: Compiled, count: int, rng: random.Random) -> list[list[Span]]:
+def random_stages(compiled: Compiled, count: int, rng: random.Random) -> list[list[Span]]:
     """Groups joined at random, neighbours or not, to `count` stages none of which needs what needs it."""
     groups = groups_of(len(compiled.layers), compiled.legal_cuts)
     stage_of = [number for number, (first, last) in enumerate(groups) for _ in range(first, last + 1)]
@@ -225,7 +225,7 @@ def test_every_legal_cut_of_zoo_models(name: str) -> None:
 
 def _check_stages_of_several_runs(compiled: Compiled, seed: int) -> None:
     rng = random.Random(seed)
-    plans = [_random_stages(compiled, count, rng) for count in (2, 3, 5, 8)]
+    plans = [random_stages(compiled, count, rng) for count in (2, 3, 5, 8)]
     apart = [work for stages in plans for work in stages if work[-1][1] - work[0][0] >= sum(b - a + 1 for a, b in work)]
     assert apart  # else all of them were but chains
     _check(compiled, *plans, seed=seed)

@@ -65,7 +65,7 @@ def test_plans_of_a_version_with_other_layers_are_dropped_in_one_line(
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("PRAGMA user_version = 0")  # which the first version left
     assert plan_store.load_plans(path, "model") == {}
-    assert caplog.messages == [f"{path}: 2 plans of an earlier version dropped: layers are others now"]
+    assert caplog.messages == [f"{path}: 2 plans of an earlier version are dropped"]
     plan_store.save_plan(path, "model", "one", BEST)
     assert plan_store.load_plans(path, "model") == {"one": BEST}
 

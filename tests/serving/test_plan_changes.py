@@ -45,7 +45,7 @@ def spoiled(rng: random.Random, stages: Stages) -> Stages:
             [{**stages[0], "places": ["nowhere"]}, *stages[1:]],
             [*stages[:-1], {**stages[-1], "last": LAYERS}],
             [{**stages[0], "first": 1}, *stages[1:]],
-            [{"first": 0, "last": 0, "places": place}, {"first": 1, "last": LAYERS - 1, "places": place}],
+            [{"first": 0, "last": 0, "places": place}, {"first": 1, "last": LAYERS - 1, "places": place, "after": []}],
         ]
     )
 

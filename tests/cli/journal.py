@@ -19,6 +19,7 @@ def trial(number: int, trial: int, verdict: str, fps: float | None, **fields: An
         "band": None,
         "frames": 0,
         "measured_in_s": 0.0,
+        "latency_s": None,
     }
     if fps is not None:
         measured |= {"service_s": [0.001, 1 / fps], "throughput_fps": fps, "band": 0.012, "frames": 32}

@@ -6,13 +6,17 @@ import json
 import selectors
 import subprocess
 import sys
+from typing import Final
 
 import pytest
 
 from shisha_rt.cli.views.story import in_words
+from shisha_rt.plan.plan import Plan, Stage
 from tests.cli.conftest import Run
 from tests.cli.journal import MOVED, SEED, a_run, event, trial
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess
+
+COPIES: Final = Plan((Stage(((0, 25),), (("core0",), ("core1",))), Stage(((26, 40),), (("core2", "core3"),))))
 
 
 def test_a_run_in_words() -> None:
@@ -41,12 +45,39 @@ def test_a_run_in_words() -> None:
             "stage 1 on slow0 takes 12.0 ms now, 4.00 ms before",
         ),
         ("tuning_ended", {"run": 1}, "tuning ended: run 1"),  # of another version
+        (
+            "drift",
+            {"stage": 0, "place": "core0, core1", "before_s": 0.004, "service_s": 0.012},
+            "stage 0 on core0, core1 takes 12.0 ms now, 4.00 ms before",
+        ),
+        ("part_failed", {"frame": 7, "stage": 1, "epoch": 3, "reason": "no"}, "stage 1 failed on frame 7: no"),
+        (
+            "part_failed",
+            {"frame": 7, "stage": 1, "epoch": 3, "reason": "no", "place": "core1"},
+            "stage 1 failed on frame 7 on core1: no",
+        ),
+        (
+            "tuning_began",
+            {"run": 2, "reason": "a client", "plan": str(COPIES), "alpha": 10, "objective": "latency"},
+            "tuning for latency began, run 2 (a client): core0, core1: 0-25 | core2+core3: 26-40 after the input",
+        ),
+        (
+            "tuning_ended",
+            {"run": 2, "reason": "r", "plan": "p", "trials": 3, "seconds": 1.0, "throughput_fps": 50.0}
+            | {"latency_s": 0.006},
+            "tuning ended after 3 trials and 1.0 s at 50.00 frames/s, 6.00 ms for one by itself (r): p",
+        ),
         ("new_kind", {"a": 1, "b": "x\ny"}, "new kind: a 1, b x y"),
         ("new_kind", {}, "new_kind"),
     ],
 )
 def test_other_kinds(kind: str, fields: dict[str, object], expected: str) -> None:
     assert in_words(event(1, kind, **fields)) == expected
+
+
+def test_a_trial_tells_its_latency() -> None:
+    told = in_words(trial(1, 0, "first", 200.0, latency_s=0.006))
+    assert told.startswith("trial 0 of run 2: 200.0 frames/s ±1.2%, 6.00 ms for one by itself, first (where ")
 
 
 def test_a_fast_plan_keeps_its_digits() -> None:

@@ -10,6 +10,7 @@ import pytest
 from shisha_rt.cli.status import _duration, _show
 from shisha_rt.cli.views.picture import milliseconds
 from tests.cli.conftest import Run
+from tests.cli.statuses import FORK, FORK_S, STATUS, branches, copies, status_of, team
 from tests.serving.daemon_process import DaemonProcess
 
 
@@ -32,35 +33,6 @@ class TestARunningDaemon:
             assert str(place["pid"]) in ran.out
 
 
-STATUS: dict[str, Any] = {
-    "state": "serving",
-    "version": "0.1.0",
-    "instance": "abc",
-    "pid": 4242,
-    "uptime_s": 3725.4,
-    "model": {"name": "net", "layers": 26, "legal_cuts": 25, "engine": "onnxruntime 1.23", "form": "prepacked"},
-    "machine": {"name": "board", "emulated": False},
-    "plan": {
-        "epoch": 3,
-        "stages": [
-            {"first": 0, "last": 11, "places": ["fast0"], "service_s": 0.002},
-            {"first": 12, "last": 25, "places": ["slow0"], "service_s": 0.004},
-        ],
-    },
-    "preparing": None,
-    "throughput_fps": 250.0,
-    "bottleneck_s": 0.004,
-    "places": [
-        {"name": "fast0", "state": "up", "available": True, "pid": 1, "cores": [0, 1], "threads": 2, "speed": 1.0,
-         "emulated": False, "restarts": 0, "last_error": None},
-        {"name": "slow0", "state": "up", "available": True, "pid": 2, "cores": [2], "threads": 1, "speed": 1.0,
-         "emulated": False, "restarts": 0, "last_error": None},
-    ],
-    "frames": {"in_flight": 2, "slots": 6, "slots_free": 4, "answered": {"OK": 90, "CANCELLED": 1}, "replayed": 0},
-    "fault": None,
-}  # fmt: skip
-
-
 @pytest.fixture
 def status() -> dict[str, Any]:
     return copy.deepcopy(STATUS)
@@ -78,7 +50,7 @@ def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
 
 def test_all_is_well(status: dict[str, Any], shown: Any) -> None:
     text = shown(status)
-    assert text.startswith("net · serving · epoch 3 · up to 250 frames/s (1 / slowest stage)\n")
+    assert text.startswith("net · serving · epoch 3 · up to 250 frames/s · 6.00 ms for one by itself\n")
     assert "26 layers, 25 cuts · onnxruntime 1.23 prepacked · machine board · pid 4242 · up 1 h 2 min\n" in text
     assert "┌ fast0 " in text
     assert "┏ slow0 " in text
@@ -93,6 +65,70 @@ def test_the_picture_fits_its_terminal(status: dict[str, Any], shown: Any, colum
     picture = [line for line in shown(status, columns).splitlines() if line[:1] in ("┌", "┏", "│", "┃", "└", "┗")]
     assert picture
     assert max(map(len, picture)) <= columns
+
+
+@pytest.mark.parametrize("columns", [26, 40, 60, 80, 140])
+@pytest.mark.parametrize(
+    "found",
+    [
+        *(status_of(copies(count), [0.0032]) for count in (1, 2, 8, 64)),
+        *(status_of(team(size), [0.0032]) for size in (2, 8, 64)),
+        status_of(FORK, FORK_S, 3),
+        status_of(FORK, [None] * 4, None),
+        status_of(branches(10), [0.001] * 12, 11),
+    ],
+    ids=["one", "x2", "x8", "x64", "team 2", "team 8", "team 64", "fork", "unknown", "branches"],
+)
+def test_every_plan_fits(found: dict[str, Any], shown: Any, columns: int) -> None:
+    """Its whole picture, and each place in the table."""
+    text = shown(found, columns)
+    corners = ("┌", "┏", "│", "┃", "└", "┗")
+    picture = [line for line in text.splitlines() if line[:1] in corners]
+    assert len({len(line) for line in picture}) <= 2  # the last row may have fewer boxes
+    assert max(map(len, picture)) <= columns
+    assert text.count("slowest") == (found["bottleneck_stage"] is not None)
+    assert len([line for line in text.splitlines() if "  up" in line]) == len(found["places"])
+
+
+def test_copies_are_one_box(shown: Any) -> None:
+    text = shown(status_of(copies(2), [0.0032]), 60)
+    assert "┏ x2: core0, core1 ━" in text
+    assert "┃ 3.20 ms / 2 ████" in text
+    assert text.count("core0 ") == 1, "alike copies are not told one by one"
+
+
+def test_copies_that_are_not_alike_are_told_one_by_one(shown: Any) -> None:
+    text = shown(status_of(copies(2), [0.0028], team_s={"core0": 0.0021, "core1": 0.0042}, state={"core1": "starting"}))
+    assert "┃ core0 2.10 ms  " in text
+    assert "┃ core1 4.20 ms, starting  " in text
+    unlike = {f"core{i}": 0.001 * (i + 1) for i in range(8)}
+    text = shown(status_of(copies(8), [0.0028], team_s=unlike, state={"core3": "out", "core4": "starting"}))
+    assert "┃ 1.00 ms (core0) to 8.00 ms (core7) " in text
+    assert "┃ 2 of 8 not up  " in text
+    text = shown(status_of(copies(2), [0.0021], team_s={"core1": None}))
+    assert "core0 2.10 ms" not in text, "there is nothing to compare it with"
+
+
+def test_a_team(shown: Any) -> None:
+    text = shown(status_of(team(2), [0.0017]))
+    assert "┏ 2 together: core0+core1 ━" in text
+    assert "┃ 1.70 ms ███" in text
+
+
+def test_branches_stand_side_by_side_and_a_pool_of_several_stages_is_told(shown: Any) -> None:
+    text = shown(status_of(FORK, FORK_S, 3), 80)
+    assert "┌ 1 · b ──" in text
+    assert "┌ 2 · x2: c, d ──" in text
+    assert "after 0 · layers 3-5, 9 " in text
+    assert "after 1, 2 · layers 10-11 " in text
+    assert "layers 0-2 and layers 10-11 share a: 2.40 ms a frame\n" in text
+    assert "layers 0-2 and layers 10-11 share a\n" in shown(status_of(FORK, [None, *FORK_S[1:]], None), 80)
+
+
+def test_an_objective_other_than_throughput_is_told(shown: Any) -> None:
+    found = status_of(team(2), [0.0017])
+    assert "tuner watching (guided) ·" in shown(found)
+    assert "tuner watching (guided for latency) ·" in shown(found | {"objective": "latency"})
 
 
 def test_trouble_is_told(status: dict[str, Any], shown: Any) -> None:
@@ -121,7 +157,7 @@ def test_what_is_emulated_says_so(status: dict[str, Any], shown: Any) -> None:
 
 def test_before_the_first_plan_and_the_first_frame(status: dict[str, Any], shown: Any) -> None:
     status["plan"]["stages"][1]["service_s"] = None
-    status |= {"throughput_fps": None, "bottleneck_s": None}
+    status |= {"throughput_fps": None, "bottleneck_s": None, "bottleneck_stage": None, "latency_s": None}
     text = shown(status)
     assert "no frames yet" in text
     assert "slowest" not in text

@@ -18,9 +18,10 @@ import pytest
 from rich.console import Console
 
 from shisha_rt.cli.views.screen import Screen
+from shisha_rt.plan.plan import Plan
 from tests.cli.conftest import Run
 from tests.cli.journal import a_run, event, trial
-from tests.cli.test_status import STATUS
+from tests.cli.statuses import FORK, FORK_S, STATUS, branches, copies, status_of, team
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess
 
 TUNER = {"state": "watching", "strategy": "shisha", "alpha": 10, "trials_total": 9, "moves_total": 7}
@@ -69,7 +70,7 @@ def test_stages_stand_on_their_places_and_the_slowest_is_marked(status: dict[str
 
 def test_nothing_is_slowest_before_the_first_frame(status: dict[str, Any]) -> None:
     status["plan"]["stages"][1]["service_s"] = None
-    status |= {"throughput_fps": None, "bottleneck_s": None}
+    status |= {"throughput_fps": None, "bottleneck_s": None, "bottleneck_stage": None}
     screen = Screen()
     screen.update(status, [])
     text = "\n".join(drawn(screen))
@@ -118,6 +119,73 @@ def test_it_fits_its_terminal(status: dict[str, Any], columns: int, rows: int) -
     assert max(map(len, lines)) <= columns
     assert len(lines) <= rows
     assert any(line.lstrip().startswith("39 ") for line in lines)
+
+
+def test_each_copy_has_a_row_and_so_has_each_place_of_a_team() -> None:
+    plan = Plan.chain([(0, 9, (("core0",), ("core1",))), (10, 25, (("core2", "core3"),))])
+    found = status_of(plan, [0.0028, 0.0012], team_s={"core0": 0.0021, "core1": None})
+    found["places"] += [found["places"][0] | {"name": "core4"}]
+    screen = Screen()
+    screen.update(found, [])
+    lines = drawn(screen, 80)
+    rows = [next(line.rstrip() for line in lines if line.startswith(f"core{i}")) for i in (0, 1, 2, 4)]
+    assert rows[0].split()[:5] == ["core0", "1", "0-9", "2.10", "ms"]
+    assert "2.10 ms / 2  ███" in rows[0]
+    assert rows[0].endswith("█  slowest")
+    assert "no frames yet" in rows[1]
+    assert "10-25         1.20 ms  ███" in rows[2]
+    assert line_with(lines, "with core2").split()[:2] == ["core3", "1"]
+    assert rows[3].endswith("no stage")
+
+
+def test_a_place_of_several_stages_has_a_row_for_each() -> None:
+    screen = Screen()
+    screen.update(status_of(FORK, FORK_S, 3), [])
+    lines = drawn(screen, 80)
+    first = next(i for i, line in enumerate(lines) if line.startswith("a "))
+    assert "0: 0-2 input " in lines[first]
+    assert lines[first + 1].strip().startswith("3: 10-11 after 1, 2 ")
+    assert lines[first + 1].rstrip().endswith("slowest")
+    assert line_with(lines, "b ").split()[:5] == ["b", "1", "1:", "3-5,9", "after"]
+    assert line_with(lines, "share a: 2.40 ms a frame")
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+@pytest.mark.parametrize(
+    "found",
+    [status_of(copies(64), [0.003]), status_of(team(64), [0.003]), status_of(branches(10), [0.001] * 12, None)],
+    ids=["copies", "team", "branches"],
+)
+def test_many_places_leave_room_for_the_trials(found: dict[str, Any], columns: int) -> None:
+    screen = Screen()
+    screen.update(found, [a_run()[0], *(trial(20 + i, i, "better", 100.0 + i) for i in range(40))])
+    console = Console(
+        file=StringIO(), width=columns, height=30, highlight=False, force_terminal=True, color_system=None
+    )
+    with console.capture() as captured:
+        console.print(screen)
+    lines = captured.get().splitlines()
+    assert len(lines) <= 30
+    assert max(map(len, lines)) <= columns
+    assert any(line.lstrip().startswith("39 ") for line in lines)
+    names = {place["name"] for place in found["places"]}
+    left_out = next((int(line.split()[1]) for line in lines if line.startswith("… ")), 0)
+    assert len({line.split()[0] for line in lines if line} & names) == len(names) - left_out
+    assert (left_out > 0) is (len(names) == 64)
+    assert all(any(line.startswith(name) for line in drawn(screen, columns, 30)) for name in names), "no terminal"
+
+
+def test_for_latency_trials_are_judged_by_it(status: dict[str, Any]) -> None:
+    screen = Screen()
+    trials = [trial(11, 0, "first", 200.0, latency_s=0.012), trial(12, 1, "better", 150.0, latency_s=0.006)]
+    trials.append(trial(13, 2, "cannot_run", None, latency_s=None))
+    screen.update(status | {"objective": "latency"}, [a_run()[0], *trials])
+    lines = drawn(screen)
+    assert lines[1].startswith("up to 250 frames/s · 6.00 ms for one by itself · 90 answered")
+    assert line_with(lines, "tuner watching · shisha for latency, alpha 10")
+    assert line_with(lines, "at best").endswith("  12.0 to 6.00 ms alone at best")
+    assert line_with(lines, "better  ").split()[:2] == ["1", "6.00"]
+    assert line_with(lines, "cannot run").split()[:2] == ["2", "-"]
 
 
 def test_once_against_a_daemon(run: Run, daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:

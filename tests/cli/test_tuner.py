@@ -27,6 +27,13 @@ def test_a_search_in_words() -> None:
     ]
 
 
+def test_a_search_for_latency() -> None:
+    assert _lines(FOUND | {"objective": "latency", "best_latency_s": 0.006})[:4:3] == [
+        "tuning (shisha for latency, alpha 10, balance nlfep)",
+        "its best    250 frames/s, 6.00 ms for one by itself: fast0: 0-12 | slow0: 13-25",
+    ]
+
+
 def test_a_daemon_without_a_tuner(run: Run, daemon: DaemonProcess) -> None:
     ran = run("tuner", "--endpoint", daemon.endpoint, "--json")
     assert (ran.status, ran.err) == (0, "")
@@ -41,6 +48,10 @@ def test_a_daemon_without_a_tuner(run: Run, daemon: DaemonProcess) -> None:
     ("argv", "expected"),
     [
         (("stop",), "shisha-rt tuner: invalid value for 'action': 'stop' is not one of 'pause', 'resume', 'restart'"),
+        (
+            ("restart", "--objective", "power"),
+            "shisha-rt tuner: invalid value for '--objective': 'power' is not one of",
+        ),
         (("restart", "--alpha", "0"), "shisha-rt tuner: invalid value for '--alpha'"),
     ],
 )

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-def on_one_line(text: str, style: str = "") -> Text:
+def clipped(text: str, style: str = "") -> Text:
     """One that is cut where the terminal ends."""
     from rich.text import Text
 
@@ -17,6 +17,6 @@ def on_one_line(text: str, style: str = "") -> Text:
 
 def shortened(text: str, width: int, style: str = "") -> Text:
     """For a table, which would cut every column where one is too wide."""
-    found = on_one_line(text, style)
+    found = clipped(text, style)
     found.truncate(max(1, width), overflow="ellipsis")
     return found

@@ -20,6 +20,7 @@ _WIDEST_BAR: Final = 60
 _WIDEST_NAME: Final = 16
 _WIDEST_WORK: Final = 24
 _TIME: Final = "a frame takes"
+_SLOWEST: Final = "  slowest"
 _PARTS_OF_A_BLOCK: Final = " ▏▎▍▌▋▊▉"
 
 
@@ -55,7 +56,7 @@ def place_table(status: Mapping[str, Any], width: int, most_rows: int | None) ->
     names_width = min(_WIDEST_NAME, max(map(len, ["place", *places])))
     time_width = max(map(len, [_TIME, *(row.time for row in rows)]))
     others = sum(w + 2 for w in (names_width, 5, time_width)) + (10 if with_restarts else 0)
-    widest_work = max(len("layers"), min(_WIDEST_WORK, width - others - len("  slowest") - 4))
+    widest_work = max(len("layers"), min(_WIDEST_WORK, width - others - len(_SLOWEST) - 4))
     work_width = min(widest_work, max(map(len, ["layers", *(row.work for row in rows)])))
     room = width - others - work_width - 2
     for row in rows[: len(rows) - left_out]:
@@ -79,8 +80,8 @@ def _doing(row: _Row, room: int) -> tuple[Text, Text]:
     if row.with_lead is not None:
         return Text(), shortened(f"with {row.with_lead}", room, "dim")
     if row.box is None:
-        return Text(), Text("no stage", "dim")
-    return Text(row.time, "bold" if row.box.is_slowest else ""), _bar(row.box, min(_WIDEST_BAR, room - 9))
+        return Text(), shortened("no stage", room, "dim")
+    return Text(row.time, "bold" if row.box.is_slowest else ""), _bar(row.box, room)
 
 
 def _rows(stages: Stages, slowest: int | None, places: list[str]) -> Iterator[_Row]:
@@ -117,9 +118,11 @@ def _trouble(place: Mapping[str, Any]) -> str:
     return f"{state}: {place['last_error']}" if place["last_error"] else str(state)
 
 
-def _bar(box: Box, width: int) -> Text:
+def _bar(box: Box, room: int) -> Text:
+    """Where there is no room for the word, only colour tells the slowest."""
     from rich.text import Text
 
-    eighths = round(8 * max(1, width) * min(1.0, box.bar))
+    behind = len(_SLOWEST) if room > 2 * len(_SLOWEST) else 0
+    eighths = round(8 * min(_WIDEST_BAR, max(1, room - behind)) * min(1.0, box.bar))
     bar = "█" * (eighths // 8) + _PARTS_OF_A_BLOCK[eighths % 8].strip()
-    return Text(f"{bar}  slowest", "bold red") if box.is_slowest else Text(bar, "cyan")
+    return Text(f"{bar}{_SLOWEST if behind else ''}", "bold red") if box.is_slowest else Text(bar, "cyan")

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from shisha_rt.cli.views.lines import on_one_line, shortened
+from shisha_rt.cli.views.lines import clipped, shortened
 from shisha_rt.cli.views.picture import milliseconds
 from shisha_rt.cli.views.place_rows import place_table
 from shisha_rt.cli.views.stages import placement_lines, pool_lines
@@ -73,16 +73,16 @@ class Screen:
         yield Text()
         yield table
         for line in below:
-            yield on_one_line(line, "dim")
+            yield clipped(line, "dim")
         yield Text()
         if self._trials:
             room -= table.row_count + 3 + bool(left_out)
             yield from self._tuning(min(_MOST_TRIALS, max(_FEWEST_TRIALS, room)), options.max_width)
             yield Text()
         for event in self._lately:
-            yield on_one_line(f"{clock(event)}  ", "dim").append(in_words(event), "not dim")
+            yield clipped(f"{clock(event)}  ", "dim").append(in_words(event), "not dim")
         if self._status["fault"]:
-            yield on_one_line(f"fault: {self._status['fault']}", "red")
+            yield clipped(f"fault: {self._status['fault']}", "red")
 
     def _head(self) -> list[Text]:
         s = self._status
@@ -111,7 +111,7 @@ class Screen:
             lines.append(
                 (_tuner(s["tuner"], is_for_latency), "dim" if s["tuner"]["state"] in ("off", "paused") else "cyan")
             )
-        return [on_one_line(" · ".join(parts), style) for parts, style in lines]
+        return [clipped(" · ".join(parts), style) for parts, style in lines]
 
     def _tuning(self, rows: int, width: int) -> list[Text | Table]:
         """The trials of the run as a line of what they are judged by, and the last of them one by one."""
@@ -136,7 +136,7 @@ class Screen:
             row: list[str | Text] = [str(trial["trial"]), told(trial), verdict(trial), shortened(_why(trial), why_room)]
             table.add_row(*row, *([shortened(trial["plan"], room - why_room - 2)] if is_wide else []), style=style)
         marked = list(self._trials)[-max(1, width - 50) :]
-        line = on_one_line(f"run {best['run']}  ", "dim").append(_sparks([value(t) for t in marked]), "not dim cyan")
+        line = clipped(f"run {best['run']}  ", "dim").append(_sparks([value(t) for t in marked]), "not dim cyan")
         line.append(f"  {told(self._trials[0])} to {told(best)} {unit} at best", "dim")
         return [line, table]
 

@@ -5,6 +5,7 @@
         with client.stream("camera") as stream:
             for answer in stream.run(images):
                 print(answer.output.argmax(), answer.compute_s)
+        client.set_plan(Plan.chain([(0, 9, [["core0"], ["core1"]]), (10, 25, [["core2", "core3"]])]))
 
 The law of both: a call returns a result or raises one `ShishaError`, and nothing is ever sent a second time. When the
 daemon goes, everything in flight raises `Unavailable`, and whether to send it again is the caller's to decide. A
@@ -22,6 +23,8 @@ from typing import Literal, Self, cast, overload
 import zmq
 
 from shisha_rt.client_async import AsyncClient, AsyncStream
+from shisha_rt.plan.form import plan_of
+from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.wire.conversation import Answer, Array, Fields, Inputs, Outcome, Outgoing, Stages, stages_of
 from shisha_rt.wire.exceptions import (
     Cancelled,
@@ -53,12 +56,15 @@ __all__ = [
     "InvalidArgument",
     "NotFound",
     "PermissionDenied",
+    "Plan",
     "ResourceExhausted",
     "ShishaError",
+    "Stage",
     "Stream",
     "Timeout",
     "Unavailable",
     "Unimplemented",
+    "plan_of",
 ]
 
 
@@ -147,7 +153,7 @@ class Client:
         return cast("Fields", self.call("status")["status"])
 
     def plan(self) -> Fields:
-        """`{"epoch", "stages"}`: the plan that new frames take."""
+        """`{"epoch", "stages"}`: the plan that new frames take; `plan_of(stages)` is it as a `Plan`."""
         return self.call("plan_get")
 
     def set_plan(self, plan: Stages, *, timeout_s: float | None = None) -> Fields:

@@ -110,7 +110,7 @@ class AsyncClient:
         return cast("Fields", (await self.call("status"))["status"])
 
     async def plan(self) -> Fields:
-        """`{"epoch", "stages"}`: the plan that new frames take."""
+        """`{"epoch", "stages"}`: the plan that new frames take; `plan_of(stages)` is it as a `Plan`."""
         return await self.call("plan_get")
 
     async def set_plan(self, plan: Stages, *, timeout_s: float | None = None) -> Fields:

@@ -6,7 +6,7 @@ which a plan is, was, or was to be live (its epoch) belongs to the daemon's life
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -95,11 +95,11 @@ class Plan:
         return cls.chain((first, last, ((place,),)) for first, last, place in stages)
 
     @classmethod
-    def chain(cls, stages: Iterable[tuple[int, int, Sequence[Team]]]) -> Plan:
-        """A chain from (first, last, teams) triples."""
+    def chain(cls, stages: Iterable[tuple[int, int, Iterable[Iterable[str]]]]) -> Plan:
+        """A chain from (first, last, teams) triples: `(0, 9, [["a"], ["b", "c"]])` is on the place a, or on b and c."""
         return cls(
             tuple(
-                Stage(((first, last),), tuple(teams), (index - 1,) if index else ())
+                Stage(((first, last),), tuple(map(tuple, teams)), (index - 1,) if index else ())
                 for index, (first, last, teams) in enumerate(stages)
             )
         )

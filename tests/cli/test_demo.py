@@ -18,7 +18,10 @@ from shisha_rt.cli.demo import _machine
 from shisha_rt.cli.views.figure import NoFigure, Panel, save_pipelines
 from shisha_rt.errors import Failure
 from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.plan.form import plan_of, written
+from shisha_rt.plan.plan import Plan
 from tests.cli.conftest import Run
+from tests.cli.statuses import FORK, branches, copies, team
 from tests.serving.daemon_process import PATIENCE_S, leftovers, until
 
 _MARK = "SHISHA_RT_TEST_DEMO"
@@ -190,6 +193,15 @@ class TestFigure:
     def test_it_is_a_png_whatever_it_is_called(self, tmp_path: Path) -> None:
         save_pipelines(tmp_path / "x.jpg", "a title", [self.PANEL, self.PANEL], self.PLACES)
         assert (tmp_path / "x.jpg").read_bytes().startswith(b"\x89PNG")
+
+    def test_every_plan_has_one(self, tmp_path: Path) -> None:
+        pools = Plan.chain([(0, 3, (("a",),)), (4, 5, (("b", "c"),)), (6, 9, (("a",),))])
+        plans = (copies(1), copies(64), team(64), branches(10), FORK, pools)
+        panels = [Panel("one", written(plan, service_s=[0.001] * len(plan.stages))) for plan in plans]
+        places = {place: "" for plan in plans for place in plan.places}
+        for panel in panels:
+            own = {name: places[name] for name in [*plan_of(panel.stages).places, "idle"] if name in places}
+            save_pipelines(tmp_path / "x.png", "a title", [panel, panel], own)
 
     def test_a_file_that_cannot_be_written(self, tmp_path: Path) -> None:
         with pytest.raises(NoFigure, match="Is a directory"):

@@ -9,6 +9,7 @@ import pytest
 from shisha_rt.daemon.settings import PRECISIONS, STRATEGIES, Settings, check_built, read_settings
 from shisha_rt.errors import BadInput
 from shisha_rt.placement.solver_names import STAGE_SOLVERS
+from shisha_rt.plan.rate import OBJECTIVES
 
 
 def _file(folder: Path, text: str) -> Path:
@@ -27,6 +28,8 @@ def test_a_full_file(tmp_path: Path) -> None:
     strategy = "seed"
     precision = "any"
     solver = "als"
+    objective = "latency"
+    replicate = false
     """
     settings = read_settings(_file(tmp_path, text))
     assert settings == Settings(
@@ -38,6 +41,8 @@ def test_a_full_file(tmp_path: Path) -> None:
         strategy="seed",
         precision="any",
         solver="als",
+        objective="latency",
+        replicate=False,
     )
     assert settings.metrics_port == 0
 
@@ -54,6 +59,7 @@ def test_shipped_and_zoo_names_stay_names(tmp_path: Path) -> None:
         ("", "model is missing"),
         ("model = 3", "model = 3: expected text"),
         ('model = "a"\nmodle = 1', "modle = 1: unknown key"),
+        ('model = "a"\nreplicate = "no"', 'replicate = "no": expected true or false'),
         ('model = "a"\nsolver = 3', "solver = 3: expected text"),
         ('model = "a"\ndims = { N = 0 }', 'dims = {"N": 0}: expected'),
         ('model = "a"\ndims = { N = "x" }', "whole number"),
@@ -87,6 +93,7 @@ def test_the_metrics_page_is_for_this_machine_only(metrics: str) -> None:
         (Settings("m", precision="bf16"), 'precision = "bf16": expected exact or any'),
         (Settings("m", precision=""), 'precision = "": expected exact or any'),
         (Settings("m", solver="milp"), 'solver = "milp": expected exact or als'),
+        (Settings("m", objective="power"), 'objective = "power": expected throughput or latency'),
     ],
 )
 def test_values_that_a_key_cannot_have(settings: Settings, expected: str) -> None:
@@ -98,5 +105,6 @@ def test_values_that_a_key_cannot_have(settings: Settings, expected: str) -> Non
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("solver", STAGE_SOLVERS)
-def test_values_that_it_can_have(strategy: str, precision: str, solver: str) -> None:
-    check_built(Settings("m", strategy=strategy, precision=precision, solver=solver), "m.toml")
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_values_that_it_can_have(strategy: str, precision: str, solver: str, objective: str) -> None:
+    check_built(Settings("m", strategy=strategy, precision=precision, solver=solver, objective=objective), "m.toml")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shisha_rt.plan.form import WrittenStage, brief, read, unfolded, written
+from shisha_rt.plan.form import WrittenStage, brief, plan_of, read, unfolded, written
 from shisha_rt.plan.plan import Plan, Stage, Team
 
 CHAIN = Plan.of([(0, 11, "core0"), (12, 25, "core1")])
@@ -47,6 +47,11 @@ def reread(plan: Plan) -> Plan:
 def test_what_is_written_is_read_as_it_was(plan: Plan) -> None:
     assert reread(plan) == plan
     assert unfolded(brief(plan)) == plan
+
+
+@pytest.mark.parametrize("plan", [CHAIN, COPIES, TEAM, BRANCHES])
+def test_stages_with_what_they_took_are_read_as_the_plan(plan: Plan) -> None:
+    assert plan_of(json.loads(json.dumps(written(plan, teams=[[]] * len(plan.stages))))) == plan
 
 
 def test_a_chain_reads_as_it_always_did() -> None:

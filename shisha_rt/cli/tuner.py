@@ -60,15 +60,14 @@ def tuner(
 
 
 def _lines(found: Mapping[str, Any]) -> list[str]:
-    objective = f" for {found['objective']}" if found.get("objective") == "latency" else ""
+    objective = f" for {found['objective']}" if found["objective"] == "latency" else ""
     how = f"{found['strategy']}{objective}, alpha {found['alpha']}, balance {found['balance']}"
     lines = [f"{found['state']} ({how})"]
     if found["trying"]:
         lines.append(f"trying      {found['trying']}")
     lines.append(f"run {found['run']:<7} trials: {found['trials']}")
     if found["best_plan"] and found["best_throughput_fps"]:
-        latency_s = found.get("best_latency_s")
-        alone = "" if latency_s is None else f", {milliseconds(latency_s)} for one by itself"
-        lines.append(f"its best    {found['best_throughput_fps']:.4g} frames/s{alone}: {found['best_plan']}")
+        alone = f"{milliseconds(found['best_latency_s'])} for one by itself"
+        lines.append(f"its best    {found['best_throughput_fps']:.4g} frames/s, {alone}: {found['best_plan']}")
     lines.append(f"in all      trials: {found['trials_total']}, layers moved: {found['moves_total']}")
     return lines

@@ -13,6 +13,7 @@ from tests.serving.daemon_process import DaemonProcess
 FOUND: dict[str, Any] = {
     "state": "tuning", "strategy": "shisha", "alpha": 10, "balance": "nlfep", "run": 2, "trials": 4, "trials_total": 9,
     "moves_total": 7, "trying": "layer 12 from stage 1 (slow0) to stage 0 (fast0)", "best_throughput_fps": 250.04,
+    "objective": "throughput", "best_latency_s": 0.006,
     "best_plan": "fast0: 0-12 | slow0: 13-25",
 }  # fmt: skip
 
@@ -22,16 +23,13 @@ def test_a_search_in_words() -> None:
         "tuning (shisha, alpha 10, balance nlfep)",
         "trying      layer 12 from stage 1 (slow0) to stage 0 (fast0)",
         "run 2       trials: 4",
-        "its best    250 frames/s: fast0: 0-12 | slow0: 13-25",
+        "its best    250 frames/s, 6.00 ms for one by itself: fast0: 0-12 | slow0: 13-25",
         "in all      trials: 9, layers moved: 7",
     ]
 
 
 def test_a_search_for_latency() -> None:
-    assert _lines(FOUND | {"objective": "latency", "best_latency_s": 0.006})[:4:3] == [
-        "tuning (shisha for latency, alpha 10, balance nlfep)",
-        "its best    250 frames/s, 6.00 ms for one by itself: fast0: 0-12 | slow0: 13-25",
-    ]
+    assert _lines(FOUND | {"objective": "latency"})[0] == "tuning (shisha for latency, alpha 10, balance nlfep)"
 
 
 def test_a_daemon_without_a_tuner(run: Run, daemon: DaemonProcess) -> None:

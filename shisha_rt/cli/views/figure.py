@@ -1,7 +1,7 @@
 """Plans as a picture in a file: a panel for each, with a bar for each stage on its places.
 
-A bar is what the stage adds to the time between two frames; of a stage with copies, what one of them takes stands
-behind it in a lighter colour.
+A bar is what the stage adds to the time between two frames, which is at the dotted line; of a stage with copies, what
+one of them takes stands behind it in a lighter colour.
 
 Needs matplotlib, which is the extra `plot`; nothing else of the package does, so it is imported when asked for.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from shisha_rt.cli.views.picture import after_in_words, teams_in_words, work_in_words
-from shisha_rt.cli.views.stages import period_s, slowest_of, time_in_words
+from shisha_rt.cli.views.stages import period_s, rate_seen, time_in_words
 from shisha_rt.plan.form import plan_of
 from shisha_rt.plan.plan import Plan
 
@@ -73,18 +73,17 @@ def save_pipelines(path: Path, title: str, panels: Sequence[Panel], places: Mapp
 
 def _draw(axes: Axes, panel: Panel, places: Mapping[str, str]) -> None:
     """Stages from top to bottom in the plan's order, then the places without one."""
-    plan, slowest = plan_of(panel.stages), slowest_of(panel.stages)
+    plan, rate = plan_of(panel.stages), rate_seen(panel.stages)
+    assert rate is not None  # all stages are timed
     unused = _unused(plan, places)
     rows = len(plan.stages) + len(unused)
     labels = []
     for row, (stage, found) in enumerate(zip(plan.stages, panel.stages, strict=True)):
-        service_s, is_slowest = float(found["service_s"]), row == slowest
+        service_s, is_slowest = float(found["service_s"]), row == rate.slowest_stage
         own_s = period_s(stage, service_s) or 0.0
         color = _SLOWEST if is_slowest else _OTHERS
         axes.barh(row, 1e3 * service_s, color=color, alpha=_LIGHT, height=0.66)
         axes.barh(row, 1e3 * own_s, color=color, height=0.66)
-        if is_slowest:
-            axes.axvline(1e3 * own_s, color=_SLOWEST, linewidth=1, linestyle=":")
         text = f"{time_in_words(service_s, len(stage.teams))}, {work_in_words(stage.work)}"
         if not plan.is_chain:
             text = f"{row}: {text}, {after_in_words(stage.after)}"
@@ -99,6 +98,7 @@ def _draw(axes: Axes, panel: Panel, places: Mapping[str, str]) -> None:
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},  # above the dotted line
         )
         labels.append(f"{_cut(teams_in_words(stage.teams))}\n{places[stage.place]}")
+    axes.axvline(1e3 * rate.bottleneck_s, color=_SLOWEST, linewidth=1, linestyle=":")
     for row, name in enumerate(unused, len(plan.stages)):
         axes.text(0, row, " no stage", va="center", fontsize=9, color=_FAINT)
         labels.append(f"{name}\n{places[name]}")

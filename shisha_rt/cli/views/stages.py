@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from shisha_rt.cli.views.picture import Box, milliseconds, teams_in_words, work_in_words
 from shisha_rt.plan.form import plan_of
 from shisha_rt.plan.plan import Plan, Stage, Team
-from shisha_rt.plan.rate import rate_of
+from shisha_rt.plan.rate import Rate, rate_of
 
 Stages: TypeAlias = Sequence[Mapping[str, Any]]
 
@@ -26,12 +26,18 @@ _MOST_NAMES: Final = 4
 
 def slowest_of(stages: Stages) -> int | None:
     """The bottleneck by what the stages took; None while one of them has not been timed."""
+    rate = rate_seen(stages)
+    return None if rate is None else rate.slowest_stage
+
+
+def rate_seen(stages: Stages) -> Rate | None:
+    """What follows from what the stages took."""
     times_s = [stage["service_s"] for stage in stages]
     if not times_s or None in times_s:
         return None
     plan = plan_of(stages)
     alike = [[time_s] * len(stage.teams) for stage, time_s in zip(plan.stages, times_s, strict=True)]
-    return rate_of(plan, alike).slowest_stage
+    return rate_of(plan, alike)
 
 
 def period_s(stage: Stage, service_s: float | None) -> float | None:

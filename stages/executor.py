@@ -1,9 +1,10 @@
-"""Runs the stage of each epoch that this worker has loaded; new ones are built beside them while frames flow.
+"""Runs the stages of each epoch that this worker has loaded; new ones are built beside them while frames flow.
 
-Building happens in one thread of its own, at nice 5: it gives up the core to frames, but not so far that it starves
-(at nice 19 it would take many times as long). A stage is swapped in, and an old one destroyed, between two frames by
-the thread that runs them, so no frame ever sees a half-built one. A stage that keeps its layers and its placement in
-the new plan is not built again.
+Building happens in a thread of its own, at nice 5: it gives up the core to frames, but not so far that it starves
+(at nice 19 it would take many times as long). A thread inherits the niceness of who starts it and cannot lower it
+again, so a stage of several threads is built by another thread, which is not nice. A stage is swapped in, and an old
+one destroyed, between two frames by the thread that runs them, so no frame ever sees a half-built one. A stage that
+keeps its layers, its placement and its team in the new plan is not built again.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ class BuiltStage(Protocol):
         """Run once on memory of its own; returns what `run` does."""
         ...
 
+    def bind(self, arena: Arena, slot: int) -> None:
+        """Make ready what is needed for frames in `slot`."""
+        ...
+
     def run(self, arena: Arena, slot: int, cpu_clock: CpuClock) -> tuple[float, ...]:
         """Compute the tensors of `slot`; returns what each segment took if they are placed on devices, else nothing."""
         ...
@@ -72,6 +77,9 @@ class WholeStage:
         self._segment.warm()
         return ()
 
+    def bind(self, arena: Arena, slot: int) -> None:
+        self._segment.bind(arena, slot)
+
     def run(self, arena: Arena, slot: int, cpu_clock: CpuClock) -> tuple[float, ...]:
         self._segment.run(arena, slot)
         return ()
@@ -83,6 +91,15 @@ class Built:
 
     answer: Prepared | PrepareFailed
     stage: BuiltStage | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A stage of a live epoch. `inline`: its engine computes in the thread that calls it, and has none of its own."""
+
+    stage: BuiltStage
+    modelled_cpu_s: float
+    inline: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +115,9 @@ class Ran:
 
 
 class Executor:
-    """Stages by (epoch, number). `build` makes one; `wake` is called from the builder's thread when that is done.
+    """Stages by (epoch, number). `build` makes one; `wake` is called from a builder's thread when that is done.
 
-    `inline`: engines compute in the thread that calls them, and have none of their own.
+    `threads` are the place's own, for orders that state no team's.
     """
 
     def __init__(
@@ -111,39 +128,33 @@ class Executor:
         threads: int,
         incarnation: int,
         wake: Callable[[], None],
-        *,
-        inline: bool,
     ) -> None:
         self._build_stage = build
         self._arena = arena
         self._place = place
         self._threads = threads
-        self._inline = inline
         self._incarnation = incarnation
         self._wake = wake
-        self._stages: dict[tuple[int, int], BuiltStage] = {}
-        self._modelled_cpu_s: dict[tuple[int, int], float] = {}
+        self._loaded: dict[tuple[int, int], _Loaded] = {}
         self._by_content: weakref.WeakValueDictionary[tuple[object, ...], BuiltStage] = weakref.WeakValueDictionary()
         self._wanted: set[int] = set()
-        self._orders: queue.SimpleQueue[Prepare] = queue.SimpleQueue()
         self._built: queue.SimpleQueue[tuple[Prepare, Built]] = queue.SimpleQueue()
-        self._builder = threading.Thread(target=self._build_all, name="builder", daemon=True)
-        self._builder.start()
+        self._builders = {inline: _Builder(self._build, self._built, wake, inline=inline) for inline in (True, False)}
 
     def prepare(self, order: Prepare) -> None:
-        """Have it built, or take the stage of the same layers and placement that is there already."""
+        """Have it built, or take the stage of the same content that is there already."""
         self._wanted.add(order.epoch)
         stage = self._by_content.get(_content(order))
         if stage is None:
-            self._orders.put(order)
+            self._builders[self._is_inline(order)].orders.put(order)
         else:
             self._built.put((order, self._ready(order, stage, build_s=0.0, warm_s=0.0, private_bytes=0)))
             self._wake()
 
     def retire(self, epoch: int) -> None:
         self._wanted.discard(epoch)
-        for key in [key for key in self._stages if key[0] == epoch]:
-            del self._stages[key], self._modelled_cpu_s[key]
+        for key in [key for key in self._loaded if key[0] == epoch]:
+            del self._loaded[key]
 
     def take_built(self) -> list[Prepared | PrepareFailed]:
         """Swap in what has been built since; the answers are for the daemon. Dropped epochs are left out."""
@@ -153,59 +164,56 @@ class Executor:
             if order.epoch not in self._wanted:
                 continue
             if built.stage is not None:
-                self._stages[order.epoch, order.stage] = built.stage
-                self._modelled_cpu_s[order.epoch, order.stage] = order.modelled_cpu_s
+                loaded = _Loaded(built.stage, order.modelled_cpu_s, self._is_inline(order))
+                self._loaded[order.epoch, order.stage] = loaded
                 self._by_content[_content(order)] = built.stage
             answers.append(built.answer)
         return answers
 
     def demand(self, epoch: int, number: int) -> Demand:
         """What a frame of this stage asks of its place."""
-        stage = self._stages[epoch, number]
-        return Demand(stage.frame_bytes, self._modelled_cpu_s[epoch, number], stage.paced)
+        loaded = self._loaded[epoch, number]
+        return Demand(loaded.stage.frame_bytes, loaded.modelled_cpu_s, loaded.stage.paced)
 
     def run(self, epoch: int, number: int, slot: int) -> Ran:
         """Run the stage on `slot`."""
-        stage = self._stages[epoch, number]
-        start_s = self._frame_cpu_s()
-        segments_s = stage.run(self._arena, slot, self._frame_cpu_s)
-        cpu_s = self._frame_cpu_s() - start_s
+        loaded = self._loaded[epoch, number]
+        cpu_clock = time.thread_time if loaded.inline else self._frame_cpu_s
+        start_s = cpu_clock()
+        segments_s = loaded.stage.run(self._arena, slot, cpu_clock)
+        cpu_s = cpu_clock() - start_s
         return Ran(cpu_s, self._paced_cpu_s(cpu_s, segments_s), segments_s)
 
     def _frame_cpu_s(self) -> float:
-        """CPU seconds of the threads that compute frames; the builder is not one of them."""
-        if self._inline:
-            return time.thread_time()
-        assert self._builder.ident is not None
-        builder_s = time.clock_gettime(time.pthread_getcpuclockid(self._builder.ident))
-        return time.process_time() - builder_s
+        """CPU seconds of the threads that compute frames; builders are not among them."""
+        return time.process_time() - sum(builder.cpu_s for builder in self._builders.values())
+
+    def _is_inline(self, order: Prepare) -> bool:
+        """Whether engines compute it in the thread that calls them, and have none of their own."""
+        return (order.threads or self._threads) == 1
 
     def _paced_cpu_s(self, cpu_s: float, segments_s: tuple[float, ...]) -> float:
         """A place divides CPU time by its threads, and segments know what they take on theirs."""
         return sum(segments_s) * self._threads if segments_s else cpu_s
 
-    def _build_all(self) -> None:
-        if self._inline:  # else the engine's threads, which are started here, would keep it for good
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BUILDER_NICE)
-        while True:
-            order = self._orders.get()
-            self._built.put((order, self._build(order)))
-            self._wake()
-
     def _build(self, order: Prepare) -> Built:
+        cpu_clock = _builder_clock(self._is_inline(order))
         try:
             before_bytes = _private_bytes()
             start_s = time.monotonic()
             stage = self._build_stage(order)
             built_s = time.monotonic()
-            stage.warm(self._builder_cpu_s)
+            stage.warm(cpu_clock)
             warm_s = time.monotonic()
             too_short = self._why_too_short(order, stage)
+            for slot in range(self._arena.slot_count):
+                stage.bind(self._arena, slot)
+                time.sleep(0)  # this holds the interpreter, which a frame may be waiting for
         except Exception as error:
             # Whatever the engine says is the user's to read: it becomes the proposal's reason, in one line.
-            return Built(PrepareFailed(order.epoch, self._incarnation, one_line(error)), None)
+            return Built(PrepareFailed(order.epoch, order.stage, self._incarnation, one_line(error)), None)
         if too_short is not None:
-            return Built(PrepareFailed(order.epoch, self._incarnation, too_short, bad_machine=True), None)
+            return Built(PrepareFailed(order.epoch, order.stage, self._incarnation, too_short, bad_machine=True), None)
         private_bytes = _private_bytes() - before_bytes
         return self._ready(order, stage, built_s - start_s, warm_s - built_s, private_bytes)
 
@@ -217,26 +225,25 @@ class Executor:
         demand = Demand(stage.frame_bytes, order.modelled_cpu_s, stage.described)
         if not self._place.needs_check(demand):
             return None
+        inline = self._is_inline(order)
+        cpu_clock = _builder_clock(inline)
         least_s, least_cpu_s, reason = math.inf, math.inf, None
         for _ in range(_TIMED_RUNS):
-            start_s, start_cpu_s = time.monotonic(), self._builder_cpu_s()
-            segments_s = stage.warm(self._builder_cpu_s)
-            wall_s, cpu_s = time.monotonic() - start_s, self._builder_cpu_s() - start_cpu_s
+            start_s, start_cpu_s = time.monotonic(), cpu_clock()
+            segments_s = stage.warm(cpu_clock)
+            wall_s, cpu_s = time.monotonic() - start_s, cpu_clock() - start_cpu_s
             least_cpu_s = min(least_cpu_s, self._paced_cpu_s(cpu_s, segments_s))
             # Computed in this thread, CPU time leaves out what frames on this core took meanwhile.
-            least_s = min(least_s, cpu_s if self._inline else wall_s)
+            least_s = min(least_s, cpu_s if inline else wall_s)
             reason = self._place.why_too_short(demand, least_s, least_cpu_s)
             if reason is None:
                 return None
         return reason
 
-    def _builder_cpu_s(self) -> float:
-        """CPU seconds behind what the builder runs; with threads of the engine's own, frames' too."""
-        return time.thread_time() if self._inline else time.process_time()
-
     def _ready(self, order: Prepare, stage: BuiltStage, build_s: float, warm_s: float, private_bytes: int) -> Built:
         answer = Prepared(
             epoch=order.epoch,
+            stage=order.stage,
             incarnation=self._incarnation,
             build_s=build_s,
             warm_s=warm_s,
@@ -247,9 +254,48 @@ class Executor:
         return Built(answer, stage)
 
 
+class _Builder:
+    """One of the threads that build. `inline`: for stages of one thread."""
+
+    def __init__(
+        self,
+        build: Callable[[Prepare], Built],
+        built: queue.SimpleQueue[tuple[Prepare, Built]],
+        wake: Callable[[], None],
+        *,
+        inline: bool,
+    ) -> None:
+        self.orders: queue.SimpleQueue[Prepare] = queue.SimpleQueue()
+        self._build = build
+        self._built = built
+        self._wake = wake
+        self._inline = inline
+        self._thread = threading.Thread(target=self._build_all, name="builder", daemon=True)
+        self._thread.start()
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of it."""
+        assert self._thread.ident is not None
+        return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident))
+
+    def _build_all(self) -> None:
+        if self._inline:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BUILDER_NICE)
+        while True:
+            order = self.orders.get()
+            self._built.put((order, self._build(order)))
+            self._wake()
+
+
+def _builder_clock(inline: bool) -> CpuClock:
+    """CPU seconds behind what a builder runs; with threads of the engine's own, frames' too."""
+    return time.thread_time if inline else time.process_time
+
+
 def _content(order: Prepare) -> tuple[object, ...]:
     """What makes two orders the same stage."""
-    return order.first, order.last, order.placement
+    return order.work, order.placement, order.cores, order.threads
 
 
 def one_line(error: BaseException) -> str:

@@ -33,6 +33,7 @@ from shisha_rt.fabric.parent import die_with
 from stages.built.clean_model import CleanModel
 from stages.built.placed import PlacedModel
 from stages.emulate.place import EmulatedPlace
+from stages.engines.device_session import load_engines
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.executor import BuiltStage, Executor, Ran, WholeStage, one_line
 
@@ -45,6 +46,7 @@ def main(arguments: list[str]) -> int:
     die_with(config.parent_pid)
     for number in (signal.SIGINT, signal.SIGTERM):  # both may reach the whole group; only the daemon acts on them
         signal.signal(number, signal.SIG_IGN)
+    load_engines(config.devices)
     os.sched_setaffinity(0, config.cores)
     _wake_on_time()
     try:
@@ -94,7 +96,6 @@ class Worker:
             config.threads,
             config.incarnation,
             self._wake,
-            inline=config.threads == 1,  # OpenVINO, too, then computes in the thread that asks it
         )
         self._pending: deque[tuple[messages.Run, float]] = deque()  # with the time since when its input is there
         self._part: _Part | None = None
@@ -134,7 +135,7 @@ class Worker:
                     self._pending.append((run, run.ready_ns / 1e9 if run.ready_ns else time.monotonic()))
                 case messages.Prepare(layout=layout) as order if layout != self._arena.layout.number:
                     reason = f"it is for layout {layout}, which this worker has not"
-                    self._send(messages.PrepareFailed(order.epoch, self._config.incarnation, reason))
+                    self._send(messages.PrepareFailed(order.epoch, order.stage, self._config.incarnation, reason))
                 case messages.Prepare() as order:
                     self._executor.prepare(order)
                 case messages.Retire(epoch=epoch):
@@ -201,9 +202,9 @@ def _stage_builder(config: WorkerConfig, index: ModelIndex, arena: Arena) -> Cal
             config.threads,
             lambda device: arena.device_speed(config.place_index, device),
         )
-        return lambda order: placed.stage(((order.first, order.last),), order.placement)
+        return lambda order: placed.stage(order.work, order.placement, order.threads, order.cores)
     optimised = OptimisedModel(Path(config.engine_folder), index)
-    return lambda order: WholeStage(optimised.segment(((order.first, order.last),), config.threads))
+    return lambda order: WholeStage(optimised.segment(order.work, order.threads or config.threads, order.cores))
 
 
 if __name__ == "__main__":

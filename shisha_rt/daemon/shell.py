@@ -188,13 +188,9 @@ class Shell:
         self.post(ev.PartDone(_descriptor(run)), "a part was computed")
 
     def _note_prepared(self, message: messages.Prepared) -> None:
-        plan = self.cores.lifecycle.epochs.plan_of(message.epoch)
         place = self.supervisor.place_of(message.incarnation)
-        if plan is None or place is None:
-            return
-        for index, stage in enumerate(plan.stages):
-            if place in stage.leads:
-                self.telemetry.window(message.epoch, index, place).note_built(message)
+        if place is not None and self.cores.lifecycle.epochs.plan_of(message.epoch) is not None:
+            self.telemetry.window(message.epoch, message.stage, place).note_built(message)
 
     def _worker_gone(self, gone: ev.WorkerGone) -> None:
         cause = f"worker {gone.incarnation} ended"
@@ -260,8 +256,7 @@ class Shell:
             instruction.epoch,
             self.arena.layout.number,
             instruction.stage,
-            stage.first,
-            stage.last,
+            stage.work,
             modelled_s,
             stage.placement,
         )

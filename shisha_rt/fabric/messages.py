@@ -10,25 +10,28 @@ from typing import Final, TypeAlias
 import msgspec
 
 from shisha_rt.fabric.codec import Codec
+from shisha_rt.graph.spans import Span
 from shisha_rt.machine.device import Device
 
 # --- daemon -> worker -----------------------------------------------------------------------------------------
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Build and warm layers `first` to `last` as this worker's stage of `epoch`, beside what runs now.
+    """Build and warm the runs of layers `work` as this worker's part of a `stage` of `epoch`, beside what runs now.
 
     `modelled_cpu_s`: CPU seconds by which an emulated place paces each frame; 0: by what the run really took.
-    `placement` names the device of each of the stage's operators; empty on a place without devices.
+    `placement` names the device of each of the stage's operators; empty on a place without devices. `cores` and
+    `threads` are those of a whole team of several places, this worker's first; none: the place's own.
     """
 
     epoch: int
     layout: int
     stage: int
-    first: int
-    last: int
+    work: tuple[Span, ...]
     modelled_cpu_s: float = 0.0
     placement: tuple[str, ...] = ()
+    cores: tuple[int, ...] = ()
+    threads: int = 0
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -67,6 +70,7 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """
 
     epoch: int
+    stage: int
     incarnation: int
     build_s: float
     warm_s: float
@@ -79,6 +83,7 @@ class PrepareFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """`bad_machine`: the machine file promises what this host cannot keep; the reason says what to mend."""
 
     epoch: int
+    stage: int
     incarnation: int
     reason: str
     bad_machine: bool = False

@@ -63,11 +63,13 @@ class PlacedModel:
         self._device_speed = device_speed
         self._formulas = described_costs(model.graph, devices)
 
-    def stage(self, work: Sequence[Span], placement: Sequence[str]) -> PlacedStage:
+    def stage(
+        self, work: Sequence[Span], placement: Sequence[str], threads: int = 0, cores: Sequence[int] = ()
+    ) -> PlacedStage:
         """Build one or more runs of layers; `placement` names the device of each of their operators.
 
-        Its segments are those of each run, one after the other. Raises ValueError for a placement that does not fit,
-        and whatever an engine raises.
+        `threads` and `cores` are a team's; none: the place's own. Its segments are those of each run, one after the
+        other. Raises ValueError for a placement that does not fit, and whatever an engine raises.
         """
         graph = self._model.graph
         runs = [self._index.operators_of(*run) for run in work]
@@ -81,7 +83,8 @@ class PlacedModel:
             for part in segments(graph, first, list(islice(devices, count)))
         ]
         times_s = segment_times_s(graph, found, self._formulas)
-        parts = [self._part(its, time_s) for its, time_s in zip(found, times_s, strict=True)]
+        threads = threads or self._threads
+        parts = [self._part(its, time_s, threads, cores) for its, time_s in zip(found, times_s, strict=True)]
         weight_bytes = sum(map(self._model.weight_bytes, found))
         stage = PlacedStage(graph, parts, weight_bytes, self._device_speed)
         if not all(device.exact for device in stage.devices):
@@ -93,13 +96,13 @@ class PlacedModel:
         whole = segment(self._model.graph, first, last, _EXACT.name)
         return _Part(whole, build_session(self._model, whole, _EXACT, threads=1), _EXACT, 0, 1, 0.0)
 
-    def _part(self, segment: Segment, formula_s: float) -> _Part:
+    def _part(self, segment: Segment, formula_s: float, threads: int, cores: Sequence[int]) -> _Part:
         index = next(index for index, device in enumerate(self._devices) if device.name == segment.device)
         device = self._devices[index]
         if device.described and math.isinf(formula_s):
             raise ValueError(f"device {device.name} cannot run operators {segment.first} to {segment.last}")
-        threads = device.threads_on(self._threads)
-        session = build_session(self._model, segment, device, threads)
+        threads = device.threads_on(threads)
+        session = build_session(self._model, segment, device, threads, cores)
         return _Part(segment, session, device, index, threads, formula_s)
 
 
@@ -159,7 +162,7 @@ class PlacedStage:
     def warm(self, cpu_clock: CpuClock = lambda: 0.0) -> tuple[float, ...]:
         """As `run`, on memory of its own: first-run allocations happen before a frame waits for them."""
         if self._bound_apart is None:
-            self._bound_apart = self._bind({tensor.name: _zeros(tensor) for tensor in self._ends})
+            self._bound_apart = self._bind_to({tensor.name: _zeros(tensor) for tensor in self._ends})
         return self._run(self._bound_apart, cpu_clock)
 
     def compute(self, given: Mapping[str, Array]) -> dict[str, Array]:
@@ -167,20 +170,24 @@ class PlacedStage:
         arrays = {tensor.name: _zeros(tensor) for tensor in self._ends}
         for name in self._inputs:
             arrays[name][...] = given[name]
-        self._run(self._bind(arrays), lambda: 0.0)
+        self._run(self._bind_to(arrays), lambda: 0.0)
         return {name: arrays[name] for name in self._outputs}
 
     def run(self, arena: Arena, slot: int, cpu_clock: CpuClock) -> tuple[float, ...]:
         """Compute the stage on the tensors of `slot`, in place in the arena; returns each segment's seconds."""
-        bound = self._bound.get(slot)
-        if bound is None:
-            self._bound_apart = None  # it is warm: what served for that may go
-            regions = arena.layout.regions
-            views = {tensor.name: arena.view(slot, regions[tensor.name]) for tensor in self._ends}
-            bound = self._bound[slot] = self._bind(views)
-        return self._run(bound, cpu_clock)
+        if slot not in self._bound:
+            self.bind(arena, slot)
+        return self._run(self._bound[slot], cpu_clock)
 
-    def _bind(self, stage_ends: Mapping[str, Array]) -> tuple[Bound, ...]:
+    def bind(self, arena: Arena, slot: int) -> None:
+        """Have it done before a frame comes to `slot`."""
+        self._bound_apart = None  # it is warm: what served for that may go
+        regions = arena.layout.regions
+        self._bound[slot] = self._bind_to(
+            {tensor.name: arena.view(slot, regions[tensor.name]) for tensor in self._ends}
+        )
+
+    def _bind_to(self, stage_ends: Mapping[str, Array]) -> tuple[Bound, ...]:
         arrays = {**self._between, **stage_ends}
         return tuple(
             part.session.bind(

@@ -135,10 +135,10 @@ class LinkLine:
         order = m.TO_WORKER.decode(data)
         assert isinstance(order, m.Prepare)
         (said,) = order.placement
-        return m.FROM_WORKER.encode(m.PrepareFailed(1, 1, said))
+        return m.FROM_WORKER.encode(m.PrepareFailed(1, 0, 1, said))
 
     def send(self, data: bytes) -> None:
-        hung = self._link.send(1, m.Prepare(1, 0, 0, 0, 0, placement=(data.decode("latin-1"),)))
+        hung = self._link.send(1, m.Prepare(1, 0, 0, ((0, 0),), placement=(data.decode("latin-1"),)))
         if hung is not None:
             raise ChannelBroken(hung.reason)
 

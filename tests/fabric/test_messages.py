@@ -8,10 +8,10 @@ import pytest
 from shisha_rt.fabric import messages as m
 
 RUN = m.Run(3, 2**40, 1, 2, 5, 0, 0, 2**60)
-PLACED = m.Prepare(5, 0, 1, 2, 3, placement=("cpu_s", "cpu_s", "pim"))
+PLACED = m.Prepare(5, 0, 1, ((2, 3),), placement=("cpu_s", "cpu_s", "pim"))
 
 
-@pytest.mark.parametrize("message", [m.Prepare(5, 0, 1, 2, 3, 0.012), PLACED, RUN, m.Retire(5)])
+@pytest.mark.parametrize("message", [m.Prepare(5, 0, 1, ((2, 3),), 0.012), PLACED, RUN, m.Retire(5)])
 def test_to_worker(message: m.ToWorker) -> None:
     assert m.TO_WORKER.decode(m.TO_WORKER.encode(message)) == message
 
@@ -20,9 +20,9 @@ def test_to_worker(message: m.ToWorker) -> None:
     "message",
     [
         m.Ready(3),
-        m.Prepared(5, 3, 0.004, 0.02, 4096, 10**9),
-        m.PrepareFailed(5, 3, "no room"),
-        m.PrepareFailed(5, 3, "time_scale = 1: too small", bad_machine=True),
+        m.Prepared(5, 1, 3, 0.004, 0.02, 4096, 10**9),
+        m.PrepareFailed(5, 1, 3, "no room"),
+        m.PrepareFailed(5, 1, 3, "time_scale = 1: too small", bad_machine=True),
         m.Done(RUN, 0.001, 0.0009, 0.0, 0.5),
         m.Done(RUN, 0.001, 0.0009, 0.0, segments_s=(0.0004, 0.0005)),
         m.Failed(RUN, "RuntimeError: overflow"),

@@ -64,19 +64,18 @@ class TestExecutor:
         model, woken = model_of(compiled, devices, threads), threading.Semaphore(0)
         place = EmulatedPlace("p", threads, lambda: 1.0, time_scale=time_scale)
         executor = Executor(
-            lambda order: model.stage(((order.first, order.last),), order.placement),
+            lambda order: model.stage(order.work, order.placement, order.threads, order.cores),
             arena,
             place,
             threads,
             incarnation=1,
             wake=woken.release,
-            inline=threads == 1,
         )
         return executor, woken
 
     def test_a_stage_is_kept_only_for_the_same_placement(self, compiled: Compiled, arena: Arena) -> None:
         executor, woken = self._executor(compiled, arena, [SERIAL, PARALLEL], threads=1)
-        first = Prepare(1, 0, 0, 0, 0, placement=("serial", "serial", "parallel"))
+        first = Prepare(1, 0, 0, ((0, 0),), placement=("serial", "serial", "parallel"))
         answers = [
             self._answer(executor, woken, order)
             for order in (
@@ -98,7 +97,7 @@ class TestExecutor:
 
     def test_a_place_paces_a_frame_by_the_sum_of_its_segments(self, compiled: Compiled, arena: Arena) -> None:
         executor, woken = self._executor(compiled, arena, [HOST, ADDER], threads=2)
-        order = Prepare(1, 0, 0, 0, 0, placement=("adder", "host", "adder"))
+        order = Prepare(1, 0, 0, ((0, 0),), placement=("adder", "host", "adder"))
         assert isinstance(self._answer(executor, woken, order), Prepared)
         demand, ran = executor.demand(1, 0), executor.run(1, 0, 0)
         assert demand.paced
@@ -111,7 +110,7 @@ class TestExecutor:
     ) -> None:
         instant = replace(HOST, call_s=1e-10, families=(Family(frozenset(), (), ()),))
         executor, woken = self._executor(compiled, arena, [instant], 1, time_scale)
-        answer = self._answer(executor, woken, Prepare(1, 0, 0, 0, 0, placement=("host",) * 3))
+        answer = self._answer(executor, woken, Prepare(1, 0, 0, ((0, 0),), placement=("host",) * 3))
         assert isinstance(answer, PrepareFailed)
         assert answer.bad_machine
         assert answer.reason.startswith(f"time_scale = {time_scale:g}: place p would have ")
@@ -119,8 +118,8 @@ class TestExecutor:
 
     def test_a_placement_that_cannot_run_is_refused_in_one_line(self, compiled: Compiled, arena: Arena) -> None:
         executor, woken = self._executor(compiled, arena, [HOST, ADDER], threads=1)
-        answer = self._answer(executor, woken, Prepare(1, 0, 0, 0, 0, placement=("adder",) * 3))
-        assert answer == PrepareFailed(1, 1, "ValueError: device adder cannot run operators 0 to 2")
+        answer = self._answer(executor, woken, Prepare(1, 0, 0, ((0, 0),), placement=("adder",) * 3))
+        assert answer == PrepareFailed(1, 0, 1, "ValueError: device adder cannot run operators 0 to 2")
 
 
 def replace_order(order: Prepare, **changes: Any) -> Prepare:
@@ -128,8 +127,10 @@ def replace_order(order: Prepare, **changes: Any) -> Prepare:
 
 
 @contextmanager
-def worker(compiled: Compiled, arena: Arena, devices: Sequence[Device], time_scale: float) -> Iterator[Channel]:
-    """A real worker process on this host's first core; yields the daemon's end of its channel."""
+def worker(
+    compiled: Compiled, arena: Arena, devices: Sequence[Device] = (), time_scale: float = 1.0
+) -> Iterator[tuple[Channel, int]]:
+    """A real worker process on this host's first core; yields the daemon's end of its channel, and its process id."""
     ours, theirs = Channel.pair()
     config = WorkerConfig(
         place="p",
@@ -151,7 +152,7 @@ def worker(compiled: Compiled, arena: Arena, devices: Sequence[Device], time_sca
     with subprocess.Popen(command, pass_fds=[theirs.fileno(), arena.fd]) as process:
         theirs.close()
         try:
-            yield ours
+            yield ours, process.pid
         finally:
             process.kill()
             ours.close()
@@ -169,9 +170,9 @@ def test_a_worker_runs_described_devices_in_their_own_time(tmp_path: Path) -> No
     with arena_for(compiled) as arena:
         arena.set_speed(0, 1.0)
         put(arena, 0, {"x": np.full((4, 2), 2, np.float32)})
-        with worker(compiled, arena, [HOST, ADDER], time_scale=2.0) as channel:
+        with worker(compiled, arena, [HOST, ADDER], time_scale=2.0) as (channel, _):
             assert said(channel) == messages.Ready(1)
-            channel.send(messages.TO_WORKER.encode(Prepare(1, 0, 0, 0, 0, placement=("adder", "host", "adder"))))
+            channel.send(messages.TO_WORKER.encode(Prepare(1, 0, 0, ((0, 0),), placement=("adder", "host", "adder"))))
             assert isinstance(said(channel), Prepared)
             parts = []
             for frame, adder_speed in enumerate((1.0, 0.5)):
@@ -194,9 +195,11 @@ def test_a_worker_runs_engines_of_this_host_as_fast_as_they_are(tmp_path: Path, 
     with arena_for(compiled) as arena:
         arena.set_speed(0, 1.0)
         put(arena, 0, {"x": np.full((4, 2), 2, np.float32)})
-        with worker(compiled, arena, [SERIAL, other], time_scale=1.0) as channel:
+        with worker(compiled, arena, [SERIAL, other]) as (channel, _):
             assert said(channel) == messages.Ready(1)
-            channel.send(messages.TO_WORKER.encode(Prepare(1, 0, 0, 0, 0, placement=("serial", other.name, "serial"))))
+            channel.send(
+                messages.TO_WORKER.encode(Prepare(1, 0, 0, ((0, 0),), placement=("serial", other.name, "serial")))
+            )
             assert isinstance(said(channel), Prepared)
             channel.send(messages.TO_WORKER.encode(messages.Run(1, 7, 0, 0, 1, 0, 0)))
             part = said(channel)

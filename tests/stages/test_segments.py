@@ -117,7 +117,7 @@ def branches(folder: Path) -> Path:
     return _save(folder, "branches", parts, {"y": [1, 8, 12, 12], "c_middle": [1, 8, 12, 12]})
 
 
-def _whole(compiled: Compiled, inputs: Arrays) -> Arrays:
+def whole(compiled: Compiled, inputs: Arrays) -> Arrays:
     folder = compiled.engine_folder
     session = ort.InferenceSession(str(folder / MODEL_FILE), as_built_options(1, str(folder)))
     names = [spec.name for spec in compiled.index.outputs]
@@ -150,7 +150,7 @@ def _random_inputs(compiled: Compiled, seed: int) -> Arrays:
 def _check(compiled: Compiled, *plans: Sequence[Sequence[Span]], seed: int = 0) -> None:
     """All plans answer as the whole graph does."""
     inputs = _random_inputs(compiled, seed)
-    expected = _whole(compiled, inputs)
+    expected = whole(compiled, inputs)
     assert all(value.std() > 0 for value in expected.values())
     for stages in plans:
         found = _in_stages(compiled, inputs, stages)

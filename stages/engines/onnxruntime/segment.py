@@ -73,8 +73,8 @@ class OptimisedModel:
             for name in node.reads:
                 self._readers.setdefault(name, set()).add(node.layer)
 
-    def segment(self, work: Sequence[Span], threads: int) -> OptimisedSegment:
-        """Build one or more runs of layers as one session."""
+    def segment(self, work: Sequence[Span], threads: int, cores: Sequence[int] = ()) -> OptimisedSegment:
+        """Build one or more runs of layers as one session; `cores` as in `base_options`."""
         layers = {layer for first, last in work for layer in range(first, last + 1)}
         here = [node for node in self._nodes if node.layer in layers]
         made = dict.fromkeys(name for node in here for name in node.makes)
@@ -89,7 +89,7 @@ class OptimisedModel:
             _part(onnx.GraphProto(input=map(_value_info, inputs), output=map(_value_info, outputs))),
         )
         session = ort.InferenceSession(
-            b"".join(parts), self._options(threads, self._folder), providers=["CPUExecutionProvider"]
+            b"".join(parts), self._options(threads, self._folder, cores), providers=["CPUExecutionProvider"]
         )
         return OptimisedSegment(session, inputs, outputs, sum(constant.size_bytes for constant in constants))
 
@@ -118,18 +118,18 @@ class OptimisedSegment:
 
     def run(self, arena: Arena, slot: int) -> None:
         """Compute the stage on the tensors of `slot`, in place in the arena."""
-        binding = self._bindings.get(slot)
-        if binding is None:
-            binding = self._bindings[slot] = self._bind(arena, slot)
-        self._session.run_with_iobinding(binding)
+        if slot not in self._bindings:
+            self.bind(arena, slot)
+        self._session.run_with_iobinding(self._bindings[slot])
 
-    def _bind(self, arena: Arena, slot: int) -> ort.IOBinding:
+    def bind(self, arena: Arena, slot: int) -> None:
+        """Have it done before a frame comes to `slot`."""
         binding = self._session.io_binding()
         for spec in self.inputs:
             binding.bind_input(*_place(arena, slot, spec))
         for spec in self.outputs:
             binding.bind_output(*_place(arena, slot, spec))
-        return binding
+        self._bindings[slot] = binding
 
 
 def _place(arena: Arena, slot: int, spec: TensorSpec) -> tuple[object, ...]:

@@ -25,23 +25,19 @@ from stages.engines.session import Array, Bound
 PROVIDERS: Final = ["CPUExecutionProvider"]
 
 
-def float32_session(model: CleanModel, segment: Segment, threads: int) -> OrtSession:
+def float32_session(model: CleanModel, segment: Segment, threads: int, cores: Sequence[int] = ()) -> OrtSession:
     cut = model.cut(segment).SerializeToString()
-    return OrtSession(
-        ort.InferenceSession(cut, optimising_options(threads, str(model.folder)), PROVIDERS), model, segment
-    )
+    return _session(cut, model, segment, threads, cores)
 
 
-def bfloat16_session(model: CleanModel, segment: Segment, threads: int) -> OrtSession:
+def bfloat16_session(model: CleanModel, segment: Segment, threads: int, cores: Sequence[int] = ()) -> OrtSession:
     floats = {tensor.name for tensor in model.graph.tensors.values() if tensor.datatype == "FP32"}
     cut = with_rounding(model.with_weights(with_casts(model.cut(segment))), floats).SerializeToString()
-    return OrtSession(
-        ort.InferenceSession(cut, optimising_options(threads, str(model.folder)), PROVIDERS), model, segment
-    )
+    return _session(cut, model, segment, threads, cores)
 
 
-def _session(cut: bytes, model: CleanModel, segment: Segment, threads: int) -> OrtSession:
-    options = optimising_options(threads, str(model.folder))
+def _session(cut: bytes, model: CleanModel, segment: Segment, threads: int, cores: Sequence[int]) -> OrtSession:
+    options = optimising_options(threads, str(model.folder), cores)
     return OrtSession(ort.InferenceSession(cut, options, PROVIDERS), model, segment)
 
 

@@ -7,7 +7,9 @@ beside a file, so that they are embedded. The engine is an extra, and imported o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -19,15 +21,22 @@ from shisha_rt.machine.device import Precision
 from shisha_rt.placement.segments import Segment
 from stages.built.clean_model import CleanModel
 from stages.engines.bound_arrays import SegmentEnds
+from stages.engines.openvino.threads import THREADS, stay_where_put
 from stages.engines.session import Array, Bound
 
 _PRECISIONS: Final[dict[Precision, str]] = {"fp32": "f32", "bf16": "bf16"}
 
 
-def openvino_session(model: CleanModel, segment: Segment, precision: Precision, threads: int) -> OpenVinoSession:
+def openvino_session(
+    model: CleanModel, segment: Segment, precision: Precision, threads: int, cores: Sequence[int] = ()
+) -> OpenVinoSession:
     """Raises Failure where OpenVINO is not installed, or the processor does not have the precision."""
     cut = model.with_weights(model.cut(segment))
-    return OpenVinoSession(compile_cut(cut, precision, threads), model, segment)
+    compiled = compile_cut(cut, precision, threads)
+    if threads == 1:
+        return OpenVinoSession(compiled, model, segment)
+    cores = tuple(cores) or tuple(os.sched_getaffinity(os.getpid()))
+    return OpenVinoSession(compiled, model, segment, cores[1:] if threads == len(cores) else cores)
 
 
 def compile_cut(cut: onnx.ModelProto, precision: Precision, threads: int, *, profiled: bool = False) -> Any:
@@ -42,7 +51,13 @@ def compile_cut(cut: onnx.ModelProto, precision: Precision, threads: int, *, pro
         "ENABLE_CPU_PINNING": "NO",
         "PERF_COUNT": "YES" if profiled else "NO",
     }
-    return core.compile_model(core.read_model(cut.SerializeToString()), "CPU", config)
+    with THREADS.starting() if threads > 1 else nullcontext():
+        return core.compile_model(core.read_model(cut.SerializeToString()), "CPU", config)
+
+
+def load_openvino() -> None:
+    """Have it count the cores that this process may use: it never has more threads. Raises Failure as above."""
+    _core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")  # without a question to it the plugin is not loaded
 
 
 def shared_tensor(array: Array) -> Any:
@@ -55,6 +70,7 @@ def shared_tensor(array: Array) -> Any:
 @lru_cache(maxsize=1)
 def _core() -> Any:
     """The process's only one: each would load its plugin and start its threads anew."""
+    stay_where_put()
     try:
         import openvino
     except ImportError as error:
@@ -63,11 +79,13 @@ def _core() -> Any:
 
 
 class OpenVinoSession(SegmentEnds):
-    """A built segment."""
+    """A built segment. `cores`: those of the threads beyond the caller's, if it has such threads."""
 
-    def __init__(self, compiled: Any, model: CleanModel, segment: Segment) -> None:
+    def __init__(self, compiled: Any, model: CleanModel, segment: Segment, cores: tuple[int, ...] = ()) -> None:
         super().__init__(model, segment)
         self._compiled = compiled
+        self._cores = cores
+        self._has_run = False
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Bound:
         self.check(inputs, outputs)
@@ -76,13 +94,22 @@ class OpenVinoSession(SegmentEnds):
             request.set_input_tensor(position, shared_tensor(array))
         for position, array in enumerate(outputs):
             request.set_output_tensor(position, shared_tensor(array))
-        return _Binding(request, (*inputs, *outputs))
+        return _Binding(self, request, (*inputs, *outputs))
+
+    def infer(self, request: Any) -> None:
+        """The first run of a session is where its threads are started, if it has any."""
+        if self._cores:
+            THREADS.move_to(self._cores)
+        with THREADS.starting() if self._cores and not self._has_run else nullcontext():
+            request.infer(share_outputs=True)  # else it would return copies of them
+        self._has_run = True
 
 
 @dataclass(frozen=True, slots=True)
 class _Binding:
+    session: OpenVinoSession
     request: Any
     arrays: tuple[Array, ...]
 
     def __call__(self) -> None:
-        self.request.infer(share_outputs=True)  # else it would return copies of them
+        self.session.infer(self.request)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 
-from shisha_rt.costs.costs import Costs, stage_bytes
+import numpy as np
+
+from shisha_rt.costs.costs import Costs, CostTeam, stage_bytes
 from shisha_rt.costs.operator_costs import OperatorCosts
 
 
@@ -22,6 +25,27 @@ def kinds_of(costs: Costs) -> tuple[tuple[int, ...], ...]:
         return (costs.time_s[:, index] + 0.0).tobytes(), memory_bytes if limited else None
 
     return _together([entry(index) for index in range(len(costs.places))])
+
+
+def among(costs: Costs, places: Sequence[str], slower: Sequence[float]) -> Costs:
+    """The costs of some places, which take `slower` (places,) times as long as they say.
+
+    A place that is emulated so is a team of its own; of others any that are alike can be one.
+    """
+    columns = [costs.place_index(place) for place in places]
+    as_told = {column for column, times in zip(columns, slower, strict=True) if times == 1}
+    kind_of = {costs.places[index].name: kind for kind in kinds_of(costs) for index in kind}
+    members = [[index for index in kind_of[team.places[0]] if index in as_told] for team in costs.teams]
+    return replace(
+        costs,
+        places=tuple(costs.places[column] for column in columns),
+        time_s=costs.time_s[:, columns] * np.array(slower),
+        teams=tuple(
+            CostTeam(tuple(costs.places[index].name for index in alike[: len(team.places)]), team.time_s)
+            for team, alike in zip(costs.teams, members, strict=True)
+            if len(alike) >= len(team.places)
+        ),
+    )
 
 
 def first_alike(costs: Mapping[str, OperatorCosts]) -> Mapping[str, str]:

@@ -33,17 +33,26 @@ class CostPlace:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class CostTeam:
+    """Places that compute together, the first in the lead: `time_s` (layers,) seconds, nan where they cannot."""
+
+    places: tuple[str, ...]
+    time_s: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Costs:
     """`time_s` is (layers, places) seconds, nan where a place cannot run a layer.
 
     `transfer_s` is (layers - 1,) seconds: entry i is paid by the stage that starts at layer i+1, and is nan
-    where layers i and i+1 cannot be separated.
+    where layers i and i+1 cannot be separated. `teams`: what is known of several places together (`team_costs.py`).
     """
 
     layers: tuple[CostLayer, ...]
     places: tuple[CostPlace, ...]
     time_s: Floats
     transfer_s: Floats
+    teams: tuple[CostTeam, ...] = ()
 
     @property
     def legal_cuts(self) -> frozenset[int]:

@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import math
 
-from shisha_rt.costs.costs import Costs, stage_service_s, why_infeasible
+from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
-from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import rate_of, stage_seconds
 from shisha_rt.plan.verify import PlanRules
 
 
 class CostsEvaluator:
-    """An `Evaluator` over costs. A trial's virtual time is one frame through the slowest stage, 0 if it cannot run."""
+    """An `Evaluator` over costs. A trial's virtual time is one frame at saturation, 0 if the plan cannot run.
 
-    def __init__(self, costs: Costs) -> None:
-        self._costs = costs
-        self._place_index = {place.name: i for i, place in enumerate(costs.places)}
-        self._rules = PlanRules(len(costs.layers), tuple(self._place_index), costs.legal_cuts)
+    `needs` as in `PlanRules`: a file of costs does not say which layer reads from which, and without it only stages
+    one behind the other are known to be plans.
+    """
+
+    def __init__(self, costs: Costs, needs: tuple[frozenset[int], ...] = ()) -> None:
+        self._teams = team_costs(costs)
+        self._rules = PlanRules(
+            len(costs.layers), tuple(self._teams.kind_of), costs.legal_cuts, needs=needs, kinds=self._teams.kind_of
+        )
 
     def measure(self, proposal: Proposal) -> Measurement:
         return self.measurement_of(proposal.plan)
@@ -31,12 +38,9 @@ class CostsEvaluator:
         faults = self._rules.problems(plan)
         if faults:
             raise ValueError(f"{plan}: {faults[0]}")
-        service_s = tuple(map(self._service_s, plan.stages))
-        bottleneck_s = max(service_s)
-        return Measurement(service_s, band=0.0, frames=1, took_s=bottleneck_s if math.isfinite(bottleneck_s) else 0.0)
-
-    def _service_s(self, stage: Stage) -> float:
-        place = self._place_index[stage.place]
-        if why_infeasible(self._costs, stage.first, stage.last, place) is not None:
-            return math.inf
-        return stage_service_s(self._costs, stage.first, stage.last, place)
+        team_s = self._teams.team_s(plan)
+        service_s = tuple(map(stage_seconds, team_s))
+        rate = None if plan.is_plain else rate_of(plan, team_s)
+        bottleneck_s = max(service_s) if rate is None else rate.bottleneck_s
+        took_s = bottleneck_s if math.isfinite(bottleneck_s) else 0.0
+        return Measurement(service_s, 0.0, 1, took_s, rate, team_s=() if rate is None else team_s)

@@ -15,7 +15,8 @@ import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.checked import convert, decode_json, shown
-from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
+from shisha_rt.costs.alike import kinds_of
+from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, CostTeam
 from shisha_rt.errors import BadInput
 
 _Bytes = Annotated[int, msgspec.Meta(ge=0)]
@@ -35,11 +36,17 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
     memory_bytes: _Bytes | None = None
 
 
+class _Team(msgspec.Struct, forbid_unknown_fields=True):
+    places: Annotated[list[str], msgspec.Meta(min_length=2)]
+    time_s: list[_Seconds | None]
+
+
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     layers: Annotated[list[_Layer], msgspec.Meta(min_length=1)]
     places: Annotated[list[_Place], msgspec.Meta(min_length=1)]
     time_s: list[list[_Seconds | None]]
     transfer_s: list[_Seconds | None] | None = None
+    teams: list[_Team] = []
 
 
 def parse_costs(text: bytes | str, source: str) -> Costs:
@@ -48,12 +55,15 @@ def parse_costs(text: bytes | str, source: str) -> Costs:
     file = convert(raw, _File, source)
     _check_names(file.places, source)
     _check_sizes(file, source)
-    return Costs(
+    costs = Costs(
         layers=tuple(CostLayer(x.name, x.weight, x.weight_bytes, x.live_bytes) for x in file.layers),
         places=tuple(CostPlace(x.name, x.rank, x.memory_bytes) for x in file.places),
         time_s=_floats(file.time_s),
         transfer_s=_floats([0.0] * (len(file.layers) - 1) if file.transfer_s is None else file.transfer_s),
+        teams=tuple(CostTeam(tuple(x.places), _floats(x.time_s)) for x in file.teams),
     )
+    _check_teams(costs, source)
+    return costs
 
 
 def _check_names(places: list[_Place], source: str) -> None:
@@ -71,6 +81,26 @@ def _check_sizes(file: _File, source: str) -> None:
         _check_length(row, place_count, f"time_s[{i}]", "one for each place", source)
     if file.transfer_s is not None:
         _check_length(file.transfer_s, layer_count - 1, "transfer_s", "one fewer than layers", source)
+    for i, team in enumerate(file.teams):
+        _check_length(team.time_s, layer_count, f"teams[{i}].time_s", "one for each layer", source)
+
+
+def _check_teams(costs: Costs, source: str) -> None:
+    """Of places that are there, each once, and alike. As any such places do as well, one team of a size is enough."""
+    kind_of = {costs.places[index].name: kind for kind, of in enumerate(kinds_of(costs)) for index in of}
+    seen: dict[frozenset[str], int] = {}
+    for i, team in enumerate(costs.teams):
+        where = f"{source}: teams[{i}].places"
+        for place in team.places:
+            if place not in kind_of:
+                raise BadInput(f"{where} has {shown(place)}, expected one of {', '.join(kind_of)}")
+            if team.places.count(place) > 1:
+                raise BadInput(f"{where} has {shown(place)} twice, expected it once")
+        if len({kind_of[place] for place in team.places}) > 1:
+            raise BadInput(f"{where} = {', '.join(team.places)}: expected places of equal times and memory_bytes")
+        other = seen.setdefault(frozenset(team.places), i)
+        if other != i:
+            raise BadInput(f"{where} are those of teams[{other}]: expected each team once")
 
 
 def _check_length(entries: list[Any], expected: int, where: str, why: str, source: str) -> None:
@@ -92,7 +122,12 @@ def costs_object(costs: Costs) -> dict[str, Any]:
         "places": [asdict(place) for place in costs.places],
         "time_s": [_or_null(row) for row in costs.time_s],
         "transfer_s": _or_null(costs.transfer_s),
+        **({"teams": [_team_object(team) for team in costs.teams]} if costs.teams else {}),
     }
+
+
+def _team_object(team: CostTeam) -> dict[str, Any]:
+    return {"places": list(team.places), "time_s": _or_null(team.time_s)}
 
 
 def _or_null(seconds: Floats) -> list[float | None]:

@@ -281,7 +281,8 @@ def _timing(ready: ModelOnMachine, stored: LayerCosts | PlacedCosts | None) -> T
 def _unstretched(stored: LayerCosts | PlacedCosts, time_scale: float) -> Costs:
     """The stored costs in the time of measurements, from which the stretching has been taken out."""
     costs = stored.costs()
-    return replace(costs, time_s=costs.time_s / time_scale)
+    teams = tuple(replace(team, time_s=team.time_s / time_scale) for team in costs.teams)
+    return replace(costs, time_s=costs.time_s / time_scale, teams=teams)
 
 
 def _plans_file() -> Path:

@@ -12,8 +12,8 @@ of layers: hundreds of places of a few kinds are easy, dozens of which no two ar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -22,34 +22,18 @@ import numpy as np
 from shisha_rt.arrays import Floats
 from shisha_rt.costs.costs import Costs, why_infeasible
 from shisha_rt.outcome import Outcome
+from shisha_rt.pipeline.best_chain import best_chain
 from shisha_rt.pipeline.kinds import KindedStage, StageCosts, stage_costs
 from shisha_rt.pipeline.latency import low_latency
 from shisha_rt.pipeline.reach import Counts, Lattice, cell_count, lattice, reach
-from shisha_rt.plan.plan import Plan
+from shisha_rt.pipeline.solution import PlanSolution
+from shisha_rt.plan.rate import Objective
 
 DEFAULT_LATENCY_STATES: Final = 1000
 _MAX_CELLS: Final = 1 << 28
 """Of one or two bytes each, mostly."""
 _QUICK_CELLS: Final = 1 << 16
 _ROUNDED_DOWN: Final = 1 - 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class PlanSolution:
-    """`plan` is None if there is none or none was found, and `reason` says why.
-
-    No plan has a bottleneck below `lower_bound_s`. `latency_proven`: no plan with this one's bottleneck, which is then
-    the smallest, has a lower latency (sum of service times, up to a relative error of 1e-12). `statistics`: kinds of
-    places, cells of the recursion, probes (bounds tried), states taken up in search of low latency and a lower bound of
-    it in seconds (0: none).
-    """
-
-    plan: Plan | None
-    outcome: Outcome
-    lower_bound_s: float | None = None
-    latency_proven: bool = False
-    reason: str | None = None
-    statistics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +54,31 @@ def exact_plan(
     costs: Costs,
     *,
     most_stages: int | None = None,
+    replicate: bool = False,
+    objective: Objective = "throughput",
     latency_states: int = DEFAULT_LATENCY_STATES,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> PlanSolution:
     """A plan of the smallest bottleneck that `costs` allow in up to `most_stages` stages, and of low latency.
 
-    The bottleneck is that of `stage_service_s` to the last bit. `should_stop` is asked many times a second: once it
+    With `replicate`, a stage may have several teams, and teams several places; else each has a place of its own. Where
+    latency is the `objective`, a plan of the least latency, and of those one of the smallest bottleneck.
+
+    The bottleneck is that of `rate_of` to the last bit. `should_stop` is asked many times a second: once it
     says so, the answer is the best plan until then, with what is proven of it. `latency_states` limits the search for
-    low latency; where more would be needed, `latency_proven` is false.
+    low latency in plain chains; where more would be needed, `latency_proven` is false; 0: do without.
     """
     if most_stages is not None and most_stages < 1:
         raise ValueError(f"most_stages = {most_stages}, expected at least 1")
+    if replicate or objective == "latency":
+        return best_chain(
+            costs,
+            most_stages=most_stages,
+            replicate=replicate,
+            objective=objective,
+            latency=latency_states > 0,
+            should_stop=should_stop,
+        )
     model = stage_costs(costs)
     most = min(len(costs.places), model.groups, most_stages or model.groups)
     counts = tuple(min(len(kind.places), most) for kind in model.kinds)

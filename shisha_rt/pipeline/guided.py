@@ -28,8 +28,9 @@ from shisha_rt.arrays import Floats
 from shisha_rt.costs.costs import Costs, stage_service_s
 from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.belief import Belief, Sighting, likeliest
-from shisha_rt.pipeline.exact import PlanSolution, exact_plan
+from shisha_rt.pipeline.exact import exact_plan
 from shisha_rt.pipeline.outlook import outlook
+from shisha_rt.pipeline.solution import PlanSolution
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan, Stage

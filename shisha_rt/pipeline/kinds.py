@@ -38,11 +38,13 @@ class Kind:
 
     `prefix_s` (positions,): seconds of all groups before it, 0 for a layer that cannot run here. `longest`
     (positions,): where the longest stage that begins there ends, whatever time it takes; itself, if there is none.
+    `fits`: the same as far as memory goes.
     """
 
     places: tuple[int, ...]
     prefix_s: Floats
     longest: Ints
+    fits: Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +136,7 @@ def _kinds(costs: Costs, starts: Sequence[int]) -> Iterator[Kind]:
         time_s = costs.time_s[:, places[0]]
         prefix_s = np.concatenate([[0.0], np.nancumsum(time_s)])[at]
         fits = fitting[costs.places[places[0]].memory_bytes]
-        yield Kind(places, prefix_s, np.minimum(_runnable(time_s, at), fits))
+        yield Kind(places, prefix_s, np.minimum(_runnable(time_s, at), fits), fits)
 
 
 def _runnable(time_s: Floats, starts: Ints) -> Ints:

@@ -42,6 +42,8 @@ class Measurement:
     two measurements of one plan agree within it. `frames` is how many each stage ran, and `took_s` the (virtual) time
     that measuring took: 0 for a plan that could not run.
 
+    `team_s` (stages, teams): what each stage took on each of its teams; empty: those of a stage are alike.
+
     `alone_s`: how long frames took that met no other, None where none were seen; `overlap`: how busy the plan was, as a
     share of what it can be (1: saturated). Teams that never worked at the same time look faster than they are.
     `team_s`: (stages, teams) seconds, inf where a team ran none; empty for a plain chain.

@@ -17,6 +17,7 @@ from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.rate import rate_of, stage_seconds
 
 FRAMES: Final = 32
 """How many frames are measured in a trial, unless the caller says."""
@@ -27,7 +28,7 @@ _Z_95: Final = 1.96
 class SimulatedEvaluator:
     """An `Evaluator` over `costs`: a roofline's, a costs file's or the profile store's.
 
-    A trial takes `frames` times the bottleneck, and the sum of the stage times first, as the pipeline fills; 0 if the
+    A trial takes `frames` times the bottleneck, and the latency of one frame first, as the pipeline fills; 0 if the
     plan cannot run. Each measured stage time is the true one times exp(noise x z), z normal, drawn from `rng`; the
     band is as wide as two such measurements differ by at most in 95 of 100. Raises ValueError for noise without `rng`.
     """
@@ -45,9 +46,13 @@ class SimulatedEvaluator:
     def measure(self, proposal: Proposal) -> Measurement:
         """Raises ValueError for a plan that `verify.py` finds fault with."""
         true = self._truth.measurement_of(proposal.plan)
-        took_s = self._frames * true.bottleneck_s + math.fsum(true.service_s) if true.can_run else 0.0
-        measured_s = tuple(map(self._noisy_s, true.service_s))
-        return Measurement(measured_s, _Z_95 * math.sqrt(2) * self._noise, self._frames, took_s)
+        took_s = self._frames * true.bottleneck_s + true.latency_s if true.can_run else 0.0
+        band = _Z_95 * math.sqrt(2) * self._noise
+        if true.rate is None:
+            return Measurement(tuple(map(self._noisy_s, true.service_s)), band, self._frames, took_s)
+        team_s = tuple(tuple(map(self._noisy_s, times_s)) for times_s in true.team_s)
+        service_s = tuple(map(stage_seconds, team_s))
+        return Measurement(service_s, band, self._frames, took_s, rate_of(proposal.plan, team_s), team_s=team_s)
 
     def _noisy_s(self, true_s: float) -> float:
         return true_s * math.exp(self._noise * self._rng.gauss()) if self._rng is not None else true_s

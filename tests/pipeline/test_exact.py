@@ -14,7 +14,8 @@ import pytest
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, stage_service_s, why_infeasible
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.outcome import Outcome
-from shisha_rt.pipeline.exact import PlanSolution, exact_plan
+from shisha_rt.pipeline.exact import exact_plan
+from shisha_rt.pipeline.solution import PlanSolution
 from tests.drawn import chunks
 from tests.pipeline.evaluators import costs_of
 

@@ -31,7 +31,7 @@ def test_a_plan_that_cannot_run_takes_no_time() -> None:
 
 
 def test_a_plan_that_no_planner_should_have_made() -> None:
-    with pytest.raises(ValueError, match="p0: 0-1: the last stage ends at layer 1, expected 2"):
+    with pytest.raises(ValueError, match="p0: 0-1: layer 2 is in no stage, expected one"):
         SimulatedEvaluator(COSTS).measure(Proposal(Plan.of([(0, 1, "p0")]), "why not"))
 
 

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-import numpy as np
-
+from shisha_rt.costs.alike import among
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_file import parse_costs
 from shisha_rt.fabric.channel import Channel
@@ -99,12 +98,9 @@ def _tuner_of(begin: tm.Begin, stored: Costs | None) -> Tuner[Any]:
 
 def _costs_now(stored: Costs, places: Sequence[tm.PlaceNow]) -> Costs:
     """The stored costs of the places that can be used, at the speeds that they have now."""
-    columns = [stored.place_index(place.name) for place in places]
-    return replace(
-        stored,
-        places=tuple(replace(stored.places[c], rank=p.rank) for c, p in zip(columns, places, strict=True)),
-        time_s=stored.time_s[:, columns] * np.array([place.slower for place in places]),
-    )
+    found = among(stored, [place.name for place in places], [place.slower for place in places])
+    ranked = zip(found.places, places, strict=True)
+    return replace(found, places=tuple(replace(place, rank=now.rank) for place, now in ranked))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,183 @@
+"""The least latency of a chain whose slowest stage keeps a bound: the sum of what its stages' quickest teams take.
+
+latency(j, c) = min over stages (i, j), their quickest teams q and shares s with one of them that keep the bound of
+latency(i, c - s) + q's time; c (kinds,) counts the places that may be used. If places were not limited, that would be
+a shortest path; so what a stage takes, and the shortest ways before and behind it, say at once which stages no plan of
+a latency that is already met can have. The others are few.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shisha_rt.arrays import Floats, Ints
+from shisha_rt.pipeline.chains import TOLERANCE, Chains, SharedStage
+
+
+@dataclass(frozen=True, slots=True)
+class Quickest:
+    """`stages` in pipeline order, each with its lead; none: no chain keeps the bound and the latency."""
+
+    stages: tuple[SharedStage, ...]
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Option:
+    """A stage whose quickest team is `lead`: the least `shares` (indices) with one that keep the bound."""
+
+    begin: int
+    lead: int
+    service_s: float
+    shares: Ints
+
+
+def latency_cells(chains: Chains) -> int:
+    """Of all tables."""
+    tables = chains.most_stages + 1 if chains.layered else 1
+    return tables * (chains.model.groups + 1) * math.prod(count + 1 for count in chains.counts)
+
+
+def quickest(chains: Chains, bound_s: float, most_latency_s: float, should_stop: Callable[[], bool]) -> Quickest | None:
+    """A chain of the least latency, which is at most `most_latency_s`. None if `should_stop` says so."""
+    options = _options(chains, bound_s, most_latency_s)
+    table = np.full((chains.model.groups + 1, *(count + 1 for count in chains.counts)), math.inf)
+    table[0] = 0
+    tables = [table]
+    shares = chains.shares.tolist()
+    for _ in range(chains.most_stages if chains.layered else 1):
+        before = tables[-1]
+        now = before.copy() if chains.layered else before
+        for end, its in enumerate(options):
+            if should_stop():
+                return None
+            for option in its:
+                for share in option.shares.tolist():
+                    source: tuple[Any, ...] = (
+                        option.begin,
+                        *(slice(0, n + 1 - m) for n, m in zip(chains.counts, shares[share], strict=True)),
+                    )
+                    beyond: tuple[Any, ...] = (end, *(slice(m, None) for m in shares[share]))
+                    target = now[beyond]
+                    np.minimum(target, before[source] + option.service_s, out=target)
+        if chains.layered:
+            tables.append(now)
+    latency_s = float(tables[-1][(-1, *chains.counts)])
+    met = latency_s <= most_latency_s * (1 + TOLERANCE)
+    return Quickest(tuple(_traced(chains, options, tables)) if met else (), latency_s)
+
+
+def _traced(chains: Chains, options: list[list[_Option]], tables: list[Floats]) -> list[SharedStage]:
+    """Sums are of the same terms, hence equal to the last bit."""
+    layer, end, free = len(tables) - 1, chains.model.groups, np.array(chains.counts)
+    found: list[SharedStage] = []
+    while end:
+        if layer and tables[layer][(end, *free)] == tables[layer - 1][(end, *free)]:
+            layer -= 1
+            continue
+        before, latency_s = tables[max(0, layer - 1)], tables[layer][(end, *free)]
+        option, share = next(
+            (option, share)
+            for option in options[end]
+            for share in option.shares.tolist()
+            if (chains.shares[share] <= free).all()
+            and before[(option.begin, *(free - chains.shares[share]))] + option.service_s == latency_s
+        )
+        found.append(SharedStage(share, option.begin, end, option.lead))
+        end, free, layer = option.begin, free - chains.shares[share], max(0, layer - 1)
+    return found[::-1]
+
+
+def periods_s(chains: Chains, most_latency_s: float) -> Floats:
+    """Ascending: what stages may take for a frame at saturation, in chains of at most that latency."""
+    rates = []
+    through_s = _through_s(chains, 0.0, most_latency_s)
+    for lead, begin, end in np.argwhere(through_s <= most_latency_s * (1 + TOLERANCE)).tolist():
+        rates.append(_rates_with(chains, lead, begin, end).ravel())
+    every = np.concatenate(rates) if rates else np.zeros(0)
+    with np.errstate(divide="ignore"):
+        return np.unique(1 / every[every > 0])
+
+
+def _options(chains: Chains, bound_s: float, most_latency_s: float) -> list[list[_Option]]:
+    """(positions,): by where stages end."""
+    rate = (1 - TOLERANCE) / bound_s if bound_s else math.inf
+    found: list[list[_Option]] = [[] for _ in range(chains.model.groups + 1)]
+    number_of = {tuple(share): number for number, share in enumerate(chains.shares.tolist())}
+    through_s = _through_s(chains, rate, most_latency_s)
+    for lead, begin, end in np.argwhere(through_s <= most_latency_s * (1 + TOLERANCE)).tolist():
+        shares = np.array([number_of[share] for share in _least_shares(chains, lead, begin, end, rate)], np.int64)
+        found[end].append(_Option(begin, lead, float(chains.seconds[lead, begin, end]), shares))
+    return found
+
+
+def _through_s(chains: Chains, rate: float, most_latency_s: float) -> Floats:
+    """(teams, positions, positions): the least latency through a stage, its quickest team being this one.
+
+    inf where it cannot keep up `rate`, in frames a second, with all the places that there are; or takes too long.
+    """
+    seconds = chains.seconds
+    served = np.stack([_most_with(chains, lead) for lead in range(len(chains.teams))])
+    able = np.isfinite(seconds) & (served >= rate) & (seconds <= most_latency_s * (1 + TOLERANCE))
+    own_s = np.where(able, seconds, np.inf)
+    best_s = own_s.min(axis=0)
+    positions = len(best_s)
+    to_s, from_s = np.full(positions, np.inf), np.full(positions, np.inf)
+    to_s[0] = from_s[-1] = 0
+    for end in range(1, positions):
+        to_s[end] = (to_s[:end] + best_s[:end, end]).min()
+    for begin in range(positions - 2, -1, -1):
+        from_s[begin] = (best_s[begin, begin + 1 :] + from_s[begin + 1 :]).min()
+    return np.asarray(to_s[:, None] + own_s + from_s)
+
+
+def _most_with(chains: Chains, lead: int) -> Floats:
+    """(positions, positions): frames a second of the largest share that has such a team; -1: there is none."""
+    with np.errstate(divide="ignore"):
+        rate = 1 / chains.seconds[lead]
+    team = chains.teams[lead]
+    if team.size > chains.counts[team.kind]:
+        return np.full(rate.shape, -1.0)
+    if not chains.replicate:
+        return np.asarray(rate)
+    rate = rate + chains.rates[team.kind][chains.counts[team.kind] - team.size]
+    if chains.is_mixed:
+        rate = rate + chains.rates[1 - team.kind][-1]
+    return np.asarray(rate)
+
+
+def _rates_with(chains: Chains, lead: int, begin: int, end: int) -> Floats:
+    """Frames a second of a stage: of the team alone and with 0, 1, ... further places of its kind and (an axis) others.
+
+    The second axis has one entry where a stage has places of one kind.
+    """
+    team = chains.teams[lead]
+    seconds = float(chains.seconds[lead, begin, end])
+    rate = 1 / seconds if seconds else math.inf
+    if not chains.replicate:
+        return np.array([[rate]])
+    further = chains.rates[team.kind][: chains.counts[team.kind] - team.size + 1, begin, end]
+    others = chains.rates[1 - team.kind][:, begin, end] if chains.is_mixed else np.zeros(1)
+    served: Floats = rate + further[:, None] + others
+    return served
+
+
+def _least_shares(chains: Chains, lead: int, begin: int, end: int, rate: float) -> Iterator[tuple[Any, ...]]:
+    """Of those that keep up `rate` with such a team, all that have no place to spare."""
+    team = chains.teams[lead]
+    enough = _rates_with(chains, lead, begin, end) >= rate
+    fewest = None
+    for others in range(enough.shape[1]):
+        further = int(enough[:, others].argmax())
+        if enough[further, others] and (fewest is None or further < fewest):
+            fewest = further
+            share = [0] * len(chains.counts)
+            share[team.kind] = team.size + further
+            if others:
+                share[1 - team.kind] = others
+            yield tuple(share)

@@ -1,0 +1,32 @@
+"""What the exact planner says: a plan, and what is proven of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from shisha_rt.outcome import Outcome
+from shisha_rt.plan.plan import Plan
+
+PLAIN_CHAINS: Final = "chains of stages, each on a place of its own"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSolution:
+    """`plan` is None if there is none or none was found, and `reason` says why.
+
+    `space`, in words: the plans among which this one was sought. None of them is below `lower_bound_s` in what was to
+    be small, be it bottleneck or latency. `latency_proven`: no plan of the space with this one's bottleneck, which is
+    then the smallest, has a lower latency (up to a relative error of 1e-12); where latency was to be small, none has a
+    lower one at all. `statistics`: what it took, which depends on the space; kinds of places, cells of the recursion
+    and probes (bounds tried) always.
+    """
+
+    plan: Plan | None
+    outcome: Outcome
+    lower_bound_s: float | None = None
+    latency_proven: bool = False
+    reason: str | None = None
+    statistics: Mapping[str, float] = field(default_factory=dict)
+    space: str = PLAIN_CHAINS

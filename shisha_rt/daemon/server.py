@@ -245,7 +245,10 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
     kept = {} if begins_anew else plan_store.load_plans(_plans_file(), _model_key(ready.compiled))
     by_costs: dict[Objective, Plan] = {}
     if costs is not None and planning.strategy == "guided":
-        found = {objective: exact_plan(costs).plan for objective in OBJECTIVES}
+        found = {
+            objective: exact_plan(costs, replicate=planning.replicate, objective=objective).plan
+            for objective in OBJECTIVES
+        }
         by_costs = {objective: plan for objective, plan in found.items() if plan is not None}
     weights = [layer.weight for layer in ready.compiled.layers]
     choice = Choice(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.fabric.budgets import Budgets
 from shisha_rt.machine.machine import Machine
@@ -48,10 +46,10 @@ class Gauges:
         for gauge in (layers, queue, cost):
             gauge.clear()
         metrics.gauge("shisha_plan_epoch").set(epoch)
-        queued = Counter((frame.epoch, frame.stage) for frame in shell.cores.lifecycle.frames.by_number.values())
+        queued = shell.cores.lifecycle.frames.queued(epoch)
         placing = shell.cores.placing
         for i, stage in enumerate(plan.stages):
-            queue.labels(i, ",".join(stage.leads)).set(queued[epoch, i])
+            queue.labels(i, ",".join(stage.leads)).set(queued.get(i, 0))
             predicted_s = None if placing is None else placing.predicted_s(epoch, i)
             for lead in stage.leads:
                 layers.labels(i, lead).set(stage.layer_count)

@@ -151,12 +151,14 @@ class Shell:
             case messages.Ready(incarnation=incarnation):
                 self.supervisor.is_ready(incarnation)
                 self.post(ev.WorkerReady(incarnation), f"worker {incarnation} is ready")
-            case messages.Prepared(epoch=epoch, incarnation=incarnation):
+            case messages.Prepared(epoch=epoch, stage=stage, incarnation=incarnation):
                 self._note_prepared(event)
-                self.post(ev.StagePrepared(epoch, incarnation), f"worker {incarnation} is prepared for epoch {epoch}")
-            case messages.PrepareFailed(epoch=epoch, incarnation=incarnation, reason=reason, bad_machine=bad):
-                cause = f"worker {incarnation} cannot prepare epoch {epoch}"
-                self.post(ev.StageFailed(epoch, incarnation, reason, bad), cause)
+                cause = f"worker {incarnation} is prepared for stage {stage} of epoch {epoch}"
+                self.post(ev.StagePrepared(epoch, stage, incarnation), cause)
+            case messages.PrepareFailed() as failed:
+                cause = f"worker {failed.incarnation} cannot prepare stage {failed.stage} of epoch {failed.epoch}"
+                bad = failed.bad_machine
+                self.post(ev.StageFailed(failed.epoch, failed.stage, failed.incarnation, failed.reason, bad), cause)
             case ev.WorkerGone():
                 self._worker_gone(event)
             case ev.WorkerHung(incarnation=incarnation):
@@ -185,7 +187,7 @@ class Shell:
             self.requests.spent(run.frame, done.service_s)
             taken = te.PartTaken(run.epoch, run.stage, worker.place, service_s, done.segments_s)
             self.post(taken, "a part was computed")
-        self.post(ev.PartDone(_descriptor(run)), "a part was computed")
+        self.post(ev.PartDone(_descriptor(run), done.service_s / scale), "a part was computed")
 
     def _note_prepared(self, message: messages.Prepared) -> None:
         place = self.supervisor.place_of(message.incarnation)
@@ -226,7 +228,7 @@ class Shell:
     def _run(self, instruction: do.RunPart) -> None:
         d, layout = instruction.descriptor, self.arena.layout.number
         run = messages.Run(
-            d.incarnation, d.frame, d.attempt, d.stage, d.epoch, d.slot, layout, time.monotonic_ns()
+            d.incarnation, d.frame, d.attempt, d.stage, d.epoch, d.slot, layout, round(instruction.ready_s * 1e9)
         )  # fmt: skip
         self._send(d.incarnation, run)
 
@@ -250,15 +252,18 @@ class Shell:
         self.supervisor.kill(instruction.incarnation, instruction.reason)
 
     def _prepare(self, instruction: do.PrepareStage) -> None:
-        stage = instruction.plan.stages[instruction.stage]
-        modelled_s = self._timing.modelled_s(stage.place, stage.first, stage.last)
+        stage, lead = instruction.plan.stages[instruction.stage], instruction.team[0]
+        filed = self.cores.tuning.choice.filed
+        team = [filed.place(name) for name in instruction.team] if len(instruction.team) > 1 else []
         order = messages.Prepare(
             instruction.epoch,
             self.arena.layout.number,
             instruction.stage,
             stage.work,
-            modelled_s,
+            sum(self._timing.modelled_s(lead, first, last) for first, last in stage.work),
             stage.placement,
+            cores=tuple(core for place in team for core in place.cores),
+            threads=sum(place.threads for place in team),
         )
         self._send(instruction.incarnation, order)
 
@@ -267,10 +272,9 @@ class Shell:
         self.write(self.proposals.settled(end))
 
     def _epoch_ended(self, ended: do.EpochEnded) -> None:
-        """Slots need no room any more where only the ended plan's cuts were."""
-        crossing = self._crossing(ended.plan)
-        still = {name for plan in self.cores.lifecycle.epochs.plans for name in self._crossing(plan)}
-        self.arena.punch(self.arena.layout.regions[name] for name in crossing if name not in still)
+        """Slots need no room any more for what only the ended plan's stages passed."""
+        names = self.cores.lifecycle.epochs.passed_by_none_but(ended.plan, self._crossing)
+        self.arena.punch(self.arena.layout.regions[name] for name in names)
         self.telemetry.forget(ended.epoch)
 
     def _crossing(self, plan: Plan) -> set[str]:

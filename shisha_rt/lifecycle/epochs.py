@@ -7,6 +7,8 @@ holds only for the epoch under which it was made: what was searched, placed or c
 A new plan takes over without a drain: its segments are built beside the old ones, new frames take it when every
 worker concerned has said so, and the old epoch is retired with its last frame. A death, error or timeout in
 preparation drops the new epoch everywhere. A restarted worker loads live epochs only.
+
+Each (stage, team) is prepared by itself, in the worker of the team's lead; the other places of a team need no worker.
 """
 
 from __future__ import annotations
@@ -75,17 +77,25 @@ class Epochs:
         return [*self.live.values(), *([self.preparing] if self.preparing else [])]
 
     def runnable(self) -> Epoch | None:
-        """The newest epoch, if every place that it needs has a process or will have one."""
+        """The newest epoch, if every stage has a team that can run it, now or soon."""
         newest = self.newest
         return None if newest is None or self.is_broken(newest) else newest
 
     def is_broken(self, epoch: Epoch) -> bool:
-        """Whether a place of its plan has no worker and will not get one."""
-        return not epoch.places.isdisjoint(self._places.out)
+        """Whether some stage has no team left whose lead has a worker or will get one."""
+        out = self._places.out
+        return bool(out) and any(out.issuperset(pool.leads) for pool in epoch.pools)
 
     def places_in_use(self) -> set[str]:
-        """The places that some live epoch, or the one in preparation, runs on."""
-        return {name for plan in self.plans for name in plan.places}
+        """The places whose workers some live epoch, or the one in preparation, needs."""
+        return {lead for epoch in self._epochs() for pool in epoch.pools for lead in pool.leads}
+
+    def passed_by_none_but(self, ended: Plan, passing: Callable[[Plan], set[str]]) -> set[str]:
+        """The tensors for which slots need no room any more, now that `ended` has.
+
+        `passing`: the names of those that a plan's stages pass to each other.
+        """
+        return passing(ended).difference(*map(passing, self.plans))
 
     # --- proposals --------------------------------------------------------------------------------------------
 
@@ -157,36 +167,44 @@ class Epochs:
         epoch = Epoch(next(self._numbers), plan, proposal, prepare_until_s=now + self._policy.prepare_s)
         self.preparing = epoch
         self._emit(do.EpochStarted(proposal.owner, proposal.proposal, epoch.number, plan))
-        for name in plan.places:
-            worker = self._places.worker_of(name)
+        for name in plan.leads:
+            worker = self._places.serving.get(name)
             if worker is not None:
                 self._ask(worker, epoch, epoch.prepare_until_s)
 
     def _ask(self, worker: WorkerState, epoch: Epoch, until_s: float) -> None:
-        stage = epoch.plan.places.index(worker.place)
-        worker.loading[epoch.number] = until_s
-        if epoch.phase is EpochPhase.PREPARING:
-            epoch.asked[worker.incarnation] = False
-        self._emit(do.PrepareStage(worker.incarnation, epoch.number, stage, epoch.plan))
+        """For every stage that the worker has in this epoch."""
+        for index, stage in enumerate(epoch.plan.stages):
+            for team in stage.teams:
+                if team[0] == worker.place:
+                    worker.loading[epoch.number, index] = until_s
+                    if epoch.phase is EpochPhase.PREPARING:
+                        epoch.asked.add(worker.incarnation)
+                    self._emit(do.PrepareStage(worker.incarnation, epoch.number, index, team, epoch.plan))
 
     def load(self, worker: WorkerState, now: float) -> None:
-        """A worker has come up: it loads its stage of each live epoch, and of the one that waits for it."""
+        """A worker has come up: it loads its stages of each live epoch, and of the one that waits for it."""
         for epoch in self._epochs():
-            if worker.place in epoch.plan.places:
-                self._ask(worker, epoch, now + self._policy.prepare_s)
+            self._ask(worker, epoch, now + self._policy.prepare_s)
 
-    def prepared(self, number: int, incarnation: int) -> None:
-        worker = self._places.workers.get(incarnation)
-        if worker is None or worker.loading.pop(number, None) is None:
+    def prepared(self, event: ev.StagePrepared) -> None:
+        worker, key = self._places.workers.get(event.incarnation), (event.epoch, event.stage)
+        if worker is None or worker.loading.pop(key, None) is None:
             return  # of an epoch that was dropped meanwhile
-        worker.loaded.add(number)
+        worker.loaded.add(key)
         epoch = self.preparing
-        if epoch is None or epoch.number != number:
-            return
-        epoch.asked[incarnation] = True
-        ready = {self._places.workers[one].place for one, done in epoch.asked.items() if done}
-        if ready.issuperset(epoch.plan.places):
+        if epoch is not None and epoch.number == event.epoch and self._is_loaded(epoch):
             self._complete(epoch)
+
+    def _is_loaded(self, epoch: Epoch) -> bool:
+        """By every team of every stage."""
+        serving = self._places.serving
+        return all(
+            lead in serving and (epoch.number, stage) in serving[lead].loaded
+            for pool in epoch.pools
+            for lead in pool.leads
+            for stage in pool.stages
+        )
 
     def _complete(self, epoch: Epoch) -> None:
         if self.newest is not None:
@@ -199,7 +217,7 @@ class Epochs:
 
     def prepare_failed(self, event: ev.StageFailed) -> None:
         worker = self._places.workers.get(event.incarnation)
-        if worker is None or worker.loading.pop(event.epoch, None) is None:
+        if worker is None or worker.loading.pop((event.epoch, event.stage), None) is None:
             return
         if self.preparing is not None and self.preparing.number == event.epoch:
             reason = f"{worker.place} could not prepare it: {event.reason}"
@@ -240,9 +258,12 @@ class Epochs:
         self._emit(do.EpochEnded(epoch.number, epoch.plan))
 
     def _unload(self, epoch: Epoch) -> None:
+        stages = {(epoch.number, index) for index in range(len(epoch.plan.stages))}
         for worker in self._places.workers.values():
-            if worker.loading.pop(epoch.number, None) is not None or epoch.number in worker.loaded:
-                worker.loaded.discard(epoch.number)
+            if not stages.isdisjoint(worker.loaded) or not stages.isdisjoint(worker.loading):
+                worker.loaded -= stages
+                for key in stages & worker.loading.keys():
+                    del worker.loading[key]
                 self._emit(do.RetireEpoch(worker.incarnation, epoch.number))
 
     def finish_retiring(self) -> None:
@@ -278,7 +299,7 @@ class Epochs:
 
     def _unavailable(self, plan: Plan) -> list[str]:
         """The places of `plan` that are out of planning."""
-        return [name for name in plan.places if not self._places.by_name[name].available]
+        return [name for name in plan.places if name in self._places.down]
 
     def _step(self, epoch: Epoch, action: str) -> None:
         epoch.phase = step(EPOCH, "epoch", epoch.number, epoch.phase, action, self._story)

@@ -14,7 +14,8 @@ from shisha_rt.plan.plan import Plan
 class Descriptor:
     """One piece of work out with one worker: stage `stage` of `epoch`'s plan, on the frame in `slot`.
 
-    `attempt` tells a piece of work from its repetition after a death, so that a late reply is recognised.
+    `attempt` counts the starts of its frame. Work that is repeated after a death has another incarnation, so that a
+    late reply is recognised.
     """
 
     incarnation: int
@@ -44,7 +45,10 @@ class FrameCancelled:
 
 @dataclass(frozen=True, slots=True)
 class PartDone:
+    """`service_s`: what it took, by which the teams of a pool are compared; 0: not known."""
+
     descriptor: Descriptor
+    service_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,7 @@ class PlanNotPlaced:
 @dataclass(frozen=True, slots=True)
 class StagePrepared:
     epoch: int
+    stage: int
     incarnation: int
 
 
@@ -133,6 +138,7 @@ class StageFailed:
     """`bad_machine`: the machine file promises what this host cannot keep."""
 
     epoch: int
+    stage: int
     incarnation: int
     reason: str
     bad_machine: bool = False

@@ -1,36 +1,40 @@
-"""The frames' part of the lifecycle (rules R1 and R3): accepted, given slots, dealt to workers, decided, delivered.
+"""The frames' part of the lifecycle (rules R1 and R3): accepted, given slots, computed by parts, decided, delivered.
 
 - Every accepted frame is decided exactly once and delivered exactly once, in its stream's order.
 - A slot is free only when no descriptor of its frame is with any worker and its answer has been decided (collected,
   or an error).
-- A part runs only on an incarnation that has loaded its epoch; a reply that matches no descriptor is dropped.
+- A part is ready when all stages that its own comes after are done; a reply that matches no descriptor is dropped.
+- A frame starts anew, under another epoch, only when none of its parts is out. A part that was lost runs again within
+  its epoch at any time: inputs are never rewritten, and outputs are read only when they are done.
+- A death is charged once, to the frame that was being computed, and only if that part was dealt after the last charge:
+  of two workers that one frame ends at once, one counts.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from shisha_rt.lifecycle import events as ev
 from shisha_rt.lifecycle import instructions as do
+from shisha_rt.lifecycle.dealing import Dealing
 from shisha_rt.lifecycle.epochs import Epochs
-from shisha_rt.lifecycle.places import Places
 from shisha_rt.lifecycle.policy import Policy
-from shisha_rt.lifecycle.records import Frame, WorkerState
+from shisha_rt.lifecycle.records import Epoch, Frame, WorkerState
 from shisha_rt.lifecycle.streams import Deadlines, Streams
 from shisha_rt.lifecycle.tables import FRAME, FramePhase, Transition, step
 from shisha_rt.wire.codes import Code
 
 
 class Frames:
-    """`ready`: by place, the frames that wait for its worker. `stranded`: those whose epoch has lost a place."""
+    """`stranded`: the frames whose epoch has lost a stage. `replayed`: how many parts were lost and ran again."""
 
     def __init__(
         self,
         slot_count: int,
-        places: Places,
+        streams: Streams,
         epochs: Epochs,
+        dealing: Dealing,
         policy: Policy,
         story: deque[Transition],
         emit: Callable[[do.Instruction], None],
@@ -38,18 +42,21 @@ class Frames:
         self.by_number: dict[int, Frame] = {}
         self.slot_count = slot_count
         self.free_slots = list(range(slot_count))[::-1]
-        self.streams = Streams(policy)
-        self.ready: dict[str, set[int]] = {name: set() for name in places.by_name}
+        self.streams = streams
         self.stranded: set[int] = set()
         self.draining = False
         self.stale_replies = 0
         self.replayed = 0
         self._deadlines = Deadlines(policy.max_in_flight, self._is_decided)
-        self._places = places
         self._epochs = epochs
+        self._dealing = dealing
         self._policy = policy
         self._story = story
         self._emit = emit
+
+    def queued(self, epoch: int) -> Mapping[int, int]:
+        """By stage how many parts wait for a worker or are with one."""
+        return self._dealing.queued(epoch)
 
     def next_wake_s(self) -> float | None:
         return self._deadlines.next_s()
@@ -64,13 +71,13 @@ class Frames:
         if refusal is not None:
             self._emit(do.Refuse(event.frame, *refusal))
             return
-        frame = Frame(event.frame, event.client, stream, event.size_bytes, event.deadline_s)
+        frame = Frame(event.frame, stream, event.size_bytes, event.deadline_s)
         self.by_number[frame.number] = frame
         streams.accept(frame, event.sequence)
         if frame.deadline_s is not None:
             self._deadlines.note(frame.deadline_s, frame.number)
 
-    def admit(self) -> None:
+    def admit(self, now: float) -> None:
         """Fill free slots, one frame of each stream in turn."""
         epoch = self._epochs.runnable()
         while epoch is not None and self.free_slots and self.streams.turn:
@@ -79,37 +86,24 @@ class Frames:
             self._step(frame, "admit")
             self.streams.waiting_bytes -= frame.size_bytes
             self._emit(do.Fill(frame.number, frame.slot))
-            self._enlist(frame, epoch.number)
+            self._enlist(frame, epoch, now)
 
     # --- parts ------------------------------------------------------------------------------------------------
 
-    def _enlist(self, frame: Frame, epoch: int) -> None:
-        """Put a frame that is READY under `epoch` from its own input, to wait for stage 0's worker."""
-        frame.epoch, frame.stage = epoch, 0
-        self._epochs.live[epoch].frames.add(frame.number)
-        self._queue(frame)
+    def _enlist(self, frame: Frame, epoch: Epoch, now: float) -> None:
+        """Put an ACTIVE frame under `epoch` from its own input."""
+        frame.epoch = epoch
+        epoch.frames.add(frame.number)
+        for stage in epoch.first:
+            self._dealing.queue(frame, stage, now)
 
-    def _queue(self, frame: Frame) -> None:
-        """A READY frame waits for the worker of its stage; if its epoch has lost a place it starts over instead."""
-        assert frame.epoch is not None
-        epoch = self._epochs.live[frame.epoch]
-        if self._epochs.is_broken(epoch):
-            self._strand(frame)
-        else:
-            self.ready[epoch.stage_places[frame.stage]].add(frame.number)
-
-    def _strand(self, frame: Frame) -> None:
-        self._step(frame, "strand")
-        self._leave_epoch(frame)
-        self.stranded.add(frame.number)
-
-    def rescue(self) -> None:
-        """Frames whose epoch lost a place start over from their own input, under the newest epoch that can run."""
+    def rescue(self, now: float) -> None:
+        """Frames whose epoch lost a stage start over from their own input, under the newest epoch that can run."""
         for epoch in self._epochs.live.values():
             if epoch.frames and self._epochs.is_broken(epoch):
                 for number in sorted(epoch.frames):
                     frame = self.by_number[number]
-                    if frame.phase is FramePhase.READY:
+                    if frame.phase is FramePhase.ACTIVE and not frame.out:
                         self._strand(frame)
         target = self._epochs.runnable()
         if target is None:
@@ -118,91 +112,83 @@ class Frames:
             frame = self.by_number[number]
             frame.attempt += 1
             self._step(frame, "restart")
-            self._enlist(frame, target.number)
+            self._enlist(frame, target, now)
         self.stranded.clear()
 
-    def dispatch(self) -> None:
-        """Give each worker its oldest runnable frames, up to its depth."""
-        for worker in self._places.workers.values():
-            queue = self.ready[worker.place]
-            room = self._policy.descriptors_per_worker - len(worker.out)
-            if worker.killed or room <= 0 or not queue:
-                continue
-            loaded = (n for n in sorted(queue) if self.by_number[n].epoch in worker.loaded)
-            for number in list(itertools.islice(loaded, room)):
-                self._run(self.by_number[number], worker)
-
-    def _run(self, frame: Frame, worker: WorkerState) -> None:
-        assert frame.epoch is not None
-        assert frame.slot is not None
-        self._step(frame, "dispatch")
-        frame.out = ev.Descriptor(worker.incarnation, frame.number, frame.attempt, frame.stage, frame.epoch, frame.slot)
-        worker.out[frame.out] = None
-        self._emit(do.RunPart(frame.out))
-
-    def _take_back(self, descriptor: ev.Descriptor) -> Frame | None:
-        """The frame whose outstanding part this is, or None (counted) for a late or unknown reply."""
-        worker = self._places.workers.get(descriptor.incarnation)
-        if worker is None or descriptor not in worker.out:
-            self.stale_replies += 1
-            return None
-        del worker.out[descriptor]
-        frame = self.by_number[descriptor.frame]
-        frame.out = None
-        return frame
+    def _strand(self, frame: Frame) -> None:
+        self._dealing.drop(frame)
+        self._step(frame, "strand")
+        self._leave_epoch(frame)
+        frame.done.clear()
+        self.stranded.add(frame.number)
 
     def part_done(self, event: ev.PartDone, now: float) -> None:
-        frame = self._take_back(event.descriptor)
+        frame = self._dealing.take_back(event.descriptor, event.service_s)
         if frame is None:
+            self.stale_replies += 1
             return
         if frame.phase is FramePhase.LEAVING:
-            self._step(frame, "return")
-            self._free(frame)
+            self._returned(frame)
             return
-        assert frame.epoch is not None
-        if frame.stage + 1 < len(self._epochs.live[frame.epoch].plan.stages):
-            frame.stage += 1
-            self._step(frame, "advance")
-            self._queue(frame)
-            return
+        epoch, done = frame.epoch, frame.done
+        assert epoch is not None
+        done.add(event.descriptor.stage)
+        if len(done) == len(epoch.followers):
+            self._finish(frame, epoch)
+        else:
+            self._go_on(frame, epoch, event.descriptor.stage, now)
+
+    def _go_on(self, frame: Frame, epoch: Epoch, done: int, now: float) -> None:
+        """Queue what has waited for stage `done`, and for no other."""
+        for stage in epoch.followers[done]:
+            if frame.done.issuperset(epoch.plan.stages[stage].after):
+                self._dealing.queue(frame, stage, now)
+
+    def _finish(self, frame: Frame, epoch: Epoch) -> None:
         assert frame.slot is not None
-        self._emit(do.Collect(frame.number, frame.slot, frame.epoch))
+        self._emit(do.Collect(frame.number, frame.slot, epoch.number))
         self._step(frame, "finish")
         self._free(frame)
         self._decide(frame)
 
     def part_failed(self, event: ev.PartFailed, now: float) -> None:
-        frame = self._take_back(event.descriptor)
+        frame = self._dealing.take_back(event.descriptor)
         if frame is None:
-            return
-        leaving = frame.phase is FramePhase.LEAVING
-        self._step(frame, "return" if leaving else "fail")
-        self._free(frame)
-        if not leaving:
-            self._decide(frame, Code.INTERNAL, event.reason)
+            self.stale_replies += 1
+        elif frame.phase is FramePhase.LEAVING:
+            self._returned(frame)
+        else:
+            self._abandon(frame, Code.INTERNAL, event.reason)
 
-    def worker_gone(self, worker: WorkerState, running: int | None, reason: str) -> None:
+    def _returned(self, frame: Frame) -> None:
+        """A part of a frame that is decided has come back: with the last one it leaves."""
+        if not frame.out:
+            self._step(frame, "return")
+            self._free(frame)
+
+    def worker_gone(self, worker: WorkerState, event: ev.WorkerGone, now: float) -> None:
         """Take back what the dead worker held; only the frame that it was computing is charged with its death."""
-        for descriptor in worker.out:
-            frame = self.by_number[descriptor.frame]
-            frame.out = None
-            if frame.phase is FramePhase.LEAVING:
-                self._step(frame, "return")
-                self._free(frame)
-            else:
-                self._replay(frame, charged=running == frame.number, place=worker.place, reason=reason)
-        worker.out.clear()
+        lost, worker.out = worker.out, {}
+        for part, frame in lost.items():
+            del frame.out[part.stage]
+        computed = next((part for part in lost if part.frame == event.running), None)  # it runs them in their order
+        if computed is not None:
+            self._charge(lost[computed], computed, worker.place, event.reason)
+        for part, frame in lost.items():
+            if frame.phase is FramePhase.ACTIVE:
+                self.replayed += 1
+                self._dealing.queue(frame, part.stage, now)
+            elif frame.phase is FramePhase.LEAVING:
+                self._returned(frame)
 
-    def _replay(self, frame: Frame, *, charged: bool, place: str, reason: str) -> None:
-        self._step(frame, "lose")
-        frame.attempt += 1
-        frame.deaths += charged
+    def _charge(self, frame: Frame, part: ev.Descriptor, place: str, reason: str) -> None:
+        if frame.phase is not FramePhase.ACTIVE or part in frame.excused:
+            return
+        frame.deaths += 1
+        frame.died_on, frame.excused = place, frozenset(frame.out.values())
         if frame.deaths >= self._policy.deaths_per_frame:
             message = f"the worker on {place} died {frame.deaths} times while it ran this frame: {reason}"
             self._abandon(frame, Code.INTERNAL, message)
-            return
-        self.replayed += 1
-        self._queue(frame)
 
     # --- being decided and delivered --------------------------------------------------------------------------
 
@@ -229,11 +215,15 @@ class Frames:
         return frame is None or frame.decided
 
     def _abandon(self, frame: Frame, code: Code, message: str) -> None:
-        """Decide an error now. A part that is still out keeps the slot until it is back."""
+        """Decide an error now. Nothing more of it is dealt; parts that are out keep the slot until they are back."""
         if frame.phase is FramePhase.WAITING:
             self.streams.give_up(frame)
-        self._step(frame, "decide")
-        if frame.phase is FramePhase.GONE:
+        elif frame.phase is FramePhase.ACTIVE:
+            self._dealing.drop(frame)
+        if frame.out:
+            self._step(frame, "leave")
+        else:
+            self._step(frame, "decide")
             self._free(frame)
         self._decide(frame, code, message)
 
@@ -263,11 +253,8 @@ class Frames:
 
     def _leave_epoch(self, frame: Frame) -> None:
         if frame.epoch is not None:
-            self._epochs.live[frame.epoch].frames.discard(frame.number)
+            frame.epoch.frames.discard(frame.number)
             frame.epoch = None
 
     def _step(self, frame: Frame, action: str) -> None:
-        """Every change of a frame's phase; one that stops being READY leaves its queue."""
-        if frame.phase is FramePhase.READY and frame.epoch is not None:
-            self.ready[self._epochs.live[frame.epoch].stage_places[frame.stage]].discard(frame.number)
         frame.phase = step(FRAME, "frame", frame.number, frame.phase, action, self._story)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from shisha_rt.lifecycle.events import Descriptor, Owner
-from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.plan import Plan, Team
 from shisha_rt.wire.codes import Code
 
 
@@ -30,7 +30,10 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class RunPart:
+    """`ready_s`: since when it could run: its inputs are there, or are again after a death."""
+
     descriptor: Descriptor
+    ready_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +70,12 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class PrepareStage:
-    """Have this worker build and warm stage `stage` of `plan`, its own, for `epoch` beside what it runs now."""
+    """Have the worker of `team`'s lead build and warm stage `stage` of `plan` for `epoch` beside what it runs now."""
 
     incarnation: int
     epoch: int
     stage: int
+    team: Team
     plan: Plan
 
 

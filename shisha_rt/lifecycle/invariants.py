@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from shisha_rt.lifecycle.lifecycle import Lifecycle
-from shisha_rt.lifecycle.records import Epoch, Frame
+from shisha_rt.lifecycle.records import Epoch, Frame, PoolState
 from shisha_rt.lifecycle.tables import EpochPhase, FramePhase, PlacePhase
 
-_IN_SLOT = frozenset({FramePhase.READY, FramePhase.RUNNING, FramePhase.STRANDED, FramePhase.LEAVING})
-_OUT = frozenset({FramePhase.RUNNING, FramePhase.LEAVING})
+_IN_SLOT = frozenset({FramePhase.ACTIVE, FramePhase.STRANDED, FramePhase.LEAVING})
+_IN_EPOCH = frozenset({FramePhase.ACTIVE, FramePhase.LEAVING})
 
 
 def check(lifecycle: Lifecycle) -> None:
@@ -28,16 +28,25 @@ def check(lifecycle: Lifecycle) -> None:
 
 
 def _check_frame(lifecycle: Lifecycle, frame: Frame) -> None:
-    phase, name = frame.phase, f"frame {frame.number}"
+    phase, epoch, name = frame.phase, frame.epoch, f"frame {frame.number}"
+    number = None if epoch is None else epoch.number
     assert (frame.slot is not None) == (phase in _IN_SLOT), f"{name} is {phase.name} with slot {frame.slot}"
-    in_epoch = phase in _IN_SLOT and phase is not FramePhase.STRANDED
-    assert (frame.epoch is not None) == in_epoch, f"{name} is {phase.name} in epoch {frame.epoch}"
-    assert frame.epoch is None or frame.epoch in lifecycle.epochs.live, f"{name} is in epoch {frame.epoch}, not live"
-    assert (frame.out is not None) == (phase in _OUT), f"{name} is {phase.name} with {frame.out} out"
+    assert (epoch is not None) == (phase in _IN_EPOCH), f"{name} is {phase.name} in epoch {number}"
+    assert epoch is None or lifecycle.epochs.live.get(epoch.number) is epoch, f"{name} is in epoch {number}, not live"
+    assert epoch is not None or not frame.out, f"{name} is {phase.name} with {frame.out} out"
+    assert phase is not FramePhase.LEAVING or frame.out, f"{name} is {phase.name} with nothing out"
     decided = phase in (FramePhase.LEAVING, FramePhase.GONE)
     assert frame.decided or not frame.delivered, f"{name} was delivered before it was decided"
     assert not (frame.delivered and phase is FramePhase.GONE), f"{name} was answered and left, yet it is remembered"
     assert frame.deaths < lifecycle.policy.deaths_per_frame or decided, f"{name} goes on after {frame.deaths} deaths"
+    assert (frame.died_on is None) == (not frame.deaths), f"{name} has {frame.deaths} deaths, on {frame.died_on}"
+    if epoch is None:
+        return
+    assert not frame.done & frame.out.keys(), f"{name}: {frame.out} are out, {frame.done} are done"
+    assert len(frame.done) < len(epoch.plan.stages), f"{name} is computed, yet it is {phase.name}"
+    begun = frame.done | frame.out.keys()
+    behind = {earlier for stage in begun for earlier in epoch.plan.ancestors(stage)}
+    assert behind <= frame.done, f"{name} is at {begun}, which come after {behind}, and {frame.done} are done"
 
 
 def _check_slots(lifecycle: Lifecycle) -> None:
@@ -52,38 +61,62 @@ def _check_descriptors(lifecycle: Lifecycle) -> None:
     for worker in lifecycle.places.workers.values():
         name = f"worker {worker.incarnation}"
         assert len(worker.out) <= lifecycle.policy.descriptors_per_worker, f"{name} has {len(worker.out)} parts"
-        for part in worker.out:
+        for part, frame in worker.out.items():
             count += 1
-            frame = lifecycle.frames.by_number.get(part.frame)
-            assert frame is not None, f"{name} has a part of the forgotten frame {part.frame}"
-            assert frame.out is part, f"{name} has {part}, its frame has {frame.out}"
-            own = (worker.incarnation, frame.attempt, frame.stage, frame.epoch, frame.slot)
-            told = (part.incarnation, part.attempt, part.stage, part.epoch, part.slot)
-            assert told == own, f"{part} does not describe its frame: {own}"
-            assert part.epoch in worker.loaded, f"{name} was given {part} without having loaded its epoch"
-            place = lifecycle.epochs.live[part.epoch].plan.stages[part.stage].place
-            assert place == worker.place, f"{part} is for {place}, it is on {worker.place}"
-    out = sum(frame.out is not None for frame in lifecycle.frames.by_number.values())
-    assert out == count, f"{out} frames have a part out, workers have {count}"
+            assert lifecycle.frames.by_number.get(part.frame) is frame, f"{name} has {part} of a forgotten frame"
+            assert frame.out.get(part.stage) is part, f"{name} has {part}, its frame has {frame.out}"
+            own = (worker.incarnation, frame.attempt, frame.slot)
+            assert (part.incarnation, part.attempt, part.slot) == own, f"{part} does not describe its frame: {own}"
+            assert frame.epoch is not None
+            assert frame.epoch.number == part.epoch, f"{part} is of a frame in epoch {frame.epoch.number}"
+            assert (part.epoch, part.stage) in worker.loaded, f"{name} was given {part} without having loaded it"
+            leads = frame.epoch.plan.stages[part.stage].leads
+            assert worker.place in leads, f"{part} is for {leads}, it is on {worker.place}"
+    out = sum(len(frame.out) for frame in lifecycle.frames.by_number.values())
+    assert out == count, f"{out} parts of frames are out, workers have {count}"
 
 
 def _check_queues(lifecycle: Lifecycle) -> None:
-    """READY frames wait for their stage's place and nowhere else; STRANDED ones for a plan."""
-    frames = lifecycle.frames
-    expected: dict[str, set[int]] = {name: set() for name in lifecycle.places.by_name}
-    stranded = set()
-    for frame in frames.by_number.values():
-        if frame.phase is FramePhase.READY and frame.epoch is not None:
-            expected[lifecycle.epochs.live[frame.epoch].plan.stages[frame.stage].place].add(frame.number)
-        elif frame.phase is FramePhase.STRANDED:
-            stranded.add(frame.number)
-    assert frames.ready == expected, f"ready for {frames.ready}, should be {expected}"
+    """A part waits in its pool's queue from when its inputs are done until it is out; STRANDED frames for a plan."""
+    frames, epochs = lifecycle.frames, lifecycle.epochs
+    for epoch in epochs.live.values():
+        for pool in epoch.pools:
+            expected = [
+                (number, stage)
+                for number in sorted(epoch.frames)
+                for stage in pool.stages
+                if _is_ready(frames.by_number[number], stage, epoch)
+            ]
+            queue = [(number, stage) for number, stage, _, _ in pool.queue]
+            assert queue == expected, f"{queue} wait for {pool.leads}, should be {expected}"
+            if not epochs.is_broken(epoch):
+                _check_dealt(lifecycle, epoch, pool)
+    stranded = {frame.number for frame in frames.by_number.values() if frame.phase is FramePhase.STRANDED}
     assert frames.stranded == stranded, f"stranded {frames.stranded}, should be {stranded}"
-    assert not (stranded and lifecycle.epochs.runnable()), f"{stranded} are stranded while a plan can run them"
-    for worker in lifecycle.places.workers.values():
-        if not worker.killed and len(worker.out) < lifecycle.policy.descriptors_per_worker:
-            idle = [n for n in frames.ready[worker.place] if frames.by_number[n].epoch in worker.loaded]
-            assert not idle, f"worker {worker.incarnation} has room, yet frames {idle} wait for it"
+    assert not (stranded and epochs.runnable()), f"{stranded} are stranded while a plan can run them"
+
+
+def _is_ready(frame: Frame, stage: int, epoch: Epoch) -> bool:
+    waits = stage not in frame.done and stage not in frame.out
+    return frame.phase is FramePhase.ACTIVE and waits and frame.done.issuperset(epoch.plan.stages[stage].after)
+
+
+def _check_dealt(lifecycle: Lifecycle, epoch: Epoch, pool: PoolState) -> None:
+    """No worker idles while a part waits that it can take; teams that are slower may."""
+    down, out = lifecycle.places.down, lifecycle.places.out
+    times = [epoch.service_s[stage].values() for stage in pool.stages]
+    unlike = len(pool.stages) == 1 and len(pool.leads) > 1 and any(times)
+    for lead in pool.leads:
+        worker = lifecycle.places.serving.get(lead)
+        if worker is None or len(worker.out) >= lifecycle.policy.descriptors_per_worker or unlike:
+            continue
+        for _, stage, _, frame in pool.queue:
+            if (epoch.number, stage) not in worker.loaded:
+                continue
+            kept = frame.died_on if frame.died_on in pool.leads and frame.died_on not in out else None
+            spared = lead in down and not down.issuperset(pool.leads) and kept is None
+            taken = spared or kept not in (None, lead)
+            assert taken, f"worker {worker.incarnation} has room, yet {frame.number} waits for it at stage {stage}"
 
 
 def _check_streams(lifecycle: Lifecycle) -> None:
@@ -137,7 +170,7 @@ def _check_epochs(lifecycle: Lifecycle) -> None:
     members: dict[int, set[int]] = {number: set() for number in epochs.live}
     for frame in lifecycle.frames.by_number.values():
         if frame.epoch is not None:
-            members[frame.epoch].add(frame.number)
+            members[frame.epoch.number].add(frame.number)
     for number, epoch in epochs.live.items():
         phase = EpochPhase.LIVE if epoch is epochs.newest else EpochPhase.RETIRING
         assert epoch.phase is phase, f"epoch {number} is {epoch.phase.name}, should be {phase.name}"
@@ -146,7 +179,7 @@ def _check_epochs(lifecycle: Lifecycle) -> None:
         _check_loads(lifecycle, epoch)
     known = {*epochs.live, *([epochs.preparing.number] if epochs.preparing else [])}
     for worker in lifecycle.places.workers.values():
-        of_worker = worker.loaded | worker.loading.keys()
+        of_worker = {number for number, _ in (*worker.loaded, *worker.loading)}
         assert of_worker <= known, f"worker {worker.incarnation} has epochs {of_worker}, known are {known}"
         assert worker.loaded.isdisjoint(worker.loading), f"worker {worker.incarnation} loads what it has loaded"
     if epochs.preparing is not None:
@@ -154,12 +187,13 @@ def _check_epochs(lifecycle: Lifecycle) -> None:
 
 
 def _check_loads(lifecycle: Lifecycle, epoch: Epoch) -> None:
-    """Every worker that is up and stays has, or builds, its stage of an epoch that needs it."""
-    for name in epoch.plan.places:
-        worker = lifecycle.places.worker_of(name)
-        if worker is not None:
-            ours = epoch.number in worker.loaded or epoch.number in worker.loading
-            assert ours, f"worker {worker.incarnation} on {name} was not asked for epoch {epoch.number}"
+    """Every worker that is up and stays has, or builds, its stages of an epoch that needs it."""
+    for index, stage in enumerate(epoch.plan.stages):
+        for lead in stage.leads:
+            worker = lifecycle.places.serving.get(lead)
+            if worker is not None:
+                ours = (epoch.number, index) in worker.loaded or (epoch.number, index) in worker.loading
+                assert ours, f"{lead}'s worker {worker.incarnation} was not asked for {index} of epoch {epoch.number}"
 
 
 def _check_places(lifecycle: Lifecycle) -> None:
@@ -168,6 +202,10 @@ def _check_places(lifecycle: Lifecycle) -> None:
     incarnations = set()
     out = {place.name for place in places.by_name.values() if place.phase is PlacePhase.OUT}
     assert places.out == out, f"places {out} are out, noted are {places.out}"
+    down = {place.name for place in places.by_name.values() if not place.available}
+    assert places.down == down, f"places {down} are down, noted are {places.down}"
+    serving = {one.place: one for one in places.workers.values() if not one.killed and _is_up(lifecycle, one.place)}
+    assert places.serving == serving, f"{serving} serve, noted are {places.serving}"
     for place in places.by_name.values():
         has_process = place.phase in (PlacePhase.STARTING, PlacePhase.UP)
         assert has_process == (place.incarnation is not None), f"{place.name} is {place.phase.name}: {place}"
@@ -175,3 +213,7 @@ def _check_places(lifecycle: Lifecycle) -> None:
             incarnations.add(place.incarnation)
             assert places.workers[place.incarnation].place == place.name, f"{place.name} has another's worker"
     assert incarnations == set(places.workers), f"places have {incarnations}, workers are {set(places.workers)}"
+
+
+def _is_up(lifecycle: Lifecycle, place: str) -> bool:
+    return lifecycle.places.by_name[place].phase is PlacePhase.UP

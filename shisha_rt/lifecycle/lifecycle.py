@@ -1,7 +1,8 @@
 """The one mutator: events in, instructions out (rules R1, R2, R3 and R6). It touches nothing.
 
 It owns slots, attempts, epochs, replays, order and deadlines, and the gate that every plan passes. What it promises,
-whatever moves, dies or restarts, stands above `frames.py`, `epochs.py` and `places.py`; `invariants.py` checks it.
+whatever moves, dies or restarts, stands above `frames.py`, `dealing.py`, `epochs.py` and `places.py`;
+`invariants.py` checks it.
 
 `handle` first lets time pass (deadlines, timeouts, restarts), then applies the event, then hands out whatever work
 that made possible. Times are seconds of one monotonic clock that the caller reads.
@@ -14,11 +15,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from shisha_rt.lifecycle import events as ev
+from shisha_rt.lifecycle.dealing import Dealing
 from shisha_rt.lifecycle.epochs import Epochs
 from shisha_rt.lifecycle.frames import Frames
 from shisha_rt.lifecycle.instructions import Instruction
 from shisha_rt.lifecycle.places import Places
 from shisha_rt.lifecycle.policy import Policy
+from shisha_rt.lifecycle.streams import Streams
 from shisha_rt.lifecycle.tables import Transition
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
@@ -39,7 +42,9 @@ class Lifecycle:
         emit = self.instructions.append
         self.places = Places(rules.places, policy, self.story, emit)
         self.epochs = Epochs(self.places, rules, policy, self.story, emit)
-        self.frames = Frames(slot_count, self.places, self.epochs, policy, self.story, emit)
+        streams = Streams(policy)
+        self.dealing = Dealing(self.places, self.epochs, streams, policy, emit)
+        self.frames = Frames(slot_count, streams, self.epochs, self.dealing, policy, self.story, emit)
         self._calm = False
         frames, epochs, places = self.frames, self.epochs, self.places
         self._apply: dict[type, Callable[[Any, float], None]] = {
@@ -53,7 +58,7 @@ class Lifecycle:
             ev.PlanProposed: epochs.propose,
             ev.PlanPlaced: lambda e, now: epochs.placed(e),
             ev.PlanNotPlaced: lambda e, now: epochs.not_placed(e),
-            ev.StagePrepared: lambda e, now: epochs.prepared(e.epoch, e.incarnation),
+            ev.StagePrepared: lambda e, now: epochs.prepared(e),
             ev.StageFailed: lambda e, now: epochs.prepare_failed(e),
             ev.PlaceDown: lambda e, now: places.take_down(e.place),
             ev.PlaceUp: lambda e, now: places.bring_up(e.place, now),
@@ -71,8 +76,8 @@ class Lifecycle:
             self.epochs.tick(now_s)
         self._apply[type(event)](event, now_s)
         if calm:
-            self.frames.admit()
-            self.frames.dispatch()
+            self.frames.admit(now_s)
+            self.dealing.dispatch()
         else:
             self._pump(now_s)
         done = self.instructions[:]
@@ -118,7 +123,7 @@ class Lifecycle:
         if worker is not None:
             self.places.gone(worker, event, now)
             self.epochs.worker_gone(worker, event.reason)
-            self.frames.worker_gone(worker, event.running, event.reason)
+            self.frames.worker_gone(worker, event, now)
 
     def _stop(self, event: ev.Stop, now: float) -> None:
         self.frames.stop()
@@ -128,9 +133,9 @@ class Lifecycle:
     def _pump(self, now: float) -> None:
         """Hand out what has become possible."""
         self.epochs.advance(now)
-        self.frames.rescue()
-        self.frames.admit()
-        self.frames.dispatch()
+        self.frames.rescue(now)
+        self.frames.admit(now)
+        self.dealing.dispatch()
         self.epochs.finish_retiring()
         self.epochs.advance(now)
         self.places.dismiss(self.epochs.places_in_use())

@@ -17,13 +17,19 @@ from shisha_rt.lifecycle.tables import PLACE, PlacePhase, Transition, step
 
 
 class Places:
-    """Every place, and the workers (incarnations) that have a process now. `out`: places that want none."""
+    """Every place, and the workers (incarnations) that have a process now.
+
+    `serving`: by place, the worker that is up and meant to stay. `down`: places that are out of planning, with a
+    process or without; `out`: those that want none.
+    """
 
     def __init__(
         self, names: Iterable[str], policy: Policy, story: deque[Transition], emit: Callable[[do.Instruction], None]
     ) -> None:
         self.by_name = {name: PlaceState(name) for name in names}
         self.workers: dict[int, WorkerState] = {}
+        self.serving: dict[str, WorkerState] = {}
+        self.down: set[str] = set()
         self.out: set[str] = set()
         self._policy = policy
         self._story = story
@@ -34,21 +40,13 @@ class Places:
     @property
     def available(self) -> tuple[str, ...]:
         """The places that a plan may use, in the machine's order."""
-        return tuple(place.name for place in self.by_name.values() if place.available)
+        return tuple(name for name in self.by_name if name not in self.down)
 
     @property
     def settled(self) -> bool:
         """Every place is available and up, and its worker has no order to die and nothing to load."""
-        up = all(place.available and place.phase is PlacePhase.UP for place in self.by_name.values())
-        return up and not any(worker.killed or worker.loading for worker in self.workers.values())
-
-    def worker_of(self, name: str) -> WorkerState | None:
-        """The ready worker of a place; None while it has none that is up and meant to stay."""
-        place = self.by_name[name]
-        if place.phase is not PlacePhase.UP or place.incarnation is None:
-            return None
-        worker = self.workers[place.incarnation]
-        return None if worker.killed else worker
+        serves = len(self.serving) == len(self.by_name) and not self.down
+        return serves and not any(worker.loading for worker in self.serving.values())
 
     def tick(self, now: float) -> None:
         """Start what is due, and kill what took too long to come up."""
@@ -76,11 +74,13 @@ class Places:
             return False
         self.by_name[worker.place].failed_starts = 0
         self._step(self.by_name[worker.place], "ready")
+        self.serving[worker.place] = worker
         return True
 
     def gone(self, worker: WorkerState, event: WorkerGone, now: float) -> None:
         """The process of `worker` is dead: restart its place, or take it out."""
         del self.workers[worker.incarnation]
+        self._serves_no_more(worker)
         place = self.by_name[worker.place]
         place.incarnation = None
         place.last_error = event.reason
@@ -99,7 +99,7 @@ class Places:
         place.deaths_s.append(now)
         too_many = len(place.deaths_s) > self._policy.deaths_in_window
         if too_many and len(self.available) > 1:
-            place.available = False
+            self._mark(place, available=False)
             self._step(place, "quit")
             self._emit(do.GivenUp(place.name, f"{len(place.deaths_s)} deaths; the last: {event.reason}"))
             return
@@ -125,14 +125,19 @@ class Places:
         """Ask for the process's death once; it is not dead before `gone` says so."""
         if not worker.killed:
             worker.killed = True
+            self._serves_no_more(worker)
             self._emit(do.Kill(worker.incarnation, reason))
+
+    def _serves_no_more(self, worker: WorkerState) -> None:
+        if self.serving.get(worker.place) is worker:
+            del self.serving[worker.place]
 
     def take_down(self, name: str) -> None:
         """Take a place out of planning, unless it is the last one left."""
         place = self.by_name[name]
         if self.available == (name,):
             return
-        place.available = False
+        self._mark(place, available=False)
         if place.phase is PlacePhase.RESTARTING:
             self._step(place, "quit")
 
@@ -140,7 +145,7 @@ class Places:
         place = self.by_name[name]
         if self._closed:
             return
-        place.available = True
+        self._mark(place, available=True)
         place.deaths_s.clear()
         place.delay_s = 0.0
         if place.phase is PlacePhase.OUT:
@@ -157,8 +162,15 @@ class Places:
     def dismiss(self, in_use: Collection[str]) -> None:
         """End the workers of places that are out of planning and that no live plan needs."""
         for worker in self.workers.values():
-            if not self.by_name[worker.place].available and worker.place not in in_use:
+            if worker.place in self.down and worker.place not in in_use:
                 self.kill(worker, "its place was taken out of planning")
+
+    def _mark(self, place: PlaceState, *, available: bool) -> None:
+        place.available = available
+        if available:
+            self.down.discard(place.name)
+        else:
+            self.down.add(place.name)
 
     def _step(self, place: PlaceState, action: str) -> None:
         place.phase = step(PLACE, "place", place.name, place.phase, action, self._story)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from shisha_rt.lifecycle.events import Descriptor, PlanProposed
 from shisha_rt.lifecycle.tables import EpochPhase, FramePhase, PlacePhase
@@ -14,20 +15,26 @@ from shisha_rt.wire.codes import Code
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """An accepted request until it is both answered and out of its slot."""
+    """An accepted request until it is both answered and out of its slot.
+
+    `done` are the stages of `epoch` that are, `out` its parts that are with a worker, by stage. `attempt`: how often
+    it was started anew. `deaths`: those that it is charged with; `died_on`: where the last one was; `excused`: the
+    parts that were out then, whose loss it is not charged with.
+    """
 
     number: int
-    client: Hashable
     stream: StreamState
     size_bytes: int
     deadline_s: float | None
     phase: FramePhase = FramePhase.WAITING
     slot: int | None = None
-    epoch: int | None = None
-    stage: int = 0
+    epoch: Epoch | None = None
     attempt: int = 0
+    done: set[int] = field(default_factory=set)
+    out: dict[int, Descriptor] = field(default_factory=dict)
     deaths: int = 0
-    out: Descriptor | None = None
+    died_on: str | None = None
+    excused: frozenset[Descriptor] = frozenset()
     delivered: bool = False
     error: tuple[Code, str] | None = None
 
@@ -67,11 +74,25 @@ class QueuedPlan:
     until_s: float
 
 
-@dataclass(slots=True)
+QueuedPart: TypeAlias = tuple[int, int, float, Frame]
+"""Its frame's number, its stage, since when it is ready, and its frame: so they sort by age."""
+
+
+@dataclass(slots=True, eq=False)
+class PoolState:
+    """A pool of an epoch's plan: its stages, the leads of its teams, and the parts that wait for them, in order."""
+
+    stages: tuple[int, ...]
+    leads: tuple[str, ...]
+    queue: list[QueuedPart] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
 class Epoch:
     """A numbered plan. `frames` are those in a slot under it; `asked` the workers told to prepare it.
 
-    `stage_places` is (stages,) and `places` the same as a set: each frame asks for them.
+    `pool_of` and `followers` (stages,): the pool of each, and the stages that come after it. `first`: those that need
+    the input alone. `service_s` (stages,): what a part takes lately, by lead.
     """
 
     number: int
@@ -79,26 +100,36 @@ class Epoch:
     proposal: PlanProposed
     phase: EpochPhase = EpochPhase.PREPARING
     frames: set[int] = field(default_factory=set)
-    asked: dict[int, bool] = field(default_factory=dict)
+    asked: set[int] = field(default_factory=set)
     prepare_until_s: float = 0.0
-    stage_places: tuple[str, ...] = field(init=False)
-    places: frozenset[str] = field(init=False)
+    pools: tuple[PoolState, ...] = field(init=False)
+    pool_of: tuple[PoolState, ...] = field(init=False)
+    followers: tuple[tuple[int, ...], ...] = field(init=False)
+    first: tuple[int, ...] = field(init=False)
+    service_s: tuple[dict[str, float], ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.stage_places = tuple(stage.place for stage in self.plan.stages)
-        self.places = frozenset(self.stage_places)
+        stages = list(enumerate(self.plan.stages))
+        self.pools = tuple(PoolState(pool.stages, tuple(team[0] for team in pool.teams)) for pool in self.plan.pools)
+        of = {index: pool for pool in self.pools for index in pool.stages}
+        self.pool_of = tuple(of[index] for index, _ in stages)
+        self.followers = tuple(tuple(one for one, other in stages if index in other.after) for index, _ in stages)
+        self.first = tuple(index for index, stage in stages if not stage.after)
+        self.service_s = tuple({} for _ in stages)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class WorkerState:
-    """One incarnation of a place's process: what it has loaded, is loading (until when), and was given."""
+    """One incarnation of a place's process: what it was given, and the stages, by epoch and index, that it has loaded
+    or is loading (until when).
+    """
 
     incarnation: int
     place: str
     start_until_s: float
-    loaded: set[int] = field(default_factory=set)
-    loading: dict[int, float] = field(default_factory=dict)
-    out: dict[Descriptor, None] = field(default_factory=dict)
+    loaded: set[tuple[int, int]] = field(default_factory=set)
+    loading: dict[tuple[int, int], float] = field(default_factory=dict)
+    out: dict[Descriptor, Frame] = field(default_factory=dict)
     killed: bool = False
 
 

@@ -29,6 +29,11 @@ class Streams:
         """The frame's stream, not remembered yet if it is new."""
         return self.by_key.get((event.client, event.stream)) or StreamState((event.client, event.stream))
 
+    @property
+    def waiting(self) -> int:
+        """Frames without a slot."""
+        return sum(len(stream.waiting) for stream in self.turn)
+
     def refusal(self, event: FrameArrived, stream: StreamState) -> tuple[Code, str] | None:
         expected = None if stream.last_sequence is None else stream.last_sequence + 1
         if stream.ordered and event.sequence is not None and expected is not None and event.sequence != expected:

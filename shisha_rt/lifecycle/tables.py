@@ -14,10 +14,9 @@ from typing import Final, TypeAlias, TypeVar
 
 class FramePhase(Enum):
     WAITING = "accepted, no slot yet"
-    READY = "in a slot, its next part waits for a worker"
-    RUNNING = "its part is with a worker"
-    STRANDED = "in a slot, but no plan can run it"
-    LEAVING = "answer decided, its slot waits for the part that is still out"
+    ACTIVE = "in a slot, its parts wait for workers or are with them"
+    STRANDED = "in a slot, none of its parts is out, and no plan can run it"
+    LEAVING = "answer decided, its slot waits for the parts that are still out"
     GONE = "holds no slot any more"
 
 
@@ -36,18 +35,14 @@ class PlacePhase(Enum):
 
 
 FRAME: Final[Mapping[tuple[FramePhase, str], FramePhase]] = {
-    (FramePhase.WAITING, "admit"): FramePhase.READY,
+    (FramePhase.WAITING, "admit"): FramePhase.ACTIVE,
     (FramePhase.WAITING, "decide"): FramePhase.GONE,
-    (FramePhase.READY, "dispatch"): FramePhase.RUNNING,
-    (FramePhase.READY, "strand"): FramePhase.STRANDED,
-    (FramePhase.READY, "decide"): FramePhase.GONE,
-    (FramePhase.STRANDED, "restart"): FramePhase.READY,
+    (FramePhase.ACTIVE, "finish"): FramePhase.GONE,
+    (FramePhase.ACTIVE, "decide"): FramePhase.GONE,
+    (FramePhase.ACTIVE, "leave"): FramePhase.LEAVING,
+    (FramePhase.ACTIVE, "strand"): FramePhase.STRANDED,
+    (FramePhase.STRANDED, "restart"): FramePhase.ACTIVE,
     (FramePhase.STRANDED, "decide"): FramePhase.GONE,
-    (FramePhase.RUNNING, "advance"): FramePhase.READY,
-    (FramePhase.RUNNING, "finish"): FramePhase.GONE,
-    (FramePhase.RUNNING, "fail"): FramePhase.GONE,
-    (FramePhase.RUNNING, "lose"): FramePhase.READY,
-    (FramePhase.RUNNING, "decide"): FramePhase.LEAVING,
     (FramePhase.LEAVING, "return"): FramePhase.GONE,
 }
 

@@ -71,27 +71,32 @@ class Daemon:
     def prepare(self, *places: str) -> None:
         for place in places:
             worker = self.lifecycle.places.workers[self.incarnation(place)]
-            for epoch in list(worker.loading):
-                self.feed(ev.StagePrepared(epoch, worker.incarnation))
+            for epoch, stage in list(worker.loading):
+                self.feed(ev.StagePrepared(epoch, stage, worker.incarnation))
 
     def go_live(self, plan: Plan) -> None:
         self.propose(plan)
-        self.prepare(*plan.places)
+        self.prepare(*plan.leads)
 
     def send(self, stream: str | None = None, client: str = "c", size_bytes: int = 1, **fields: Any) -> int:
         self.frame_count += 1
         self.feed(ev.FrameArrived(self.frame_count, client, stream, size_bytes, **fields))
         return self.frame_count
 
+    def parts(self, frame: int) -> dict[int, ev.Descriptor]:
+        """Those that are out, by stage; none once the frame has left."""
+        known = self.lifecycle.frames.by_number.get(frame)
+        return {} if known is None else dict(known.out)
+
     def part(self, frame: int) -> ev.Descriptor:
-        part = self.lifecycle.frames.by_number[frame].out
-        assert part is not None
+        """The only one that is out."""
+        (part,) = self.parts(frame).values()
         return part
 
     def finish(self, frame: int) -> None:
-        """Run every stage that the frame has left."""
-        while frame in self.lifecycle.frames.by_number and self.lifecycle.frames.by_number[frame].out is not None:
-            self.feed(ev.PartDone(self.part(frame)))
+        """Run every part that the frame has left."""
+        while parts := self.parts(frame):
+            self.feed(ev.PartDone(next(iter(parts.values()))))
 
     def answers(self) -> list[tuple[int, Code | None]]:
         return [(one.frame, one.code) for one in self.all(do.Deliver)]

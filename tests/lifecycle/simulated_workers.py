@@ -1,50 +1,62 @@
 """Worker processes and the arena they share, as they really are: the lifecycle only knows what it was told.
 
-A tensor in the arena is the tag `(frame, ((epoch, stage), ...))` of all that went into it. A worker may write the
-slot of a part that it was given at any time until it is dead, and it dies when the world says so, not when the
-daemon asks for it. So a slot that is filled while a live worker still has a part in it is a broken promise.
+A tensor in the arena is the tag `(frame, epoch, attempt)` of what made it. A worker may write the slot of a part that
+it was given at any time until it is dead, and it dies when the world says so, not when the daemon asks for it. So a
+slot that is filled while a live worker still has a part in it is a broken promise, and so is a tensor that is read
+before it is done: until then it is half of one.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from shisha_rt.lifecycle import events as ev
 from shisha_rt.lifecycle import instructions as do
 from shisha_rt.plan.plan import Plan
+from tests.lifecycle.random_plans import CHAIN, LAYERS, Needs
 
-LAYERS: Final = 5
+INPUT: Final = -1
+HALF: Final = -1
 
-Tag = tuple[int, tuple[tuple[int, int], ...]]
+Tag = tuple[int, int, int]
 
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """A worker as it really is: the lifecycle only knows what it was told of it."""
+    """A worker as it really is. `building`, `loaded`: stages, by epoch and index. `slow`: it seldom gets anywhere."""
 
     incarnation: int
     place: str
+    slow: bool
     alive: bool = True
     ready: bool = False
     hung: bool = False
     doomed: bool = False
-    building: deque[int] = field(default_factory=deque)
-    loaded: set[int] = field(default_factory=set)
+    building: deque[tuple[int, int]] = field(default_factory=deque)
+    loaded: set[tuple[int, int]] = field(default_factory=set)
     parts: deque[ev.Descriptor] = field(default_factory=deque)  # the first is running if `running`
     running: bool = False
     last_frame: int | None = None
 
 
 class Workers:
-    """All processes that were ever started. What they say is appended to `messages`, for the world to deliver."""
+    """All processes that were ever started. What they say is appended to `messages`, for the world to deliver.
 
-    def __init__(self, rng: random.Random, slot_count: int, plans: dict[int, Plan]) -> None:
+    `needs`: what the layers read. `poison`: frames that end whoever computes them. `layer_s`: what a layer takes, by
+    place; nothing is told of the others.
+    """
+
+    def __init__(self, rng: random.Random, slot_count: int, plans: dict[int, Plan], needs: Needs = CHAIN) -> None:
         self.rng = rng
         self.plans = plans
+        self.needs = needs
         self.healing = False
+        self.poison: set[int] = set()
+        self.layer_s: dict[str, float] = {}
         self.processes: dict[int, Process] = {}
         self.messages: list[ev.Event] = []
         self.owner: list[int | None] = [None] * slot_count
@@ -62,7 +74,7 @@ class Workers:
 
     def let_work(self) -> None:
         process = self.some_process()
-        if process is not None and not process.hung:
+        if process is not None and not process.hung and not (process.slow and self.rng.random() < 0.8):
             self.work(process)
 
     def work(self, process: Process) -> None:
@@ -74,23 +86,30 @@ class Workers:
             process.ready = True
             self.messages.append(ev.WorkerReady(process.incarnation))
         elif process.building and (not process.parts or rng.random() < 0.5):
-            epoch = process.building.popleft()
-            if not self.healing and rng.random() < 0.1:
-                self.messages.append(ev.StageFailed(epoch, process.incarnation, "out of memory"))
+            epoch, stage = key = process.building.popleft()
+            if not self.healing and rng.random() < 0.1 / len(self.plans[epoch].stages):
+                self.messages.append(ev.StageFailed(epoch, stage, process.incarnation, "out of memory"))
                 return
-            process.loaded.add(epoch)
-            self.messages.append(ev.StagePrepared(epoch, process.incarnation))
+            process.loaded.add(key)
+            self.messages.append(ev.StagePrepared(epoch, stage, process.incarnation))
         elif process.running:
-            part = process.parts.popleft()
-            self._write(part)
-            process.running = False
-            failed = not self.healing and rng.random() < 0.04
-            reply: ev.Event = ev.PartFailed(part, "the engine raised") if failed else ev.PartDone(part)
-            self.messages.extend([reply] * (2 if rng.random() < 0.05 else 1))
+            self._finish(process)
         elif process.parts:
             process.running = True
             process.last_frame = process.parts[0].frame
             self._read(process, process.parts[0])
+            if process.last_frame in self.poison:
+                self.end(process)
+
+    def _finish(self, process: Process) -> None:
+        rng, part = self.rng, process.parts.popleft()
+        self._write(part, part.attempt)
+        process.running = False
+        failed = not self.healing and rng.random() < 0.03
+        layers = self.plans[part.epoch].stages[part.stage].layer_count
+        service_s = layers * self.layer_s.get(process.place, 0.0) * rng.uniform(0.9, 1.1)
+        reply: ev.Event = ev.PartFailed(part, "the engine raised") if failed else ev.PartDone(part, service_s)
+        self.messages.extend([reply] * (2 if rng.random() < 0.05 else 1))
 
     def hang(self) -> Process | None:
         process = self.some_process()
@@ -99,10 +118,10 @@ class Workers:
         return process
 
     def scribble(self) -> None:
-        """A worker that hangs, or is about to be killed, writes the output of some part that it has."""
+        """A worker that hangs, or is about to be killed, writes some of the output of a part that it has."""
         process = self.some_process()
         if process is not None and process.parts:
-            self._write(self.rng.choice(process.parts))
+            self._write(self.rng.choice(process.parts), HALF)
 
     def die(self) -> None:
         """A process ends: killed by the daemon, by its own fault, or after its work was done but not yet answered."""
@@ -120,28 +139,54 @@ class Workers:
     # --- the arena --------------------------------------------------------------------------------------------
 
     def _read(self, process: Process, part: ev.Descriptor) -> None:
-        assert part.epoch in process.loaded, f"{part} reached a worker that has not loaded its epoch"
-        stage = self.plans[part.epoch].stages[part.stage]
-        expected = (part.frame, tuple((part.epoch, earlier) for earlier in range(part.stage)))
-        found = self.arena[part.slot].get(stage.first)
-        assert found == expected, f"{part} reads {found} at cut {stage.first}, should be {expected}"
+        assert (part.epoch, part.stage) in process.loaded, f"{part} reached a worker that has not loaded its stage"
+        layers = set(self.plans[part.epoch].stages[part.stage].layers)
+        for layer in sorted(layers):
+            for read in sorted(self.needs[layer] - layers) if self.needs[layer] else [INPUT]:
+                expected = self._tag(part) if read != INPUT else (part.frame, 0, 0)
+                found = self.arena[part.slot].get(read)
+                assert found == expected, f"{part} reads {found} from layer {read}, should be {expected}"
 
-    def _write(self, part: ev.Descriptor) -> None:
+    def _write(self, part: ev.Descriptor, attempt: int) -> None:
         """Write this part's output. Its worker still has it, so its slot must still be its frame's."""
         assert self.owner[part.slot] == part.frame, f"{part} is written into the slot of frame {self.owner[part.slot]}"
-        stage = self.plans[part.epoch].stages[part.stage]
-        steps = tuple((part.epoch, done) for done in range(part.stage + 1))
-        self.arena[part.slot][stage.last + 1] = (part.frame, steps)
+        plan = self.plans[part.epoch]
+        for layer in self._passed(plan, part.stage) | (self._ends & set(plan.stages[part.stage].layers)):
+            self.arena[part.slot][layer] = part.frame, part.epoch, attempt
+
+    def _tag(self, part: ev.Descriptor) -> Tag:
+        return part.frame, part.epoch, part.attempt
+
+    @property
+    def _ends(self) -> frozenset[int]:
+        """The layers whose output is the network's."""
+        return frozenset(range(LAYERS)).difference(*self.needs)
+
+    def _passed(self, plan: Plan, stage: int) -> set[int]:
+        """The layers of a stage that others read."""
+        layers = set(plan.stages[stage].layers)
+        return layers.intersection(*[set().union(*(self.needs[one] for one in range(LAYERS) if one not in layers))])
+
+    def passing(self, plan: Plan) -> set[str]:
+        """The tensors that stages of `plan` pass to each other, by name."""
+        return {str(layer) for stage in range(len(plan.stages)) for layer in self._passed(plan, stage)}
+
+    def punch(self, names: Iterable[str]) -> None:
+        """Take these tensors out of every slot."""
+        for name in names:
+            for slot in self.arena:
+                slot.pop(int(name), None)
 
     def fill(self, fill: do.Fill) -> None:
         for process in self.alive:
             for part in process.parts:
                 assert part.slot != fill.slot, f"slot {fill.slot} is filled, a live worker still has {part}"
         self.owner[fill.slot] = fill.frame
-        self.arena[fill.slot][0] = (fill.frame, ())
+        self.arena[fill.slot][INPUT] = fill.frame, 0, 0
 
-    def answer(self, slot: int) -> Tag | None:
-        return self.arena[slot].get(LAYERS)
+    def answer(self, slot: int) -> set[Tag | None]:
+        """What has made the network's outputs."""
+        return {self.arena[slot].get(layer) for layer in self._ends}
 
     # --- what the daemon has them do --------------------------------------------------------------------------
 
@@ -150,7 +195,8 @@ class Workers:
         assert start.incarnation > max(self.processes, default=0), f"incarnation {start.incarnation} is not new"
         twin = [one for one in self.processes.values() if one.alive and one.place == start.place]
         assert not twin, f"{start.place} gets a second process while {twin[0].incarnation} lives"
-        self.processes[start.incarnation] = Process(start.incarnation, start.place, alive=not fails)
+        slow = self.rng.random() < 0.1
+        self.processes[start.incarnation] = Process(start.incarnation, start.place, slow, alive=not fails)
         if fails:
             self.messages.append(ev.WorkerGone(start.incarnation, None, "no descriptors", started=False))
 
@@ -163,24 +209,24 @@ class Workers:
         part = run.descriptor
         process = self.processes[part.incarnation]
         assert not process.doomed, f"{part} is given to a worker that is to be killed"
-        assert part.epoch in process.loaded, f"{part} is given to a worker that has not loaded its epoch"
+        assert (part.epoch, part.stage) in process.loaded, f"{part} is given to a worker that has not loaded its stage"
         assert self.owner[part.slot] == part.frame, f"{part} is of a slot that frame {self.owner[part.slot]} has"
         if process.alive:
             process.parts.append(part)
 
     def prepare(self, prepare: do.PrepareStage) -> None:
         process = self.processes[prepare.incarnation]
-        stage = self.plans[prepare.epoch].stages[prepare.stage]
-        assert stage.place == process.place, f"{prepare} goes to {process.place}, its stage is on {stage.place}"
-        assert prepare.epoch not in process.loaded, f"{prepare}, which is loaded"
-        assert prepare.epoch not in process.building, f"{prepare}, which is being built"
-        process.building.append(prepare.epoch)
+        stage, key = self.plans[prepare.epoch].stages[prepare.stage], (prepare.epoch, prepare.stage)
+        assert prepare.team in stage.teams, f"{prepare}, its stage is on {stage.teams}"
+        assert prepare.team[0] == process.place, f"{prepare} goes to {process.place}"
+        assert key not in process.loaded, f"{prepare}, which is loaded"
+        assert key not in process.building, f"{prepare}, which is being built"
+        process.building.append(key)
 
     def retire(self, retire: do.RetireEpoch) -> None:
         process = self.processes[retire.incarnation]
         if process.alive:
             using = [part for part in process.parts if part.epoch == retire.epoch]
             assert not using, f"epoch {retire.epoch} is retired under {using}"
-        process.loaded.discard(retire.epoch)
-        if retire.epoch in process.building:
-            process.building.remove(retire.epoch)
+        process.loaded = {key for key in process.loaded if key[0] != retire.epoch}
+        process.building = deque(key for key in process.building if key[0] != retire.epoch)

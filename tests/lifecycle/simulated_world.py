@@ -6,8 +6,9 @@ given at any time until it is really dead, which is why the world, and not the l
 
 The world keeps its own books, from the instructions alone, and compares them with the promises of R1 to R3:
 
-- a tensor in the arena is the tag `(frame, ((epoch, stage), ...))` of all that went into it, so an answer shows
-  whether it was computed wholly from its own frame's input by one epoch;
+- a tensor in the arena is the tag `(frame, epoch, attempt)` of what made it, and each part looks at what it reads, so
+  an answer shows whether it was computed wholly from its own frame's input by one epoch;
+- what was promised of parts is in `part_books.py`;
 - each frame is refused once, or answered once, in its stream's order, with an error only if it had a cause;
 - each proposal is settled once, epoch and incarnation numbers grow, nothing is left behind at the end.
 
@@ -32,7 +33,9 @@ from shisha_rt.lifecycle.tables import UnknownTransition
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.wire.codes import Code
-from tests.lifecycle.simulated_workers import LAYERS, Workers
+from tests.lifecycle.part_books import PartBooks
+from tests.lifecycle.random_plans import CHAIN, LAYERS, plain_plan, random_needs, random_plan
+from tests.lifecycle.simulated_workers import Workers
 
 _TRACE_KEPT: Final = 40
 _MOST_STEPS_TO_REST: Final = 3000
@@ -54,7 +57,6 @@ class Request:
     outcome: str = "sent"
     cancelled: bool = False
     failed: bool = False
-    deaths: int = 0
     collected: bool = False
 
 
@@ -81,11 +83,12 @@ class World:
         self.seed = seed
         self.validate = validate
         self.rng = random.Random(seed)
-        self.place_names = [f"p{i}" for i in range(self.rng.randint(1, 4))]
+        self.place_names = [f"p{i}" for i in range(self.rng.randint(1, 5))]
         self.slot_count = self.rng.randint(1, 5)
         self.policy = random_policy(self.rng)
         self.devices = dict.fromkeys(self.place_names, ("d0", "d1")) if self.rng.random() < 0.3 else {}
-        rules = PlanRules(LAYERS, tuple(self.place_names), None, (2,) * LAYERS, self.devices)
+        self.needs = random_needs(self.rng)
+        rules = PlanRules(LAYERS, tuple(self.place_names), None, (2,) * LAYERS, self.devices, self.needs)
         self.lifecycle = lifecycle(rules, self.slot_count, self.policy)
         self.now = 0.0
         self.healing = self.draining = self.stopped = self.over = self.replan_wanted = False
@@ -96,7 +99,11 @@ class World:
         self.last_sequence: dict[StreamKey, int] = {}
         self.unanswered = 0
         self.plans: dict[int, Plan] = {}
-        self.workers = Workers(self.rng, self.slot_count, self.plans)
+        self.workers = Workers(self.rng, self.slot_count, self.plans, self.needs)
+        if self.rng.random() < 0.3:
+            self.workers.layer_s = {name: self.rng.choice((1e-3, 1e-3, 4e-3)) for name in self.place_names}
+        self.parts = PartBooks(self.lifecycle.places, self.workers, self.policy, self.plans)
+        self.poisons = self.rng.random() < 0.2
         self.epochs: dict[int, str] = {}
         self.proposed = 0
         self.settled: Counter[str] = Counter()
@@ -106,7 +113,7 @@ class World:
         self._carry_out: dict[type, Callable[[Any], None]] = {
             do.Refuse: self._refuse,
             do.Fill: self._fill,
-            do.RunPart: self.workers.give,
+            do.RunPart: self._run_part,
             do.Collect: self._collect,
             do.Deliver: self._deliver,
             do.Start: self._start,
@@ -164,6 +171,7 @@ class World:
     def feed(self, event: ev.Event) -> None:
         """One event to the lifecycle; its instructions are carried out, in order, before anything else."""
         self.events += 1
+        self.parts.hear(event)
         instructions = self.lifecycle.handle(event, self.now)
         self.trace.append((self.now, event, instructions))
         if isinstance(event, ev.FrameArrived) and not any(isinstance(one, do.Refuse) for one in instructions):
@@ -196,6 +204,8 @@ class World:
         bad = sequence is not None and last is not None and sequence != last + 1
         deadline = rng.choice((None, None, None, None, self.now + rng.random() * 4, self.now + 4, self.now))
         request = self.requests[number] = Request(number, stream, deadline)
+        if self.poisons and rng.random() < 0.1:
+            self.workers.poison.add(number)
         self.feed(ev.FrameArrived(number, *stream, rng.randint(1, 40), sequence, deadline))
         if request.outcome == "refused":
             return
@@ -214,10 +224,8 @@ class World:
         """A plan over any places, whether they are up or not; while healing, over those that may be planned on."""
         rng = self.rng
         choice = list(self.lifecycle.places.available) if self.healing else list(self.place_names)
-        rng.shuffle(choice)
-        count = rng.randint(1, len(choice))
-        cuts = [0, *sorted(rng.sample(range(1, LAYERS), count - 1)), LAYERS]
-        plan = Plan.of((cuts[i], cuts[i + 1] - 1, choice[i]) for i in range(count))
+        is_plain = self.needs == CHAIN and rng.random() < 0.3
+        plan = plain_plan(rng, choice) if is_plain else random_plan(rng, choice, self.needs)
         if not self.healing and rng.random() < 0.1:
             plan = Plan(plan.stages[1:])  # layers are missing, or all of them: the gate sees to that
         self.proposed += 1
@@ -285,11 +293,10 @@ class World:
         message = self.workers.messages.pop(self.rng.randrange(len(self.workers.messages)))
         if isinstance(message, ev.WorkerGone):
             self.workers.processes[message.incarnation].parts.clear()
-            if message.running is not None:
-                self.requests[message.running].deaths += 1
         elif isinstance(message, ev.PartDone | ev.PartFailed):
             self.old_replies.append(message)
-            self.requests[message.descriptor.frame].failed |= isinstance(message, ev.PartFailed)
+            failed = isinstance(message, ev.PartFailed) and self.parts.has(message.descriptor)
+            self.requests[message.descriptor.frame].failed |= failed
         self.feed(message)
 
     def repeat_reply(self) -> None:
@@ -299,7 +306,13 @@ class World:
 
     def _fill(self, fill: do.Fill) -> None:
         assert self.requests[fill.frame].outcome == "accepted", f"frame {fill.frame} is filled after its end"
+        self.parts.fill(fill)
         self.workers.fill(fill)
+
+    def _run_part(self, run: do.RunPart) -> None:
+        assert self.requests[run.descriptor.frame].outcome == "accepted", f"{run} is of a frame that is answered"
+        self.parts.run(run)
+        self.workers.give(run)
 
     def _collect(self, collect: do.Collect) -> None:
         request = self.requests[collect.frame]
@@ -308,10 +321,10 @@ class World:
         late = request.deadline_s is not None and request.deadline_s <= self.now
         assert not late, f"frame {collect.frame} is collected after its deadline"
         assert self.epochs[collect.epoch] == "live", f"{collect} is from an epoch that is {self.epochs[collect.epoch]}"
-        stages = len(self.plans[collect.epoch].stages)
-        expected = (collect.frame, tuple((collect.epoch, stage) for stage in range(stages)))
         found = self.workers.answer(collect.slot)
-        assert found == expected, f"answer of frame {collect.frame} is {found}, should be {expected}"
+        whole = {tag is not None and tag[:2] == (collect.frame, collect.epoch) and tag[2] >= 0 for tag in found}
+        assert len(found) == 1, f"answer of frame {collect.frame} is of several attempts: {found}"
+        assert whole == {True}, f"answer of frame {collect.frame} in epoch {collect.epoch} is {found}"
         request.collected = True
 
     # --- carrying out the other instructions ------------------------------------------------------------------
@@ -340,7 +353,7 @@ class World:
             Code.CANCELLED: request.cancelled,
             Code.DEADLINE_EXCEEDED: request.deadline_s is not None and request.deadline_s <= self.now,
             Code.UNAVAILABLE: self.stopped,
-            Code.INTERNAL: request.failed or request.deaths >= self.policy.deaths_per_frame,
+            Code.INTERNAL: request.failed or self.parts.deaths[deliver.frame] >= self.policy.deaths_per_frame,
         }
         assert cause.get(deliver.code), f"{deliver} has no cause"
         assert (deliver.code is None) == request.collected, f"{deliver}, collected: {request.collected}"
@@ -366,8 +379,9 @@ class World:
     def _epoch_ended(self, ended: do.EpochEnded) -> None:
         assert self.epochs[ended.epoch] in ("live", "dropped"), f"epoch {ended.epoch} ends twice"
         self.epochs[ended.epoch] = "ended"
+        self.workers.punch(self.lifecycle.epochs.passed_by_none_but(ended.plan, self.workers.passing))
         for process in self.workers.alive:
-            has = ended.epoch in process.loaded or ended.epoch in process.building
+            has = any(number == ended.epoch for number, _ in (*process.loaded, *process.building))
             assert not has, f"epoch {ended.epoch} ended, worker {process.incarnation} was not told"
 
     def _settle(self, settled: do.Settled) -> None:
@@ -381,8 +395,10 @@ class World:
             self.epochs[settled.epoch] = settled.ending.value
         if settled.ending is do.Ending.LIVE:
             assert settled.epoch is not None
-            loaded = {one.place for one in self.workers.processes.values() if settled.epoch in one.loaded}
-            assert loaded.issuperset(self.plans[settled.epoch].places), f"{settled}, it is loaded on {loaded}"
+            processes = self.workers.processes.values()
+            loaded = {(one.place, stage) for one in processes for epoch, stage in one.loaded if epoch == settled.epoch}
+            stages = enumerate(self.plans[settled.epoch].stages)
+            assert loaded == {(lead, index) for index, stage in stages for lead in stage.leads}, f"{settled}: {loaded}"
 
     def _replan(self, replan: do.Replan) -> None:
         assert not self.over, "a plan is asked for after the end"
@@ -426,7 +442,8 @@ class World:
         assert not frames.by_number, f"frames {list(frames.by_number)} are remembered"
         assert sorted(frames.free_slots) == list(range(self.slot_count)), f"free slots {frames.free_slots}"
         assert not frames.streams.turn, "streams wait for their turn with nothing to send"
-        assert not any(frames.ready.values()), f"{frames.ready} wait for workers"
+        queued = [part for epoch in lifecycle.epochs.live.values() for pool in epoch.pools for part in pool.queue]
+        assert not queued, f"{queued} wait for workers"
         lives = {number for number, state in self.epochs.items() if state == "live"}
         assert lives == set(lifecycle.epochs.live), f"epochs {lives} live, the lifecycle has {lifecycle.epochs.live}"
         assert len(lives) <= 1, f"epochs {lives} live at rest"

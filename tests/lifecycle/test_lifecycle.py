@@ -144,7 +144,7 @@ def test_a_replay_starts_at_the_stages_input_under_the_same_epoch() -> None:
     daemon.restart("b")
     after = daemon.part(frame)
     assert (after.stage, after.epoch, after.slot) == (1, before.epoch, before.slot)
-    assert (after.attempt, after.incarnation) == (before.attempt + 1, daemon.incarnation("b"))
+    assert (after.attempt, after.incarnation) == (before.attempt, daemon.incarnation("b"))
     daemon.finish(frame)
     assert daemon.answers() == [(frame, None)]
     assert daemon.lifecycle.frames.replayed == 1
@@ -236,7 +236,7 @@ def dies(daemon: Daemon) -> None:
 
 
 def fails(daemon: Daemon) -> None:
-    daemon.feed(ev.StageFailed(2, daemon.incarnation("a"), "out of memory"))
+    daemon.feed(ev.StageFailed(2, 1, daemon.incarnation("a"), "out of memory"))
 
 
 def takes_too_long(daemon: Daemon) -> None:
@@ -265,7 +265,7 @@ def test_an_answer_to_a_dropped_preparation_is_ignored() -> None:
     daemon = live()
     daemon.propose(ONE_STAGE)
     daemon.feed(ev.Tick(), after_s=120.0)
-    assert daemon.feed(ev.StagePrepared(2, daemon.incarnation("a"))) == []
+    assert daemon.feed(ev.StagePrepared(2, 0, daemon.incarnation("a"))) == []
 
 
 def test_a_preparation_waits_for_a_place_that_is_being_restarted() -> None:
@@ -276,7 +276,7 @@ def test_a_preparation_waits_for_a_place_that_is_being_restarted() -> None:
     daemon.restart("a")
     assert [one.ending for one in daemon.all(do.Settled)] == ["live"]
     worker = daemon.lifecycle.places.workers[daemon.incarnation("a")]
-    assert worker.loaded == {2}, "epoch 1 had no frames and is retired"
+    assert worker.loaded == {(2, 0)}, "epoch 1 had no frames and is retired"
 
 
 def test_a_restarted_worker_loads_the_live_epochs_only() -> None:
@@ -296,7 +296,7 @@ def test_a_worker_that_cannot_load_a_live_plan_is_killed() -> None:
     daemon.kill("a")
     daemon.feed(ev.Tick())
     daemon.connect("a")
-    daemon.feed(ev.StageFailed(1, daemon.incarnation("a"), "out of memory"))
+    daemon.feed(ev.StageFailed(1, 0, daemon.incarnation("a"), "out of memory"))
     assert [one.incarnation for one in daemon.all(do.Kill)] == [daemon.incarnation("a")]
 
 
@@ -438,10 +438,10 @@ def test_stop_answers_everything_settles_every_plan_and_starts_no_process() -> N
 
 
 def test_an_unknown_transition_raises_with_its_own_story_and_changes_nothing() -> None:
-    story: deque[Transition] = deque(("frame", number, "admit", FramePhase.READY) for number in (1, 12))
-    with pytest.raises(UnknownTransition, match="frame 1: 'admit' is not possible in READY") as caught:
-        step(FRAME, "frame", 1, FramePhase.READY, "admit", story)
-    assert caught.value.story == (("frame", 1, "admit", FramePhase.READY),)
+    story: deque[Transition] = deque(("frame", number, "admit", FramePhase.ACTIVE) for number in (1, 12))
+    with pytest.raises(UnknownTransition, match="frame 1: 'admit' is not possible in ACTIVE") as caught:
+        step(FRAME, "frame", 1, FramePhase.ACTIVE, "admit", story)
+    assert caught.value.story == (("frame", 1, "admit", FramePhase.ACTIVE),)
     assert len(story) == 2
 
 
@@ -450,7 +450,7 @@ def test_an_unknown_transition_leaves_the_lifecycle_as_it_was() -> None:
     frame = daemon.lifecycle.frames.by_number[daemon.send()]
     with pytest.raises(UnknownTransition):
         daemon.lifecycle.frames._step(frame, "admit")
-    assert frame.phase is FramePhase.RUNNING
+    assert frame.phase is FramePhase.ACTIVE
     check(daemon.lifecycle)
 
 

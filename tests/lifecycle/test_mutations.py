@@ -12,11 +12,13 @@ from typing import Any, Final
 import pytest
 
 from shisha_rt.lifecycle import events as ev
+from shisha_rt.lifecycle.dealing import Dealing
 from shisha_rt.lifecycle.epochs import Epochs
 from shisha_rt.lifecycle.frames import Frames
 from shisha_rt.lifecycle.lifecycle import Lifecycle
-from shisha_rt.lifecycle.records import Frame, QueuedPlan, WorkerState
+from shisha_rt.lifecycle.records import Epoch, Frame, PoolState, QueuedPlan, WorkerState
 from shisha_rt.lifecycle.tables import EpochPhase, FramePhase
+from shisha_rt.plan.plan import Plan
 from shisha_rt.wire.codes import Code
 from tests.lifecycle.simulated_world import BrokenPromise, run
 
@@ -33,21 +35,32 @@ class FreesTheSlotAtTheDeadline(Frames):
             frame.slot = None
 
 
-class TakesAnyReply(Frames):
-    """R3.2: a reply counts only if it matches an outstanding descriptor, attempt, stage and incarnation included."""
+class FreesTheSlotAtTheFirstReturn(Frames):
+    """R3.1: of a frame with several parts out, the slot waits for the last one."""
 
-    def _take_back(self, descriptor: ev.Descriptor) -> Frame | None:
-        frame = self.by_number.get(descriptor.frame)
-        return super()._take_back(descriptor if frame is None or frame.out is None else frame.out)
+    def _returned(self, frame: Frame) -> None:
+        if frame.out and frame.slot is not None:
+            self.free_slots.append(frame.slot)
+            frame.slot = None
+        super()._returned(frame)
+
+
+class TakesAnyReply(Dealing):
+    """R3.2: a reply counts only if it matches an outstanding descriptor, attempt, epoch and incarnation included."""
+
+    def take_back(self, part: ev.Descriptor, service_s: float = 0.0) -> Frame | None:
+        out = [one for worker in self._places.workers.values() for one in worker.out]
+        like = (one for one in out if (one.frame, one.stage) == (part.frame, part.stage))
+        return super().take_back(next(like, part), service_s)
 
 
 class PresumesDeath(Frames):
     """R3.4: a silent worker may still write; only its certain death gives its frames back."""
 
     def expire(self, now: float) -> None:
-        for worker in self._places.workers.values():
+        for worker in self._dealing._places.workers.values():
             if worker.killed:
-                self.worker_gone(worker, None, "silent")
+                self.worker_gone(worker, ev.WorkerGone(worker.incarnation, None, "silent"), now)
         super().expire(now)
 
 
@@ -71,35 +84,140 @@ class RetiresABusyEpoch(Epochs):
                 self._unload(epoch)
 
 
-class DispatchesBeforeLoading(Frames):
-    """R2: a part runs only on an incarnation that has said `Prepared` for its epoch."""
+class DealsBeforeLoading(Dealing):
+    """R2: a part runs only on an incarnation that has said `Prepared` for its epoch and stage."""
 
-    def dispatch(self) -> None:
-        for worker in self._places.workers.values():
-            room = self._policy.descriptors_per_worker - len(worker.out)
-            for number in sorted(self.ready[worker.place])[:room]:
-                self._run(self.by_number[number], worker)
+    def _taker(self, *part: Any) -> WorkerState | None:
+        free: list[WorkerState] = part[-1]
+        return super()._taker(*part) or free[0]
 
 
-class KeepsTheStageAcrossEpochs(Frames):
+class KeepsStagesAcrossEpochs(Frames):
     """R2: under another epoch a frame starts again from its own input."""
 
-    def _enlist(self, frame: Frame, epoch: int) -> None:
-        stage = frame.stage
-        super()._enlist(frame, epoch)
-        last = len(self._epochs.live[epoch].plan.stages) - 1
-        if stage and last:
-            self._step(frame, "dispatch")  # out of the queue of stage 0 and into that of the later stage
-            self._step(frame, "advance")
-            frame.stage = min(stage, last)
-            self._queue(frame)
+    def _strand(self, frame: Frame) -> None:
+        done = set(frame.done)
+        super()._strand(frame)
+        frame.done = done
+
+    def _enlist(self, frame: Frame, epoch: Epoch, now: float) -> None:
+        stages = epoch.plan.stages
+        frame.epoch, frame.done = epoch, {stage for stage in frame.done if stage < len(stages) - 1}
+        epoch.frames.add(frame.number)
+        for index, stage in enumerate(stages):
+            if index not in frame.done and frame.done.issuperset(stage.after):
+                self._dealing.queue(frame, index, now)
 
 
 class ChargesEveryFrame(Frames):
     """R3.5: only the frame that a worker was computing is charged with its death."""
 
-    def _replay(self, frame: Frame, *, charged: bool, place: str, reason: str) -> None:
-        super()._replay(frame, charged=True, place=place, reason=reason)
+    def worker_gone(self, worker: WorkerState, event: ev.WorkerGone, now: float) -> None:
+        lost = dict(worker.out)
+        super().worker_gone(worker, replace(event, running=None), now)
+        for part, frame in lost.items():
+            self._charge(frame, part, worker.place, event.reason)
+
+
+class ChargesEveryPart(Frames):
+    """A death is charged once, however many parts of the frame the worker had."""
+
+    def worker_gone(self, worker: WorkerState, event: ev.WorkerGone, now: float) -> None:
+        lost = [(part, frame) for part, frame in worker.out.items() if part.frame == event.running]
+        super().worker_gone(worker, event, now)
+        for part, frame in lost[1:]:
+            self._charge(frame, part, worker.place, event.reason)
+
+
+class ChargesEveryDeath(Frames):
+    """Of two workers that have parts of one frame, and both die of it, one counts."""
+
+    def _charge(self, frame: Frame, part: ev.Descriptor, place: str, reason: str) -> None:
+        frame.excused = frozenset()
+        super()._charge(frame, part, place, reason)
+
+
+class FellsEveryCopy(Dealing):
+    """A frame that is charged with a death runs again where that was."""
+
+    def _taker(self, frame: Frame, *part: Any) -> WorkerState | None:
+        frame.died_on, died_on = None, frame.died_on
+        worker = super()._taker(frame, *part)
+        frame.died_on = died_on
+        return worker
+
+
+class DoesNotWaitToJoin(Frames):
+    """A stage is ready when all that it comes after are done."""
+
+    def _go_on(self, frame: Frame, epoch: Epoch, done: int, now: float) -> None:
+        for stage in epoch.followers[done]:
+            queued = any(entry[:2] == (frame.number, stage) for entry in epoch.pool_of[stage].queue)
+            if stage not in frame.done and stage not in frame.out and not queued:
+                self._dealing.queue(frame, stage, now)
+
+
+class TakesBackAnothersPart(Frames):
+    """A death takes back what that worker had, and nothing that others have."""
+
+    def worker_gone(self, worker: WorkerState, event: ev.WorkerGone, now: float) -> None:
+        for frame in list(worker.out.values()):
+            for part in frame.out.values():
+                other = self._dealing._places.workers.get(part.incarnation, worker)
+                other.out.pop(part)
+                worker.out[part] = frame
+        super().worker_gone(worker, event, now)
+
+
+class RunsAPartTwice(Dealing):
+    """A part is with one of its pool's teams."""
+
+    def queue(self, frame: Frame, stage: int, now: float) -> None:
+        super().queue(frame, stage, now)
+        assert frame.epoch is not None
+        if len(frame.epoch.pool_of[stage].leads) > 1:
+            super().queue(frame, stage, now)
+
+
+class BeginsAnewWhileAPartIsOut(Frames):
+    """A frame starts over only when none of its parts is out: what is out may still write."""
+
+    def rescue(self, now: float) -> None:
+        for epoch in self._epochs.live.values():
+            for number in epoch.frames if self._epochs.is_broken(epoch) else ():
+                frame = self.by_number[number]
+                if frame.phase is FramePhase.ACTIVE:
+                    for part in list(frame.out.values()):
+                        self._dealing.take_back(part)
+        super().rescue(now)
+
+
+class DealsDepthFirst(Dealing):
+    """No team gets a second part while one of its pool has none."""
+
+    def _taker(self, frame: Frame, stage: int, epoch: Epoch, pool: PoolState, free: Any) -> WorkerState | None:
+        willing = (self._taker_of(frame, stage, epoch, pool, worker) for worker in free)
+        return next((worker for worker in willing if worker is not None), None)
+
+    def _taker_of(self, frame: Frame, stage: int, epoch: Epoch, pool: PoolState, worker: Any) -> WorkerState | None:
+        return super()._taker(frame, stage, epoch, pool, [worker])
+
+
+class DealsToTheDown(Dealing):
+    """A place that is taken down gets no more parts while another team can run them."""
+
+    def _taker(self, *part: Any) -> WorkerState | None:
+        self._places.down, down = set(), self._places.down
+        worker = super()._taker(*part)
+        self._places.down = down
+        return worker
+
+
+class PunchesWhatIsPassed(Epochs):
+    """Slots keep their room for what the stages of a live epoch pass to each other."""
+
+    def passed_by_none_but(self, ended: Plan, passing: Callable[[Plan], set[str]]) -> set[str]:
+        return passing(ended)
 
 
 class ForgetsToReload(Epochs):
@@ -134,32 +252,45 @@ class LosesAProposal(Epochs):
             self.proposals.remove(proposal)
 
 
-class DealsToTheHung(Frames):
+class DealsToTheHung(Dealing):
     """R3.4: a worker that is to be killed is given nothing more."""
 
     def dispatch(self) -> None:
-        for worker in self._places.workers.values():
-            worker.killed, killed = False, worker.killed
-            super().dispatch()
-            worker.killed = killed
+        serving = self._places.serving
+        hung = {one.place: one for one in self._places.workers.values() if one.killed and one.loaded}
+        serving.update(hung)
+        super().dispatch()
+        for place in hung:
+            del serving[place]
 
 
 MUTANTS: Final = (
     FreesTheSlotAtTheDeadline,
+    FreesTheSlotAtTheFirstReturn,
     TakesAnyReply,
     PresumesDeath,
     DeliversWhenDone,
     RetiresABusyEpoch,
-    DispatchesBeforeLoading,
-    KeepsTheStageAcrossEpochs,
+    DealsBeforeLoading,
+    KeepsStagesAcrossEpochs,
     ChargesEveryFrame,
+    ChargesEveryPart,
+    ChargesEveryDeath,
+    FellsEveryCopy,
+    DoesNotWaitToJoin,
+    TakesBackAnothersPart,
+    RunsAPartTwice,
+    BeginsAnewWhileAPartIsOut,
+    DealsDepthFirst,
+    DealsToTheDown,
+    PunchesWhatIsPassed,
     ForgetsToReload,
     LetsAnyPlanPass,
     TakesPlansOutOfDate,
     LosesAProposal,
     DealsToTheHung,
 )
-Part = type[Frames] | type[Epochs]
+Part = type[Frames] | type[Dealing] | type[Epochs]
 
 
 def broken(part: Part) -> Callable[..., Lifecycle]:
@@ -167,7 +298,9 @@ def broken(part: Part) -> Callable[..., Lifecycle]:
 
     def make(*arguments: Any) -> Lifecycle:
         lifecycle = Lifecycle(*arguments)
-        (lifecycle.frames if issubclass(part, Frames) else lifecycle.epochs).__class__ = part
+        for one in (lifecycle.frames, lifecycle.dealing, lifecycle.epochs):
+            if issubclass(part, type(one)):
+                one.__class__ = part
         lifecycle._apply[ev.PlanProposed] = lifecycle.epochs.propose  # was bound to the one that is not broken
         return lifecycle
 

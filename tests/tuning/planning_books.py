@@ -30,7 +30,7 @@ from shisha_rt.tuning.cores import CoreEvent, Outward
 from shisha_rt.tuning.instructions import CountTrial, Keep, TellPlacer, TellTuner, Write
 from shisha_rt.tuning.tuning import ATTEMPTS
 from shisha_rt.wire import journal
-from tests.lifecycle.simulated_workers import LAYERS
+from tests.lifecycle.random_plans import LAYERS
 
 Name = tuple[le.Owner, int]
 

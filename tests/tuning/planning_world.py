@@ -41,10 +41,11 @@ from shisha_rt.tuning.state import WAITING, State
 from shisha_rt.tuning.telling import description
 from shisha_rt.tuning.tuning import Tuning
 from shisha_rt.tuning.window import Window
-from tests.lifecycle.simulated_workers import LAYERS, Workers
+from tests.lifecycle.random_plans import LAYERS, plain_plan
+from tests.lifecycle.simulated_workers import Workers
 from tests.lifecycle.simulated_world import BrokenPromise, random_policy
 from tests.tuning.planning_books import Books
-from tests.tuning.simulated_children import DEVICES, OPERATORS_PER_LAYER, Placer, Tuner, random_plan
+from tests.tuning.simulated_children import DEVICES, OPERATORS_PER_LAYER, Placer, Tuner
 
 _TRACE_KEPT: Final = 60
 _MOST_STEPS_TO_REST: Final = 300
@@ -67,7 +68,7 @@ class World:
         slot_count = rng.randint(2, 5)
         self.lifecycle = Lifecycle(rules, slot_count, random_policy(rng))
         kept = {key_of(self.machine): self._kept_before()} if rng.random() < 0.3 else {}
-        by_costs = random_plan(rng, self.names) if rng.random() < 0.3 else None
+        by_costs = plain_plan(rng, self.names) if rng.random() < 0.3 else None
         choice = Choice(
             self.machine, rules, (1.0,) * LAYERS, BestPlans(kept), {} if by_costs is None else {"throughput": by_costs}
         )
@@ -106,7 +107,7 @@ class World:
         return Place(name, (), core_count=1, threads=1, speed=1.0, rank=self.rng.choice((1, 2)), memory="ram")
 
     def _kept_before(self) -> BestPlan:
-        plan = random_plan(self.rng, self.names)
+        plan = plain_plan(self.rng, self.names)
         return BestPlan(plan, Measurement((1e-3,) * len(plan.stages), 0.01, 32, 1.0), plan.places)
 
     # --- the run ----------------------------------------------------------------------------------------------
@@ -177,7 +178,7 @@ class World:
     # --- what clients and operators do ------------------------------------------------------------------------
 
     def client_sets_plan(self) -> None:
-        plan = random_plan(self.rng, self.names)
+        plan = plain_plan(self.rng, self.names)
         if self.rng.random() < 0.1:
             plan = Plan(plan.stages[1:])
         self.clients_proposals += 1

@@ -15,17 +15,11 @@ from shisha_rt.plan.form import Brief, brief, unfolded
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import placer_messages as pm
 from shisha_rt.tuning import tuner_messages as tm
-from tests.lifecycle.simulated_workers import LAYERS
+from tests.lifecycle.random_plans import plain_plan
 
 DEVICES: Final = ("d0", "d1")
 OPERATORS_PER_LAYER: Final = 2
 OPERATOR_S: Final = 1e-3
-
-
-def random_plan(rng: random.Random, places: list[str]) -> Plan:
-    chosen = rng.sample(places, rng.randint(1, min(len(places), LAYERS)))
-    cuts = [0, *sorted(rng.sample(range(1, LAYERS), len(chosen) - 1)), LAYERS]
-    return Plan.of((cuts[i], cuts[i + 1] - 1, place) for i, place in enumerate(chosen))
 
 
 class Tuner:
@@ -85,7 +79,7 @@ class Tuner:
 
     def _improvise(self, begin: tm.Begin) -> None:
         self._left -= 1
-        plan = random_plan(self.rng, [place.name for place in begin.places])
+        plan = plain_plan(self.rng, [place.name for place in begin.places])
         if not self.healing and self.rng.random() < 0.1:
             plan = Plan(plan.stages[1:])  # layers are missing, or all of them: the gate sees to that
         if self._left >= 0:

@@ -64,7 +64,7 @@ def test_the_first_plan_is_asked_for_placed_prepared_and_live(daemon: Daemon) ->
     orders = daemon.all(do.PrepareStage)
     assert [order.plan.stages[order.stage].placement for order in orders] == [LEFT.devices, RIGHT.devices]
     for order in orders:
-        daemon.post(le.StagePrepared(order.epoch, order.incarnation))
+        daemon.post(le.StagePrepared(order.epoch, order.stage, order.incarnation))
     assert daemon.cores.lifecycle.live == (1, PLAN)
     assert daemon.cores.placing is not None
     assert daemon.cores.placing.predicted_s(1, 0) == LEFT.cost_s

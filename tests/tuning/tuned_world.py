@@ -113,8 +113,8 @@ class World:
 
     def _prepared(self, order: do.PrepareStage) -> le.Event:
         if self.refuse(order.plan):
-            return le.StageFailed(order.epoch, order.incarnation, "no room")
-        return le.StagePrepared(order.epoch, order.incarnation)
+            return le.StageFailed(order.epoch, order.stage, order.incarnation, "no room")
+        return le.StagePrepared(order.epoch, order.stage, order.incarnation)
 
     def release(self) -> None:
         self.holds = False

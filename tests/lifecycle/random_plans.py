@@ -14,14 +14,14 @@ LAYERS: Final = 5
 Needs = tuple[frozenset[int], ...]
 """(layers,): the earlier layers of which each one reads the output; none: it reads the network's input."""
 
-CHAIN: Final[Needs] = tuple(frozenset(range(layer - 1, layer)) & frozenset(range(LAYERS)) for layer in range(LAYERS))
+CHAIN: Final[Needs] = (frozenset(), *(frozenset({layer}) for layer in range(LAYERS - 1)))
 
 
 def random_needs(rng: random.Random) -> Needs:
     if rng.random() < 0.4:
         return CHAIN
     return tuple(
-        frozenset(rng.sample(range(layer), 0 if rng.random() < 0.15 else min(layer, rng.choice((1, 1, 2)))))
+        frozenset(rng.sample(range(layer), 0 if rng.random() < 0.25 else min(layer, rng.choice((1, 1, 2)))))
         for layer in range(LAYERS)
     )
 

@@ -46,8 +46,8 @@ class Process:
 class Workers:
     """All processes that were ever started. What they say is appended to `messages`, for the world to deliver.
 
-    `needs`: what the layers read. `poison`: frames that end whoever computes them. `layer_s`: what a layer takes, by
-    place; nothing is told of the others.
+    `needs`: what the layers read. `poison`: the layers of a frame that end whoever computes them. `layer_s`: what a
+    layer takes, by place; nothing is told of the others.
     """
 
     def __init__(self, rng: random.Random, slot_count: int, plans: dict[int, Plan], needs: Needs = CHAIN) -> None:
@@ -55,7 +55,7 @@ class Workers:
         self.plans = plans
         self.needs = needs
         self.healing = False
-        self.poison: set[int] = set()
+        self.poison: dict[int, set[int]] = {}
         self.layer_s: dict[str, float] = {}
         self.processes: dict[int, Process] = {}
         self.messages: list[ev.Event] = []
@@ -95,10 +95,10 @@ class Workers:
         elif process.running:
             self._finish(process)
         elif process.parts:
-            process.running = True
-            process.last_frame = process.parts[0].frame
-            self._read(process, process.parts[0])
-            if process.last_frame in self.poison:
+            process.running, part = True, process.parts[0]
+            process.last_frame = part.frame
+            self._read(process, part)
+            if not self.poison.get(part.frame, set()).isdisjoint(self.plans[part.epoch].stages[part.stage].layers):
                 self.end(process)
 
     def _finish(self, process: Process) -> None:

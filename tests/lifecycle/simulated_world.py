@@ -103,7 +103,7 @@ class World:
         if self.rng.random() < 0.3:
             self.workers.layer_s = {name: self.rng.choice((1e-3, 1e-3, 4e-3)) for name in self.place_names}
         self.parts = PartBooks(self.lifecycle.places, self.workers, self.policy, self.plans)
-        self.poisons = self.rng.random() < 0.2
+        self.poisons = self.rng.random() < 0.3
         self.epochs: dict[int, str] = {}
         self.proposed = 0
         self.settled: Counter[str] = Counter()
@@ -142,6 +142,7 @@ class World:
             *[self.pass_time] * 4,
             *[self.propose] * rng.choice((1, 3)),
             *[self.place] * 3,
+            self.replan,
             self.cancel,
             self.repeat_reply,
             *(*faults, self.place_up, self.place_up) * unrest,
@@ -204,8 +205,8 @@ class World:
         bad = sequence is not None and last is not None and sequence != last + 1
         deadline = rng.choice((None, None, None, None, self.now + rng.random() * 4, self.now + 4, self.now))
         request = self.requests[number] = Request(number, stream, deadline)
-        if self.poisons and rng.random() < 0.1:
-            self.workers.poison.add(number)
+        if self.poisons and rng.random() < 0.5:
+            self.workers.poison[number] = set(rng.sample(range(LAYERS), rng.randint(1, 4)))
         self.feed(ev.FrameArrived(number, *stream, rng.randint(1, 40), sequence, deadline))
         if request.outcome == "refused":
             return
@@ -221,9 +222,10 @@ class World:
         self.feed(ev.FrameCancelled(number))
 
     def propose(self) -> None:
-        """A plan over any places, whether they are up or not; while healing, over those that may be planned on."""
+        """A plan over any places, whether they are up or not; half the time over those that may be planned on."""
         rng = self.rng
-        choice = list(self.lifecycle.places.available) if self.healing else list(self.place_names)
+        sober = self.healing or rng.random() < 0.5
+        choice = list(self.lifecycle.places.available) if sober else list(self.place_names)
         is_plain = self.needs == CHAIN and rng.random() < 0.3
         plan = plain_plan(rng, choice) if is_plain else random_plan(rng, choice, self.needs)
         if not self.healing and rng.random() < 0.1:
@@ -234,6 +236,11 @@ class World:
         under = rng.choice((None, 1)) if rng.random() < 0.1 else max(lives, default=None)
         event = self.unsettled[self.proposed] = ev.PlanProposed(owner, self.proposed, plan, under)
         self.feed(event)
+
+    def replan(self) -> None:
+        if self.replan_wanted:
+            self.replan_wanted = False
+            self.propose()
 
     def place(self) -> None:
         """What the placer answers: devices, ones that are not there, or that it cannot; perhaps twice."""
@@ -420,8 +427,7 @@ class World:
             elif self.unplaced:
                 self.place()
             elif self.replan_wanted and not self.stopped:
-                self.replan_wanted = False
-                self.propose()
+                self.replan()
             elif self._at_rest():
                 return
             elif not any(one.parts or one.building for one in self.workers.alive):

@@ -50,7 +50,7 @@ class TakesAnyReply(Dealing):
 
     def take_back(self, part: ev.Descriptor, service_s: float = 0.0) -> Frame | None:
         out = [one for worker in self._places.workers.values() for one in worker.out]
-        like = (one for one in out if (one.frame, one.stage) == (part.frame, part.stage))
+        like = (one for one in out if one.frame == part.frame)
         return super().take_back(next(like, part), service_s)
 
 

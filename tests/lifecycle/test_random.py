@@ -30,13 +30,16 @@ ONE: Final = os.environ.get("SHISHA_LIFECYCLE_SEED")
     "seeds", chunks(1, 1, short=1, first=int(ONE)) if ONE else chunks(SEED_COUNT, CHUNK, short=SHORT, first=FIRST)
 )
 def test_random_interleavings_keep_the_promises(seeds: range) -> None:
-    """And they are worth playing: each chunk meets answers, refusals, replays, late replies and every settlement."""
+    """And they are worth playing: each chunk meets answers, refusals, replays, late replies and every settlement, and
+    plans in which parts of a frame are out side by side, wait for each other, and are dealt among copies and teams.
+    """
     seen: Counter[str] = Counter()
     for seed in seeds:
         world = run(seed)
         seen.update(request.outcome for request in world.requests.values())
         seen.update(f"plan {outcome}" for outcome in world.settled.elements())
         seen["collected"] += sum(request.collected for request in world.requests.values())
+        seen.update(world.parts.seen)
         seen["replayed"] += world.lifecycle.frames.replayed
         seen["late reply"] += world.lifecycle.frames.stale_replies
     for what in (
@@ -48,8 +51,15 @@ def test_random_interleavings_keep_the_promises(seeds: range) -> None:
         "plan live",
         "plan dropped",
         "plan refused",
+        "side by side",
+        "join",
+        "copy",
+        "team",
+        "second",
+        "charged",
     ):
         assert seen[what] >= 50 or len(seeds) < CHUNK, f"too few interleavings meet {what!r}: {seen}"
+    assert seen["stays where it died"] >= 10 or len(seeds) < CHUNK, f"too few frames stay where they died: {seen}"
 
 
 def test_a_seed_plays_the_same_interleaving_again() -> None:

@@ -10,8 +10,8 @@ from shisha_rt.tuning import events as ev
 from shisha_rt.tuning import tuner_messages as tm
 from shisha_rt.tuning.state import State
 from shisha_rt.tuning.window import FRAMES
+from tests.lifecycle.random_plans import plain_plan
 from tests.tuning.planning_world import World
-from tests.tuning.simulated_children import random_plan
 
 PARTS: Final = FRAMES + 4  # more than any warm-up
 
@@ -25,7 +25,7 @@ def test_a_trial_of_an_earlier_search_does_not_stay() -> None:
     world._go_live()
     live = world.lifecycle.live
     assert live is not None
-    late = next(plan for plan in iter(lambda: random_plan(world.rng, world.names), None) if plan != live[1])
+    late = next(plan for plan in iter(lambda: plain_plan(world.rng, world.names), None) if plan != live[1])
     world.feed(ev.TunerSaid(tm.Try(tuning.search.number, brief(late), "it may be better")))
     world.feed(ev.SearchAsked("a client has asked for it"))
     world.feed(ev.TunerSaid(tm.Try(tuning.search.number, brief(live[1]), "where it starts")))

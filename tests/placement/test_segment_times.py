@@ -77,7 +77,7 @@ def test_by_hand(placement: list[str], first: int, expected: tuple[float, ...]) 
 
 
 def test_a_stage_of_two_runs() -> None:
-    """A and c on the adder, b elsewhere: x comes in once, ta stays for c and goes to b, tb comes in, tc goes out."""
+    """Two operators on the adder, the one between elsewhere: x in, ta out and kept for c, tb in, tc out."""
     built = graph()
     found = [*segments(built, 0, ["adder"]), *segments(built, 2, ["adder"])]
     assert segment_times_s(built, found, described_costs(built, DEVICES)) == (0.25 + 2 + 4, 0.25 + 2 + 4)

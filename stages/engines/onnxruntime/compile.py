@@ -4,9 +4,9 @@ Weights are reordered and prepacked into one file that all workers map: a stage 
 it computes is bit for bit what the whole optimised graph computes. The result depends on the processor and on the
 engine's version: whoever keeps it must not use it on another.
 
-The engine dies of some models in that form, so there are others (`model_index.Form`): the optimised graph with weights
-that each session packs for itself, and the cleaned graph, of which each session optimises its own cut. Which of them
-the engine can run shows when it has.
+The engine may die of a model in that form (`align` mends what is known of that), so there are others
+(`model_index.Form`): the optimised graph with weights that each session packs for itself, and the cleaned graph, of
+which each session optimises its own cut. Which of them the engine can run shows when it has.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from shisha_rt.graph.datatypes import NAME_OF, NUMPY_OF
 from shisha_rt.graph.graph import Graph, Tensor
 from shisha_rt.graph.layers import group_layers
 from shisha_rt.graph.reader.onnx_reader import CLEAN_FILE, read_clean
+from stages.engines.onnxruntime.align import align_weights
 from stages.engines.onnxruntime.mapping import map_nodes
 from stages.engines.onnxruntime.options import as_built_options, base_options
 
@@ -82,6 +83,8 @@ def _optimise(model_folder: Path, target: Path, *, prepack: bool) -> None:
     ):
         options.add_session_config_entry(key, value)
     ort.InferenceSession(str(model_folder / CLEAN_FILE), options, providers=["CPUExecutionProvider"])
+    if prepack and (target / WEIGHTS_FILE).exists():
+        align_weights(target / MODEL_FILE, target / WEIGHTS_FILE)
 
 
 def _crossing(graph: onnx.GraphProto, node_layers: Sequence[int], specs: dict[str, TensorSpec]) -> tuple[Crossing, ...]:

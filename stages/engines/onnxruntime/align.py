@@ -1,0 +1,49 @@
+"""Put prepacked weights where the engine's kernels can read them.
+
+ONNX Runtime writes a weight and, right behind it, what it has prepacked of that; it aligns neither unless it is over
+1 MiB. Reloaded, both are mapped where they lie. But kernels read prepacked weights by instructions that fault on an
+address that is not a multiple of their width, as every buffer of the engine's own is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import onnx
+
+_ALIGNMENT_BYTES: Final = 64  # that of the engine's own buffers: a cache line, and the widest vector
+_PREPACKED: Final = "prepacked_"
+
+
+def align_weights(model_file: Path, weights_file: Path) -> None:
+    """Rewrite a saved model and its one file of weights, so that each weight and each prepacked blob is aligned."""
+    model = onnx.load(str(model_file), load_external_data=False)
+    aligned = weights_file.with_suffix(".aligned")
+    with weights_file.open("rb") as source, aligned.open("wb") as target:
+        for constant in model.graph.initializer:
+            entries = {entry.key: entry for entry in constant.external_data}
+            if "offset" in entries:
+                offset, length = int(entries["offset"].value), int(entries["length"].value)
+                entries["offset"].value = str(_moved(source, target, offset, length))
+            for key, entry in entries.items():
+                if key.startswith(_PREPACKED):
+                    # What the engine calls the kernel and the weight, then each blob: offset, length, checksum.
+                    name, *blobs = entry.value.split("|")
+                    entry.value = "|".join([name, *(_moved_blob(source, target, blob) for blob in blobs)])
+    aligned.replace(weights_file)
+    model_file.write_bytes(model.SerializeToString())
+
+
+def _moved_blob(source: BinaryIO, target: BinaryIO, blob: str) -> str:
+    offset, length, checksum = blob.split(";")
+    return f"{_moved(source, target, int(offset), int(length))};{length};{checksum}"
+
+
+def _moved(source: BinaryIO, target: BinaryIO, offset: int, length: int) -> int:
+    """Where it is now."""
+    target.write(bytes(-target.tell() % _ALIGNMENT_BYTES))
+    found = target.tell()
+    source.seek(offset)
+    target.write(source.read(length))
+    return found

@@ -81,6 +81,30 @@ def write_long_identity_model(folder: Path, layers: int) -> Path:
     return _write(folder, f"{NAME}{layers}", nodes, weights, SHAPE)
 
 
+def write_branching_identity_model(folder: Path) -> Path:
+    """One convolution, three branches of three each, one that joins them: eleven layers, and `NAME`.onnx again.
+
+    A join lies in the layer of the last branch; so of each branch two layers can run beside the others.
+    """
+    unit = np.eye(CHANNELS, dtype=np.float32)
+    rng = np.random.default_rng(7)
+    shares = (0.5, 0.25, 0.25)
+    weights: dict[str, npt.NDArray[Any]] = {
+        "unit": unit[:, :, None, None],
+        "join": np.hstack([np.float32(share) * unit for share in shares])[:, :, None, None],
+    }
+    nodes = [helper.make_node("Conv", ["x", "unit"], ["begun"], name="begun")]
+    for branch in "abc":  # each with permutations of its own: equal branches would be computed once
+        first, second = (unit[rng.permutation(CHANNELS)] for _ in range(2))
+        names = ["begun", *(f"{branch}{i}" for i in range(3))]
+        for (source, target), matrix in zip(pairwise(names), (first, second, (second @ first).T), strict=True):
+            weights[f"{target}_w"] = matrix[:, :, None, None].copy()
+            nodes.append(helper.make_node("Conv", [source, f"{target}_w"], [target], name=target))
+    nodes.append(helper.make_node("Concat", ["a2", "b2", "c2"], ["all"], name="all", axis=1))
+    nodes.append(helper.make_node("Conv", ["all", "join"], ["y"], name="y"))
+    return _write(folder, NAME, nodes, weights, SHAPE)
+
+
 def _write(
     folder: Path, name: str, nodes: list[onnx.NodeProto], weights: dict[str, npt.NDArray[Any]], shape: tuple[int, ...]
 ) -> Path:

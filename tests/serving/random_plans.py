@@ -20,9 +20,18 @@ class Cuttable:
 
     def random_plan(self, rng: random.Random, places: Sequence[str]) -> Plan:
         """Any cutting into an acyclic graph of stages, on any pools of teams of `places`, which are all alike."""
+        if rng.random() < 0.2:
+            return self._plain_chain(rng, places)
         works, after = self._random_graph(rng, rng.randint(1, 5))
         pools = _random_pools(rng, places)
         return Plan(tuple(Stage(work, rng.choice(pools), its) for work, its in zip(works, after, strict=True)))
+
+    def _plain_chain(self, rng: random.Random, places: Sequence[str]) -> Plan:
+        cuts = sorted(rng.sample(sorted(self.legal_cuts), rng.randint(0, min(len(places) - 1, len(self.legal_cuts)))))
+        ends = zip([0, *(cut + 1 for cut in cuts)], [*cuts, self.layer_count - 1], strict=True)
+        return Plan.of(
+            (first, last, place) for (first, last), place in zip(ends, rng.sample(places, len(cuts) + 1), strict=True)
+        )
 
     def _random_graph(self, rng: random.Random, most: int) -> tuple[list[tuple[Span, ...]], list[tuple[int, ...]]]:
         """Each group of layers is in no earlier stage than what it needs: so stages wait for earlier ones only."""

@@ -62,7 +62,7 @@ def best_chain(
         lower_s = bound_s if outcome is Outcome.LIMIT else None
         return PlanSolution(None, outcome, lower_s, reason=found, statistics=statistics, space=space.space)
     plan = space.plan(found.stages)
-    value_s = value_of(rate_by(costs, plan), objective)
+    value_s = rate_by(costs, plan).value_s(objective)
     statistics["probes"] = found.probes
     lower_s = found.lower_s if space is whole and found.lower_s is not None else bound_s
     proven = lower_s >= value_s * (1 - 2 * TOLERANCE)
@@ -82,11 +82,6 @@ _STOPPED: Final = "stopped before the first plan"
 def rate_by(costs: Costs, plan: Plan) -> Rate:
     """What a plan does by costs of layers."""
     return rate_of(plan, team_costs(costs).team_s(plan))
-
-
-def value_of(rate: Rate, objective: Objective) -> float:
-    """What is to be small."""
-    return rate.bottleneck_s if objective == "throughput" else rate.latency_s
 
 
 def _cells(space: Chains, objective: Objective) -> int:

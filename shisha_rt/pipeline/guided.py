@@ -17,23 +17,23 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final
 
-import numpy as np
-
-from shisha_rt.arrays import Floats
-from shisha_rt.costs.costs import Costs, stage_service_s
+from shisha_rt.costs.alike import kinds_of
+from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.outcome import Outcome
-from shisha_rt.pipeline.belief import Belief, Sighting, likeliest
-from shisha_rt.pipeline.exact import exact_plan
+from shisha_rt.pipeline.exact import DEFAULT_LATENCY_STATES, exact_plan
+from shisha_rt.pipeline.learning import Learnt, learnt
 from shisha_rt.pipeline.outlook import outlook
 from shisha_rt.pipeline.solution import PlanSolution
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
-from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import Objective, rate_of
 
 DEFAULT_MOST_TRIALS: Final = 20
 DEFAULT_GAIN: Final = 0.01
@@ -41,12 +41,8 @@ DEFAULT_GAIN: Final = 0.01
 DOUBTS: Final = tuple(quarters / 4 for quarters in range(1, 9))
 """Standard deviations. Beyond the last, a plan counts as shown to be worse."""
 
-_BAND_OF_ERROR: Final = 1.96 * math.sqrt(2)
-"""Two measurements of one plan differ by no more than so many standard errors in 95 of 100 cases."""
-_LEAST_ERROR: Final = 0.005
-"""Relative. Costs are a model: no measurement says more of them than this."""
-_LEAST_SHARE: Final = 0.02
-"""Of its told time, that a layer takes at least: a Gaussian does not know that times are positive."""
+_MOST_CELLS: Final = 1 << 17
+"""Of a recursion over counts of places (see `need`): a step is not to take long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +63,8 @@ class GuidedTuner:
     most_stages: int | None
     most_trials: int
     gain: float
+    replicate: bool
+    objective: Objective
 
     def init(self) -> tuple[Trials, Proposal]:
         return Trials(self.start, ()), Proposal(self.start, "where tuning starts", lower_bound_s=self.told_bound_s)
@@ -74,86 +72,103 @@ class GuidedTuner:
     def step(self, trials: Trials, observation: Measurement) -> tuple[Trials, Proposal]:
         """Correct the costs; then the plan that is best by them, or else could be, unless neither promises a gain."""
         trials = replace(trials, done=(*trials.done, (trials.at, observation)))
-        corrected, beliefs = self._corrected(trials)
-        solution = exact_plan(corrected, most_stages=self.most_stages)
+        believed = learnt(self.costs, trials.done, self._few_enough, copies=self.replicate)
+        solution = exact_plan(
+            believed.costs,
+            most_stages=self.most_stages,
+            replicate=self.replicate,
+            objective=self.objective,
+            latency_states=0 if self.replicate else DEFAULT_LATENCY_STATES,
+        )
         if len(trials.done) >= self.most_trials:
-            return trials, _final(trials, f"the limit of {self.most_trials} trials is reached", solution)
+            return trials, self._final(trials, f"the limit of {self.most_trials} trials is reached", solution)
         if solution.plan is None:
-            return trials, _final(trials, f"no other plan: {solution.reason}", solution)
-        found = self._promising(trials, corrected, beliefs, solution)
+            return trials, self._final(trials, f"no other plan: {solution.reason}", solution)
+        found = self._promising(trials, believed, solution)
         if found is None or any(found.plan == plan for plan, _ in trials.done):
-            return trials, _final(trials, f"no other promises to be {100 * self.gain:g}% faster", solution)
+            found = self._without_copies(trials)
+        if found is None:
+            return trials, self._final(trials, self._why_none(believed, solution), solution)
         return replace(trials, at=found.plan), found
 
-    def _promising(
-        self, trials: Trials, corrected: Costs, beliefs: list[Belief], solution: PlanSolution
-    ) -> Proposal | None:
-        """The plan that is faster than all measured ones for the least doubt. The same doubt is cast on those.
+    def _promising(self, trials: Trials, believed: Learnt, solution: PlanSolution) -> Proposal | None:
+        """The plan that is better than all measured ones for the least doubt. The same doubt is cast on those.
 
         So a plan measured as fast by luck sets no mark that others cannot meet, and none of the measured is found.
+        What bytes take, which no plan spares, is no other plan's promise either.
         """
         best, bound_s = solution.plan, solution.lower_bound_s
         assert best is not None  # the caller has seen to it
-        measured = [plan for plan, measurement in trials.done if measurement.can_run]
-        best_s = _predicted_s(corrected, best)
-        to_beat_s = min((_predicted_s(corrected, plan) for plan in measured), default=math.inf)
-        if best_s <= (1 - self.gain) * to_beat_s:
+        told = team_costs(believed.costs)
+
+        def predicted_s(plan: Plan) -> float:
+            return rate_of(plan, told.team_s(plan)).value_s(self.objective)
+
+        measured = [(plan, its) for plan, its in trials.done if its.can_run]
+        best_s = predicted_s(best)
+        memory_s = self._memory_s(trials)
+        to_beat_s = max(memory_s, min((predicted_s(plan) for plan, _ in measured), default=math.inf))
+        if max(memory_s, best_s) <= (1 - self.gain) * to_beat_s:
             return Proposal(best, f"predicted {1e3 * best_s:.4g} ms, the best by the corrected costs", False, bound_s)
-        if solution.outcome is not Outcome.OPTIMAL:  # too many unlike places for the recursion
+        if solution.outcome is not Outcome.OPTIMAL:  # too many unlike places to search them all
             return None
-        view = outlook(corrected, beliefs, self.most_stages)
+        view = outlook(believed, self.most_stages, replicate=self.replicate, objective=self.objective)
+        chains = [plan for plan, _ in measured if plan.is_chain]
+        others_s = [its.value_s(self.objective) for plan, its in measured if not plan.is_chain]
 
         def better(doubt: float) -> Plan | None:
             stage_s = view.at_best_s(doubt)
-            to_beat_s = min(view.bottleneck_s(stage_s, plan) for plan in measured)
-            return view.plan_within((1 - self.gain) * to_beat_s, stage_s)
+            to_beat_s = min([*others_s, *(view.value_s(stage_s, plan) for plan in chains)])
+            bound_s = (1 - self.gain) * to_beat_s
+            return view.plan_within(bound_s, stage_s) if bound_s >= memory_s else None
 
         at = bisect_left(DOUBTS, True, key=lambda doubt: better(doubt) is not None)
         plan = better(DOUBTS[at]) if at < len(DOUBTS) else None
         if plan is None:
             return None
-        at_best_s = view.bottleneck_s(view.at_best_s(DOUBTS[at]), plan)
-        predicted = f"predicted {1e3 * _predicted_s(corrected, plan):.4g} ms"
+        at_best_s = view.value_s(view.at_best_s(DOUBTS[at]), plan)
+        predicted = f"predicted {1e3 * predicted_s(plan):.4g} ms"
         perhaps = f"perhaps {1e3 * at_best_s:.4g} ms, {DOUBTS[at]:g} standard deviations below"
         return Proposal(plan, f"{predicted}, {perhaps}", False, bound_s)
 
-    def _corrected(self, trials: Trials) -> tuple[Costs, list[Belief]]:
-        """The costs as they are believed to be.
+    def _without_copies(self, trials: Trials) -> Proposal | None:
+        """Copies slow each other down in ways that costs do not know. So their best rival is tried before the end."""
+        if not self.replicate or self.objective != "throughput" or all(plan.is_plain for plan, _ in trials.done):
+            return None
+        told = exact_plan(self.costs, most_stages=self.most_stages)
+        best_s = self._best(trials)[1].bottleneck_s
+        if told.plan is None or any(told.plan == plan for plan, _ in trials.done):
+            return None
+        told_s = rate_of(told.plan, team_costs(self.costs).team_s(told.plan)).bottleneck_s
+        if max(told_s, self._memory_s(trials)) > (1 - self.gain) * best_s:
+            return None
+        return Proposal(told.plan, f"told {1e3 * told_s:.4g} ms, the best without copies", False, told.lower_bound_s)
 
-        Nobody says which layer of a stage it was that kept it from running. So all of them count as layers that the
-        place cannot run, but for those that it has run.
-        """
-        time_s = self.costs.time_s.copy()
-        ran = np.zeros(time_s.shape, bool)
-        for stage, place, service_s, _ in self._stages(trials):
-            ran[stage.first : stage.last + 1, place] |= math.isfinite(service_s)
-        for stage, place, service_s, _ in self._stages(trials):
-            if math.isinf(service_s):
-                layers = slice(stage.first, stage.last + 1)
-                time_s[layers, place] = np.where(ran[layers, place], time_s[layers, place], math.nan)
-        told_s = np.nan_to_num(time_s)
-        beliefs = likeliest(list(told_s.T), [self._seen(trials, place, told_s) for place in range(told_s.shape[1])])
-        mean_s = np.maximum(np.stack([belief.mean_s for belief in beliefs], axis=1), _LEAST_SHARE * told_s)
-        return replace(self.costs, time_s=np.where(np.isnan(time_s), math.nan, mean_s)), beliefs
+    def _memory_s(self, trials: Trials) -> float:
+        """What the slowest memory needs for a frame in the plan that needs the least: other plans spare none of it."""
+        if self.objective == "latency":
+            return 0.0
+        return min((its.rate.memory_s if its.rate else 0.0 for _, its in trials.done), default=0.0)
 
-    def _seen(self, trials: Trials, place: int, told_s: Floats) -> list[Sighting]:
-        """What stages took on a place, their entries taken off. Where nothing was told, nothing can be corrected."""
-        seen: list[Sighting] = []
-        for stage, its_place, service_s, error in self._stages(trials):
-            first, end = stage.first, stage.last + 1
-            layers_s = float(told_s[first:end, place].sum())
-            if its_place == place and math.isfinite(service_s) and layers_s:
-                entry_s = float(self.costs.transfer_s[first - 1]) if first else 0.0
-                seen.append(Sighting(first, end, service_s - entry_s, error * max(service_s, layers_s)))
-        return seen
+    def _few_enough(self, counts: Sequence[int]) -> bool:
+        """So that a step takes a fraction of a second."""
+        *others, _ = sorted(counts)
+        return math.prod(count + 1 for count in others) * (len(self.costs.legal_cuts) + 2) <= _MOST_CELLS
 
-    def _stages(self, trials: Trials) -> Iterator[tuple[Stage, int, float, float]]:
-        """Each stage measured: its place (index), seconds, and relative standard error."""
-        index_of = {place.name: index for index, place in enumerate(self.costs.places)}
-        for plan, measurement in trials.done:
-            error = max(measurement.band / _BAND_OF_ERROR, _LEAST_ERROR)
-            for stage, service_s in zip(plan.stages, measurement.service_s, strict=True):
-                yield stage, index_of[stage.place], service_s, error
+    def _why_none(self, believed: Learnt, solution: PlanSolution) -> str:
+        kinds = len(kinds_of(believed.costs))
+        if solution.outcome is not Outcome.OPTIMAL:
+            return f"places of {kinds} kinds are too many to look at all other plans"
+        unlike = f", places taken as of {kinds} kinds though more of them differ" if believed.crowded else ""
+        return f"no other promises to be {100 * self.gain:g}% faster{unlike}"
+
+    def _best(self, trials: Trials) -> tuple[Plan, Measurement]:
+        """Beyond noise, as everywhere."""
+        return reduce(lambda a, b: b if b[1].is_better_than(a[1], self.objective) else a, trials.done)
+
+    def _final(self, trials: Trials, why: str, solution: PlanSolution) -> Proposal:
+        best, count = self._best(trials)[0], len(trials.done)
+        return Proposal(best, f"best of {count} plan{'s' * (count > 1)}; {why}", True, solution.lower_bound_s)
 
 
 def guided(
@@ -163,29 +178,20 @@ def guided(
     most_stages: int | None = None,
     most_trials: int = DEFAULT_MOST_TRIALS,
     gain: float = DEFAULT_GAIN,
+    replicate: bool = False,
+    objective: Objective = "throughput",
 ) -> GuidedTuner:
     """From `start`, a plan that `verify.py` passes, such as the live one; None: the best by `costs`, as told.
+
+    `replicate` and `objective` as for `exact_plan`.
 
     `gain` is the smallest relative one that is worth a trial. Raises ValueError where no plan can run by `costs` and
     `start` is None, and for numbers that make no sense.
     """
     if most_trials < 1 or not 0 < gain < 1:
         raise ValueError(f"{most_trials} trials, a gain of {gain}: expected at least 1, and between 0 and 1")
-    told = exact_plan(costs, most_stages=most_stages)
+    told = exact_plan(costs, most_stages=most_stages, replicate=replicate, objective=objective)
     start = told.plan if start is None else start
     if start is None:
         raise ValueError(f"costs without a plan: {told.reason}")
-    return GuidedTuner(costs, start, told.lower_bound_s, most_stages, most_trials, gain)
-
-
-def _final(trials: Trials, why: str, solution: PlanSolution) -> Proposal:
-    best, _ = reduce(lambda a, b: b if b[1].is_better_than(a[1]) else a, trials.done)  # beyond noise, as everywhere
-    count = len(trials.done)
-    return Proposal(best, f"best of {count} plan{'s' * (count > 1)}; {why}", True, solution.lower_bound_s)
-
-
-def _predicted_s(costs: Costs, plan: Plan) -> float:
-    """The bottleneck by `costs`; inf where they do not know a stage of the plan."""
-    index_of = {place.name: index for index, place in enumerate(costs.places)}
-    service_s = [stage_service_s(costs, stage.first, stage.last, index_of[stage.place]) for stage in plan.stages]
-    return math.inf if any(map(math.isnan, service_s)) else max(service_s)
+    return GuidedTuner(costs, start, told.lower_bound_s, most_stages, most_trials, gain, replicate, objective)

@@ -1,8 +1,8 @@
-"""Which plans could still turn out to be fast: stage times as far below what is predicted as the doubt allows.
+"""Which plans could still turn out to be good: stage times as far below what is predicted as the doubt allows.
 
 Stages are on different places, so what is not known of one is independent of the others; but of one place's layers it
-is not, and a stage's deviation is no sum over them. So `exact`, which adds layers up, cannot look for such plans. The
-recursion under it can: a bound is kept by the longest stage that, at best, keeps it, and `reach` does not ask why.
+is not, and a stage's deviation is no sum over them. So costs of layers cannot say which plans those are. The searches
+of `exact` can, once stages are told apart: they do not ask what a stage's time is made of.
 """
 
 from __future__ import annotations
@@ -14,64 +14,96 @@ from dataclasses import dataclass
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.team_costs import TeamCosts, team_costs
 from shisha_rt.pipeline.belief import Belief
-from shisha_rt.pipeline.kinds import Kind, StageCosts, stage_costs
-from shisha_rt.pipeline.reach import Lattice, lattice, reach
-from shisha_rt.plan.plan import Plan
+from shisha_rt.pipeline.chains import Chains, TeamKind, chains, seconds_of, team_kinds
+from shisha_rt.pipeline.kinds import StageCosts, stage_costs
+from shisha_rt.pipeline.learning import Learnt
+from shisha_rt.pipeline.need import need
+from shisha_rt.pipeline.quickest import quickest
+from shisha_rt.plan.plan import Plan, Stage, Team
+from shisha_rt.plan.rate import Objective, rate_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outlook:
-    """Of a pipeline. `predicted_s` (kinds, positions, positions): what the stage from begin to end takes.
+    """Of the plans of a space. `predicted_s` (teams, positions, positions): what the stage from begin to end takes.
 
-    It is 0 where the end is not behind the begin, inf where no such stage can run. `deviation` is relative to it.
+    It is inf where no such stage can run. `deviation` is relative to it.
     """
 
     model: StageCosts
-    states: Lattice
+    teams: tuple[TeamKind, ...]
     predicted_s: Floats
     deviation: Floats
+    most_stages: int | None
+    replicate: bool
+    objective: Objective
 
     def at_best_s(self, doubt: float) -> Floats:
-        """(kinds, positions, positions): `doubt` deviations below the prediction, on a logarithmic scale.
+        """(teams, positions, positions): `doubt` deviations below the prediction, on a logarithmic scale.
 
         There no time becomes negative, and for small deviations it is the same. A longer stage takes no less.
         """
-        return np.maximum.accumulate(self.predicted_s * np.exp(-doubt * self.deviation), axis=2)
+        ends = np.triu(np.ones(self.predicted_s.shape[1:], bool), 1)
+        at_best_s = np.where(ends, self.predicted_s * np.exp(-doubt * self.deviation), 0.0)
+        return np.where(ends, np.maximum.accumulate(at_best_s, axis=2), np.inf)
 
-    def bottleneck_s(self, stage_s: Floats, plan: Plan) -> float:
-        """Of a plan, if stages take `stage_s` (kinds, positions, positions)."""
-        costs, starts = self.model.costs, self.model.starts
-        kind_of = {costs.places[place].name: k for k, kind in enumerate(self.model.kinds) for place in kind.places}
-        return max(
-            float(stage_s[kind_of[stage.place], starts.index(stage.first), starts.index(stage.last + 1)])
-            for stage in plan.stages
-        )
+    def value_s(self, seconds: Floats, plan: Plan) -> float:
+        """Of a chain, if stages take `seconds` (teams, positions, positions)."""
+        starts = {layer: position for position, layer in enumerate(self.model.starts)}
+        number_of = {team: number for number, team in enumerate(self.teams)}
+        kind_of = {self.model.costs.places[at].name: k for k, kind in enumerate(self.model.kinds) for at in kind.places}
 
-    def plan_within(self, bound_s: float, stage_s: Floats) -> Plan | None:
-        """A plan whose slowest stage takes at most `bound_s` >= 0, if stages take `stage_s`; None: there is none."""
-        furthest = (stage_s <= bound_s).sum(axis=2) - 1
-        table = reach(self.states, furthest, lambda: False)
-        return self.model.plan(table.trace()) if table is not None and table.is_whole else None
+        def time_s(stage: Stage, team: Team) -> float:
+            number = number_of.get(TeamKind(kind_of[team[0]], len(team)))
+            return math.inf if number is None else float(seconds[number, starts[stage.first], starts[stage.last + 1]])
+
+        rate = rate_of(plan, [[time_s(stage, team) for team in stage.teams] for stage in plan.stages])
+        return rate.value_s(self.objective)
+
+    def plan_within(self, bound_s: float, seconds: Floats) -> Plan | None:
+        """A plan of at most `bound_s` >= 0, if stages take `seconds`; None: there is none."""
+        space = self._space(seconds)
+        if self.objective == "latency":
+            found = quickest(space, math.inf, bound_s, lambda: False)
+            return space.plan(found.stages) if found is not None and found.stages else None
+        table = need(space, bound_s, lambda: False)
+        return space.plan(table.trace()) if table is not None and table.is_whole else None
+
+    def _space(self, seconds: Floats) -> Chains:
+        space = chains(self.model, most_stages=self.most_stages, replicate=self.replicate, seconds=seconds)
+        assert space is not None  # `exact` has searched one of that size
+        return space
 
 
-def outlook(costs: Costs, beliefs: Sequence[Belief], most_stages: int | None = None) -> Outlook:
-    """`costs` have the means of `beliefs` (places,)."""
-    model = stage_costs(costs)
-    most = min(len(costs.places), model.groups, most_stages or model.groups)
-    begins, ends = np.ogrid[: model.groups + 1, : model.groups + 1]
-
-    def stages_s(kind: Kind) -> Floats:
-        time_s = kind.prefix_s - kind.prefix_s[:, None] + model.entry_s[:, None]
-        return np.where(ends <= begins, 0.0, np.where(ends <= kind.longest[:, None], time_s, math.inf))
-
+def outlook(
+    learnt: Learnt, most_stages: int | None = None, *, replicate: bool = False, objective: Objective = "throughput"
+) -> Outlook:
+    """For costs that `exact_plan` finds a proven plan for."""
+    model = stage_costs(learnt.costs)
+    teams = team_kinds(model, replicate=replicate)
+    predicted_s = seconds_of(model, teams)
     starts = np.array(model.starts)
-    predicted_s = np.stack([stages_s(kind) for kind in model.kinds])
-    deviation_s = np.stack([beliefs[kind.places[0]].deviation_s(starts) for kind in model.kinds])
+    told = team_costs(learnt.costs)
+    deviation_s = np.stack([_belief(learnt, told, model, team).deviation_s(starts) for team in teams])
+    known = np.isfinite(predicted_s) & (predicted_s > 0)
     return Outlook(
         model=model,
-        states=lattice([min(len(kind.places), most) for kind in model.kinds], most),
+        teams=teams,
         predicted_s=predicted_s,
-        deviation=np.divide(deviation_s, predicted_s, out=np.zeros_like(predicted_s), where=predicted_s > 0),
+        deviation=np.divide(deviation_s, predicted_s, out=np.zeros_like(predicted_s), where=known),
+        most_stages=most_stages,
+        replicate=replicate,
+        objective=objective,
     )
+
+
+def _belief(learnt: Learnt, told: TeamCosts, model: StageCosts, team: TeamKind) -> Belief:
+    place = model.kinds[team.kind].places[0]
+    if team.size == 1:
+        return learnt.beliefs[place]
+    kind = told.kind_of[learnt.costs.places[place].name]
+    teams: Sequence[Team] = [its.places for its in learnt.costs.teams]
+    at = next(at for at, its in enumerate(teams) if len(its) == team.size and told.kind_of[its[0]] == kind)
+    return learnt.team_beliefs[at]

@@ -50,6 +50,10 @@ class Rate:
         """Seconds a frame at saturation."""
         return max(*self.period_s, self.memory_s)
 
+    def value_s(self, objective: Objective) -> float:
+        """What is to be small."""
+        return self.bottleneck_s if objective == "throughput" else self.latency_s
+
 
 def rate_of(plan: Plan, service_s: TeamSeconds, *, memory_s: float = 0.0, hand_over_s: float = 0.0) -> Rate:
     """Of a plan whose stages take `service_s`; `memory_s`: the most that a memory needs for the bytes of a frame.

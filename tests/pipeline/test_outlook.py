@@ -10,6 +10,7 @@ import pytest
 
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, why_infeasible
 from shisha_rt.pipeline.belief import Belief, Sighting, likeliest
+from shisha_rt.pipeline.learning import Learnt
 from shisha_rt.pipeline.outlook import outlook
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.verify import PlanRules
@@ -68,10 +69,10 @@ def test_the_least_bound_that_some_plan_keeps(seed: int) -> None:
 
     plans = list(all_plans(len(costs.layers), names, most, costs.legal_cuts))
     best_s = min(map(bottleneck_s, plans))
-    view = outlook(costs, beliefs, most)
+    view = outlook(Learnt(costs, beliefs, (), False), most)
     stage_s = view.at_best_s(doubt)
     for plan in plans:
-        assert view.bottleneck_s(stage_s, plan) == pytest.approx(bottleneck_s(plan))
+        assert view.value_s(stage_s, plan) == pytest.approx(bottleneck_s(plan))
     if math.isinf(best_s):
         assert view.plan_within(1e9, stage_s) is None
         return

@@ -44,13 +44,13 @@ COUNTERS: Final[_Table] = (
 )
 HISTOGRAMS: Final[_Table] = (
     ("shisha_frame_latency_seconds", "From receipt of a frame to its answer; answered with a result only.", ()),
-    ("shisha_stage_service_seconds", "Time that a stage's worker took for one frame.", _STAGE),
+    ("shisha_stage_service_seconds", "Time that a stage took for one frame; place: the lead of the team.", _STAGE),
 )
 GAUGES: Final[_Table] = (
     ("shisha_frames_in_flight", "Frames accepted and not answered yet.", ()),
-    ("shisha_stage_layers", "Layers of each stage of the live plan.", _STAGE),
-    ("shisha_stage_queue_frames", "Frames waiting for or with a stage's worker.", _STAGE),
-    ("shisha_pipeline_throughput_fps", "1 / median service time of the slowest stage.", ()),
+    ("shisha_stage_layers", "Layers of each stage of the live plan, by lead.", _STAGE),
+    ("shisha_stage_queue_frames", "Frames waiting for or with a stage; place: all its leads.", _STAGE),
+    ("shisha_pipeline_throughput_fps", "What the slowest pool of the live plan allows.", ()),
     ("shisha_pipeline_bottleneck_stage", "The slowest stage, from 0.", ()),
     ("shisha_plan_epoch", "Number of the live plan.", ()),
     ("shisha_place_speed_ratio", "Speed of a place relative to this host.", ("place", "emulated")),

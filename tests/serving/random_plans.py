@@ -28,10 +28,8 @@ class Cuttable:
 
     def _plain_chain(self, rng: random.Random, places: Sequence[str]) -> Plan:
         cuts = sorted(rng.sample(sorted(self.legal_cuts), rng.randint(0, min(len(places) - 1, len(self.legal_cuts)))))
-        ends = zip([0, *(cut + 1 for cut in cuts)], [*cuts, self.layer_count - 1], strict=True)
-        return Plan.of(
-            (first, last, place) for (first, last), place in zip(ends, rng.sample(places, len(cuts) + 1), strict=True)
-        )
+        firsts, lasts = [0, *(cut + 1 for cut in cuts)], [*cuts, self.layer_count - 1]
+        return Plan.of(zip(firsts, lasts, rng.sample(places, len(cuts) + 1), strict=True))
 
     def _random_graph(self, rng: random.Random, most: int) -> tuple[list[tuple[Span, ...]], list[tuple[int, ...]]]:
         """Each group of layers is in no earlier stage than what it needs: so stages wait for earlier ones only."""

@@ -85,7 +85,8 @@ def _search(begin: tm.Begin, stored: Costs | None, channel: Channel) -> tm.Finis
 def _tuner_of(begin: tm.Begin, stored: Costs | None) -> Tuner[Any]:
     if begin.strategy == "guided":
         assert stored is not None  # else the daemon has no such strategy
-        return guided(_costs_now(stored, begin.places), start=unfolded(begin.start))
+        costs, start = _costs_now(stored, begin.places), unfolded(begin.start)
+        return guided(costs, start, replicate=begin.replicate, objective=begin.objective)
     return shisha(
         unfolded(begin.start),
         begin.places,

@@ -26,6 +26,9 @@ def costs(
     ] = "this-machine",
     kind: Layers = "heavy",
     dim: Dims = None,
+    teams: Annotated[
+        bool, typer.Option("--teams", help="Also several alike places together, with as many threads.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List what each layer of MODEL takes on each place of a machine.
@@ -38,6 +41,7 @@ def costs(
     Examples:
       shisha-rt costs zoo:squeezenet
       shisha-rt costs zoo:resnet50 --machine demo --json > COSTS.json
+      shisha-rt costs zoo:resnet50 --teams
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.costs.costs_file import costs_object
     from shisha_rt.graph.zoo import resolve_model
@@ -47,7 +51,7 @@ def costs(
     dims = parse_dims(dim)
     places = load_machine(machine)
     ready = make_ready(resolve_model(model, progress), dims, places, kind=kind, on_progress=progress)
-    found = ready.layer_costs(progress).costs()
+    found = ready.layer_costs(progress, teams=teams).costs()
     if as_json:
         print(json.dumps(costs_object(found)))
     else:
@@ -79,6 +83,9 @@ def _print_table(ready: ModelOnMachine, found: Costs) -> None:
         header = "\n".join(_label(machine, place) for place in places)
         total_s = float(found.time_s[:, places[0]].sum())
         table.add_column(f"{header}\nms", f"{total_s * 1e3:.4g}", justify="right", no_wrap=True)
+    for team in found.teams:
+        header = "\n+".join(team.places)
+        table.add_column(f"{header}\nms", f"{float(team.time_s.sum()) * 1e3:.4g}", justify="right", no_wrap=True)
     table.add_column("share", no_wrap=True)
     table.add_column("moved", justify="right", no_wrap=True)
     table.add_column("op/B", justify="right", no_wrap=True)
@@ -88,6 +95,7 @@ def _print_table(ready: ModelOnMachine, found: Costs) -> None:
             str(layer.index),
             layer.name,
             *(f"{found.time_s[layer.index, places[0]] * 1e3:.4g}" for places in columns),
+            *(f"{team.time_s[layer.index] * 1e3:.4g}" for team in found.teams),
             share_bar(float(shown_s[layer.index]), float(shown_s.sum()), float(shown_s.max())),
             short(size_bytes, "B"),
             f"{_OPERATIONS_PER_MAC * layer.macs / size_bytes:.3g}" if size_bytes else "",

@@ -16,18 +16,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
+from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, CostTeam
 from shisha_rt.costs.fit import fit_groups, tilings_of
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import Layer, operators_of
 from shisha_rt.graph.spans import Span, moved_bytes
 from shisha_rt.machine.machine import Machine, target_s
+from shisha_rt.plan.plan import Team
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,12 +54,14 @@ class RawCosts:
     """A model's measured costs, before any speed or bandwidth is applied.
 
     `groups` are the spans of layers that can be cut out. `times` is by place: places of one class have the same.
+    `teams`: what several places take together, as far as that has been measured.
     """
 
     graph: Graph
     layers: tuple[Layer, ...]
     groups: tuple[Span, ...]
     times: Mapping[str, RawTimes]
+    teams: Mapping[Team, RawTimes] = field(default_factory=dict)
 
 
 class LayerCosts:
@@ -76,7 +79,14 @@ class LayerCosts:
         inner = {cut for first, last in self._raw.groups for cut in range(first, last)}
         time_s = np.array([self._layer_times_s(place.name) for place in self._machine.places]).T
         transfer_s = np.array([math.nan if cut in inner else 0.0 for cut in range(len(layers) - 1)])
-        return additive(layers, self._machine, time_s, transfer_s)
+        return replace(additive(layers, self._machine, time_s, transfer_s), teams=self._teams())
+
+    def _teams(self) -> tuple[CostTeam, ...]:
+        """Each as the only place of a machine."""
+        raw, machine = self._raw, self._machine
+        ones = {team: replace(raw, times={team[0]: times}, teams={}) for team, times in raw.teams.items()}
+        found = {team: LayerCosts(one, machine.as_one(team)).costs() for team, one in ones.items()}
+        return tuple(CostTeam(team, costs.time_s[:, 0]) for team, costs in found.items())
 
     def segment_cpu_s(self, first: int, last: int, place: str) -> float:
         """CPU seconds of all threads for one frame at full speed: what `timing = "modelled"` paces by."""

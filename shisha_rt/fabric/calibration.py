@@ -16,7 +16,8 @@ class Rounds(msgspec.Struct, frozen=True, kw_only=True):
 class CalibrationJob(Rounds, frozen=True):
     """Measure `spans` (first and last layer, inclusive) of the model in `engine_folder`, on `cores`.
 
-    Each core of `neighbours` is kept busy with the model meanwhile.
+    Each core of `neighbours` is kept busy with the model meanwhile. `lead`: of a team of several places, the first of
+    `cores`, on which the thread runs that asks the engine; the engine's own threads are on the others.
     """
 
     engine_folder: str
@@ -24,6 +25,7 @@ class CalibrationJob(Rounds, frozen=True):
     threads: int
     spans: tuple[tuple[int, int], ...]
     neighbours: tuple[int, ...] = ()
+    lead: tuple[int, ...] = ()
 
 
 class NeighbourJob(msgspec.Struct, frozen=True):

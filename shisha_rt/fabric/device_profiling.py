@@ -14,7 +14,7 @@ class DeviceProfilingJob(Rounds, frozen=True):
 
     A run is (operators,) indices of devices. `node_runs` is (devices,), or empty: in each the engine's profiler times
     the operators of that device too. Devices have `threads` threads at most. Each core of `neighbours` is kept busy
-    with the model meanwhile.
+    with the model meanwhile. `lead` is a team's (see `CalibrationJob`).
     """
 
     model_folder: str
@@ -24,6 +24,7 @@ class DeviceProfilingJob(Rounds, frozen=True):
     node_runs: tuple[tuple[int, ...], ...]
     edge_runs: tuple[tuple[int, ...], ...]
     neighbours: tuple[int, ...] = ()
+    lead: tuple[int, ...] = ()
 
 
 class Profiled(msgspec.Struct, frozen=True, tag="profiled"):

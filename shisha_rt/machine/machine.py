@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 
@@ -53,10 +53,6 @@ class Machine:
         """Of the place's memory; None where it is as fast as it really is."""
         return next(memory.bandwidth_bytes_per_s for memory in self.memories if memory.name == place.memory)
 
-    def kind_of(self, place: Place) -> Hashable:
-        """What tells a place apart from others, its cores apart: teams and pools are of one kind."""
-        return place.threads, place.speed, place.rank, place.memory, place.memory_bytes, place.devices
-
     def is_emulated(self, place: Place) -> bool:
         """Whether frames take longer on the place than this host needs for them."""
         slowed = place.speed != 1 or self.time_scale != 1 or self.timing != "measured"
@@ -65,6 +61,42 @@ class Machine:
     @property
     def emulated(self) -> bool:
         return any(map(self.is_emulated, self.places))
+
+    def kind_of(self, place: Place) -> Hashable:
+        """What tells places apart for pools and teams: those of one kind compute everything in the same time."""
+        size = place.core_count, place.threads, place.memory_bytes
+        return (*size, place.speed, place.rank, place.memory, place.devices)
+
+    @property
+    def teams(self) -> tuple[tuple[str, ...], ...]:
+        """A team of each kind and size: of 2, 4, 8, ... and all places of the kind, always the first of them.
+
+        Emulated places form none, as each is paced by itself; and with places that share their cores none is worth it.
+        """
+        kinds: dict[Hashable, list[str]] = {}
+        for place in self.places:
+            if not (self.is_emulated(place) or place.shared):
+                kinds.setdefault(self.kind_of(place), []).append(place.name)
+        sizes = (2**power for power in range(1, len(self.places).bit_length()))
+        return tuple(
+            dict.fromkeys(
+                tuple(names[:size]) for size in (*sizes, len(self.places)) for names in kinds.values() if len(names) > 1
+            )
+        )
+
+    def together(self, team: Sequence[str]) -> Place:
+        """The places of a team as one, under the lead's name: it has all their cores, the lead's first, and threads."""
+        places = [self.place(name) for name in team]
+        return replace(
+            places[0],
+            cores=tuple(core for place in places for core in place.cores),
+            core_count=sum(place.core_count for place in places),
+            threads=sum(place.threads for place in places),
+        )
+
+    def as_one(self, team: Sequence[str]) -> Machine:
+        """The machine that has nothing but this team as its only place."""
+        return replace(self, places=(self.together(team),))
 
     def with_speed(self, name: str, speed: float, rank: int | None = None) -> Machine:
         """The same machine with one place slower or faster, and then perhaps of another class."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Final
@@ -20,7 +21,7 @@ import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.costs.alike import first_alike
-from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.costs import Costs, CostTeam
 from shisha_rt.costs.layer_costs import additive, fit_stages
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.graph.graph import Graph
@@ -28,6 +29,7 @@ from shisha_rt.graph.layers import Layer, operators_of
 from shisha_rt.graph.spans import moved_bytes
 from shisha_rt.machine.machine import Machine, target_s
 from shisha_rt.placement.stage_problem import place_stage
+from shisha_rt.plan.plan import Team
 
 _LEAST_S: Final = 1e-9  # nothing takes no time, whatever a description says: the fit divides by it
 
@@ -35,24 +37,39 @@ _LEAST_S: Final = 1e-9  # nothing takes no time, whatever a description says: th
 class PlacedCosts:
     """Costs of one model on one machine. Places are given by name, layers as first and last, inclusive.
 
-    `costs_of_place` has what the graph's operators cost on the devices of each place. Seconds are inf where a layer
-    has an operator that none of them can run.
+    `costs_of_place` has what the graph's operators cost on the devices of each place, `costs_of_team` on those of
+    several together. Seconds are inf where a layer has an operator that none of them can run.
     """
 
     def __init__(
-        self, graph: Graph, layers: Sequence[Layer], machine: Machine, costs_of_place: Mapping[str, OperatorCosts]
+        self,
+        graph: Graph,
+        layers: Sequence[Layer],
+        machine: Machine,
+        costs_of_place: Mapping[str, OperatorCosts],
+        costs_of_team: Mapping[Team, OperatorCosts] | None = None,
     ) -> None:
         self._graph = graph
         self._layers = layers
         self._machine = machine
         self._costs_of_place = costs_of_place
+        self._costs_of_team = costs_of_team or {}
         self._first_alike = first_alike(costs_of_place)
         self._stages_s: dict[tuple[str, int, int], float] = {}
 
     def costs(self) -> Costs:
         """The additive form (see above), as COSTS.json has it; nan where a place cannot run a layer."""
         time_s = np.array([self._layer_times_s(place.name) for place in self._machine.places]).T
-        return additive(self._layers, self._machine, time_s, np.zeros(len(self._layers) - 1))
+        found = additive(self._layers, self._machine, time_s, np.zeros(len(self._layers) - 1))
+        return replace(found, teams=self._teams())
+
+    def _teams(self) -> tuple[CostTeam, ...]:
+        """Each as the only place of a machine."""
+        ones = {
+            team: PlacedCosts(self._graph, self._layers, self._machine.as_one(team), {team[0]: costs})
+            for team, costs in self._costs_of_team.items()
+        }
+        return tuple(CostTeam(team, one.costs().time_s[:, 0]) for team, one in ones.items())
 
     def segment_cpu_s(self, first: int, last: int, place: str) -> float:
         """CPU seconds of all threads for one frame at full speed: what `timing = "modelled"` paces by."""

@@ -62,6 +62,7 @@ def profile_devices(
 ) -> DeviceProfile:
     """The raw costs of a model's operators on the devices of a place, before the place's speed.
 
+    `place` is the machine's, or a team of its (see `Machine.together`), which has its lead's devices.
     Raises BadInput for an operator that no measured device can run, and where this host has too few cores for the
     place's threads; Failure where a run fails or the store cannot be used.
     """
@@ -134,6 +135,7 @@ class _Sitting:
             node_runs=tuple(node_runs),
             edge_runs=tuple(edge_runs),
             neighbours=self.its.neighbours,
+            lead=self.its.lead,
             budget_s=budget_s,
             min_rounds=_MIN_ROUNDS,
             max_rounds=_MAX_ROUNDS,

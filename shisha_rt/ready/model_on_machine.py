@@ -19,13 +19,14 @@ from shisha_rt.errors import BadInput
 from shisha_rt.graph.layers import LayerKind
 from shisha_rt.machine.config.device_files import running_devices
 from shisha_rt.machine.device import Device
-from shisha_rt.machine.machine import Machine, Place
+from shisha_rt.machine.machine import Machine
 from shisha_rt.placement.build import check_capable
 from shisha_rt.placement.placed_costs import PlacedCosts
+from shisha_rt.plan.plan import Team
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.ready.compile import Compiled, compile_model
 from shisha_rt.ready.device_profile import profile_devices
-from shisha_rt.ready.profile import profile_model
+from shisha_rt.ready.profile import profile_model, teams_to_measure
 
 log = logging.getLogger(__name__)
 
@@ -57,23 +58,40 @@ class ModelOnMachine:
             devices={place: tuple(device.name for device in its) for place, its in self.devices.items()},
             needs=self.compiled.index.needs,
             kinds={place.name: self.machine.kind_of(place) for place in places},
-            single=frozenset(place.name for place in places if not self._may_be_in_a_team(place)),
+            single=self.single,
             weight_bytes=tuple(layer.weight_bytes for layer in layers),
             live_bytes=tuple(max(layer.in_bytes, layer.out_bytes) for layer in layers),
             memory_bytes={place.name: place.memory_bytes for place in places if place.memory_bytes is not None},
         )
 
-    def _may_be_in_a_team(self, place: Place) -> bool:
-        """What is emulated is paced as one place."""
-        emulated = self.machine.is_emulated(place)
-        return not emulated and not any(device.described for device in self.devices.get(place.name, ()))
+    def layer_costs(self, on_progress: Tell | None = None, *, teams: bool = False) -> LayerCosts | PlacedCosts:
+        """What layers take on the places, and on `teams` of them; measured first if need be.
 
-    def layer_costs(self, on_progress: Tell | None = None) -> LayerCosts | PlacedCosts:
-        """What layers take on the places; measured first if need be. Raises as `profile_model` does."""
+        Raises as `profile_model` does.
+        """
         if self.operator_costs:
             graph, layers = self.compiled.model.graph, self.compiled.layers
-            return PlacedCosts(graph, layers, self.machine, self.operator_costs)
-        return LayerCosts(profile_model(self.compiled, self.machine, on_progress), self.machine)
+            team_costs = self.team_operator_costs(on_progress) if teams else {}
+            return PlacedCosts(graph, layers, self.machine, self.operator_costs, team_costs)
+        return LayerCosts(profile_model(self.compiled, self.machine, on_progress, teams=teams), self.machine)
+
+    @property
+    def single(self) -> frozenset[str]:
+        """The places that are teams of one: emulated ones, and those where a device takes what a description says."""
+        return frozenset(
+            place.name
+            for place in self.machine.places
+            if self.machine.is_emulated(place) or any(device.described for device in self.devices.get(place.name, ()))
+        )
+
+    def team_operator_costs(self, on_progress: Tell | None = None) -> Mapping[Team, OperatorCosts]:
+        """As `operator_costs`, of each of the machine's teams: its lead's devices, on as many threads as it has."""
+        teams = [team for team in teams_to_measure(self.machine) if self.single.isdisjoint(team)]
+        together = {team: self.machine.together(team) for team in teams}
+        return {
+            team: profile_devices(self.compiled, self.machine, its, self.devices[its.name], on_progress).costs
+            for team, its in together.items()
+        }
 
 
 def make_ready(

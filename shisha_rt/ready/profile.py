@@ -1,9 +1,10 @@
 """Measured layer costs for a machine's places: from the profile store, and what is missing measured first.
 
 Places of one *class* share their profiles: the same engine, number of threads and kind of core, and as many busy cores
-beside. A class is measured once, by a process of its own (the control plane never runs a model) on the cores of one of
-its places, while the cores of all the others are kept busy as they will be. Calibrations
-take turns, even those of different daemons, as they would disturb each other; whoever waited finds the entries there.
+beside. A team of several places is like a place that has all their cores. A class is measured once, by a process of its
+own (the control plane never runs a model) on the cores of one of its places, while the cores of all the others are kept
+busy as they will be. Calibrations take turns, even those of different daemons, as they would disturb each other;
+whoever waited finds the entries there.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from shisha_rt.graph.spans import Span, groups_of
 from shisha_rt.job import run_job
 from shisha_rt.machine.detect import core_ranks, usable_cores
 from shisha_rt.machine.machine import Machine, Place
+from shisha_rt.plan.plan import Team
 from shisha_rt.ready.compile import Compiled
 from shisha_rt.ready.profile_store import FILE_NAME, ProfileStore
 
@@ -50,15 +52,18 @@ _IDENTITY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PlaceClass:
-    """Places that share profiles, and the cores to measure them on."""
+    """Places that share profiles, and the cores to measure them on; `lead`: of a team's, its lead's."""
 
     setting: Setting
     cores: tuple[int, ...]
     neighbours: tuple[int, ...]
+    lead: tuple[int, ...] = ()
 
 
-def profile_model(compiled: Compiled, machine: Machine, on_progress: Tell | None = None) -> RawCosts:
-    """The raw costs of a model on a machine's places; takes seconds where something has to be measured.
+def profile_model(
+    compiled: Compiled, machine: Machine, on_progress: Tell | None = None, *, teams: bool = False
+) -> RawCosts:
+    """The raw costs of a model on a machine's places, and teams; takes seconds where something has to be measured.
 
     A place of another host, or on paper, is measured on cores of this one. Raises BadInput where this host has too
     few for its threads, and Failure where a calibration fails or the store cannot be used.
@@ -67,10 +72,12 @@ def profile_model(compiled: Compiled, machine: Machine, on_progress: Tell | None
     spans = _signed_spans(compiled)
     groups = groups_of(len(compiled.layers), compiled.legal_cuts)
     classes = {place.name: class_of(place, machine, compiled) for place in machine.places}
+    measurable = teams_to_measure(machine) if teams else ()
+    team_classes = {team: class_of(machine.together(team), machine, compiled) for team in measurable}
     with ProfileStore(cache_folder() / FILE_NAME) as store:
         found = {
             setting: _profiles(compiled, store, its, spans, tell)
-            for setting, its in _first_of_each(classes.values()).items()
+            for setting, its in _first_of_each([*classes.values(), *team_classes.values()]).items()
         }
     times = {setting: _fitted(groups, setting, profiles) for setting, profiles in found.items()}
     return RawCosts(
@@ -78,7 +85,14 @@ def profile_model(compiled: Compiled, machine: Machine, on_progress: Tell | None
         layers=compiled.layers,
         groups=groups,
         times={place: times[its.setting] for place, its in classes.items()},
+        teams={team: times[its.setting] for team, its in team_classes.items()},
     )
+
+
+def teams_to_measure(machine: Machine) -> tuple[Team, ...]:
+    """Those of the machine's teams that this host has the cores for: of the others nothing can be known."""
+    most_threads = len(usable_cores())
+    return tuple(team for team in machine.teams if machine.together(team).threads <= most_threads)
 
 
 def _first_of_each(classes: Iterable[PlaceClass]) -> dict[Setting, PlaceClass]:
@@ -153,6 +167,7 @@ def _calibrate(compiled: Compiled, its: PlaceClass, spans: Sequence[Span], tell:
         min_rounds=_MIN_ROUNDS,
         max_rounds=_MAX_ROUNDS,
         neighbours=its.neighbours,
+        lead=its.lead,
     )
     return measure(f"the layers of {compiled.model.name}", "stages.jobs.calibrate", job, Calibrated, tell)
 
@@ -194,7 +209,10 @@ class _Listener(Generic[AnswerT]):
 
 
 def class_of(place: Place, machine: Machine, compiled: Compiled) -> PlaceClass:
-    """For the engine that `compiled` is for. Raises BadInput where this host has too few cores for its threads."""
+    """For the engine that `compiled` is for; `place` is the machine's, or a team of its (see `Machine.together`).
+
+    Raises BadInput where this host has too few cores for its threads.
+    """
     ranks = core_ranks(_all_cores())
     usable = usable_cores()
     cores = tuple(core for core in place.cores if core in usable)
@@ -209,7 +227,9 @@ def class_of(place: Place, machine: Machine, compiled: Compiled) -> PlaceClass:
     neighbours = tuple(sorted({core for other in machine.places for core in other.cores} & set(usable) - set(cores)))
     name, _, version = compiled.index.engine.partition(" ")
     kind = "+".join(f"class {kind}" for kind in kinds)
-    return PlaceClass(Setting(name, version, place.threads, kind, processor(), len(neighbours)), cores, neighbours)
+    setting = Setting(name, version, place.threads, kind, processor(), len(neighbours))
+    lead_count = machine.place(place.name).core_count
+    return PlaceClass(setting, cores, neighbours, cores[:lead_count] if lead_count < place.core_count else ())
 
 
 def _all_cores() -> list[int]:

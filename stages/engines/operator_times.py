@@ -7,7 +7,7 @@ are to be trusted; the segment's true time is measured without it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.segments import Segment
@@ -18,7 +18,13 @@ from stages.engines.session import Array
 
 
 def operator_times(
-    model: CleanModel, segment: Segment, device: Device, threads: int, feeds: Mapping[str, Array], rounds: int
+    model: CleanModel,
+    segment: Segment,
+    device: Device,
+    threads: int,
+    feeds: Mapping[str, Array],
+    rounds: int,
+    cores: Sequence[int] = (),
 ) -> tuple[float, ...]:
     """Seconds of each operator of the segment by the engine's own profiler, a mean over `rounds` runs.
 
@@ -31,4 +37,4 @@ def operator_times(
         return openvino_operator_times(model, segment, device.precision, threads, feeds, rounds)
     if device.precision != "fp32":
         raise ValueError(f"device {device.name!r}: ONNX Runtime only emulates {device.precision}; expected fp32")
-    return ort_operator_times(model, segment, threads, feeds, rounds)
+    return ort_operator_times(model, segment, threads, feeds, rounds, cores)

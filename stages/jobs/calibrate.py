@@ -15,7 +15,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -29,6 +29,8 @@ from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress, R
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.graph.spans import groups_of
+from shisha_rt.machine.device import Device
+from stages.engines.device_session import load_engines
 from stages.engines.onnxruntime.segment import OptimisedModel, OptimisedSegment
 from stages.jobs.neighbour import neighbours
 from stages.jobs.noise import noise
@@ -38,11 +40,19 @@ _SLOT: Final = 0
 
 def main(arguments: list[str]) -> int:
     job = msgspec.json.decode(arguments[0], type=CalibrationJob)
-    os.sched_setaffinity(0, job.cores)
+    stand(job.cores, job.lead)
     with neighbours(job.engine_folder, job.neighbours):
         calibrated = calibrate(job, tell=say)
     say(calibrated)
     return 0
+
+
+def stand(cores: Sequence[int], lead: Sequence[int], devices: Iterable[Device] = ()) -> None:
+    """Have this process run where a worker would: on its place's cores, or on the lead's of a team's."""
+    os.sched_setaffinity(0, cores)
+    load_engines(devices)
+    if lead:
+        os.sched_setaffinity(0, lead)
 
 
 def calibrate(job: CalibrationJob, tell: Callable[[Progress], None]) -> Calibrated:
@@ -52,8 +62,9 @@ def calibrate(job: CalibrationJob, tell: Callable[[Progress], None]) -> Calibrat
     try:
         fill(arena, index)
         model = OptimisedModel(Path(job.engine_folder), index)
-        _run_through(model, index, arena, job.threads)
-        timers = [_Timer(model.segment((span,), job.threads), arena, job.threads) for span in job.spans]
+        _run_through(model, index, arena)
+        cores = job.cores if job.lead else ()
+        timers = [_Timer(model.segment((span,), job.threads, cores), arena, job.threads) for span in job.spans]
         run_rounds([timer.run for timer in timers], job, tell)
         return Calibrated(tuple(timer.result() for timer in timers))
     finally:
@@ -108,10 +119,10 @@ def fill(arena: Arena, index: ModelIndex) -> None:
         arena.view(_SLOT, arena.layout.regions[spec.name])[...] = noise(spec.shape, spec.datatype, generator)
 
 
-def _run_through(model: OptimisedModel, index: ModelIndex, arena: Arena, threads: int) -> None:
+def _run_through(model: OptimisedModel, index: ModelIndex, arena: Arena) -> None:
     """Run the model once cut wherever it can be: then every tensor that a span reads holds what it would in service."""
     for group in groups_of(index.layer_count, index.legal_cuts):
-        model.segment((group,), threads).run(arena, _SLOT)
+        model.segment((group,), threads=1).run(arena, _SLOT)
 
 
 def _interquartile_range(values: Sequence[float]) -> float:

@@ -11,7 +11,6 @@ says are means, so it watches three times, and the median of each operator count
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 import time
@@ -35,7 +34,7 @@ from shisha_rt.placement.segments import segment
 from stages.built.clean_model import CleanModel
 from stages.built.placed import PlacedModel, PlacedStage
 from stages.engines.operator_times import operator_times
-from stages.jobs.calibrate import fill, run_rounds, say
+from stages.jobs.calibrate import fill, run_rounds, say, stand
 from stages.jobs.neighbour import neighbours
 from stages.jobs.noise import noise
 
@@ -45,7 +44,7 @@ _WATCHED_TIMES: Final = 3
 
 def main(arguments: list[str]) -> int:
     job = msgspec.json.decode(arguments[0], type=DeviceProfilingJob)
-    os.sched_setaffinity(0, job.cores)
+    stand(job.cores, job.lead, job.devices)
     with neighbours(job.model_folder, job.neighbours, clean=True):
         profiled = profile(job, tell=say)
     say(profiled)
@@ -58,10 +57,12 @@ def profile(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -> Profil
     index = plain_index(model.graph, group_layers(model.graph))
     placed = PlacedModel(model, index, job.devices, job.threads, device_speed=lambda _: 1.0)
     arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
+    whole = ((0, index.layer_count - 1),)
+    cores = job.cores if job.lead else ()
 
     def built(runs: Iterable[Sequence[int]]) -> list[_Timer]:
         placements = ([job.devices[device].name for device in run] for run in runs)
-        return [_Timer(placed.stage(((0, index.layer_count - 1),), placement), arena) for placement in placements]
+        return [_Timer(placed.stage(whole, placement, job.threads, cores), arena) for placement in placements]
 
     try:
         fill(arena, index)
@@ -71,7 +72,7 @@ def profile(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -> Profil
         arena.close()
     return Profiled(
         node_runs=tuple(
-            _watched(model, timer.result(), device, device.threads_on(job.threads), job.min_rounds)
+            _watched(model, timer.result(), device, job)
             for timer, device in zip(node_timers, job.devices, strict=bool(node_timers))
         ),
         edge_runs=tuple(timer.result() for timer in edge_timers),
@@ -100,15 +101,17 @@ class _Timer:
         )
 
 
-def _watched(model: CleanModel, run: Run, device: Device, threads: int, rounds: int) -> Run:
+def _watched(model: CleanModel, run: Run, device: Device, job: DeviceProfilingJob) -> Run:
     """The run, with what the engine's profiler saw of the operators on `device`."""
     generator = np.random.default_rng(0)
+    threads, cores = device.threads_on(job.threads), job.cores if job.lead else ()
 
     def operators_s(part: SegmentTime) -> tuple[float, ...]:
         its = segment(model.graph, part.first, part.last, part.device)
         tensors = [model.graph.tensors[name] for name in its.inputs]
         feeds = {tensor.name: noise(tensor.shape, tensor.datatype, generator) for tensor in tensors}
-        means_s = [operator_times(model, its, device, threads, feeds, rounds) for _ in range(_WATCHED_TIMES)]
+        turns = range(_WATCHED_TIMES)
+        means_s = [operator_times(model, its, device, threads, feeds, job.min_rounds, cores) for _ in turns]
         return tuple(map(statistics.median, zip(*means_s, strict=True)))
 
     return tuple(replace(part, operators_s=operators_s(part)) if part.device == device.name else part for part in run)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from shisha_rt.machine.detect import usable_cores
 from shisha_rt.ready import profile
 from tests.cli.conftest import Run
 
@@ -51,6 +52,18 @@ def test_json_is_a_costs_file(run: Run, tiny_model: Path, machine: Path, tmp_pat
 def test_a_second_time_prints_the_same(run: Run, tiny_model: Path, machine: Path) -> None:
     first = run("costs", tiny_model, "--machine", machine, "--json")
     assert run("costs", tiny_model, "--machine", machine, "--json").out == first.out
+
+
+@pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
+def test_teams_only_if_asked_for(run: Run, tiny_model: Path, tmp_path: Path) -> None:
+    machine = tmp_path / "alike.toml"
+    machine.write_text("".join(f'[[place]]\nname = "{name}"\ncore_count = 1\n' for name in ("one", "other")))
+    assert "teams" not in run("costs", tiny_model, "--machine", machine, "--json").object
+    (team,) = run("costs", tiny_model, "--machine", machine, "--teams", "--json").object["teams"]
+    assert team["places"] == ["one", "other"]
+    assert len(team["time_s"]) == 3
+    assert min(team["time_s"]) > 0
+    assert "+other" in run("costs", tiny_model, "--machine", machine, "--teams").out
 
 
 def test_dim(run: Run, tiny_model: Path) -> None:

@@ -144,3 +144,14 @@ def test_the_object_is_what_the_reader_reads() -> None:
     assert (again.layers, again.places) == (costs.layers, costs.places)
     np.testing.assert_array_equal(again.time_s, costs.time_s)
     np.testing.assert_array_equal(again.transfer_s, costs.transfer_s)
+
+
+def test_a_team_costs_what_it_took_by_the_clock() -> None:
+    one, other = place("one"), place("other")
+    together = RawTimes(2, np.array(CPU_S) * 1.2, np.array(CPU_S) * 0.6, 1.0)
+    found = LayerCosts(replace(raw(one, other), teams={("one", "other"): together}), machine(one, other)).costs()
+    (team,) = found.teams
+    assert team.places == ("one", "other")
+    np.testing.assert_allclose(team.time_s, np.array(CPU_S) * 0.6)
+    assert found.time_s.shape == (4, 2)
+    assert LayerCosts(raw(one, other), machine(one, other)).costs().teams == ()

@@ -146,3 +146,15 @@ def test_operators_that_take_no_time() -> None:
     costs = OperatorCosts((ONE,), np.zeros((OPERATOR_COUNT, 1)))
     time_s = placed(costs, place("a")).costs().time_s
     assert ((time_s > 0) & (time_s < 1e-8)).all()
+
+
+def test_a_team_costs_what_the_best_placement_takes_on_its_devices() -> None:
+    one, other = place("one"), place("other")
+    alone, together = costs_on(ONE, OTHER), costs_on(ONE)
+    found = PlacedCosts(
+        GRAPH, LAYERS, machine(one, other), {"one": alone, "other": alone}, {("one", "other"): together}
+    ).costs()
+    (team,) = found.teams
+    assert team.places == ("one", "other")
+    np.testing.assert_array_equal(team.time_s, placed(together, one).costs().time_s[:, 0])
+    np.testing.assert_array_equal(found.time_s, placed(alone, one, other).costs().time_s)

@@ -12,10 +12,12 @@ from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric.device_profiling import DeviceProfilingJob, Profiled
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import parse_machine
+from shisha_rt.machine.detect import usable_cores
 from shisha_rt.machine.machine import Machine
 from shisha_rt.ready import device_profile
 from shisha_rt.ready.compile import Compiled, compile_model
 from shisha_rt.ready.device_profile import DeviceProfile, profile_devices
+from shisha_rt.ready.model_on_machine import ModelOnMachine
 from shisha_rt.ready.profile import Tell, measure
 from tests.stages.test_segments import residual
 
@@ -92,6 +94,31 @@ def test_a_device_costs_the_same_whatever_stands_beside_it(compiled: Compiled, j
     assert (alone.node_runs, alone.edge_runs) == (1, 0)
     np.testing.assert_array_equal(alone.costs.time_s[:, 0], both.costs.time_s[:, 1])
     assert len(jobs) == 1  # alone it has no price of entry either
+
+
+@pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
+def test_a_team_is_a_kind_of_its_own(compiled: Compiled, jobs: list[DeviceProfilingJob]) -> None:
+    on = machine("ort_parallel", places=2)
+    of_places = {place.name: profiled(compiled, on, i).costs for i, place in enumerate(on.places)}
+    ready = ModelOnMachine(compiled, on, of_places)
+    ((team, costs),) = ready.team_operator_costs().items()
+    assert team == ("p0", "p1")
+    assert costs.devices == ready.devices["p0"]
+    alone, together = jobs
+    assert (alone.threads, alone.lead) == (1, ())
+    assert (together.threads, together.cores, together.lead) == (2, usable_cores()[:2], usable_cores()[:1])
+    (measured,) = ready.layer_costs(teams=True).costs().teams
+    assert measured.places == team
+    assert len(jobs) == 2  # kept
+    assert ready.layer_costs().costs().teams == ()
+
+
+def test_places_with_described_devices_form_no_teams(compiled: Compiled) -> None:
+    on = machine("cpu_s", places=2)
+    costs = {place.name: profiled(compiled, on, i).costs for i, place in enumerate(on.places)}
+    ready = ModelOnMachine(compiled, on, costs)
+    assert ready.single == {"p0", "p1"}
+    assert ready.team_operator_costs() == {}
 
 
 def test_described_devices_need_no_runs(compiled: Compiled, jobs: list[DeviceProfilingJob]) -> None:

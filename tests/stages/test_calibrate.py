@@ -29,7 +29,7 @@ from shisha_rt.machine.detect import usable_cores
 from shisha_rt.machine.machine import Machine
 from shisha_rt.ready import profile
 from shisha_rt.ready.compile import Compiled, compile_model
-from shisha_rt.ready.profile import profile_model
+from shisha_rt.ready.profile import measure, profile_model
 from tests.graph.networks import network, weight, write
 from tests.stages.test_segments import residual
 
@@ -230,3 +230,33 @@ def test_more_threads_than_this_host_has(own_store: Path, tmp_path: Path) -> Non
 
 def test_the_cache_is_where_it_is_said_to_be(own_store: Path) -> None:
     assert own_store.parent == cache_folder()
+
+
+@pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
+def test_a_team_is_measured_once_and_only_if_asked_for(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = compile_model(residual(own_store.parent.parent.parent), {})
+    machine = paper_machine(1.0, 1.0, 0.5, 1.0)
+    jobs: list[CalibrationJob] = []
+
+    def noting(subject: str, module: str, job: CalibrationJob, answer: type[Calibrated], tell: profile.Tell) -> object:
+        jobs.append(job)
+        return measure(subject, module, job, answer, tell)
+
+    monkeypatch.setattr(profile, "measure", noting)
+    assert profile_model(compiled, machine).teams == {}
+    raw = profile_model(compiled, machine, teams=True)
+    sizes = [size for size in (2, 3) if size <= len(usable_cores())]
+    assert list(raw.teams) == [("p0", "p1", "p3")[:size] for size in sizes]
+    assert [job.threads for job in jobs] == [1, *sizes]
+    for job, times in zip(jobs[1:], raw.teams.values(), strict=True):
+        assert job.cores == usable_cores()[: job.threads]
+        assert job.lead == job.cores[:1]
+        assert times.threads == job.threads
+    assert jobs[0].lead == ()
+    costs = LayerCosts(raw, machine).costs()
+    assert [team.places for team in costs.teams] == list(raw.teams)
+    assert all((team.time_s > 0).all() for team in costs.teams)
+    again = profile_model(compiled, machine, teams=True)
+    assert len(jobs) == 1 + len(sizes)
+    for team, times in raw.teams.items():
+        np.testing.assert_array_equal(again.teams[team].wall_s, times.wall_s)

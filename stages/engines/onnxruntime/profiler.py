@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,12 +27,17 @@ _NODE_SUFFIX: Final = "_kernel_time"
 
 
 def ort_operator_times(
-    model: CleanModel, segment: Segment, threads: int, feeds: Mapping[str, Array], rounds: int
+    model: CleanModel,
+    segment: Segment,
+    threads: int,
+    feeds: Mapping[str, Array],
+    rounds: int,
+    cores: Sequence[int],
 ) -> tuple[float, ...]:
     """See `operator_times`."""
     graph = model.graph_of(segment)
     with tempfile.TemporaryDirectory() as folder:
-        options = _profiled(optimising_options(threads, str(model.folder)), Path(folder))
+        options = _profiled(optimising_options(threads, str(model.folder), cores), Path(folder))
         session = ort.InferenceSession(model.cut(segment).SerializeToString(), options, PROVIDERS)
         for _ in range(1 + rounds):  # the first run allocates: it does not count
             session.run(segment.outputs, dict(feeds))

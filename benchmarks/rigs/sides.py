@@ -43,7 +43,7 @@ def sides(
 ) -> Iterator[list[Side]]:
     """All of them started, and the daemons tuned. `daemons`: the planning of each by its name."""
     path = resolve_model(f"zoo:{model}", print)
-    ready = make_ready(path, {}, machine, on_progress=print)
+    ready = make_ready(path, {}, machine, teams=True, on_progress=print)
     ready.layer_costs(print)  # measured before anything else runs
     inputs = [
         {"name": tensor.name, "shape": tensor.shape, "datatype": tensor.datatype}

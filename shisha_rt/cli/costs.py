@@ -50,8 +50,8 @@ def costs(
 
     dims = parse_dims(dim)
     places = load_machine(machine)
-    ready = make_ready(resolve_model(model, progress), dims, places, kind=kind, on_progress=progress)
-    found = ready.layer_costs(progress, teams=teams).costs()
+    ready = make_ready(resolve_model(model, progress), dims, places, kind=kind, teams=teams, on_progress=progress)
+    found = ready.layer_costs(progress).costs()
     if as_json:
         print(json.dumps(costs_object(found)))
     else:

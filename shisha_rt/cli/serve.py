@@ -95,6 +95,7 @@ def serve(
         places,
         precision=settings.precision,
         kind=layer_kind(settings),
+        teams=settings.replicate and settings.strategy == "guided",
         on_progress=progress,
     )
     needs_costs = places.timing == "modelled" or settings.strategy == "guided"

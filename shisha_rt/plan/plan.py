@@ -16,6 +16,10 @@ Team: TypeAlias = tuple[str, ...]
 """Names of places whose cores compute a part together, in the worker of the first, their lead. Usually one place."""
 
 
+def team_name(team: Team) -> str:
+    return "+".join(team)
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A piece of the network that is computed for a frame in one go.
@@ -61,6 +65,11 @@ class Stage:
         return self.teams[0][0]
 
     @property
+    def team_name(self) -> str:
+        """Its first team's, which stands for the others: of a stage on one place, that place."""
+        return team_name(self.teams[0])
+
+    @property
     def places(self) -> tuple[str, ...]:
         """Every place of every team."""
         return tuple(place for team in self.teams for place in team)
@@ -71,7 +80,7 @@ class Stage:
         return len(self.work) == 1 and len(self.places) == 1
 
     def __str__(self) -> str:
-        on = ", ".join("+".join(team) for team in self.teams)
+        on = ", ".join(map(team_name, self.teams))
         return f"{on}: {','.join(f'{first}-{last}' for first, last in self.work)}"
 
 

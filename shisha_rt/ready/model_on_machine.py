@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,11 +35,17 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ModelOnMachine:
-    """`operator_costs` has each place's; it is empty where no place of the machine has devices."""
+    """`operator_costs` has each place's; it is empty where no place of the machine has devices.
+
+    `teams`: what several places take together is known too, or measured first; `team_costs` is as `operator_costs`, of
+    each of the machine's teams: its lead's devices, on as many threads as it has.
+    """
 
     compiled: Compiled
     machine: Machine
     operator_costs: Mapping[str, OperatorCosts]
+    teams: bool = False
+    team_costs: Mapping[Team, OperatorCosts] = field(default_factory=dict)
 
     @property
     def devices(self) -> Mapping[str, tuple[Device, ...]]:
@@ -64,16 +70,12 @@ class ModelOnMachine:
             memory_bytes={place.name: place.memory_bytes for place in places if place.memory_bytes is not None},
         )
 
-    def layer_costs(self, on_progress: Tell | None = None, *, teams: bool = False) -> LayerCosts | PlacedCosts:
-        """What layers take on the places, and on `teams` of them; measured first if need be.
-
-        Raises as `profile_model` does.
-        """
+    def layer_costs(self, on_progress: Tell | None = None) -> LayerCosts | PlacedCosts:
+        """What layers take on the places; measured first if need be. Raises as `profile_model` does."""
         if self.operator_costs:
             graph, layers = self.compiled.model.graph, self.compiled.layers
-            team_costs = self.team_operator_costs(on_progress) if teams else {}
-            return PlacedCosts(graph, layers, self.machine, self.operator_costs, team_costs)
-        return LayerCosts(profile_model(self.compiled, self.machine, on_progress, teams=teams), self.machine)
+            return PlacedCosts(graph, layers, self.machine, self.operator_costs, self.team_costs)
+        return LayerCosts(profile_model(self.compiled, self.machine, on_progress, teams=self.teams), self.machine)
 
     @property
     def single(self) -> frozenset[str]:
@@ -84,15 +86,6 @@ class ModelOnMachine:
             if self.machine.is_emulated(place) or any(device.described for device in self.devices.get(place.name, ()))
         )
 
-    def team_operator_costs(self, on_progress: Tell | None = None) -> Mapping[Team, OperatorCosts]:
-        """As `operator_costs`, of each of the machine's teams: its lead's devices, on as many threads as it has."""
-        teams = [team for team in teams_to_measure(self.machine) if self.single.isdisjoint(team)]
-        together = {team: self.machine.together(team) for team in teams}
-        return {
-            team: profile_devices(self.compiled, self.machine, its, self.devices[its.name], on_progress).costs
-            for team, its in together.items()
-        }
-
 
 def make_ready(
     path: Path,
@@ -101,9 +94,12 @@ def make_ready(
     *,
     precision: str = "exact",
     kind: LayerKind = "heavy",
+    teams: bool = False,
     on_progress: Tell | None = None,
 ) -> ModelOnMachine:
     """Read, clean and optimise the model at `path`; devices are measured if they have not been before.
+
+    `teams`: plans may have teams of places, so that what those take is wanted as well.
 
     Raises BadInput for a bad model, for a `kind` of layers that this machine cannot be cut into, for devices that this
     host or `precision` does not allow, and for an operator that no device of any place can run; Failure if an engine
@@ -121,7 +117,7 @@ def make_ready(
         raise BadInput(f'{machine.source}: no place has devices, which layers = "{kind}" is for, expected "heavy"')
     compiled = compile_model(path, dims, on_progress, plain=has_devices, kind=kind)
     if not has_devices:
-        return ModelOnMachine(compiled, machine, {})
+        return ModelOnMachine(compiled, machine, {}, teams)
     costs = {
         place.name: profile_devices(compiled, machine, place, devices[place.name], on_progress).costs
         for place in machine.places
@@ -131,4 +127,14 @@ def make_ready(
         np.hstack([its.time_s for its in costs.values()]),
     )
     check_capable(compiled.model.graph, of_all_places)
-    return ModelOnMachine(compiled, machine, costs)
+    found = ModelOnMachine(compiled, machine, costs, teams)
+    if not teams:
+        return found
+    together = {team: machine.together(team) for team in teams_to_measure(machine) if found.single.isdisjoint(team)}
+    return replace(
+        found,
+        team_costs={
+            team: profile_devices(compiled, machine, its, devices[its.name], on_progress).costs
+            for team, its in together.items()
+        },
+    )

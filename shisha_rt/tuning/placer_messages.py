@@ -6,6 +6,7 @@ What is known of the devices goes as one message for each device of each place.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import groupby, pairwise
 from typing import Final, TypeAlias
 
 import msgspec
@@ -48,13 +49,24 @@ ToPlacer: TypeAlias = DeviceCosts | Known | Solve
 
 
 class StageSolved(msgspec.Struct, frozen=True, array_like=True):
-    """A `StagePlacement`, as it travels: the device of each operator, and what its segments and all of it take."""
+    """A `StagePlacement`, as it travels: the device of each operator, and what its segments and all of it take.
+
+    `breaks`: the operators (indices) before which a segment ends whatever the devices, as another run of layers begins.
+    """
 
     devices: tuple[str, ...]
     cost_s: float
     segments_s: tuple[float, ...]
     lower_bound_s: float | None
     outcome: str
+    breaks: tuple[int, ...] = ()
+
+    @property
+    def segments(self) -> list[tuple[str, int]]:
+        """(segments,): each one's device, and how many operators it has."""
+        starts = [0, *self.breaks, len(self.devices)]
+        runs = (self.devices[start:end] for start, end in pairwise(starts))
+        return [(device, len(list(its))) for run in runs for device, its in groupby(run)]
 
 
 class Solved(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -81,7 +93,7 @@ FROM_PLACER: Final[Codec[FromPlacer]] = Codec(FromPlacer)
 def greeting(
     model_folder: str, engine_folder: str, solver: str, costs: Mapping[str, OperatorCosts]
 ) -> tuple[ToPlacer, ...]:
-    """What a placer has to hear before its first request; `costs` are by place."""
+    """What a placer has to hear before its first request; `costs` are by place, or team (`plan.team_name`)."""
     columns = (
         DeviceCosts(place, device, tuple(its.time_s[:, column].tolist()))
         for place, its in costs.items()

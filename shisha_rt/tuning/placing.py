@@ -13,7 +13,6 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from statistics import median
 from typing import Any, Final
 
@@ -95,8 +94,8 @@ class Placing:
         self._ask(_Asked(wanted.plan, self._version, "a plan was proposed", wanted))
 
     def _ask(self, asked: _Asked) -> int:
-        for place in asked.plan.places:
-            self._ratios.assume(place, self._devices[place])
+        for stage in asked.plan.stages:
+            self._ratios.assume(stage.team_name, self._devices[stage.place])
         request = self._desk.next_number()
         self._asked[request] = asked
         self._send_solve(request)
@@ -141,8 +140,7 @@ class Placing:
                 solver=self.solver,
                 seconds=round(found.solve_s, 6),
                 stages=tuple(
-                    journal.StageSegments(stage.place, solved.cost_s, _in_short(solved.devices))
-                    for stage, solved in stages
+                    journal.StageSegments(stage.team_name, solved.cost_s, _in_short(solved)) for stage, solved in stages
                 ),
             )
         )
@@ -179,7 +177,7 @@ class Placing:
             return
         for index, stage in enumerate(live[1].stages):
             if len(self._taken_s[index]) == FRAMES:
-                self._observe(index, stage.place, [median(s) for s in zip(*self._taken_s[index], strict=True)])
+                self._observe(index, stage.team_name, [median(s) for s in zip(*self._taken_s[index], strict=True)])
                 self._taken_s[index].clear()
         rested = self._desk.now_s >= self._rest_until_s and self._replacing is None
         if self.known[1].version != self._version and rested and not self._tuner.searching:
@@ -189,7 +187,7 @@ class Placing:
         assert self.known is not None
         epoch, known = self.known
         solved = known.stages[index]
-        devices = [device for device, _ in groupby(solved.devices)]
+        devices = [device for device, _ in solved.segments]
         before = self._ratios.ratios
         if not self._ratios.observe(place, devices, solved.segments_s, taken_s):
             return
@@ -199,7 +197,7 @@ class Placing:
             for device in set(devices)
         }
         segments_s = tuple(s * changes[device] for s, device in zip(solved.segments_s, devices, strict=True))
-        corrected = pm.StageSolved(solved.devices, sum(segments_s), segments_s, None, solved.outcome)
+        corrected = pm.StageSolved(solved.devices, sum(segments_s), segments_s, None, solved.outcome, solved.breaks)
         stages = known.stages
         self.known = epoch, replace(known, stages=(*stages[:index], corrected, *stages[index + 1 :]))
         for device, change in changes.items():
@@ -266,9 +264,9 @@ class Placing:
         solved = known.stages[index]
         measured_s: Sequence[float | None] = taken_s or [None] * len(solved.segments_s)
         segments = [
-            {"device": device, "operators": len(list(run)), "predicted_s": predicted_s, "measured_s": segment_s}
-            for (device, run), predicted_s, segment_s in zip(
-                groupby(solved.devices), solved.segments_s, measured_s, strict=True
+            {"device": device, "operators": operators, "predicted_s": predicted_s, "measured_s": segment_s}
+            for (device, operators), predicted_s, segment_s in zip(
+                solved.segments, solved.segments_s, measured_s, strict=True
             )
         ]
         return {
@@ -287,12 +285,12 @@ class Placing:
 
 def _key(plan: Plan) -> tuple[object, ...]:
     """Stages do not tell themselves apart by their placements; here they have to."""
-    return tuple((stage.first, stage.last, stage.places, stage.placement) for stage in plan.stages)
+    return tuple((stage, stage.placement) for stage in plan.stages)
 
 
-def _in_short(devices: Sequence[str]) -> str:
+def _in_short(solved: pm.StageSolved) -> str:
     """For instance `ort_serial 12, openvino 3, ort_serial 40`: operators on each device, segment by segment."""
-    return ", ".join(f"{device} {len(list(run))}" for device, run in groupby(devices))
+    return ", ".join(f"{device} {operators}" for device, operators in solved.segments)
 
 
 _APPLY: Final[Mapping[type, Callable[[Placing, Any], None]]] = {

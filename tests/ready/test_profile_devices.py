@@ -17,7 +17,7 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.ready import device_profile
 from shisha_rt.ready.compile import Compiled, compile_model
 from shisha_rt.ready.device_profile import DeviceProfile, profile_devices
-from shisha_rt.ready.model_on_machine import ModelOnMachine
+from shisha_rt.ready.model_on_machine import make_ready
 from shisha_rt.ready.profile import Tell, measure
 from tests.stages.test_segments import residual
 
@@ -97,28 +97,26 @@ def test_a_device_costs_the_same_whatever_stands_beside_it(compiled: Compiled, j
 
 
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
-def test_a_team_is_a_kind_of_its_own(compiled: Compiled, jobs: list[DeviceProfilingJob]) -> None:
+def test_a_team_is_a_kind_of_its_own(compiled: Compiled, tmp_path: Path, jobs: list[DeviceProfilingJob]) -> None:
     on = machine("ort_parallel", places=2)
-    of_places = {place.name: profiled(compiled, on, i).costs for i, place in enumerate(on.places)}
-    ready = ModelOnMachine(compiled, on, of_places)
-    ((team, costs),) = ready.team_operator_costs().items()
+    ready = make_ready(residual(tmp_path), {}, on, teams=True)
+    ((team, costs),) = ready.team_costs.items()
     assert team == ("p0", "p1")
     assert costs.devices == ready.devices["p0"]
     alone, together = jobs
     assert (alone.threads, alone.lead) == (1, ())
     assert (together.threads, together.cores, together.lead) == (2, usable_cores()[:2], usable_cores()[:1])
-    (measured,) = ready.layer_costs(teams=True).costs().teams
+    (measured,) = ready.layer_costs().costs().teams
     assert measured.places == team
+    again = make_ready(residual(tmp_path), {}, on)
     assert len(jobs) == 2  # kept
-    assert ready.layer_costs().costs().teams == ()
+    assert again.layer_costs().costs().teams == ()
 
 
-def test_places_with_described_devices_form_no_teams(compiled: Compiled) -> None:
-    on = machine("cpu_s", places=2)
-    costs = {place.name: profiled(compiled, on, i).costs for i, place in enumerate(on.places)}
-    ready = ModelOnMachine(compiled, on, costs)
+def test_places_with_described_devices_form_no_teams(compiled: Compiled, tmp_path: Path) -> None:
+    ready = make_ready(residual(tmp_path), {}, machine("cpu_s", places=2), teams=True)
     assert ready.single == {"p0", "p1"}
-    assert ready.team_operator_costs() == {}
+    assert ready.team_costs == {}
 
 
 def test_described_devices_need_no_runs(compiled: Compiled, jobs: list[DeviceProfilingJob]) -> None:

@@ -12,6 +12,7 @@ from shisha_rt.costs.costs_file import costs_object
 from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.children.keeper import Keeper
 from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.plan.plan import team_name
 from shisha_rt.ready.model_on_machine import ModelOnMachine
 from shisha_rt.tuning import events as ev
 from shisha_rt.tuning import placer_messages as pm
@@ -36,7 +37,8 @@ class Children:
             self._tuner = ChildLink(_TUNER, poller, codecs, ev.TunerSaid, ev.TunerDied, known)
         if ready.operator_costs:
             folders = str(ready.compiled.model_folder), str(ready.compiled.engine_folder)
-            greeting = pm.greeting(*folders, solver, ready.operator_costs)
+            teams = {team_name(team): costs for team, costs in ready.team_costs.items()}
+            greeting = pm.greeting(*folders, solver, {**ready.operator_costs, **teams})
             line = pm.TO_PLACER, pm.FROM_PLACER
             try:
                 self._placer = ChildLink(_PLACER, poller, line, ev.PlacerSaid, ev.PlacerDied, greeting)

@@ -27,6 +27,7 @@ from shisha_rt.graph.spans import Span
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.solver_names import StageSolver
 from shisha_rt.placement.stage_problem import place_stage
+from shisha_rt.plan.plan import Team, team_name
 from shisha_rt.tuning import placer_messages as pm
 
 KEPT_STAGES: Final = 1024
@@ -37,7 +38,10 @@ Ratios = tuple[tuple[str, float], ...]
 
 
 class Placer:
-    """Places stages of one network on places whose operator costs are known."""
+    """Places stages of one network on places, and teams, whose operator costs are known by their names.
+
+    What is known of a team holds for all of as many places that are alike.
+    """
 
     def __init__(
         self, graph: Graph, index: ModelIndex, solver: StageSolver, costs: Mapping[str, OperatorCosts]
@@ -46,27 +50,33 @@ class Placer:
         self._index = index
         self._solver = solver
         self._costs = costs
-        self._first_alike = first_alike(costs)
+        self._first_alike = first_alike({name: its for name, its in costs.items() if "+" not in name})
+        self._known = {_kind(name, self._first_alike): name for name in reversed(list(costs))}
         self._kept = lru_cache(KEPT_STAGES)(self._solve_stage)
 
     def answer(self, asked: pm.Solve) -> pm.FromPlacer:
         started_s = time.perf_counter()
         try:
             stages = tuple(
-                self._stage(work, teams[0][0], _of_place(teams[0][0], asked.ratios)) for work, teams, _ in asked.stages
+                self._stage(work, teams[0], _of_team(team_name(teams[0]), asked.ratios))
+                for work, teams, _ in asked.stages
             )
         except BadInput as error:
             return pm.NotSolved(asked.request, str(error))
         return pm.Solved(asked.request, stages, time.perf_counter() - started_s)
 
-    def _stage(self, work: tuple[Span, ...], place: str, ratios: Ratios) -> pm.StageSolved:
-        if place not in self._costs:
-            raise BadInput(f"place {place}: its devices are not known, expected one of {', '.join(self._costs)}")
+    def _stage(self, work: tuple[Span, ...], team: Team, ratios: Ratios) -> pm.StageSolved:
+        lead = team[0]
+        if lead not in self._costs:
+            raise BadInput(f"place {lead}: its devices are not known, expected one of {', '.join(self._costs)}")
+        known = self._known.get((self._first_alike[lead], len(team)))
+        if known is None:
+            raise BadInput(f"team {team_name(team)}: nothing is known of what operators cost on {len(team)} places")
         last_layer = self._index.layer_count - 1
         for first, last in work:
             if not 0 <= first <= last <= last_layer:
                 raise BadInput(f"layers {first}-{last}: no such stage, expected layers among 0-{last_layer}")
-        return _in_sequence([self._kept(first, last, self._first_alike[place], ratios) for first, last in work])
+        return _in_sequence([self._kept(first, last, known, ratios) for first, last in work])
 
     def _solve_stage(self, first: int, last: int, place: str, ratios: Ratios) -> pm.StageSolved:
         operators = self._index.operators_of(first, last)
@@ -88,8 +98,14 @@ def _in_sequence(runs: Sequence[pm.StageSolved]) -> pm.StageSolved:
     )
 
 
-def _of_place(place: str, ratios: Iterable[tuple[str, str, float]]) -> Ratios:
-    return tuple(sorted((device, ratio) for its_place, device, ratio in ratios if its_place == place))
+def _of_team(name: str, ratios: Iterable[tuple[str, str, float]]) -> Ratios:
+    return tuple(sorted((device, ratio) for its, device, ratio in ratios if its == name))
+
+
+def _kind(name: str, first: Mapping[str, str]) -> tuple[str, int]:
+    """The first of the places that are like the lead of a team, and how many places it has."""
+    lead, *others = name.split("+")
+    return first[lead], 1 + len(others)
 
 
 def main(arguments: list[str]) -> int:

@@ -231,9 +231,13 @@ def test_a_source_that_fails_ends_its_stream_after_what_it_gave() -> None:
 
 
 def test_leaving_a_stream_cancels_what_is_in_flight() -> None:
+    came: list[Frame] = []
+
     def answer_the_first(gateway: Gateway, frame: Frame) -> None:
-        if frame.value == 0:
-            gateway.answer(frame)
+        """Once all are there: a client that has its answer sooner sends no more."""
+        came.append(frame)
+        if len(came) == 3:
+            gateway.answer(came[0])
 
     async def main() -> None:
         with Gateway(answer_the_first) as gateway:

@@ -11,6 +11,7 @@ from benchmarks.live.against_engines import against_engines
 from benchmarks.live.alone import alone
 from benchmarks.live.answers import MACHINE, answers
 from benchmarks.live.copies import copies
+from benchmarks.live.copies_disturbed import copies_disturbed
 from benchmarks.live.device_slowed import device_slowed
 from benchmarks.live.disturbance import disturbance
 from benchmarks.live.emulation import MODEL as PACED
@@ -54,6 +55,7 @@ for command in (
     walk,
     copies,
     alone,
+    copies_disturbed,
 ):
     app.command(name=command.__name__)(command)
 

@@ -19,6 +19,7 @@ from shisha_rt.graph.spans import Span
 from shisha_rt.machine.detect import usable_cores
 from shisha_rt.machine.device import Device
 from shisha_rt.ready.compile import Compiled, compile_model
+from stages.engines.onnxruntime.options import base_options
 from tests.graph.networks import network, weight, write
 from tests.stages.test_placed import (
     OPENVINO,
@@ -207,3 +208,18 @@ def test_equal_teams_share_a_stage_and_others_do_not(tmp_path: Path) -> None:
             assert isinstance(answer, Prepared)
             built_s.append(answer.build_s)
     assert [build_s > 0 for build_s in built_s] == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("threads", "cores", "expected"),
+    [(2, (0, 1), "2"), (4, (6, 2, 9, 3), "3;10;4"), (3, (4, 5), "5,6;5,6"), (2, (0, 1, 2, 3), "1,2,3,4")],
+)
+def test_onnxruntimes_threads_are_told_their_cores(threads: int, cores: tuple[int, ...], expected: str) -> None:
+    """One each, but the caller's; where the numbers differ all of them. Counted from 1."""
+    assert base_options(threads, cores).get_session_config_entry("session.intra_op_thread_affinities") == expected
+
+
+@pytest.mark.parametrize(("threads", "cores"), [(1, (3,)), (1, (3, 4)), (2, ())])
+def test_others_run_where_the_process_may(threads: int, cores: tuple[int, ...]) -> None:
+    with pytest.raises(RuntimeError, match="affinities"):
+        base_options(threads, cores).get_session_config_entry("session.intra_op_thread_affinities")

@@ -30,13 +30,16 @@ _PRECISIONS: Final[dict[Precision, str]] = {"fp32": "f32", "bf16": "bf16"}
 def openvino_session(
     model: CleanModel, segment: Segment, precision: Precision, threads: int, cores: Sequence[int] = ()
 ) -> OpenVinoSession:
-    """Raises Failure where OpenVINO is not installed, or the processor does not have the precision."""
+    """`cores` as in `build_session`. Raises Failure where OpenVINO is not installed, or the processor does not have the
+    precision.
+    """
     cut = model.with_weights(model.cut(segment))
     compiled = compile_cut(cut, precision, threads)
     if threads == 1:
         return OpenVinoSession(compiled, model, segment)
-    cores = tuple(cores) or tuple(os.sched_getaffinity(os.getpid()))
-    return OpenVinoSession(compiled, model, segment, cores[1:] if threads == len(cores) else cores)
+    if not cores:
+        return OpenVinoSession(compiled, model, segment, tuple(os.sched_getaffinity(os.getpid())))
+    return OpenVinoSession(compiled, model, segment, tuple(cores[1:] if threads == len(cores) else cores))
 
 
 def compile_cut(cut: onnx.ModelProto, precision: Precision, threads: int, *, profiled: bool = False) -> Any:

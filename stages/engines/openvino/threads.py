@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,7 @@ class _Threads:
     """Those of this process. `starting` is for one thread at a time."""
 
     def __init__(self) -> None:
+        self._moving = threading.Lock()  # between what runs frames and what builds
         self._ids: frozenset[int] = frozenset()
         self._cores: tuple[int, ...] = ()
 
@@ -36,17 +38,19 @@ class _Threads:
         """What the engine starts meanwhile is its own."""
         before = _thread_ids()
         yield
-        self._ids |= _thread_ids() - before
-        self._cores = ()
+        with self._moving:
+            self._ids |= _thread_ids() - before
+            self._cores = ()
 
     def move_to(self, cores: tuple[int, ...]) -> None:
         """Nothing is to be done where the session before ran there too."""
         if cores == self._cores:
             return
-        self._cores = cores
-        for thread in self._ids:
-            with contextlib.suppress(ProcessLookupError):  # one that served to build something only
-                os.sched_setaffinity(thread, cores)
+        with self._moving:
+            self._cores = cores
+            for thread in self._ids:
+                with contextlib.suppress(ProcessLookupError):  # one that served to build something only
+                    os.sched_setaffinity(thread, cores)
 
 
 THREADS: Final = _Threads()

@@ -58,7 +58,8 @@ class PlanRules:
         """
         found = []
         for index, stage in enumerate(plan.stages):
-            known = self.devices.get(stage.place, ())
+            devices = [self.devices.get(lead, ()) for lead in stage.leads]
+            known = [name for name in devices[0] if all(name in its for its in devices)]
             expected = sum(self.operator_counts[layer] for layer in stage.layers) if known else 0
             if len(stage.placement) != expected:
                 found.append(f"{_named(index, stage)} places {len(stage.placement)} operators, expected {expected}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from shisha_rt.plan.measurement import Measurement
@@ -14,15 +15,30 @@ WINDOWS_TO_LEAVE: Final = 3
 
 
 def leaving_stage(baseline: Measurement, found: Measurement) -> int | None:
-    """The stage whose time is furthest outside its band, if any is: beyond the noise of both, and 5%.
+    """The stage whose time, on one of its teams, is furthest outside its band: beyond the noise of both, and 5%.
 
     Each band is for a difference of two, so their root sum of squares is 1.4 times what 95 in 100 stay within.
     Demanding more would miss a busy process on a core: it makes a stage half as slow again, and its noise, too.
+    A band is relative to the bottleneck, which of several teams is less than what each takes; and each has run only its
+    share of the frames.
     """
-    noise_s = math.hypot(baseline.band * baseline.bottleneck_s, found.band * found.bottleneck_s)
     excess = [
-        abs(now_s - before_s) - max(LEAVING_FACTOR * noise_s, LEAVING_FLOOR * before_s)
-        for before_s, now_s in zip(baseline.service_s, found.service_s, strict=True)
+        max(_excess_s(baseline, found, pair, len(before_s)) for pair in zip(before_s, now_s, strict=True))
+        for before_s, now_s in zip(_by_team(baseline), _by_team(found), strict=True)
     ]
     worst = max(range(len(excess)), key=excess.__getitem__)
     return worst if excess[worst] > 0 else None
+
+
+def _by_team(measurement: Measurement) -> Sequence[Sequence[float]]:
+    return measurement.team_s or [(seconds,) for seconds in measurement.service_s]
+
+
+def _excess_s(baseline: Measurement, found: Measurement, pair: tuple[float, float], teams: int) -> float:
+    before_s, now_s = pair
+    if not math.isfinite(before_s) or not math.isfinite(now_s):
+        return -math.inf  # a team that ran nothing says nothing
+    noise_s = math.sqrt(teams) * math.hypot(
+        baseline.band * max(baseline.bottleneck_s, before_s), found.band * max(found.bottleneck_s, now_s)
+    )
+    return abs(now_s - before_s) - max(LEAVING_FACTOR * noise_s, LEAVING_FLOOR * before_s)

@@ -345,7 +345,7 @@ class Tuning:
         if stage is not None and known is not None:
             self.repeatability.machine_changed()
             before_s, service_s = known.service_s[stage], found.service_s[stage]
-            place = live[1].stages[stage].place
+            place = ", ".join(live[1].stages[stage].leads)
             self._desk.write(journal.Drifted(stage=stage, place=place, before_s=before_s, service_s=service_s))
             self._begin(f"stage {stage} ({place}) takes {service_s * 1e3:.3g} ms, not {before_s * 1e3:.3g} ms")
 

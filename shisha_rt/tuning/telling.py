@@ -43,8 +43,14 @@ def trial_record(
 
 
 def began_record(search: SearchRun, options: SearchOptions, plan: Plan, why: str) -> journal.TuningBegan:
-    strategy, alpha = options.strategy, options.alpha
-    return journal.TuningBegan(run=search.number, reason=why, plan=str(plan), strategy=strategy, alpha=alpha)
+    return journal.TuningBegan(
+        run=search.number,
+        reason=why,
+        plan=str(plan),
+        strategy=options.strategy,
+        alpha=options.alpha,
+        objective=search.objective,
+    )
 
 
 def ended_record(search: SearchRun, plan: Plan, reason: str, now_s: float) -> journal.TuningEnded:

@@ -58,6 +58,7 @@ from shisha_rt.wire.request import InferRequest, Signature
 
 _UNREAD_RETRY_S: Final = 0.002
 _DRAIN_S: Final = 30.0
+_PLANNING_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,12 +244,9 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
     lifecycle = Lifecycle(rules, 2 * len(machine.places) + 2, Policy())
     begins_anew = planning.fresh or planning.strategy == "seed"
     kept = {} if begins_anew else plan_store.load_plans(_plans_file(), _model_key(ready.compiled))
-    by_costs: dict[Objective, Plan] = {}
+    by_costs = {}
     if costs is not None and planning.strategy == "guided":
-        found = {
-            objective: exact_plan(costs, replicate=planning.replicate, objective=objective).plan
-            for objective in OBJECTIVES
-        }
+        found = {objective: _plan_by_costs(costs, planning.replicate, objective) for objective in OBJECTIVES}
         by_costs = {objective: plan for objective, plan in found.items() if plan is not None}
     weights = [layer.weight for layer in ready.compiled.layers]
     choice = Choice(
@@ -267,6 +265,13 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
     return Cores(
         lifecycle, tuning, Placing(lifecycle, tuning, planning.solver, rules.devices) if rules.devices else None
     )
+
+
+def _plan_by_costs(costs: Costs, replicate: bool, objective: Objective) -> Plan | None:
+    """The best by stored costs; on machines of very many places the best that is found in a moment."""
+    until_s = time.monotonic() + _PLANNING_S
+    found = exact_plan(costs, replicate=replicate, objective=objective, should_stop=lambda: time.monotonic() >= until_s)
+    return found.plan
 
 
 def _timing(ready: ModelOnMachine, stored: LayerCosts | PlacedCosts | None) -> Timing:

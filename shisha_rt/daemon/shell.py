@@ -190,9 +190,9 @@ class Shell:
         self.post(ev.PartDone(_descriptor(run), done.service_s / scale), "a part was computed")
 
     def _note_prepared(self, message: messages.Prepared) -> None:
-        place = self.supervisor.place_of(message.incarnation)
-        if place is not None and self.cores.lifecycle.epochs.plan_of(message.epoch) is not None:
-            self.telemetry.window(message.epoch, message.stage, place).note_built(message)
+        worker = self.cores.lifecycle.places.workers.get(message.incarnation)
+        if worker is not None and (message.epoch, message.stage) in worker.loading:  # else it has been dropped
+            self.telemetry.window(message.epoch, message.stage, worker.place).note_built(message)
 
     def _worker_gone(self, gone: ev.WorkerGone) -> None:
         cause = f"worker {gone.incarnation} ended"

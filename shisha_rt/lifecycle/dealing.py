@@ -9,6 +9,7 @@ A frame that is charged with a death goes only to the team where that was: else 
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -67,14 +68,18 @@ class Dealing:
                     self._deal(epoch, pool)
 
     def _deal(self, epoch: Epoch, pool: PoolState) -> None:
-        serving, depth, queue = self._places.serving, self._policy.descriptors_per_worker, pool.queue
+        serving, depth, queue, at = self._places.serving, self._policy.descriptors_per_worker, pool.queue, 0
         free = [serving[lead] for lead in pool.leads if lead in serving and len(serving[lead].out) < depth]
-        at = 0
+        declined = set()  # stages of which nobody takes a part now, but of frames that are to stay where they died
         while free and at < len(queue):
             _, stage, ready_s, frame = queue[at]
-            worker = self._taker(frame, stage, epoch, pool, free)
+            worker = None
+            if stage not in declined or frame.died_on is not None:
+                worker = self._taker(frame, stage, epoch, pool, free)
             if worker is None:
                 at += 1
+                if frame.died_on is None:
+                    declined.add(stage)
                 continue
             del queue[at]
             self._run(frame, stage, epoch, worker, ready_s)
@@ -96,22 +101,31 @@ class Dealing:
             able = [worker for worker in able if worker.place not in down]
         if len(pool.stages) > 1:
             return min(able, key=_held, default=None)
-        service_s = epoch.service_s[stage]
-        able.sort(key=lambda worker: (len(worker.out), service_s.get(worker.place, 0.0)))
-        return next((worker for worker in able if self._is_worth(worker, stage, epoch, pool)), None)
+        return self._quickest(able, stage, epoch, pool)
 
-    def _is_worth(self, worker: WorkerState, stage: int, epoch: Epoch, pool: PoolState) -> bool:
-        """Whether a part is done sooner here than by waiting for teams that are faster."""
+    def _quickest(self, able: list[WorkerState], stage: int, epoch: Epoch, pool: PoolState) -> WorkerState | None:
+        """Of those that have the fewest parts; but none that is slower than one for which it is not worth while."""
+        service_s, declined_s = epoch.service_s[stage], math.inf
+        able.sort(key=lambda worker: (len(worker.out), service_s.get(worker.place, 0.0)))
+        for worker in able:
+            takes_s = service_s.get(worker.place, 0.0)
+            if takes_s < declined_s:
+                if self._is_worth_while(takes_s, stage, epoch, pool):
+                    return worker
+                declined_s = takes_s
+        return None
+
+    def _is_worth_while(self, takes_s: float, stage: int, epoch: Epoch, pool: PoolState) -> bool:
+        """Whether what waits would keep the teams that are faster than this busy for longer."""
         service_s = epoch.service_s[stage]
-        takes_s = service_s.get(worker.place, 0.0)
         if takes_s <= _ALIKE * min(service_s.values(), default=0.0):
             return True
         parts, frames_per_s = len(pool.queue), 0.0
-        for lead in pool.leads:
-            other, its_s = self._places.serving.get(lead), service_s.get(lead, 0.0)
-            if other is None or lead in self._places.down or (epoch.number, stage) not in other.loaded:
+        for lead, its_s in service_s.items():
+            other = self._places.serving.get(lead)
+            if its_s * _ALIKE >= takes_s or other is None or lead in self._places.down:
                 continue
-            if 0 < its_s * _ALIKE < takes_s:
+            if (epoch.number, stage) in other.loaded:
                 parts += len(other.out)
                 frames_per_s += 1 / its_s
         if stage in epoch.first and epoch is self._epochs.newest:

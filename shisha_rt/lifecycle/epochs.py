@@ -69,10 +69,6 @@ class Epochs:
         """Of every epoch that a worker may have."""
         return [epoch.plan for epoch in self._epochs()]
 
-    def plan_of(self, number: int) -> Plan | None:
-        """None for an epoch that is not live or being prepared any more."""
-        return next((epoch.plan for epoch in self._epochs() if epoch.number == number), None)
-
     def _epochs(self) -> list[Epoch]:
         return [*self.live.values(), *([self.preparing] if self.preparing else [])]
 
@@ -193,18 +189,11 @@ class Epochs:
             return  # of an epoch that was dropped meanwhile
         worker.loaded.add(key)
         epoch = self.preparing
-        if epoch is not None and epoch.number == event.epoch and self._is_loaded(epoch):
+        if epoch is None or epoch.number != event.epoch:
+            return
+        epoch.unprepared.discard((event.stage, worker.place))
+        if not epoch.unprepared:
             self._complete(epoch)
-
-    def _is_loaded(self, epoch: Epoch) -> bool:
-        """By every team of every stage."""
-        serving = self._places.serving
-        return all(
-            lead in serving and (epoch.number, stage) in serving[lead].loaded
-            for pool in epoch.pools
-            for lead in pool.leads
-            for stage in pool.stages
-        )
 
     def _complete(self, epoch: Epoch) -> None:
         if self.newest is not None:
@@ -299,7 +288,8 @@ class Epochs:
 
     def _unavailable(self, plan: Plan) -> list[str]:
         """The places of `plan` that are out of planning."""
-        return [name for name in plan.places if name in self._places.down]
+        down = self._places.down
+        return [name for name in plan.places if name in down] if down else []
 
     def _step(self, epoch: Epoch, action: str) -> None:
         epoch.phase = step(EPOCH, "epoch", epoch.number, epoch.phase, action, self._story)

@@ -79,6 +79,8 @@ class Frames:
 
     def admit(self, now: float) -> None:
         """Fill free slots, one frame of each stream in turn."""
+        if not self.free_slots or not self.streams.turn:
+            return
         epoch = self._epochs.runnable()
         while epoch is not None and self.free_slots and self.streams.turn:
             frame = self.by_number[self.streams.next_number()]

@@ -26,7 +26,7 @@ from shisha_rt.lifecycle.tables import Transition
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 
-_OF_FRAMES: Final = (ev.FrameArrived, ev.FrameCancelled, ev.PartDone, ev.PartFailed, ev.Tick)
+_OF_FRAMES: Final = frozenset((ev.FrameArrived, ev.FrameCancelled, ev.PartDone, ev.PartFailed, ev.Tick))
 
 
 class Lifecycle:
@@ -69,7 +69,7 @@ class Lifecycle:
 
     def handle(self, event: ev.Event, now_s: float) -> list[Instruction]:
         """Apply one event; the instructions are to be carried out in their order before the next event."""
-        calm = self._calm and isinstance(event, _OF_FRAMES)
+        calm = self._calm and type(event) in _OF_FRAMES
         self.frames.expire(now_s)
         if not calm:
             self.places.tick(now_s)
@@ -138,7 +138,8 @@ class Lifecycle:
         self.dealing.dispatch()
         self.epochs.finish_retiring()
         self.epochs.advance(now)
-        self.places.dismiss(self.epochs.places_in_use())
+        if self.places.down:
+            self.places.dismiss(self.epochs.places_in_use())
         # Nearly all of a daemon's life: every worker up, one plan, nothing pending. Frames cannot change that, so
         # while only they come and go, the passes above would find nothing (a third of the daemon's time per frame).
         self._calm = self.places.settled and self.epochs.settled and not self.frames.stranded

@@ -89,7 +89,8 @@ class PoolState:
 
 @dataclass(slots=True, eq=False)
 class Epoch:
-    """A numbered plan. `frames` are those in a slot under it; `asked` the workers told to prepare it.
+    """A numbered plan. `frames` are those in a slot under it; `asked` the workers told to prepare it, `unprepared`
+    what no worker has prepared yet: stages, each with the lead of a team.
 
     `pool_of` and `followers` (stages,): the pool of each, and the stages that come after it. `first`: those that need
     the input alone. `service_s` (stages,): what a part takes lately, by lead.
@@ -101,6 +102,7 @@ class Epoch:
     phase: EpochPhase = EpochPhase.PREPARING
     frames: set[int] = field(default_factory=set)
     asked: set[int] = field(default_factory=set)
+    unprepared: set[tuple[int, str]] = field(init=False)
     prepare_until_s: float = 0.0
     pools: tuple[PoolState, ...] = field(init=False)
     pool_of: tuple[PoolState, ...] = field(init=False)
@@ -114,6 +116,7 @@ class Epoch:
         of = {index: pool for pool in self.pools for index in pool.stages}
         self.pool_of = tuple(of[index] for index, _ in stages)
         self.followers = tuple(tuple(one for one, other in stages if index in other.after) for index, _ in stages)
+        self.unprepared = {(index, lead) for index, stage in stages for lead in stage.leads}
         self.first = tuple(index for index, stage in stages if not stage.after)
         self.service_s = tuple({} for _ in stages)
 

@@ -24,8 +24,14 @@ Kind = TypeVar("Kind")
 class Daemon:
     """A lifecycle, a clock, and everything that it has asked for since the last `clear`."""
 
-    def __init__(self, places: Sequence[str] = ("a", "b"), slots: int = 2, **limits: Any) -> None:
-        self.lifecycle = Lifecycle(PlanRules(4, tuple(places)), slots, Policy(**limits))
+    def __init__(
+        self,
+        places: Sequence[str] = ("a", "b"),
+        slots: int = 2,
+        needs: tuple[frozenset[int], ...] = (),
+        **limits: Any,
+    ) -> None:
+        self.lifecycle = Lifecycle(PlanRules(4, tuple(places), needs=needs), slots, Policy(**limits))
         self.now = 0.0
         self.made: list[do.Instruction] = []
         self.frame_count = 0
@@ -56,6 +62,11 @@ class Daemon:
 
     def kill(self, place: str, running: int | None = None, after_s: float = 0.0) -> None:
         self.feed(ev.WorkerGone(self.incarnation(place), running, "killed"), after_s)
+
+    def lose(self, place: str, running: int | None = None, after_s: float = 0.0) -> None:
+        """The place is taken down, and its process ends."""
+        self.feed(ev.PlaceDown(place), after_s)
+        self.kill(place, running)
 
     def restart(self, place: str) -> None:
         """The place's next process comes up and loads what it is asked for."""

@@ -47,14 +47,14 @@ class Workers:
     """All processes that were ever started. What they say is appended to `messages`, for the world to deliver.
 
     `needs`: what the layers read. `poison`: the layers of a frame that end whoever computes them. `layer_s`: what a
-    layer takes, by place; nothing is told of the others.
+    layer takes, by place; nothing is told of the others. `unequal`: some of them are slow.
     """
 
     def __init__(self, rng: random.Random, slot_count: int, plans: dict[int, Plan], needs: Needs = CHAIN) -> None:
         self.rng = rng
         self.plans = plans
         self.needs = needs
-        self.healing = False
+        self.healing = self.unequal = False
         self.poison: dict[int, set[int]] = {}
         self.layer_s: dict[str, float] = {}
         self.processes: dict[int, Process] = {}
@@ -87,7 +87,8 @@ class Workers:
             self.messages.append(ev.WorkerReady(process.incarnation))
         elif process.building and (not process.parts or rng.random() < 0.5):
             epoch, stage = key = process.building.popleft()
-            if not self.healing and rng.random() < 0.1 / len(self.plans[epoch].stages):
+            own = sum(process.place in one.leads for one in self.plans[epoch].stages)
+            if not self.healing and rng.random() < 0.1 / own:
                 self.messages.append(ev.StageFailed(epoch, stage, process.incarnation, "out of memory"))
                 return
             process.loaded.add(key)
@@ -105,9 +106,9 @@ class Workers:
         rng, part = self.rng, process.parts.popleft()
         self._write(part, part.attempt)
         process.running = False
-        failed = not self.healing and rng.random() < 0.03
+        failed = not self.healing and rng.random() < 0.04
         layers = self.plans[part.epoch].stages[part.stage].layer_count
-        service_s = layers * self.layer_s.get(process.place, 0.0) * rng.uniform(0.9, 1.1)
+        service_s = layers * self.layer_s.get(process.place, 0.0)
         reply: ev.Event = ev.PartFailed(part, "the engine raised") if failed else ev.PartDone(part, service_s)
         self.messages.extend([reply] * (2 if rng.random() < 0.05 else 1))
 
@@ -195,7 +196,7 @@ class Workers:
         assert start.incarnation > max(self.processes, default=0), f"incarnation {start.incarnation} is not new"
         twin = [one for one in self.processes.values() if one.alive and one.place == start.place]
         assert not twin, f"{start.place} gets a second process while {twin[0].incarnation} lives"
-        slow = self.rng.random() < 0.1
+        slow = self.unequal and self.rng.random() < 0.1
         self.processes[start.incarnation] = Process(start.incarnation, start.place, slow, alive=not fails)
         if fails:
             self.messages.append(ev.WorkerGone(start.incarnation, None, "no descriptors", started=False))

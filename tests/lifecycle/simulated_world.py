@@ -100,6 +100,7 @@ class World:
         self.unanswered = 0
         self.plans: dict[int, Plan] = {}
         self.workers = Workers(self.rng, self.slot_count, self.plans, self.needs)
+        self.workers.unequal = True
         if self.rng.random() < 0.3:
             self.workers.layer_s = {name: self.rng.choice((1e-3, 1e-3, 4e-3)) for name in self.place_names}
         self.parts = PartBooks(self.lifecycle.places, self.workers, self.policy, self.plans)

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from shisha_rt.cli.options import Dims, Json, Layers, parse_dims, progress, read_bytes
-from shisha_rt.cli.views.plan_answer import PlanAnswer, PlanProblem
+from shisha_rt.cli.views.plan_answer import KnownSeconds, PlanAim, PlanAnswer, PlanProblem
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.graph.layers import LayerKind
 from shisha_rt.outcome import Outcome
@@ -23,10 +23,10 @@ from shisha_rt.pipeline.loop import Result, run
 from shisha_rt.pipeline.search.arrangement import space_of
 from shisha_rt.pipeline.search.search import Limit
 from shisha_rt.pipeline.seed import Assign, seed
-from shisha_rt.pipeline.strategies import LIMITED, RIVALS, WITHOUT_COSTS, RivalName, StrategyName, rival
+from shisha_rt.pipeline.strategies import LIMITED, RIVALS, WITH_COPIES, WITHOUT_COSTS, RivalName, StrategyName, rival
 from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC, Balance, shisha
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.verify import PlanRules
+from shisha_rt.plan.rate import Objective
 
 
 def plan(
@@ -58,7 +58,10 @@ def plan(
     alpha: Annotated[
         int | None, typer.Option(metavar="N", help=f"Moves without gain before Shisha stops. Default: {DEFAULT_ALPHA}.")
     ] = None,
-    replicate: Annotated[bool, typer.Option("--replicate", help="Allow a stage on several places.")] = False,
+    replicate: Annotated[
+        bool, typer.Option("--replicate/--no-replicate", help="Allow copies of a stage, and teams of places.")
+    ] = False,
+    objective: Annotated[Objective, typer.Option(help="What the plan is to be best in.")] = "throughput",
     kind: Layers = "heavy",
     dim: Dims = None,
     as_json: Json = False,
@@ -74,14 +77,18 @@ def plan(
       shisha-rt plan --costs COSTS.json --assign layers --json
       shisha-rt plan --costs COSTS.json --strategy shisha --alpha 20
       shisha-rt plan --costs COSTS.json --strategy exact --time-limit 10
+      shisha-rt plan --costs COSTS.json --strategy exact --replicate
+      shisha-rt plan --costs COSTS.json --strategy exact --replicate --objective latency
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    if replicate:
-        raise BadInput("--replicate: not built yet, expected no such option")
     _refuse_foreign(strategy, balance, alpha, time_limit)
+    if strategy not in WITH_COPIES and (replicate or objective != "throughput"):
+        option = "--replicate" if replicate else f"--objective {objective}"
+        raise BadInput(f"{option}: not with --strategy {strategy}, expected --strategy {' or '.join(WITH_COPIES)}")
+    aim = PlanAim(replicate, objective)
     if (model is None) == (costs is None):
         raise BadInput("plan: expected exactly one of MODEL and --costs COSTS.json")
     if model is not None:
-        problem = _problem_of_model(model, machine, parse_dims(dim), kind, strategy)
+        problem = _problem_of_model(model, machine, parse_dims(dim), kind, strategy, teams=replicate)
     else:
         assert costs is not None  # one of the two is given
         problem = _problem_of_costs(costs, machine, dim, kind)
@@ -100,9 +107,12 @@ def plan(
     elif strategy in RIVALS:
         tuned = _searched(problem, chosen, strategy, Limit(trial_time_s=time_limit), rng)
     elif strategy == "guided":
-        tuned = _guided(problem, len(chosen.stages))
+        tuned = _guided(problem, len(chosen.stages), aim)
     without_trials = strategy in ("exact", "guided") and tuned is None
-    found = _solved(problem, len(chosen.stages), time_limit) if without_trials else _assess(problem, chosen, tuned)
+    if without_trials:
+        found = _solved(problem, len(chosen.stages), time_limit, aim)
+    else:
+        found = _assess(problem, chosen, tuned, aim)
     print(json.dumps(found.as_object()) if as_json else found.in_words(shutil.get_terminal_size().columns))
     if found.reason is not None:
         raise Failure(f"{found.outcome}: {found.reason}")
@@ -123,9 +133,9 @@ def _refuse_foreign(
 
 
 def _problem_of_model(
-    model: str, machine: str | None, dims: dict[str, int], kind: LayerKind, strategy: StrategyName
+    model: str, machine: str | None, dims: dict[str, int], kind: LayerKind, strategy: StrategyName, *, teams: bool
 ) -> PlanProblem:
-    """With the profile store's costs, measured first if missing.
+    """With the profile store's costs, those of `teams` too, measured first if missing.
 
     A place on paper may have more threads than this host has cores to measure with. The seed needs no costs.
     """
@@ -136,7 +146,7 @@ def _problem_of_model(
     if machine is None:
         raise BadInput("plan MODEL: --machine is missing, expected a machine file or a name such as this-machine")
     described = load_machine(machine)
-    ready = make_ready(resolve_model(model, progress), dims, described, kind=kind, on_progress=progress)
+    ready = make_ready(resolve_model(model, progress), dims, described, kind=kind, teams=teams, on_progress=progress)
     compiled = ready.compiled
     try:
         costs = ready.layer_costs(progress).costs()
@@ -191,45 +201,54 @@ def _searched(problem: PlanProblem, start: Plan, name: RivalName, limit: Limit, 
     return run(replace(tuner, setup_s=0.0), CostsEvaluator(problem.costs))
 
 
-def _guided(problem: PlanProblem, stage_count: int) -> Result | None:
+def _guided(problem: PlanProblem, stage_count: int, aim: PlanAim) -> Result | None:
     """From the exact plan, which the costs confirm; None where there is no plan to start from."""
     from shisha_rt.costs.costs_evaluator import CostsEvaluator
     from shisha_rt.pipeline.exact import exact_plan
     from shisha_rt.pipeline.guided import guided
 
     assert problem.costs is not None  # only the seed does without
-    start = exact_plan(problem.costs, most_stages=stage_count).plan
+    replicate, objective = aim.replicate, aim.objective
+    start = exact_plan(problem.costs, most_stages=stage_count, replicate=replicate, objective=objective).plan
     if start is None:
         return None
-    return run(guided(problem.costs, start, most_stages=stage_count), CostsEvaluator(problem.costs))
+    tuner = guided(problem.costs, start, most_stages=stage_count, replicate=replicate, objective=objective)
+    return run(tuner, CostsEvaluator(problem.costs), objective=objective)
 
 
-def _solved(problem: PlanProblem, stage_count: int, time_limit: float | None) -> PlanAnswer:
-    """The smallest bottleneck under the costs. The time limit is the planner's own, as it tries nothing."""
+def _solved(problem: PlanProblem, stage_count: int, time_limit: float | None, aim: PlanAim) -> PlanAnswer:
+    """The best plan under the costs. The time limit is the planner's own, as it tries nothing."""
     from shisha_rt.pipeline.exact import exact_plan
 
     assert problem.costs is not None  # only the seed does without
     until_s = math.inf if time_limit is None else time.monotonic() + time_limit
-    solution = exact_plan(problem.costs, most_stages=stage_count, should_stop=lambda: time.monotonic() >= until_s)
+    solution = exact_plan(
+        problem.costs,
+        most_stages=stage_count,
+        replicate=aim.replicate,
+        objective=aim.objective,
+        should_stop=lambda: time.monotonic() >= until_s,
+    )
     chosen = solution.plan or Plan(())
-    services_s, faults = _services(problem, chosen) if chosen.stages else ([], [])
+    team_s, faults = _team_seconds(problem, chosen) if chosen.stages else ([], [])
     assert not faults, faults  # a planner's bug, never the user's
     return PlanAnswer(
         problem,
         chosen,
         stage_count,
-        services_s,
+        team_s,
         solution.outcome,
         solution.reason,
+        aim=replace(aim, space=solution.space),
         lower_bound_s=solution.lower_bound_s,
         latency_proven=solution.latency_proven,
     )
 
 
-def _assess(problem: PlanProblem, start: Plan, tuned: Result | None) -> PlanAnswer:
+def _assess(problem: PlanProblem, start: Plan, tuned: Result | None, aim: PlanAim) -> PlanAnswer:
     """What the plan takes, as far as costs are known, and what speaks against it."""
     chosen = start if tuned is None else tuned.solution
-    services_s, faults = _services(problem, chosen)
+    team_s, faults = _team_seconds(problem, chosen)
     outcome, reason = (Outcome.INFEASIBLE, faults[0]) if faults else (Outcome.FEASIBLE, None)
     if tuned is not None:
         trials, trial_time_s = len(tuned.trials), tuned.trial_time_s
@@ -239,24 +258,25 @@ def _assess(problem: PlanProblem, start: Plan, tuned: Result | None) -> PlanAnsw
         trials, trial_time_s = 1, CostsEvaluator(problem.costs).measurement_of(chosen).took_s
     else:
         trials, trial_time_s = 0, 0.0
-    return PlanAnswer(problem, chosen, len(start.stages), services_s, outcome, reason, trials, trial_time_s, tuned)
+    return PlanAnswer(problem, chosen, len(start.stages), team_s, outcome, reason, trials, trial_time_s, tuned, aim)
 
 
-def _services(problem: PlanProblem, chosen: Plan) -> tuple[list[float | None], list[str]]:
-    """The service time of each stage, None where not known, and what keeps the plan from running."""
-    names = [place.name for place in problem.places]
-    wrong = PlanRules(len(problem.weights), tuple(names), problem.legal_cuts).problems(chosen)
-    assert not wrong, wrong  # a planner's bug, never the user's
+def _team_seconds(problem: PlanProblem, chosen: Plan) -> tuple[KnownSeconds, list[str]]:
+    """(stages, teams) seconds, None where not known, and what keeps the plan from running."""
     if problem.costs is None:
-        return [None] * len(chosen.stages), []
+        return [[None] * len(stage.teams) for stage in chosen.stages], []
     from shisha_rt.costs.costs import stage_service_s, why_infeasible
+    from shisha_rt.costs.costs_evaluator import CostsEvaluator
 
-    services_s: list[float | None] = []
+    found = CostsEvaluator(problem.costs).measurement_of(chosen)  # which looks the plan over, too
+    if not chosen.is_plain:
+        return found.team_s, []
+    service_s: list[list[float | None]] = []
     faults: list[str] = []
     for stage in chosen.stages:
         place = problem.costs.place_index(stage.place)
-        service_s = stage_service_s(problem.costs, stage.first, stage.last, place)
-        services_s.append(None if math.isnan(service_s) else service_s)
+        taken_s = stage_service_s(problem.costs, stage.first, stage.last, place)
+        service_s.append([None if math.isnan(taken_s) else taken_s])
         fault = why_infeasible(problem.costs, stage.first, stage.last, place)
         faults += [] if fault is None else [fault]
-    return services_s, faults
+    return service_s, faults

@@ -23,14 +23,16 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.chains import TOLERANCE, Chains, SharedStage, chains, seconds_of, team_kinds
 from shisha_rt.pipeline.kinds import StageCosts, stage_costs
 from shisha_rt.pipeline.need import Need, need, need_cells
-from shisha_rt.pipeline.quickest import latency_cells, periods_s, quickest
+from shisha_rt.pipeline.quickest import latency_cells, periods_s, quickest, tight_stages
 from shisha_rt.pipeline.solution import PlanSolution
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective, Rate, rate_of
 
 _MOST_CELLS: Final = 1 << 22
-_MOST_GROUPS: Final = 256
-_ROUNDED_DOWN: Final = 1 - 1e-9
+_MOST_GROUPS: Final = 200
+_MANY_WAYS: Final = 4
+"""Stages a group."""
+_ROUNDED_DOWN: Final = 1 - TOLERANCE
 
 Stop = Callable[[], bool]
 
@@ -100,7 +102,7 @@ def _with_fewer_cuts(model: StageCosts) -> StageCosts:
 
 
 def _with_fewer_places(model: StageCosts, most_stages: int | None, *, replicate: bool, objective: Objective) -> Chains:
-    """Half of those of which there are most, the slowest first, until their states are few."""
+    """Without some of those of which there are most, the slowest first, until their states are few."""
     fewer = [len(kind.places) for kind in model.kinds]
     speeds = _prices(_place_seconds(model, replicate=replicate))
     while True:
@@ -113,7 +115,7 @@ def _with_fewer_places(model: StageCosts, most_stages: int | None, *, replicate:
             if space is not None and (_cells(space, objective) <= _MOST_CELLS or sum(counts) == 1):
                 return space
         kind = max(range(len(fewer)), key=lambda kind: (fewer[kind], -speeds[kind]))
-        fewer[kind] //= 2
+        fewer[kind] -= max(1, fewer[kind] // 8)
 
 
 def _search(space: Chains, bound_s: float, objective: Objective, latency: bool, should_stop: Stop) -> _Found | str:
@@ -166,16 +168,22 @@ def _latency_s(space: Chains, stages: list[SharedStage]) -> float:
 
 
 def _least_latency(space: Chains, widest: Need, should_stop: Stop) -> _Found:
-    """Then the smallest bottleneck of that latency."""
+    """And of that latency the smallest bottleneck: if there are many ways to it, not far above the smallest of all."""
     first = widest.trace()
     best = quickest(space, math.inf, _latency_s(space, first), should_stop)
     if best is None:
         return _Found(tuple(first), None, False, 0)
     stages, most_s, probes = best.stages, best.latency_s * (1 + TOLERANCE), 1
-    periods = periods_s(space, most_s)
+    ways = tight_stages(space, most_s)
+    periods = periods_s(space, ways)
     low, high = 0, len(periods)
+    if len(ways) > _MANY_WAYS * space.model.groups:
+        fastest = _fastest(space, widest, 0.0, False, should_stop)
+        low = int(np.searchsorted(periods, (fastest.lower_s or 0.0) * (1 - TOLERANCE)))
+        middle = low
+    else:
+        middle = high // 2
     while low < high:
-        middle = (low + high) // 2
         found = quickest(space, float(periods[middle]), most_s, should_stop)
         if found is None:
             break
@@ -184,6 +192,7 @@ def _least_latency(space: Chains, widest: Need, should_stop: Stop) -> _Found:
             stages, high = found.stages, middle
         else:
             low = middle + 1
+        middle = (low + high) // 2
     return _Found(stages, best.latency_s, True, probes)
 
 

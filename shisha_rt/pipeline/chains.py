@@ -21,6 +21,7 @@ import numpy as np
 from shisha_rt.arrays import Floats, Ints
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.pipeline.kinds import Kind, StageCosts
+from shisha_rt.pipeline.solution import PLAIN_CHAINS
 from shisha_rt.plan.plan import Plan
 
 TOLERANCE: Final = 1e-12
@@ -81,7 +82,7 @@ class Chains:
     @property
     def space(self) -> str:
         if not self.replicate:
-            words = "chains of stages, each on a place of its own"
+            words = PLAIN_CHAINS
         elif len(self.counts) == 1 or self.is_mixed:
             words = "chains of stages, each on any teams of its own"
         else:

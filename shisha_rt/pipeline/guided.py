@@ -41,7 +41,7 @@ DEFAULT_GAIN: Final = 0.01
 DOUBTS: Final = tuple(quarters / 4 for quarters in range(1, 9))
 """Standard deviations. Beyond the last, a plan counts as shown to be worse."""
 
-_MOST_CELLS: Final = 1 << 17
+_MOST_CELLS: Final = 1 << 15
 """Of a recursion over counts of places (see `need`): a step is not to take long."""
 
 

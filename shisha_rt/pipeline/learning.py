@@ -5,7 +5,7 @@ are unlike the others: then these have beliefs of their own. Evidence for that i
 to outweigh the number of ways in which such a part could have been chosen. Teams of a size are a kind for themselves.
 
 Without copies there is no need for places to be alike. Then all that have been seen at work have beliefs of their own
-at once, as long as plans can be made for so many kinds of them: errors that are no kind's are found sooner.
+at once, as far as plans can be made for so many kinds of them: errors that are no kind's are found sooner.
 
 What runs beside a stage is not learnt: a plan whose copies slow each other down makes their kind look slower. Trials
 decide in the end, as the best plan measured is kept.
@@ -92,7 +92,7 @@ def learnt(
     alone = [_sightings(told, time_s[:, at], its) for at, its in enumerate(of_place.values())]
     groups, crowded = _each_seen(kinds_of(told), alone), False
     if copies or not few_enough([len(group) for group in groups]):
-        groups, crowded = _groups(time_s, kinds_of(told), alone, few_enough)
+        groups, crowded = _groups(time_s, kinds_of(told), alone, few_enough, 0.0 if copies else -math.inf)
     together = [_sightings(told, its, of_team[kind]) for kind, its in team_s.items()]
     sightings = [*([one for place in group for one in alone[place]] for group in groups), *together]
     beliefs = likeliest(
@@ -212,18 +212,19 @@ def _groups(
     kinds: Sequence[Group],
     alone: Sequence[Sequence[Sighting]],
     few_enough: Callable[[Sequence[int]], bool],
+    least_evidence: float,
 ) -> tuple[list[Group], bool]:
-    """Kinds parted where the evidence says so, the clearest first, as far as there are few enough of them."""
+    """Kinds parted where there is more than the least evidence, the clearest first, as far as there are few enough."""
     parts = [(_parted(time_s[:, kind[0]], kind, alone), kind) for kind in kinds]
     while True:
         parts.sort(key=lambda part: -part[0].evidence)
         clearest, group = parts[0]
         groups = [its for _, its in parts]
-        if clearest.evidence <= 0:
+        if not clearest.one or clearest.evidence <= least_evidence:
             return sorted(groups), False
         two = (clearest.one, clearest.other)
         if not few_enough([len(its) for its in (*groups[1:], *two)]):
-            return sorted(groups), True
+            return sorted(groups), clearest.evidence > 0
         parts = [*parts[1:], *((_parted(time_s[:, group[0]], its, alone), its) for its in two)]
 
 
@@ -239,7 +240,7 @@ def _parted(told_s: Floats, group: Group, alone: Sequence[Sequence[Sighting]]) -
     """Its slower and its quicker places; those that have not been seen go with the more."""
     seen = [place for place in group if alone[place]]
     if len(seen) < 2:
-        return _Parted(0.0)
+        return _Parted(-math.inf)
     layers_s = np.nan_to_num(told_s)
     before_s = np.concatenate([[0.0], np.cumsum(layers_s)])
 

@@ -16,6 +16,7 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.plan.evaluator import Evaluator, Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import Objective
 
 S = TypeVar("S")
 
@@ -74,8 +75,15 @@ class Result:
         return math.fsum(trial.measurement.took_s for trial in self.trials[: self.trials_to_best])
 
 
-def run(tuner: Tuner[S], evaluator: Evaluator, on_trial: Callable[[Trial], None] | None = None) -> Result:
+def run(
+    tuner: Tuner[S],
+    evaluator: Evaluator,
+    on_trial: Callable[[Trial], None] | None = None,
+    objective: Objective = "throughput",
+) -> Result:
     """Tune until the tuner makes its final proposal; `on_trial` is told of each trial as it is done.
+
+    `objective`: what makes a trial better than those before it.
 
     Raises what the evaluator raises: that is how a search is broken off from outside.
     """
@@ -85,7 +93,7 @@ def run(tuner: Tuner[S], evaluator: Evaluator, on_trial: Callable[[Trial], None]
     state, proposal = tuner.init()
     while not proposal.final:
         measurement = evaluator.measure(proposal)
-        is_best = best is None or measurement.is_better_than(best)
+        is_best = best is None or measurement.is_better_than(best, objective)
         best = measurement if best is None or is_best else best
         trial = Trial(len(trials), proposal.plan, proposal.reason, measurement, is_best)
         trials.append(trial)

@@ -21,8 +21,9 @@ import numpy.typing as npt
 from shisha_rt.arrays import Ints
 from shisha_rt.pipeline.chains import TOLERANCE, Chains, SharedStage
 
-_NEVER: Final = 1 << 30
-Numbers = npt.NDArray[np.int32]
+Numbers = npt.NDArray[np.int16]
+_NEVER: Final = 1 << 14
+"""More than there are places; twice that is still a number."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,13 +76,16 @@ def need(chains: Chains, bound_s: float, should_stop: Callable[[], bool]) -> Nee
     fits = chains.period_s <= bound_s * (1 + TOLERANCE)
     if math.isinf(bound_s):
         fits = np.isfinite(chains.period_s)
-    first = np.where(fits.any(axis=2), fits.argmax(axis=2), positions)
+    first = fits.argmax(axis=2)
+    first[~np.take_along_axis(fits, first[..., None], axis=2)[..., 0]] = positions
     # A share that begins no sooner than one with a place less is of no use.
     padded = np.vstack([first, np.full(positions, positions)])
     first = np.where(first < padded[chains.before].min(axis=1), first, positions)
     heads = [tuple(share) for share in shares[:, :-1].tolist()]
-    table = np.full((positions, *(count + 1 for count in chains.counts[:-1])), _NEVER, np.int32)
+    own = shares[:, -1].astype(np.int16)
+    table = np.full((positions, *(count + 1 for count in chains.counts[:-1])), _NEVER, np.int16)
     table[0] = 0
+    windows = {head: _windows(head, chains.counts) for head in heads}
     tables = [table]
     for _ in range(chains.most_stages if chains.layered else 1):
         before = tables[-1]
@@ -89,26 +93,23 @@ def need(chains: Chains, bound_s: float, should_stop: Callable[[], bool]) -> Nee
         for end in range(1, positions):
             if should_stop():
                 return None
+            to, begins = now[end, ...], first[:, end]
             # Shares are in ascending order, so those of the same head are neighbours.
-            useful = np.flatnonzero(first[:, end] < end).tolist()
-            for head, its in groupby(useful, key=heads.__getitem__):
-                _lower(now[end, ...], before, first[:, end], shares[:, -1], (head, list(its)))
+            for head, its in groupby(np.flatnonzero(begins < end).tolist(), key=heads.__getitem__):
+                source, beyond = windows[head]
+                one, *more = its
+                if more:
+                    alike = [one, *more]
+                    needed = (before[(begins[alike], *source)] + own[alike].reshape(-1, *(1 for _ in head))).min(axis=0)
+                else:
+                    needed = before[(begins[one], *source)] + own[one]
+                np.minimum(to[beyond], needed, out=to[beyond])
         if chains.layered:
             tables.append(now)
     return Need(chains, first, tuple(tables))
 
 
-def _lower(
-    to: Numbers, before: Numbers, first: Ints, last_kind: Ints, group: tuple[tuple[int, ...], list[int]]
-) -> None:
-    """`to` by what it takes if the last stage has one of a group of shares that differ in the last kind alone."""
-    head, its = group
-    source: tuple[Any, ...] = tuple(slice(0, size - less) for size, less in zip(to.shape, head, strict=True))
-    beyond: tuple[Any, ...] = (*(slice(less, None) for less in head), ...)
-    target = to[beyond]
-    if len(its) == 1:
-        needed = before[(first[its[0]], *source)] + last_kind[its[0]]
-    else:
-        own = last_kind[its].reshape(-1, *(1 for _ in head))
-        needed = (before[(first[its], *source)] + own).min(axis=0)
-    np.minimum(target, needed, out=target, casting="unsafe")
+def _windows(head: tuple[int, ...], counts: tuple[int, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Where a share leads from, and where to: so many places more of each kind but the last."""
+    source = tuple(slice(0, count + 1 - more) for count, more in zip(counts, head, strict=False))
+    return source, (*(slice(more, None) for more in head), ...)

@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from shisha_rt.arrays import Floats, Ints
+from shisha_rt.arrays import Bools, Floats, Ints
 from shisha_rt.pipeline.chains import TOLERANCE, Chains, SharedStage
+
+_NONE: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +95,15 @@ def _traced(chains: Chains, options: list[list[_Option]], tables: list[Floats]) 
     return found[::-1]
 
 
-def periods_s(chains: Chains, most_latency_s: float) -> Floats:
-    """Ascending: what stages may take for a frame at saturation, in chains of at most that latency."""
-    rates = []
-    through_s = _through_s(chains, 0.0, most_latency_s)
-    for lead, begin, end in np.argwhere(through_s <= most_latency_s * (1 + TOLERANCE)).tolist():
-        rates.append(_rates_with(chains, lead, begin, end).ravel())
+def tight_stages(chains: Chains, most_latency_s: float) -> Ints:
+    """(stages, 3): lead, begin and end of all that a chain of at most that latency may have."""
+    return np.argwhere(_through_s(chains, 0.0, most_latency_s) <= most_latency_s * (1 + TOLERANCE))
+
+
+def periods_s(chains: Chains, stages: Ints) -> Floats:
+    """Ascending: what stages (stages, 3), as `tight_stages` has them, may take for a frame at saturation."""
+    of_lead = [stages[stages[:, 0] == lead, 1:].T for lead in range(len(chains.teams))]
+    rates = [_rates_with(chains, lead)[:, :, *its].ravel() for lead, its in enumerate(of_lead) if its.size]
     every = np.concatenate(rates) if rates else np.zeros(0)
     with np.errstate(divide="ignore"):
         return np.unique(1 / every[every > 0])
@@ -108,10 +113,8 @@ def _options(chains: Chains, bound_s: float, most_latency_s: float) -> list[list
     """(positions,): by where stages end."""
     rate = (1 - TOLERANCE) / bound_s if bound_s else math.inf
     found: list[list[_Option]] = [[] for _ in range(chains.model.groups + 1)]
-    number_of = {tuple(share): number for number, share in enumerate(chains.shares.tolist())}
-    through_s = _through_s(chains, rate, most_latency_s)
-    for lead, begin, end in np.argwhere(through_s <= most_latency_s * (1 + TOLERANCE)).tolist():
-        shares = np.array([number_of[share] for share in _least_shares(chains, lead, begin, end, rate)], np.int64)
+    able = _through_s(chains, rate, most_latency_s) <= most_latency_s * (1 + TOLERANCE)
+    for lead, begin, end, shares in _least_shares(chains, able, rate):
         found[end].append(_Option(begin, lead, float(chains.seconds[lead, begin, end]), shares))
     return found
 
@@ -151,33 +154,40 @@ def _most_with(chains: Chains, lead: int) -> Floats:
     return np.asarray(rate)
 
 
-def _rates_with(chains: Chains, lead: int, begin: int, end: int) -> Floats:
-    """Frames a second of a stage: of the team alone and with 0, 1, ... further places of its kind and (an axis) others.
+def _rates_with(chains: Chains, lead: int) -> Floats:
+    """(others, further, positions, positions): frames a second of stages that have such a team for their quickest.
 
-    The second axis has one entry where a stage has places of one kind.
+    With 0, 1, ... `further` places of its kind, and `others` of the other one, where a stage may have both.
     """
     team = chains.teams[lead]
-    seconds = float(chains.seconds[lead, begin, end])
-    rate = 1 / seconds if seconds else math.inf
+    with np.errstate(divide="ignore"):
+        rate = 1 / chains.seconds[lead]
     if not chains.replicate:
-        return np.array([[rate]])
-    further = chains.rates[team.kind][: chains.counts[team.kind] - team.size + 1, begin, end]
-    others = chains.rates[1 - team.kind][:, begin, end] if chains.is_mixed else np.zeros(1)
-    served: Floats = rate + further[:, None] + others
+        return np.asarray(rate[None, None])
+    further = chains.rates[team.kind][: chains.counts[team.kind] - team.size + 1]
+    others = chains.rates[1 - team.kind] if chains.is_mixed else np.zeros((1, *rate.shape))
+    served: Floats = rate + further + others[:, None]
     return served
 
 
-def _least_shares(chains: Chains, lead: int, begin: int, end: int, rate: float) -> Iterator[tuple[Any, ...]]:
-    """Of those that keep up `rate` with such a team, all that have no place to spare."""
-    team = chains.teams[lead]
-    enough = _rates_with(chains, lead, begin, end) >= rate
-    fewest = None
-    for others in range(enough.shape[1]):
-        further = int(enough[:, others].argmax())
-        if enough[further, others] and (fewest is None or further < fewest):
-            fewest = further
-            share = [0] * len(chains.counts)
-            share[team.kind] = team.size + further
-            if others:
-                share[1 - team.kind] = others
-            yield tuple(share)
+def _least_shares(chains: Chains, able: Bools, rate: float) -> Iterator[tuple[int, int, int, Ints]]:
+    """Lead, begin, end and, of the shares that keep up `rate` with such a team, all that have no place to spare."""
+    number_of = {tuple(share): number for number, share in enumerate(chains.shares.tolist())}
+    for lead, team in enumerate(chains.teams):
+        begins, ends = np.nonzero(able[lead])
+        if not begins.size:
+            continue
+        enough = _rates_with(chains, lead)[:, :, begins, ends] >= rate
+        further = np.where(enough.any(axis=1), enough.argmax(axis=1), _NONE)
+        # More places of the other kind are of use only where they spare some of its own.
+        best = np.minimum.accumulate(further, axis=0)
+        further[1:][further[1:] >= best[:-1]] = _NONE
+        for column, begin, end in zip(further.T, begins.tolist(), ends.tolist(), strict=True):
+            shares = []
+            for others in np.flatnonzero(column < _NONE).tolist():
+                share = [0] * len(chains.counts)
+                share[team.kind] = team.size + int(column[others])
+                if others:
+                    share[1 - team.kind] = others
+                shares.append(number_of[tuple(share)])
+            yield lead, begin, end, np.array(shares)

@@ -38,6 +38,9 @@ WITHOUT_COSTS: Final[tuple[StrategyName, ...]] = ("seed",)
 LIMITED: Final[tuple[StrategyName, ...]] = ("exact", *RIVALS)
 """They can be stopped by a time limit, of their own or of their trials."""
 
+WITH_COPIES: Final[tuple[StrategyName, ...]] = ("exact", "guided")
+"""They know stages with copies, teams of places, and latency; all others plain chains and throughput."""
+
 RANDOM_WALK_TRIALS: Final = 1000
 """Without a limit, as it never ends by itself."""
 

@@ -159,8 +159,10 @@ def shisha(
     `places` are the machine's, with their ranks. Cut c lies between layers c and c+1; None: every cut is legal.
     `order` names the place of each position where a walk has emptied some; by default the places that `start` lists.
 
-    Raises BadInput for an alpha below 1.
+    Raises BadInput for an alpha below 1, and ValueError for a plan that is not plain: moves are of layers alone.
     """
+    if not start.is_plain:
+        raise ValueError(f"{start}: expected a chain, each stage on a place of its own")
     if alpha < 1:
         raise BadInput(f"alpha = {alpha}: expected at least 1")
     starts = starts_of(start.stages[-1].last + 1, legal_cuts)

@@ -25,6 +25,8 @@ def test_the_object_from_costs(run: Run, costs_file: Path) -> None:
         "throughput_fps": 1 / 3.25,
         "latency_s": 5.75,
         "latency_proven": False,
+        "objective": "throughput",
+        "space": "chains of stages, each on a place of its own",
         "trials": 1,
         "trial_time_s": 3.25,
         "space_size": "21",  # one stage: 3; two: 2 cuts x 6; three: 1 x 6
@@ -134,6 +136,8 @@ class TestShisha:
             "throughput_fps": 1 / 3.25,
             "latency_s": 8.25,
             "latency_proven": False,
+            "objective": "throughput",
+            "space": "chains of stages, each on a place of its own",
             "trials": 4,
             "trial_time_s": 6 + 6 + 4 + 3.25,
             "space_size": "93",  # one stage: 3; two: 5 cuts x 6; three: 10 x 6
@@ -276,7 +280,9 @@ class TestModel:
         (("--alpha", 10), "--alpha: not with --strategy seed, expected --strategy shisha"),
         (("--strategy", "shisha", "--alpha", 0), "--alpha 0: expected at least 1"),
         (("--strategy", "shisha", "--alpha", -1), "--alpha -1: expected at least 1"),
-        (("--replicate",), "--replicate: not built yet"),
+        (("--replicate",), "--replicate: not with --strategy seed, expected --strategy exact or guided"),
+        (("--replicate", "--strategy", "shisha"), "--replicate: not with --strategy shisha"),
+        (("--objective", "latency", "--strategy", "annealing"), "--objective latency: not with --strategy annealing"),
         (("--stages", 0), "0 stages: expected at least 1"),
         (("--stages", 4), "4 stages: expected at most 3, the number of places"),
         (("--machine", "this-machine"), "--machine: not with --costs"),

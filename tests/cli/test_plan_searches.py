@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -63,6 +64,8 @@ class TestExact:
             "throughput_fps": 1 / 1.5,
             "latency_s": 2.75,
             "latency_proven": True,
+            "objective": "throughput",
+            "space": "chains of stages, each on a place of its own",
             "trials": 0,
             "trial_time_s": 0.0,
             "space_size": "21",
@@ -156,3 +159,71 @@ class TestGuided:
         ran = run("plan", "--costs", costs_file, "--strategy", "guided", "--json")
         assert (ran.status, ran.object["outcome"], ran.object["stages"]) == (1, "infeasible", [])
         assert ran.object["reason"] == "no place can run layer 2: p cannot run layer 2 (c)"
+
+
+class TestCopiesAndTeams:
+    @pytest.fixture
+    def costs(self, tmp_path: Path) -> Path:
+        """Layers of 2 s, 8 s and 2 s on any of four places; two together take half as long, but for layer 1: 5 s."""
+        path = tmp_path / "teams.json"
+        path.write_text(
+            json.dumps(
+                {
+                    "layers": [{"name": name, "weight": weight} for name, weight in zip("abc", (1, 4, 1), strict=True)],
+                    "places": [{"name": f"core{i}", "rank": 1} for i in range(4)],
+                    "time_s": [[2] * 4, [8] * 4, [2] * 4],
+                    "teams": [{"places": ["core1", "core0"], "time_s": [1, 5, 1]}],
+                }
+            )
+        )
+        return path
+
+    def test_copies(self, run: Run, costs: Path) -> None:
+        # 12 s over four places: 3 s a frame, if all take turns at the whole network.
+        ran = run("plan", "--costs", costs, "--strategy", "exact", "--replicate", "--json")
+        assert (ran.status, ran.err) == (0, "")
+        assert ran.object["stages"] == [
+            {"first": 0, "last": 2, "places": ["core0", "core1", "core2", "core3"], "service_s": 12.0}
+        ]
+        found = {key: ran.object[key] for key in ("bottleneck_s", "latency_s", "lower_bound_s", "space_size", "space")}
+        assert found == {
+            "bottleneck_s": 3.0,
+            "latency_s": 12.0,
+            "lower_bound_s": 3.0,
+            "space_size": None,
+            "space": "chains of stages, each on any teams of its own",
+        }
+        assert ran.object["log10_space_size"] is ran.object["explored_fraction"] is None
+
+    def test_a_team(self, run: Run, costs: Path) -> None:
+        # 1 + 5 + 1 s in a team of two. A second team is slower than two places by themselves: 6 s a frame.
+        ran = run("plan", "--costs", costs, "--strategy", "exact", "--replicate", "--objective", "latency", "--json")
+        (stage,) = ran.object["stages"]
+        assert stage["places"] == [["core0", "core1"], ["core2"], ["core3"]]
+        found = [ran.object[key] for key in ("objective", "latency_s", "latency_proven", "lower_bound_s")]
+        assert found == ["latency", 7.0, True, 7.0]
+        assert ran.object["bottleneck_s"] == pytest.approx(1 / (1 / 7 + 1 / 6))
+        assert stage["service_s"] == pytest.approx(3 * ran.object["bottleneck_s"])
+
+    def test_no_copies_unless_asked_for(self, run: Run, costs: Path) -> None:
+        plain = run("plan", "--costs", costs, "--strategy", "exact", "--no-replicate", "--json").object
+        assert [stage["places"] for stage in plain["stages"]] == [["core0"], ["core1"], ["core2"]]
+        alone = run("plan", "--costs", costs, "--strategy", "exact", "--objective", "latency", "--json").object
+        assert (alone["latency_s"], alone["bottleneck_s"], alone["space_size"]) == (12.0, 8.0, plain["space_size"])
+
+    @pytest.mark.parametrize("objective", ["throughput", "latency"])
+    def test_guided_confirms_it(self, run: Run, costs: Path, objective: str) -> None:
+        options = ("--costs", costs, "--replicate", "--objective", objective)
+        found = run("plan", *options, "--strategy", "guided", "--json").object
+        assert found["stages"] == run("plan", *options, "--strategy", "exact", "--json").object["stages"]
+        assert (found["objective"], found["outcome"]) == (objective, "feasible")
+
+    def test_the_picture(self, run: Run, costs: Path) -> None:
+        options = ("plan", "--costs", costs, "--strategy", "exact", "--replicate")
+        fast = run(*options).out
+        assert "4 copies: core0, core" in fast
+        assert "layers 0-2, 1.2e+04 ms / 4" in fast
+        assert fast.endswith("and none as fast has a lower latency\n")
+        quick = run(*options, "--objective", "latency").out
+        assert "3 copies: core0+core1" in quick
+        assert "proven: no plan among chains of stages, each on any teams of its own has a lower latency" in quick

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from shisha_rt.costs.alike import first_alike, kinds_of
+from shisha_rt.costs.alike import among, first_alike, kinds_of
+from shisha_rt.costs.costs import CostTeam
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.machine.device import Device, Family, Term
 from tests.pipeline.evaluators import costs_of
@@ -23,6 +24,16 @@ def test_only_a_memory_too_small_for_the_model_tells_places_apart() -> None:
     memories = (None, 10, 9)
     places = tuple(replace(p, memory_bytes=size) for p, size in zip(costs.places, memories, strict=True))
     assert kinds_of(replace(costs, layers=layers, places=places)) == ((0, 1), (2,))
+
+
+def test_the_costs_of_some_places() -> None:
+    team = CostTeam(("p0", "p1"), np.array([0.5]))
+    costs = replace(costs_of([[1, 1, 1, 1, 2]], ranks=(1,) * 5), teams=(team,))
+    fewer = among(costs, ["p4", "p1", "p2", "p3"], [1.0, 3.0, 1.0, 1.0])
+    assert ([place.name for place in fewer.places], fewer.time_s.tolist()) == (["p4", "p1", "p2", "p3"], [[2, 3, 1, 1]])
+    # p1 is emulated now, and p0 is not there: others of their kind are as good a team.
+    assert [(its.places, its.time_s.tolist()) for its in fewer.teams] == [(("p2", "p3"), [0.5])]
+    assert among(costs, ["p0", "p4"], [1.0, 1.0]).teams == ()
 
 
 def test_places_of_the_same_devices_and_costs() -> None:

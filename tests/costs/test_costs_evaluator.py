@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -12,7 +12,7 @@ from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.costs.costs_file import parse_costs
 from shisha_rt.plan.evaluator import Evaluator, Proposal
 from shisha_rt.plan.measurement import Measurement
-from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.plan import Plan, Stage
 
 
 def evaluator(**changes: Any) -> CostsEvaluator:
@@ -66,3 +66,52 @@ def test_a_stage_that_cannot_run_takes_for_ever_and_costs_no_trial_time(
 def test_a_plan_that_no_planner_should_have_made(stages: list[tuple[int, int, str]], fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         evaluator().measurement_of(Plan.of(stages))
+
+
+class TestAnyPlan:
+    """p, q and r take 2, 4 and 6 s for layers a, b and c; any two of them together take half as long."""
+
+    COSTS: ClassVar[dict[str, Any]] = {
+        "layers": [{"name": name, "weight": 1, "weight_bytes": 10, "live_bytes": 4} for name in "abc"],
+        "places": [{"name": name, "rank": 1} for name in "pqr"],
+        "time_s": [[2] * 3, [4] * 3, [6] * 3],
+        "transfer_s": [0.5, 0.25],
+        "teams": [{"places": ["p", "q"], "time_s": [1, 2, 3]}],
+    }
+
+    def measured(self, plan: Plan, needs: tuple[frozenset[int], ...] = (), **changes: Any) -> Measurement:
+        return CostsEvaluator(parse_costs(json.dumps({**self.COSTS, **changes}), "C.json"), needs).measurement_of(plan)
+
+    def test_copies(self) -> None:
+        found = self.measured(Plan.chain([(0, 1, [("q",)]), (2, 2, [("p",), ("r",)])]))
+        assert (found.service_s, found.team_s) == ((6.0, 6.25), ((6.0,), (6.25, 6.25)))
+        assert (found.bottleneck_s, found.latency_s, found.took_s) == (6.0, 12.25, 6.0)
+
+    def test_a_team_that_is_as_good_as_the_one_told_of(self) -> None:
+        found = self.measured(Plan.chain([(0, 2, [("r", "p"), ("q",)])]))
+        assert found.team_s == ((6.0, 12.0),)
+        assert found.bottleneck_s == pytest.approx(4.0)
+        assert found.latency_s == 6.0
+
+    def test_a_team_of_which_nothing_is_known(self) -> None:
+        assert not self.measured(Plan.chain([(0, 2, [("r", "p", "q")])])).can_run
+
+    def test_a_pool_of_two_stages_has_to_hold_both(self) -> None:
+        plan = Plan.chain([(0, 0, [("p",), ("q",)]), (1, 1, [("r",)]), (2, 2, [("p",), ("q",)])])
+        rate = self.measured(plan).rate
+        assert rate is not None
+        assert rate.period_s == ((2 + 6.25) / 2, 4.5, (2 + 6.25) / 2)
+        small = [{"name": name, "rank": 1, "memory_bytes": 23} for name in "pqr"]
+        assert self.measured(plan, places=small).service_s == (math.inf, 4.5, math.inf)
+
+    def test_branches(self) -> None:
+        both_of_the_first = (frozenset[int](), frozenset({0}), frozenset({0}))
+        fork = Plan((Stage(((0, 0),), (("p",),)), Stage(((1, 1),), (("q",),), (0,)), Stage(((2, 2),), (("r",),), (0,))))
+        found = self.measured(fork, both_of_the_first)
+        assert (found.service_s, found.latency_s) == ((2.0, 4.5, 6.25), 8.25)
+        with pytest.raises(ValueError, match="needs what layer 1 makes"):
+            self.measured(fork)
+
+    def test_a_stage_of_two_runs_pays_for_both_entries(self) -> None:
+        plan = Plan((Stage(((0, 0), (2, 2)), (("p",),)), Stage(((1, 1),), (("q",),))))
+        assert self.measured(plan, (frozenset[int](),) * 3).service_s == (8.25, 4.5)

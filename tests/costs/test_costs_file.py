@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shisha_rt.costs.costs import Costs, stage_bytes, stage_service_s, why_infeasible
-from shisha_rt.costs.costs_file import parse_costs
+from shisha_rt.costs.costs_file import costs_object, parse_costs
 from shisha_rt.errors import BadInput
 
 
@@ -155,3 +155,41 @@ def test_one_line_says_what_to_mend(path: list[str | int], value: object, expect
 )
 def test_what_is_not_even_an_object(text: bytes, expected: str) -> None:
     assert fault(text).startswith(expected)
+
+
+def with_teams(*teams: dict[str, Any]) -> dict[str, Any]:
+    places = [{"name": name, "rank": 1} for name in ("p", "q", "r")]
+    return good() | {"places": places, "time_s": [[1, 1, 3], [0.5, 0.5, 2], [0.25, 0.25, 1]], "teams": list(teams)}
+
+
+class TestTeams:
+    def test_what_is_read_is_written(self) -> None:
+        value = with_teams({"places": ["q", "p"], "time_s": [0.75, 0.5, None]})
+        costs = parse(value)
+        assert costs.teams[0].places == ("q", "p")
+        np.testing.assert_array_equal(costs.teams[0].time_s, [0.75, 0.5, np.nan])
+        assert costs_object(costs)["teams"] == value["teams"]
+        assert "teams" not in costs_object(parse(good()))
+
+    @pytest.mark.parametrize(
+        ("teams", "expected"),
+        [
+            ([{"places": ["p"], "time_s": [1, 1, 1]}], 'teams[0].places = ["p"]: expected a list of length >= 2'),
+            ([{"places": ["p", "x"], "time_s": [1, 1, 1]}], 'teams[0].places has "x", expected one of p, q, r'),
+            ([{"places": ["p", "p"], "time_s": [1, 1, 1]}], 'teams[0].places has "p" twice, expected it once'),
+            (
+                [{"places": ["p", "r"], "time_s": [1, 1, 1]}],
+                "teams[0].places = p, r: expected places of equal times and memory_bytes",
+            ),
+            (
+                [{"places": ["p", "q"], "time_s": [1, 1, 1]}, {"places": ["q", "p"], "time_s": [1, 1, 1]}],
+                "teams[1].places are those of teams[0]: expected each team once",
+            ),
+            (
+                [{"places": ["p", "q"], "time_s": [1]}],
+                "teams[0].time_s has 1 entries, expected 3: one for each layer",
+            ),
+        ],
+    )
+    def test_what_is_no_team(self, teams: list[dict[str, Any]], expected: str) -> None:
+        assert fault(json.dumps(with_teams(*teams)).encode()) == expected

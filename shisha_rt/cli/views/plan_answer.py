@@ -6,15 +6,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from shisha_rt.cli.views.picture import Box, draw, span
 from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.loop import Result, Trial
 from shisha_rt.pipeline.seed import Ranked
+from shisha_rt.pipeline.solution import PLAIN_CHAINS
 from shisha_rt.pipeline.space import explored_fraction, plan_count
 from shisha_rt.plan.form import written
-from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.rate import Objective, Rate, rate_of, stage_seconds
 
 if TYPE_CHECKING:
     from shisha_rt.costs.costs import Costs
@@ -33,52 +35,77 @@ class PlanProblem:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanAim:
+    """What was looked for: whether stages may have copies and teams, in what to be best, and in words among which."""
+
+    replicate: bool = False
+    objective: Objective = "throughput"
+    space: str = PLAIN_CHAINS
+
+
+KnownSeconds: TypeAlias = Sequence[Sequence[float | None]]
+"""(stages, teams), None where not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlanAnswer:
     """A plan, which may have no stages, and what is known of it; `reason` says why it is none that can run.
 
-    `services_s` has an entry for each stage, None where not known. `stage_count` is the seed's, as tuning may have
-    emptied a stage; `tuned` is None where nothing was tuned.
+    `team_s` is what stages take on each of their teams. `stage_count` is the seed's, as tuning may have emptied a
+    stage; `tuned` is None where nothing was tuned.
     """
 
     problem: PlanProblem
     plan: Plan
     stage_count: int
-    services_s: Sequence[float | None]
+    team_s: KnownSeconds
     outcome: Outcome
     reason: str | None
     trials: int = 0
     trial_time_s: float = 0.0
     tuned: Result | None = None
+    aim: PlanAim = PlanAim()
     lower_bound_s: float | None = None
     latency_proven: bool = False
 
     def as_object(self) -> dict[str, object]:
         """The answer of `--json`: all keys, always."""
-        bottleneck_s = self.bottleneck_s
+        rate = self.rate
+        # How many plans with copies and teams there are has not been counted.
+        plain = not self.aim.replicate
         space_size = plan_count(len(self.problem.legal_cuts), len(self.problem.places), self.stage_count)
         return {
-            "stages": written(self.plan, service_s=self.services_s),
+            "stages": written(self.plan, service_s=self.service_s),
             "unused": self.unused,
-            "bottleneck_s": bottleneck_s,
-            "throughput_fps": 1 / bottleneck_s if bottleneck_s else None,
-            "latency_s": None if bottleneck_s is None else math.fsum(s for s in self.services_s if s is not None),
+            "bottleneck_s": None if rate is None else rate.bottleneck_s,
+            "throughput_fps": 1 / rate.bottleneck_s if rate is not None and rate.bottleneck_s else None,
+            "latency_s": None if rate is None else rate.latency_s,
             "latency_proven": self.latency_proven,
+            "objective": self.aim.objective,
+            "space": self.aim.space,
             "trials": self.trials,
             "trial_time_s": self.trial_time_s,
             # Decimal: Python refuses to print an int of more than 4,300 digits, which many places can reach.
-            "space_size": str(Decimal(space_size)),
-            "log10_space_size": math.log10(space_size),
-            "explored_fraction": explored_fraction(self.trials, len(self.problem.weights), self.stage_count),
+            "space_size": str(Decimal(space_size)) if plain else None,
+            "log10_space_size": math.log10(space_size) if plain else None,
+            "explored_fraction": (
+                explored_fraction(self.trials, len(self.problem.weights), self.stage_count) if plain else None
+            ),
             "lower_bound_s": self.lower_bound_s,
             "outcome": self.outcome,
             "reason": self.reason,
         }
 
     @property
-    def bottleneck_s(self) -> float | None:
+    def service_s(self) -> list[float | None]:
+        """(stages,): on teams that are not alike, what it would take if they were."""
+        return [stage_seconds(known) if (known := _known(times)) else None for times in self.team_s]
+
+    @property
+    def rate(self) -> Rate | None:
         """None where no stage or not every stage's time is known."""
-        known = [service_s for service_s in self.services_s if service_s is not None]
-        return max(known) if known and len(known) == len(self.services_s) else None
+        known = [_known(times) for times in self.team_s]
+        return rate_of(self.plan, known) if known and all(known) else None
 
     @property
     def unused(self) -> list[str]:
@@ -92,28 +119,47 @@ class PlanAnswer:
             return f"{self.picture(width)}\n{self._proven(self.lower_bound_s)}"
         if self.tuned is None:
             return self.picture(width)
-        return "\n".join([*_walk(self.tuned), self.picture(width), *_gain(self.tuned)])
+        gain = _gain(self.tuned, self.aim.objective)
+        return "\n".join([*_walk(self.tuned), self.picture(width), f"kept: {self.tuned.reason}", gain])
 
     def _proven(self, lower_bound_s: float) -> str:
+        among = f" among {self.aim.space}" if self.aim.replicate else ""
+        latency = self.aim.objective == "latency"
         if self.outcome is not Outcome.OPTIMAL:
-            return f"not proven: only that no plan has a slowest stage of less than {lower_bound_s * 1e3:.4g} ms"
+            what = "a latency" if latency else "a slowest stage"
+            return f"not proven: only that no plan{among} has {what} of less than {lower_bound_s * 1e3:.4g} ms"
+        if latency:
+            return f"proven: no plan{among} has a lower latency"
         least = ", and none as fast has a lower latency" if self.latency_proven else ""
-        return f"proven: no plan is faster{least}"
+        return f"proven: no plan{among} is faster{least}"
 
     def picture(self, width: int) -> str:
         """One box for each stage with its share of the weight; the slowest is marked where times are known."""
         whole = sum(self.problem.weights)
-        slowest_s = self.bottleneck_s
+        rate = self.rate
         boxes = []
-        for stage, service_s in zip(self.plan.stages, self.services_s, strict=True):
-            weight = sum(self.problem.weights[stage.first : stage.last + 1])
+        for index, (stage, service_s) in enumerate(zip(self.plan.stages, self.service_s, strict=True)):
+            weight = sum(self.problem.weights[layer] for layer in stage.layers)
             share = weight / whole if whole else 0.0
             time = "" if service_s is None else f", {service_s * 1e3:.4g} ms"
-            text = span(stage.first, stage.last) + time
-            is_slowest = service_s is not None and service_s == slowest_s
-            boxes.append(Box(stage.place, text, f"{share:5.1%}", share, is_slowest))
+            copies = f" / {len(stage.teams)}" if len(stage.teams) > 1 else ""
+            text = span(stage.first, stage.last) + time + copies
+            is_slowest = rate is not None and rate.period_s[index] == rate.bottleneck_s
+            boxes.append(Box(_on(stage), text, f"{share:5.1%}", share, is_slowest))
         unused = f"\nunused: {', '.join(self.unused)}" if self.unused else ""
         return draw(boxes, width) + unused
+
+
+def _known(times_s: Sequence[float | None]) -> list[float]:
+    """Empty where one is not known."""
+    known = [time_s for time_s in times_s if time_s is not None]
+    return known if len(known) == len(times_s) else []
+
+
+def _on(stage: Stage) -> str:
+    """Its place; the places of a team with a plus between them; of several copies how many, and their teams."""
+    teams = ", ".join("+".join(team) for team in stage.teams)
+    return f"{len(stage.teams)} copies: {teams}" if len(stage.teams) > 1 else teams
 
 
 def _walk(tuned: Result) -> list[str]:
@@ -128,13 +174,13 @@ def _walk(tuned: Result) -> list[str]:
     ]
 
 
-def _gain(tuned: Result) -> list[str]:
+def _gain(tuned: Result, objective: Objective) -> str:
     before, after = tuned.trials[0].measurement, tuned.measurement
-    gain = f", {before.bottleneck_s / after.bottleneck_s:.3g} times" if before.can_run and after.bottleneck_s else ""
-    return [
-        f"kept: {tuned.reason}",
-        f"throughput: {before.throughput_fps:.4g} fps before, {after.throughput_fps:.4g} fps after{gain}",
-    ]
+    before_s, after_s = before.value_s(objective), after.value_s(objective)
+    gain = f", {before_s / after_s:.3g} times" if before.can_run and after_s else ""
+    if objective == "latency":
+        return f"latency: {1e3 * before_s:.4g} ms before, {1e3 * after_s:.4g} ms after{gain}"
+    return f"throughput: {before.throughput_fps:.4g} fps before, {after.throughput_fps:.4g} fps after{gain}"
 
 
 def _fps(trial: Trial) -> str:

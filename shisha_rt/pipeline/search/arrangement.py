@@ -57,7 +57,12 @@ class Space:
         )
 
     def arrangement(self, plan: Plan) -> Arrangement:
-        """Of a plan of at most `stage_count` stages: positions left over come last and are empty."""
+        """Of a plan of at most `stage_count` stages: positions left over come last and are empty.
+
+        Raises ValueError for a plan that is not plain.
+        """
+        if not plan.is_plain:
+            raise ValueError(f"{plan}: expected a chain, each stage on a place of its own")
         group_at = {start: group for group, start in enumerate(self.starts)}
         ends = [group_at[stage.last + 1] for stage in plan.stages]
         empty = [self.group_count] * (self.stage_count - len(ends))

@@ -65,7 +65,7 @@ class Machine:
     def kind_of(self, place: Place) -> Hashable:
         """What tells places apart for pools and teams: those of one kind compute everything in the same time."""
         size = place.core_count, place.threads, place.memory_bytes
-        return (*size, place.speed, place.rank, place.memory, place.devices)
+        return (*size, place.speed, place.memory, place.devices)
 
     @property
     def teams(self) -> tuple[tuple[str, ...], ...]:

@@ -5,15 +5,19 @@ layer, another lognormal factor (sigma 0.2). Transfers, where there are any, lie
 "with latency" is all that `plan --strategy exact` computes; "to the proof" leaves out the search for low latency among
 the plans of the smallest bottleneck. Seconds are of CPU time, in one thread: what it takes on an idle machine. Peak
 memory is what Python and numpy allocate, in a run of its own.
+
+With copies (`--copies` measures these alone): stages may have any number of places, and teams of two, four and eight of
+the first kind take 0.55, 0.32 and 0.2 times as long. Sizes take turns, draw by draw.
 """
 
 from __future__ import annotations
 
 import time
 import tracemalloc
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from statistics import median
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
 import typer
@@ -21,13 +25,15 @@ import typer
 from benchmarks.report.facts import facts
 from benchmarks.report.figures import planner_figure
 from benchmarks.report.results import Row, save_csv, save_figure, show
-from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
+from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, CostTeam
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.exact import DEFAULT_LATENCY_STATES, exact_plan
 from shisha_rt.pipeline.kinds import stage_costs
 from shisha_rt.pipeline.latency import low_latency
 from shisha_rt.pipeline.reach import lattice, reach
+from shisha_rt.pipeline.solution import PlanSolution
+from shisha_rt.plan.rate import OBJECTIVES, Objective
 
 LAYER_S: Final = 1e-3
 NOTES: Final = (
@@ -46,6 +52,7 @@ class Size:
     transfers: bool = False
     draws: int = 5
     aim_s: float | None = None
+    objective: Objective = "throughput"
 
 
 AIMS: Final = (
@@ -64,6 +71,13 @@ BY_PLACES: Final = tuple(
     for kinds in (1, 2, 3, 4)
     for places in (8, 16, 32, 64, 128, 256)
 )
+COPIES: Final = tuple(
+    Size(50, 64, kinds, transfers=transfers, aim_s=aim_s, objective=objective)
+    for kinds, aim_s in ((1, 0.1), (2, 1.0), (3, None))
+    for transfers in (False, True)
+    for objective in OBJECTIVES
+)
+TEAMS: Final = {2: 0.55, 4: 0.32, 8: 0.2}
 
 
 def drawn(size: Size, number: int) -> Costs:
@@ -110,6 +124,43 @@ def measured(size: Size) -> Row:
     }
 
 
+def measured_with_copies(sizes: Sequence[Size]) -> list[Row]:
+    """Medians over draws, of which each size has one in its turn. Raises RuntimeError where nothing is proven."""
+    taken_s: dict[Size, list[float]] = {size: [] for size in sizes}
+    solutions: dict[Size, PlanSolution] = {}
+    for number in range(max(size.draws for size in sizes)):
+        for size in sizes:
+            costs = with_teams(drawn(size, number), size)
+            begun_s = time.process_time()
+            solutions[size] = exact_plan(costs, replicate=True, objective=size.objective)
+            taken_s[size].append(time.process_time() - begun_s)
+            if solutions[size].outcome is not Outcome.OPTIMAL:
+                raise RuntimeError(f"{size}: exact ended as {solutions[size].outcome}")
+    return [
+        {
+            "layers": size.layers,
+            "places": size.places,
+            "kinds": size.kinds,
+            "transfers": "yes" if size.transfers else "no",
+            "objective": size.objective,
+            "draws": size.draws,
+            "cells": int(solutions[size].statistics["cells"]),
+            "seconds": median(taken_s[size]),
+            "most s": max(taken_s[size]),
+            "aim s": size.aim_s,
+            "space": solutions[size].space,
+        }
+        for size in sizes
+    ]
+
+
+def with_teams(costs: Costs, size: Size) -> Costs:
+    """Of places of the first kind."""
+    first = [place.name for place in costs.places][:: size.kinds]
+    teams = [CostTeam(tuple(first[:n]), by * costs.time_s[:, 0]) for n, by in TEAMS.items() if n <= len(first)]
+    return replace(costs, teams=tuple(teams))
+
+
 def _latency_part_s(costs: Costs, bottleneck_s: float) -> float:
     """Seconds of the search for low latency by itself, its table given."""
     model = stage_costs(costs)
@@ -129,9 +180,16 @@ def _peak_bytes(costs: Costs) -> int:
     return peak_bytes
 
 
-def exact_planner() -> None:
+def exact_planner(
+    copies: Annotated[bool, typer.Option("--copies", help="Only with copies and teams.")] = False,
+) -> None:
     """CPU time and memory of the exact planner: the sizes aimed at, and how both grow with layers and with places."""
     about = facts() | {"repeat": "python -m benchmarks exact_planner", "costs": "drawn"}
+    with_copies = measured_with_copies(COPIES)
+    show("With copies and teams", with_copies, ("seconds of CPU time, median and most over draws",))
+    print(f"written to {save_csv('exact_planner_copies', with_copies, about)}")
+    if copies:
+        return
     aims, by_layers, by_places = (list(map(measured, sizes)) for sizes in (AIMS, BY_LAYERS, BY_PLACES))
     show("The exact planner", aims, NOTES)
     show("64 places, more and more layers", by_layers, NOTES)

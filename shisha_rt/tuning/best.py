@@ -15,9 +15,11 @@ import msgspec
 from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import Objective
 
 _VERSION: Final = 3
+
+PLAIN: Final = "throughput, plain chains"
+"""An aim: what plans are chosen for, and among which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +32,22 @@ class BestPlan:
 
 
 class BestPlans:
-    """By machine; `kept` is what was found on disk."""
+    """By machine and aim; `kept` is what was found on disk."""
 
     def __init__(self, kept: Mapping[str, BestPlan]) -> None:
         self._by_key = dict(kept)
 
-    def of(self, machine: Machine, objective: Objective = "throughput") -> BestPlan | None:
-        return self._by_key.get(key_of(machine, objective))
+    def of(self, machine: Machine, aim: str = PLAIN) -> BestPlan | None:
+        return self._by_key.get(key_of(machine, aim))
 
-    def replace(self, machine: Machine, best: BestPlan, objective: Objective = "throughput") -> str:
+    def replace(self, machine: Machine, best: BestPlan, aim: str = PLAIN) -> str:
         """Returns the key to keep it under."""
-        key = key_of(machine, objective)
+        key = key_of(machine, aim)
         self._by_key[key] = best
         return key
 
 
-def key_of(machine: Machine, objective: Objective = "throughput") -> str:
+def key_of(machine: Machine, aim: str = PLAIN) -> str:
     of_machine = machine.memories, machine.places, machine.timing, machine.time_scale
-    said = msgspec.json.encode((_VERSION, *of_machine, objective))
+    said = msgspec.json.encode((_VERSION, *of_machine, aim))
     return hashlib.sha256(said).hexdigest()[:16]

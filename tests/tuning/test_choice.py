@@ -67,3 +67,15 @@ def test_what_was_found_for_another_speed_is_not_chosen_until_it_is_back() -> No
     assert chosen.plan(BOTH) == found.plan
     chosen.machine = MACHINE
     assert chosen.plan(BOTH) == KEPT
+
+
+def test_a_best_plan_with_copies_is_not_one_for_plain_chains() -> None:
+    copies = best(Plan.chain([(0, 7, (("fast",), ("slow",)))]))
+    rules = PlanRules(8, BOTH, frozenset(range(7)))
+    chosen = Choice(MACHINE, rules, [1.0] * 8, BestPlans({}), replicate=True)
+    key = chosen.keep(copies, BOTH)
+    assert chosen.plan(BOTH) == copies.plan
+    plain = Choice(MACHINE, rules, [1.0] * 8, BestPlans({key: copies}))
+    assert plain.plan(BOTH) == SEED
+    chosen.objective = "latency"
+    assert chosen.best(BOTH) is None

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.layers import LayerKind
+from shisha_rt.graph.layer_kinds import LayerKind
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Dims = Annotated[

@@ -17,7 +17,7 @@ import typer
 from shisha_rt.cli.options import Dims, Json, Layers, parse_dims, progress, read_bytes
 from shisha_rt.cli.views.plan_answer import KnownSeconds, PlanAim, PlanAnswer, PlanProblem
 from shisha_rt.errors import BadInput, Failure
-from shisha_rt.graph.layers import LayerKind
+from shisha_rt.graph.layer_kinds import LayerKind
 from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.loop import Result, run
 from shisha_rt.pipeline.search.arrangement import space_of

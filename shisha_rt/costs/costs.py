@@ -46,6 +46,7 @@ class Costs:
 
     `transfer_s` is (layers - 1,) seconds: entry i is paid by the stage that starts at layer i+1, and is nan
     where layers i and i+1 cannot be separated. `teams`: what is known of several places together (`team_costs.py`).
+    `mixed`: whether a stage may have copies on unlike places, which is not so where their devices differ.
     """
 
     layers: tuple[CostLayer, ...]
@@ -53,6 +54,7 @@ class Costs:
     time_s: Floats
     transfer_s: Floats
     teams: tuple[CostTeam, ...] = ()
+    mixed: bool = True
 
     @property
     def legal_cuts(self) -> frozenset[int]:

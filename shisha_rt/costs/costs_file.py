@@ -47,6 +47,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     time_s: list[list[_Seconds | None]]
     transfer_s: list[_Seconds | None] | None = None
     teams: list[_Team] = []
+    mixed: bool = True
 
 
 def parse_costs(text: bytes | str, source: str) -> Costs:
@@ -61,6 +62,7 @@ def parse_costs(text: bytes | str, source: str) -> Costs:
         time_s=_floats(file.time_s),
         transfer_s=_floats([0.0] * (len(file.layers) - 1) if file.transfer_s is None else file.transfer_s),
         teams=tuple(CostTeam(tuple(x.places), _floats(x.time_s)) for x in file.teams),
+        mixed=file.mixed,
     )
     _check_teams(costs, source)
     return costs
@@ -123,6 +125,7 @@ def costs_object(costs: Costs) -> dict[str, Any]:
         "time_s": [_or_null(row) for row in costs.time_s],
         "transfer_s": _or_null(costs.transfer_s),
         **({"teams": [_team_object(team) for team in costs.teams]} if costs.teams else {}),
+        **({} if costs.mixed else {"mixed": False}),
     }
 
 

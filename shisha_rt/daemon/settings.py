@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from shisha_rt.checked import convert, shown
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.layers import LAYER_KINDS, LayerKind
+from shisha_rt.graph.layer_kinds import LAYER_KINDS, LayerKind
 from shisha_rt.pipeline.strategies import LIVE
 from shisha_rt.placement.solver_names import STAGE_SOLVERS
 from shisha_rt.plan.rate import OBJECTIVES

@@ -12,19 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final
 
 from shisha_rt.graph.graph import Graph, Operator, Tensor
+from shisha_rt.graph.layer_kinds import LayerKind
 from shisha_rt.graph.spans import Span, live_after, weight_bytes
 
 _CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose", "FusedConv"})
 _PRODUCTS: Final = frozenset({"Gemm", "MatMul", "FusedGemm", "FusedMatMul"})
 HEAVY: Final = _CONVOLUTIONS | _PRODUCTS
-
-LayerKind = Literal["heavy", "operators"]
-"""One layer for each heavy operator; or for each operator, which only the cleaned graph can be cut into."""
-
-LAYER_KINDS: Final[tuple[LayerKind, ...]] = get_args(LayerKind)
 
 
 @dataclass(frozen=True, slots=True)

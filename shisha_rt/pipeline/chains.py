@@ -168,7 +168,7 @@ def chains(
         period_s = seconds[[int(share.argmax()) for share in shares]]
     else:
         rates = tuple(_rates(teams, seconds, kind, count) for kind, count in enumerate(counts))
-        mixed = len(counts) == 2 and math.prod(count + 1 for count in counts) <= most_places
+        mixed = model.costs.mixed and len(counts) == 2 and math.prod(count + 1 for count in counts) <= most_places
         shares = _shares(counts, mixed=mixed)
         served = np.zeros((len(shares), positions, positions))
         for kind, its in enumerate(rates):

@@ -58,8 +58,7 @@ class PlanRules:
         """
         found = []
         for index, stage in enumerate(plan.stages):
-            devices = [self.devices.get(lead, ()) for lead in stage.leads]
-            known = [name for name in devices[0] if all(name in its for its in devices)]
+            known = self.devices.get(stage.place, ())
             expected = sum(self.operator_counts[layer] for layer in stage.layers) if known else 0
             if len(stage.placement) != expected:
                 found.append(f"{_named(index, stage)} places {len(stage.placement)} operators, expected {expected}")
@@ -128,6 +127,9 @@ def _teams(plan: Plan, rules: PlanRules) -> Iterator[str]:
                 yield f"{_named(index, stage)} is on {place!r}, expected one of {', '.join(rules.places)}"
             if stage.places.count(place) > 1:
                 yield f"{_named(index, stage)} is on {place!r} twice"
+        devices = {tuple(rules.devices.get(place, ())) for place in stage.places}
+        if len(devices) > 1:
+            yield f"{_named(index, stage)} is on places with different devices, expected the same: it is placed once"
         for team in stage.teams:
             if len(team) > 1 and not _alike(team, rules):
                 yield f"{_named(index, stage)} has the team {'+'.join(team)}, expected places that are alike"

@@ -22,7 +22,8 @@ from shisha_rt.errors import Failure
 from shisha_rt.fabric import model_index
 from shisha_rt.fabric.model_index import FORM_COST, INDEX_VERSION, Form, ModelIndex
 from shisha_rt.fabric.plain_index import plain_index
-from shisha_rt.graph.layers import Layer, LayerKind, group_layers
+from shisha_rt.graph.layer_kinds import LayerKind
+from shisha_rt.graph.layers import Layer, group_layers
 from shisha_rt.graph.reader.onnx_reader import Model, read_model
 from shisha_rt.job import JobFailed, run_job
 

@@ -16,7 +16,7 @@ import numpy as np
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.layers import LayerKind
+from shisha_rt.graph.layer_kinds import LayerKind
 from shisha_rt.machine.config.device_files import running_devices
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine

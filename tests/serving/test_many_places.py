@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from benchmarks.rigs.steady_load import SteadyLoad
+from shisha_rt.plan.plan import Plan
 from tests.serving.daemon_process import DaemonProcess, machine_file, until
 from tests.serving.identity_model import write_long_identity_model
 from tests.serving.load import Load, assert_kept
@@ -76,11 +77,12 @@ def lives_on(daemon: DaemonProcess, answered: Callable[[], int], trials: int) ->
         return bool(tuner(client)["trials_total"] >= trials)
 
     until(tried, f"{trials} trials", every_s=0.2, within_s=PATIENCE_S)
-    first, second, *others = client.plan()["stages"]
-    first["places"], second["places"] = second["places"], first["places"]
-    settled = client.set_plan([first, second, *others], timeout_s=PATIENCE_S)
+    status = client.status()
+    place, *others = [its["name"] for its in status["places"]]
+    half, layers = status["model"]["layers"] // 2, status["model"]["layers"]
+    plan = Plan.chain([(0, half - 1, [(place,)]), (half, layers - 1, [(other,) for other in others])])
+    settled = client.set_plan(plan, timeout_s=PATIENCE_S)
     assert settled["outcome"] == "live", settled["reason"]
-    (place,) = first["places"]
     killed = daemon.wait_for_workers(PATIENCE_S)[place]
     daemon.kill_worker(killed)
     assert daemon.wait_for_workers(PATIENCE_S)[place] != killed

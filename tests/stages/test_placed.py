@@ -22,7 +22,7 @@ from onnx import helper
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.layers import LAYER_KINDS, LayerKind
+from shisha_rt.graph.layer_kinds import LAYER_KINDS, LayerKind
 from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.device import Device, Family, Term, Transfer
 from shisha_rt.ready.compile import Compiled, compile_model

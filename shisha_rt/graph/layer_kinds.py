@@ -1,0 +1,10 @@
+"""What counts as a layer: a heavy operator with the light ones that go with it; or every operator by itself, which only
+the cleaned graph can be cut into.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+LayerKind = Literal["heavy", "operators"]
+LAYER_KINDS: Final[tuple[LayerKind, ...]] = get_args(LayerKind)

@@ -73,6 +73,7 @@ def _all(context: typer.Context) -> None:
         placed_prediction(quick=True)
         pim_board(quick=True)
         dcg(quick=True)
+        copies("squeezenet", "this-machine", seconds=1.0, count=3)
         exact_planner()
         shisha(quick=True)
 

@@ -170,13 +170,16 @@ class Epochs:
 
     def _ask(self, worker: WorkerState, epoch: Epoch, until_s: float) -> None:
         """For every stage that the worker has in this epoch."""
-        for index, stage in enumerate(epoch.plan.stages):
-            for team in stage.teams:
-                if team[0] == worker.place:
-                    worker.loading[epoch.number, index] = until_s
-                    if epoch.phase is EpochPhase.PREPARING:
-                        epoch.asked.add(worker.incarnation)
-                    self._emit(do.PrepareStage(worker.incarnation, epoch.number, index, team, epoch.plan))
+        pool = next((pool for pool in epoch.pools if worker.place in pool.leads), None)
+        if pool is None:
+            return
+        teams = epoch.plan.stages[pool.stages[0]].teams
+        team = teams[pool.leads.index(worker.place)]
+        if epoch.phase is EpochPhase.PREPARING:
+            epoch.asked.add(worker.incarnation)
+        for index in pool.stages:
+            worker.loading[epoch.number, index] = until_s
+            self._emit(do.PrepareStage(worker.incarnation, epoch.number, index, team, epoch.plan))
 
     def load(self, worker: WorkerState, now: float) -> None:
         """A worker has come up: it loads its stages of each live epoch, and of the one that waits for it."""

@@ -115,7 +115,11 @@ class Epoch:
         self.pools = tuple(PoolState(pool.stages, tuple(team[0] for team in pool.teams)) for pool in self.plan.pools)
         of = {index: pool for pool in self.pools for index in pool.stages}
         self.pool_of = tuple(of[index] for index, _ in stages)
-        self.followers = tuple(tuple(one for one, other in stages if index in other.after) for index, _ in stages)
+        followers: list[list[int]] = [[] for _ in stages]
+        for index, stage in stages:
+            for one in stage.after:
+                followers[one].append(index)
+        self.followers = tuple(map(tuple, followers))
         self.unprepared = {(index, lead) for index, stage in stages for lead in stage.leads}
         self.first = tuple(index for index, stage in stages if not stage.after)
         self.service_s = tuple({} for _ in stages)

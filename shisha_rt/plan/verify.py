@@ -1,16 +1,25 @@
 """The last look at a plan before it runs, whoever made it.
 
 Written apart from the planners on purpose: it shares no code with them, so that a planner's mistake cannot
-hide in its own checker. It says everything that is wrong, not just the first thing.
+hide in its own checker. It says everything that is wrong, not just the first thing, up to a bound.
+
+It runs in the daemon's loop on whatever a client sends, so its work grows no faster than the plan and the model do
+(R10): no stage is compared with every other, and what is wrong a thousand times over is not looked at to its end.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, islice
+from typing import Final
 
 from shisha_rt.plan.plan import Plan, Stage
+
+MOST_FAULTS: Final = 100
+_RUNS_NAMED: Final = 8
+_STAGES_NAMED: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +51,10 @@ class PlanRules:
         """What keeps `plan` from running, its placement apart; empty when nothing does."""
         if not plan.stages:
             return ["the plan has no stages, expected at least one"]
-        found = [*_work(plan, self.layer_count), *_order(plan), *_teams(plan, self), *_pools(plan, self)]
-        if found:  # what follows takes these for granted
-            return found
-        return [*_cuts(plan, self), *_needs(plan, self), *_memory(plan, self)]
+        if len(plan.stages) > self.layer_count:
+            return [f"the plan has {len(plan.stages)} stages, expected at most {self.layer_count}, one for each layer"]
+        found = _first(_work(plan, self.layer_count), _order(plan), _teams(plan, self), _pools(plan, self))
+        return found or _first(_cuts(plan, self), _needs(plan, self), _memory(plan, self))  # they take it for granted
 
     def are_alike(self, stage: Stage) -> bool:
         """Whether all teams of a stage are of one kind and size."""
@@ -67,30 +76,40 @@ class PlanRules:
         return found
 
 
+def _first(*faults: Iterator[str]) -> list[str]:
+    return list(islice(chain(*faults), MOST_FAULTS))
+
+
 def _named(index: int, stage: Stage) -> str:
-    runs = ", ".join(f"{first}-{last}" for first, last in stage.work)
-    return f"stage {index} (layers {runs})"
+    runs = [f"{first}-{last}" for first, last in stage.work[:_RUNS_NAMED]]
+    more = ["..."] if len(stage.work) > _RUNS_NAMED else []
+    return f"stage {index} (layers {', '.join(runs + more)})"
 
 
 def _work(plan: Plan, layer_count: int) -> Iterator[str]:
     """Each layer in exactly one stage."""
     stages_of: dict[int, list[int]] = {}
+    whole = True
     for index, stage in enumerate(plan.stages):
-        before = -1
+        before = -2
         if not stage.work:
             yield f"stage {index} has no layers: empty stages are not listed"
         for first, last in stage.work:
             if last < first:
                 yield f"{_named(index, stage)} is empty: empty stages are not listed"
-            elif first <= before:
+            elif first <= before + 1:
                 yield f"{_named(index, stage)}: expected its runs of layers in ascending order and apart"
             elif last >= layer_count:
                 yield f"{_named(index, stage)} ends at layer {last}, the last one is {layer_count - 1}"
             for layer in range(first, min(last + 1, layer_count)):
-                stages_of.setdefault(layer, []).append(index)
+                its = stages_of.setdefault(layer, [])
+                its.append(index)
+                whole &= len(its) <= _STAGES_NAMED
             before = last
+        if not whole:  # enough to tell what is wrong
+            break
     for layers, stages in _runs({layer: tuple(stages_of.get(layer, ())) for layer in range(layer_count)}):
-        if not stages:
+        if not stages and whole:
             yield f"{layers} in no stage, expected one"
         elif len(stages) > 1:
             yield f"{layers} in stages {_listed(stages)}, expected one"
@@ -119,13 +138,14 @@ def _order(plan: Plan) -> Iterator[str]:
 
 def _teams(plan: Plan, rules: PlanRules) -> Iterator[str]:
     """Places that are there, each once in a stage; a team's are alike and not emulated."""
+    known = frozenset(rules.places)
     for index, stage in enumerate(plan.stages):
         if not stage.teams or not all(stage.teams):
             yield f"{_named(index, stage)} has no place, expected at least one"
-        for place in dict.fromkeys(stage.places):
-            if place not in rules.places:
+        for place, times in Counter(stage.places).items():
+            if place not in known:
                 yield f"{_named(index, stage)} is on {place!r}, expected one of {', '.join(rules.places)}"
-            if stage.places.count(place) > 1:
+            if times > 1:
                 yield f"{_named(index, stage)} is on {place!r} twice"
         devices = {tuple(rules.devices.get(place, ())) for place in stage.places}
         if len(devices) > 1:
@@ -143,23 +163,30 @@ def _alike(places: Collection[str], rules: PlanRules) -> bool:
 
 
 def _pools(plan: Plan, rules: PlanRules) -> Iterator[str]:
-    """The teams of two stages are the same or share no place; those of a pool of several stages are alike."""
-    for (a, one), (b, other) in combinations(enumerate(plan.stages), 2):
-        if set(one.teams) != set(other.teams) and not set(one.places).isdisjoint(other.places):
-            shared = ", ".join(place for place in dict.fromkeys(one.places) if place in other.places)
-            yield (
-                f"{_named(a, one)} and {_named(b, other)} share {shared}, but not all of their teams: "
-                "expected the same teams, or no place in common"
-            )
-        elif set(one.teams) == set(other.teams) and not rules.are_alike(one):
-            yield (
-                f"{_named(a, one)} and {_named(b, other)} share teams that are not alike: "
-                "expected places of one kind, or one stage on them"
-            )
+    """The teams of two stages are the same or share no place; those of a pool of several stages are alike.
+
+    Each stage is held against the first ones that have its places, which is enough: being the same is transitive.
+    """
+    first_on: dict[str, int] = {}
+    for index, stage in enumerate(plan.stages):
+        for earlier in dict.fromkeys(first_on.setdefault(place, index) for place in stage.places):
+            other = plan.stages[earlier]
+            if earlier == index:
+                continue
+            both = f"{_named(earlier, other)} and {_named(index, stage)}"
+            if set(other.teams) != set(stage.teams):
+                its = set(stage.places)
+                shared = ", ".join(place for place in dict.fromkeys(other.places) if place in its)
+                yield (
+                    f"{both} share {shared}, but not all of their teams: "
+                    "expected the same teams, or no place in common"
+                )
+            elif not rules.are_alike(stage):
+                yield f"{both} share teams that are not alike: expected places of one kind, or one stage on them"
 
 
 def _kind(team: Sequence[str], rules: PlanRules) -> Hashable:
-    return len(team), rules.kinds.get(team[0])
+    return len(team), tuple(map(rules.kinds.get, team[:1]))
 
 
 def _cuts(plan: Plan, rules: PlanRules) -> Iterator[str]:
@@ -179,13 +206,17 @@ def _cuts(plan: Plan, rules: PlanRules) -> Iterator[str]:
 def _needs(plan: Plan, rules: PlanRules) -> Iterator[str]:
     """The maker of each tensor that a stage reads is among the stages that it comes behind."""
     stage_of = plan.stage_of(rules.layer_count)
+    ancestors: list[int] = []  # of each stage, itself among them: a bit for each
     for index, stage in enumerate(plan.stages):
-        behind = plan.ancestors(index) | {index}
+        behind = 1 << index
+        for one in stage.after:
+            behind |= ancestors[one]
+        ancestors.append(behind)
         lacking: dict[int, int] = {}
         for layer in stage.layers:
             needed = rules.needs[layer] if rules.needs else {layer - 1} - {-1}
             for maker in sorted(needed):
-                if stage_of[maker] not in behind:
+                if not behind >> stage_of[maker] & 1:
                     lacking.setdefault(stage_of[maker], maker)
         for other, maker in lacking.items():
             yield (
@@ -196,13 +227,19 @@ def _needs(plan: Plan, rules: PlanRules) -> Iterator[str]:
 
 def _memory(plan: Plan, rules: PlanRules) -> Iterator[str]:
     """All weights of a place's stages, and the most that is live in one; a team's are its lead's."""
-    for place in plan.leads:
-        limit_bytes = rules.memory_bytes.get(place)
-        if limit_bytes is None:
-            continue
-        layers = [layer for stage in plan.stages if place in stage.leads for layer in stage.layers]
-        need_bytes = sum(rules.weight_bytes[layer] for layer in layers) + max(rules.live_bytes[one] for one in layers)
-        if need_bytes > limit_bytes:
+    if not rules.memory_bytes:
+        return
+    weight_bytes: defaultdict[str, int] = defaultdict(int)
+    most_live_bytes: defaultdict[str, int] = defaultdict(int)
+    for stage in plan.stages:
+        weights = sum(rules.weight_bytes[layer] for layer in stage.layers)
+        live = max(rules.live_bytes[layer] for layer in stage.layers)
+        for place in stage.leads:
+            weight_bytes[place] += weights
+            most_live_bytes[place] = max(most_live_bytes[place], live)
+    for place, weights in weight_bytes.items():
+        need_bytes, limit_bytes = weights + most_live_bytes[place], rules.memory_bytes.get(place)
+        if limit_bytes is not None and need_bytes > limit_bytes:
             yield f"{place} would need {need_bytes} bytes, and has memory_bytes = {limit_bytes}"
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shisha_rt.plan.plan import Plan, Stage, Team
-from shisha_rt.plan.verify import PlanRules
+from shisha_rt.plan.verify import MOST_FAULTS, PlanRules
 
 GOOD = Plan.of([(0, 1, "a"), (2, 2, "b"), (3, 5, "c")])
 RULES = PlanRules(
@@ -94,6 +94,10 @@ def test_one_fault_is_the_first_one_found(stages: list[tuple[int, int, str]], ex
          "stage 0 has no layers: empty stages are not listed"),
         ([stage((3, 5), (0, 2), on="a")],
          "stage 0 (layers 3-5, 0-2): expected its runs of layers in ascending order and apart"),
+        ([stage((0, 2), (3, 5), on="a")],
+         "stage 0 (layers 0-2, 3-5): expected its runs of layers in ascending order and apart"),
+        ([stage((0, 5), on="a"), *[stage((0, 0), on="b", after=(0,))] * 6],
+         "the plan has 7 stages, expected at most 6, one for each layer"),
         ([stage((0, 2), on="a", after=(1,)), stage((3, 5), on="b", after=(0,))],
          "stage 0 (layers 0-2) is after stage 1, expected earlier stages only: no circles"),
         ([stage((0, 2), on="a"), stage((3, 5), on="b", after=(1,))],
@@ -149,6 +153,30 @@ def test_an_illegal_cut_is_named_with_its_reason() -> None:
 def test_every_fault_is_reported() -> None:
     lines = found(Plan((stage((1, 2), on="a+d"), stage((3, 3), on="a"), stage((3, 4), on="x", after=(5,)))), {3})
     assert len(lines) == 7, lines
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan((stage(*[(0, 399)] * 7500, on="p0"),)),
+        Plan((Stage(((0, 399),), tuple((f"x{i}",) for i in range(8000))),)),
+        Plan((Stage(((0, 399),), (("p0",),), tuple(range(1, 15000))),)),
+        Plan(tuple(stage((0, 399), on=f"p{i % 64}") for i in range(400))),
+    ],
+)
+def test_what_is_wrong_a_thousand_times_over_is_not_told_to_its_end(plan: Plan) -> None:
+    """The gate stands in the daemon's loop, and each of these fits into one request."""
+    faults = PlanRules(400, tuple(f"p{i}" for i in range(64))).problems(plan)
+    assert 0 < len(faults) <= MOST_FAULTS
+    assert max(map(len, faults)) < 1000
+
+
+def test_a_pool_of_very_many_stages_and_copies() -> None:
+    places = tuple(f"p{i}" for i in range(64))
+    plan = Plan.chain((i, i, [[place] for place in places]) for i in range(400))
+    assert PlanRules(400, places).problems(plan) == []
+    unlike = PlanRules(400, places, kinds={place: place for place in places}).problems(plan)
+    assert len(unlike) == MOST_FAULTS
 
 
 MEMORY = replace(

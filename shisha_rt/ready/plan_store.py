@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 FILE_NAME: Final = "plans.sqlite"
 
 _PATIENCE_S: Final = 5.0
-_VERSION: Final = 2  # raise it when the layers of a model, or a record, become others
+_VERSION: Final = 3  # raise it when the layers of a model, or a record, become others
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ def load_plans(path: Path, model_key: str) -> dict[str, BestPlan]:
         rows = database.execute("SELECT key, record FROM best WHERE key GLOB ? || '-*'", (model_key,)).fetchall()
         for key, record in rows:
             with contextlib.suppress(msgspec.MsgspecError):
-                kept = msgspec.json.decode(record, type=_Record)
+                kept = msgspec.msgpack.decode(record, type=_Record)
                 plan = BestPlan(unfolded(kept.stages), kept.measurement, kept.order)
                 found[key.removeprefix(f"{model_key}-")] = plan
     return found
@@ -51,7 +51,7 @@ def save_plan(path: Path, model_key: str, key: str, best: BestPlan) -> None:
     """Waits for whoever has the file locked, and gives up after a while: a lost plan is found again."""
     record = _Record(brief(best.plan), best.order, best.measurement)
     with contextlib.suppress(sqlite3.Error, OSError), _open(path) as database:
-        row = f"{model_key}-{key}", msgspec.json.encode(record)
+        row = f"{model_key}-{key}", msgspec.msgpack.encode(record)  # JSON has no infinity: a copy that ran nothing
         database.execute("INSERT OR REPLACE INTO best VALUES (?, ?)", row)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 
 from shisha_rt.daemon.children.keeper import Keeper
 from shisha_rt.machine.machine import Machine, Memory, Place
-from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.measurement import Measurement, measure_window
 from shisha_rt.plan.plan import Plan
 from shisha_rt.ready import plan_store
 from shisha_rt.tuning.best import BestPlan, BestPlans, key_of
@@ -33,6 +34,16 @@ def test_what_was_saved_is_found_and_replaced(path: Path) -> None:
     assert plan_store.load_plans(path, "model") == {"one": BEST, "two": other}
     plan_store.save_plan(path, "model", "one", other)
     assert plan_store.load_plans(path, "model") == {"one": other, "two": other}
+
+
+def test_a_copy_that_ran_nothing_is_no_obstacle(path: Path) -> None:
+    """Of two alike copies the second one gets no frames as long as they come one at a time."""
+    plan = Plan.chain([(0, 7, [["fast"], ["slow"]])])
+    found = measure_window(plan, [[(0, 0.01)] * 32], alike=[True], took_s=1.0)
+    assert found.team_s == ((0.01, math.inf),)
+    best = BestPlan(plan, found, ("fast", "slow"))
+    plan_store.save_plan(path, "model", "one", best)
+    assert plan_store.load_plans(path, "model") == {"one": best}
 
 
 @pytest.mark.parametrize("model", ["model2", "mode"])

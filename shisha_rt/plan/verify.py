@@ -178,8 +178,7 @@ def _pools(plan: Plan, rules: PlanRules) -> Iterator[str]:
                 its = set(stage.places)
                 shared = ", ".join(place for place in dict.fromkeys(other.places) if place in its)
                 yield (
-                    f"{both} share {shared}, but not all of their teams: "
-                    "expected the same teams, or no place in common"
+                    f"{both} share {shared}, but not all of their teams: expected the same teams, or no place in common"
                 )
             elif not rules.are_alike(stage):
                 yield f"{both} share teams that are not alike: expected places of one kind, or one stage on them"

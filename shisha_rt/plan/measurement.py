@@ -117,6 +117,7 @@ def measure_window(
     *,
     alike: Sequence[bool],
     took_s: float,
+    frames_per_s: float | None = None,
     alone_s: Sequence[float] = (),
     band_floor: float = BAND_FLOOR,
 ) -> Measurement:
@@ -124,8 +125,9 @@ def measure_window(
 
     `windows` holds for each stage its frames in the order they ran, each as the team (index) that ran it and the
     seconds; `alike` says of each stage whether all of its teams are, and their frames count as one's. `took_s` is how
-    long that took, `alone_s` the seconds of frames that met no other. A team's time is its median, which up to half of
-    the frames cannot drag along; one that ran none adds nothing.
+    long that took, `frames_per_s` how fast frames came meanwhile (None: these are all that came), `alone_s` the seconds
+    of frames that met no other. A team's time is its median, which up to half of the frames cannot drag along; one that
+    ran none adds nothing.
 
     The bottleneck is the largest of several medians, and another pool may well be it next time. So the band is that of
     the noisiest pool whose own band reaches the bottleneck.
@@ -147,7 +149,8 @@ def measure_window(
     bottleneck_s = found.bottleneck_s
     reaching_s = (noise for own, noise in zip(found.period_s, noise_s, strict=True) if own + noise >= bottleneck_s)
     band = max(reaching_s) / bottleneck_s if bottleneck_s else 0.0
-    frames_per_s = (min(counts) - 1) / took_s if took_s else math.inf
+    if frames_per_s is None:
+        frames_per_s = (min(counts) - 1) / took_s if took_s else math.inf
     return Measurement(
         stage_s,
         max(band, band_floor),

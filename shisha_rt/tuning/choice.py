@@ -54,25 +54,24 @@ class Choice:
     def legal_cuts(self) -> frozenset[int] | None:
         return self._rules.legal_cuts
 
-    @property
-    def aim(self) -> str:
+    def _aim(self, objective: Objective) -> str:
         """Under which best plans are kept."""
-        return f"{self.objective}{'' if self.replicate else ', plain chains'}"
+        return f"{objective}{'' if self.replicate else ', plain chains'}"
 
     def best(self, available: Collection[str]) -> BestPlan | None:
         """Of the machine as it is now, without the places that are not available."""
-        return self._best_plans.of(self._over(available), self.aim)
+        return self._best_plans.of(self._over(available), self._aim(self.objective))
 
-    def keep(self, best: BestPlan, available: Collection[str]) -> str:
+    def keep(self, best: BestPlan, available: Collection[str], objective: Objective) -> str:
         """It is the best plan of those places, as they are now; returns the key to keep it under."""
-        return self._best_plans.replace(self._over(available), best, self.aim)
+        return self._best_plans.replace(self._over(available), best, self._aim(objective))
 
     def _over(self, available: Collection[str]) -> Machine:
         return replace(self.machine, places=tuple(place for place in self.machine.places if place.name in available))
 
     def plan(self, available: Collection[str]) -> Plan:
         """One over places that are available."""
-        for best in (self.best(available), self._best_plans.of(self.machine, self.aim)):
+        for best in (self.best(available), self._best_plans.of(self.machine, self._aim(self.objective))):
             if best is not None and set(best.plan.places) <= set(available) and not self._rules.problems(best.plan):
                 return best.plan
         by_costs = self._by_costs.get(self.objective)

@@ -165,10 +165,11 @@ class Tuning:
         if live is None or options is None:
             return
         plan, available = start or live[1], self._serving.available
+        if not set(plan.places) <= set(available):  # of a place that is out, a search knows nothing
+            plan = self.choice.plan(available)
         if options.strategy == "shisha" and not plan.is_plain:  # the paper's walk knows no copies, teams or branches
             plan = self.choice.seed(available)
-        order = walk_order(self.search, plan, available)
-        objective = self.choice.objective
+        order, objective = walk_order(self.search, plan, available), self.choice.objective
         self.search = SearchRun(self.search.number + 1, live[0], objective, self._desk.now_s, order, available)
         self.state = State.TUNING
         self._window = None
@@ -185,6 +186,7 @@ class Tuning:
         """A paused search leaves its best plan live, also if a trial that was on its way goes live after that."""
         best, live = self.search.best, self._serving.live
         on_its_way = any(one.purpose is _For.PAUSE for one in self._awaited.values())
+        on_its_way |= self.search.objective != self.choice.objective  # the plan that is best at the new one
         if best is None or not best[1].can_run or live is None or best[0] == live[1] or on_its_way or not attempts:
             return
         self._propose(Owner.TUNER, best[0], _For.PAUSE, attempts)
@@ -213,7 +215,7 @@ class Tuning:
     def _machine_changed(self, changed: ev.MachineChanged) -> None:
         self.choice.machine = changed.machine
         self.repeatability.machine_changed()
-        if self.state in (State.TUNING, State.SETTLING, State.WATCHING):
+        if self.searching or self.state is State.WATCHING:
             self._begin(changed.why)
 
     # --- what the tuner says ----------------------------------------------------------------------------------
@@ -262,7 +264,7 @@ class Tuning:
         assert live is not None
         alike = [self.choice.are_alike(stage) for stage in live[1].stages]
         passed_over = self._warm_up if warm_up is None else warm_up
-        self._window = Window(live[0], live[1], alike, passed_over, self._desk.now_s)
+        self._window = Window(*live, alike, passed_over, self._desk.now_s, time_scale=self.choice.machine.time_scale)
 
     def _trial_done(self, found: Measurement, trouble: str = "") -> None:
         search, trying, live = self.search, self.search.trying, self._serving.live
@@ -303,7 +305,7 @@ class Tuning:
         known = best[1] if best is not None and best[1].can_run else None
         if best is not None and known is not None:
             kept = BestPlan(best[0], known, self.search.order)
-            self._desk.decide(Keep(self.choice.keep(kept, self.search.over), kept))
+            self._desk.decide(Keep(self.choice.keep(kept, self.search.over, self.search.objective), kept))
         self._watch(known)
 
     # --- watching ---------------------------------------------------------------------------------------------
@@ -316,13 +318,11 @@ class Tuning:
 
     def _part_taken(self, part: ev.PartTaken) -> None:
         """A part of a frame has been computed: it may complete the window that is being measured."""
-        window = self._window
-        if window is None:
-            return
-        if part.epoch != window.epoch or self._serving.changing:
+        window, found = self._window, None
+        if window is not None and part.epoch == window.epoch and not self._serving.changing:
+            found = window.add(part.stage, part.place, part.service_s, self._desk.now_s)
+        elif window is not None:
             window.came(self._desk.now_s)
-            return
-        found = window.add(part.stage, part.place, part.service_s, self._desk.now_s)
         if found is None:
             return
         self._window = None

@@ -8,6 +8,7 @@ frames and one of time. What has not passed by then is there to stay, and all fr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -25,14 +26,18 @@ class Window:
     """Collects the service times of the stages of `epoch`; `warm_up` frames of each are passed over first.
 
     `alike` (stages,): whether all teams of each are. `last_s`: when a frame last came, or the window was opened.
+    `time_scale`: by which the clock's seconds are longer than those of service times.
     """
 
-    def __init__(self, epoch: int, plan: Plan, alike: Sequence[bool], warm_up: int, now_s: float) -> None:
+    def __init__(
+        self, epoch: int, plan: Plan, alike: Sequence[bool], warm_up: int, now_s: float, *, time_scale: float = 1.0
+    ) -> None:
         self.last_s = now_s
         self.epoch = epoch
         self._plan = plan
         self._alike = alike
         self._warm_up = warm_up
+        self._time_scale = time_scale
         self._seen = [0] * len(plan.stages)
         self._frames: list[list[tuple[int, float]]] = [[] for _ in plan.stages]
         self._alone_s: list[float] = []
@@ -60,7 +65,14 @@ class Window:
             return None
         kept = frames if last else KEPT_FRAMES
         windows = [times[-kept:] for times in self._frames]
-        found = measure_window(self._plan, windows, alike=self._alike, took_s=took_s, alone_s=self._alone_s)
+        found = measure_window(
+            self._plan,
+            windows,
+            alike=self._alike,
+            took_s=took_s,
+            frames_per_s=(frames - 1) * self._time_scale / took_s if took_s else math.inf,
+            alone_s=self._alone_s,
+        )
         return found if last or found.band <= WIDE_BAND else None
 
     def add_alone(self, latency_s: float) -> None:

@@ -63,7 +63,7 @@ def test_what_was_found_for_another_speed_is_not_chosen_until_it_is_back() -> No
     assert chosen.places_now(BOTH) == (PlaceNow("fast", 1, 1.0), PlaceNow("slow", 2, 5.0))
     assert chosen.places_now(("fast",)) == (PlaceNow("fast", 1, 1.0),)
     found = best(Plan.of([(0, 7, "fast")]))
-    assert chosen.keep(found, BOTH) == key_of(SLOWED) != key_of(MACHINE)
+    assert chosen.keep(found, BOTH, "throughput") == key_of(SLOWED) != key_of(MACHINE)
     assert chosen.plan(BOTH) == found.plan
     chosen.machine = MACHINE
     assert chosen.plan(BOTH) == KEPT
@@ -73,7 +73,7 @@ def test_a_best_plan_with_copies_is_not_one_for_plain_chains() -> None:
     copies = best(Plan.chain([(0, 7, (("fast",), ("slow",)))]))
     rules = PlanRules(8, BOTH, frozenset(range(7)))
     chosen = Choice(MACHINE, rules, [1.0] * 8, BestPlans({}), replicate=True)
-    key = chosen.keep(copies, BOTH)
+    key = chosen.keep(copies, BOTH, "throughput")
     assert chosen.plan(BOTH) == copies.plan
     plain = Choice(MACHINE, rules, [1.0] * 8, BestPlans({key: copies}))
     assert plain.plan(BOTH) == SEED

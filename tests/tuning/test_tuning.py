@@ -6,7 +6,7 @@ import pytest
 
 from shisha_rt.lifecycle import events as le
 from shisha_rt.lifecycle import instructions as do
-from shisha_rt.plan.form import brief
+from shisha_rt.plan.form import brief, unfolded
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import events as ev
@@ -152,6 +152,38 @@ def test_pausing_while_a_trial_is_on_its_way_leaves_the_best_plan_live(world: Wo
     world.release()
     world.serve(10)
     assert world.plan == world.best()
+
+
+def test_pausing_after_a_change_of_objective_leaves_the_plan_that_is_best_at_it(world: World) -> None:
+    world.serve_until(2)
+    world.holds = True
+    world.post(ev.OptionsSet(objective="latency"))
+    world.post(ev.PauseAsked("test"))
+    world.release()
+    assert world.best() != SEED  # of the search for throughput
+    assert (world.plan, world.tuning.state) == (SEED, State.PAUSED)
+
+
+def test_what_a_search_found_is_kept_for_its_own_objective(world: World) -> None:
+    """It ends while the plan for another one is being prepared."""
+    world.serve_until(1)
+    world.holds = True
+    world.serve_until(2)
+    assert world.plan == world.best()
+    world.post(ev.OptionsSet(objective="latency"))
+    world.search = world.tuning.search.trying = None
+    world.say(tm.Finished(world.tuning.search.number, brief(world.plan), "enough", "feasible"))
+    assert [one.key for one in world.kept] == [key_of(MACHINE, "throughput")]
+
+
+def test_a_search_begins_without_a_place_that_is_down(world: World) -> None:
+    """A client asks for it while a plan without the place is being prepared."""
+    world.serve_until(2)
+    world.holds = True
+    world.post(le.PlaceDown("slow"))
+    world.post(ev.SearchAsked("a client has asked for it"))
+    begun = [message for message in world.sent if isinstance(message, tm.Begin)][-1]
+    assert (unfolded(begun.start), begun.order) == (ONLY_FAST, ("fast",))
 
 
 def test_pausing_does_not_take_back_a_clients_plan_that_is_on_its_way(world: World) -> None:

@@ -49,6 +49,19 @@ def test_every_stage_must_have_its_frames() -> None:
     assert found.service_s == (0.01, 0.02)
 
 
+def test_how_busy_a_plan_was_is_told_by_all_frames_and_in_the_time_of_a_stretched_machine() -> None:
+    """Those that are left out again have taken their time, too."""
+    for scale in (1.0, 10.0):
+        window = Window(EPOCH, Plan.of([(0, 0, "p0")]), [True], 0, 0.0, time_scale=scale)
+        now_s, found = 0.0, None
+        for seconds in [0.001, 0.003] * (KEPT_FRAMES // 2) + [0.001] * 2 * KEPT_FRAMES:
+            now_s += seconds * scale
+            found = found or window.add(0, "p0", seconds, now_s)
+        assert found is not None
+        assert found.frames == KEPT_FRAMES
+        assert found.overlap > 0.5
+
+
 def test_frames_that_do_not_count_show_only_that_some_come() -> None:
     window = opened(1, 0, 1.0)
     assert window.last_s == 1.0

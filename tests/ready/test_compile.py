@@ -56,6 +56,17 @@ def refused(folder: Path) -> Path:
     return write(network(nodes, {"x": [2, 4]}, {"y": [2, 4]}, weights), folder)
 
 
+def constant_output(folder: Path) -> Path:
+    """Two products, and an output that follows from a weight alone, which the engine's optimiser works out."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w0"], ["a"]),
+        helper.make_node("MatMul", ["a", "w1"], ["y"]),
+        helper.make_node("Relu", ["w1"], ["k"]),
+    ]
+    weights = {f"w{i}": weight(8, 8, seed=i) for i in range(2)}
+    return write(network(nodes, {"x": [8, 8]}, {"y": [8, 8], "k": [8, 8]}, weights), folder)
+
+
 def brought_into(form: Form, path: Path, folder: Path) -> Path:
     """The folder that the job fills."""
     clean, target = folder / "clean", folder / form
@@ -159,6 +170,14 @@ def test_each_form_answers_the_same_wherever_it_is_cut(form: Form, tmp_path: Pat
     forms_alike = answer(brought_into("prepacked", path, tmp_path), [[(0, last)]], x)
     for name, value in whole.items():
         np.testing.assert_allclose(value, forms_alike[name], rtol=1e-4, atol=1e-4)
+
+
+def test_an_output_that_the_engine_makes_a_constant_is_answered_all_the_same(tmp_path: Path) -> None:
+    compiled = compile_model(constant_output(tmp_path), {})
+    assert compiled.index.form == "as_is"
+    for works in ([[(0, 1)]], [[(0, 0)], [(1, 1)]]):
+        found = answer(compiled.engine_folder, works, weight(8, 8, seed=9))
+        np.testing.assert_array_equal(found["k"], np.maximum(weight(8, 8, seed=1), 0))
 
 
 def test_a_model_that_runs_in_no_form_is_refused_in_one_line_and_not_kept(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
     else:
         _optimise(model_folder, target, prepack=form == "prepacked")
         optimised = onnx.load(str(target / MODEL_FILE), load_external_data=False)
+        _check_made(optimised.graph)
         node_layers = map_nodes(graph, layers, optimised.graph)
         index = ModelIndex(
             engine=engine,
@@ -85,6 +86,14 @@ def _optimise(model_folder: Path, target: Path, *, prepack: bool) -> None:
     ort.InferenceSession(str(model_folder / CLEAN_FILE), options, providers=["CPUExecutionProvider"])
     if prepack and (target / WEIGHTS_FILE).exists():
         align_weights(target / MODEL_FILE, target / WEIGHTS_FILE)
+
+
+def _check_made(graph: onnx.GraphProto) -> None:
+    """An output that follows from constants alone becomes one here: no stage would write it."""
+    made = {name for node in graph.node for name in node.output}
+    for output in graph.output:
+        if output.name not in made:
+            raise ValueError(f"output {output.name!r} has become a constant, which no stage makes")
 
 
 def _crossing(graph: onnx.GraphProto, node_layers: Sequence[int], specs: dict[str, TensorSpec]) -> tuple[Crossing, ...]:

@@ -173,7 +173,7 @@ def test_what_a_search_found_is_kept_for_its_own_objective(world: World) -> None
     world.post(ev.OptionsSet(objective="latency"))
     world.search = world.tuning.search.trying = None
     world.say(tm.Finished(world.tuning.search.number, brief(world.plan), "enough", "feasible"))
-    assert [one.key for one in world.kept] == [key_of(MACHINE, "throughput")]
+    assert [one.key for one in world.kept] == [key_of(MACHINE)]
 
 
 def test_a_search_begins_without_a_place_that_is_down(world: World) -> None:

@@ -30,6 +30,8 @@ from shisha_rt.plan.rate import Objective, Rate, rate_of
 
 _MOST_CELLS: Final = 1 << 22
 _MOST_GROUPS: Final = 200
+_AHEAD: Final = 0.05
+"""Relative: by how much a bottleneck is first taken to lie above what is proven."""
 _MANY_WAYS: Final = 4
 """Stages a group."""
 _ROUNDED_DOWN: Final = 1 - TOLERANCE
@@ -135,11 +137,10 @@ def _search(space: Chains, bound_s: float, objective: Objective, latency: bool, 
 def _fastest(space: Chains, widest: Need, bound_s: float, latency: bool, should_stop: Stop) -> _Found:
     found, upper_s, probes = widest.trace(), space.bottleneck_s(widest.trace()), 0
     periods = _between(space.period_s, bound_s, upper_s)
-    low, high = 0, len(periods)
+    low, high, ahead = 0, len(periods), _AHEAD
     while low < high:
-        middle = (low + high) // 2
         # The lower end is often the closer one, and probes far above it are wasted.
-        middle = min(middle, max(low, int(np.searchsorted(periods, 1.5 * periods[low]))))
+        middle = min((low + high) // 2, max(low, int(np.searchsorted(periods, (1 + ahead) * periods[low]))))
         table = need(space, float(periods[middle]), should_stop)
         if table is None:
             return _Found(tuple(found), float(periods[low]), False, probes)
@@ -149,7 +150,7 @@ def _fastest(space: Chains, widest: Need, bound_s: float, latency: bool, should_
             upper_s = space.bottleneck_s(found)
             high = min(middle, int(np.searchsorted(periods, upper_s)))
         else:
-            low = middle + 1
+            low, ahead = middle + 1, 2 * ahead
     least = False
     if latency and latency_cells(space) <= _MOST_CELLS:
         quick = quickest(space, upper_s, _latency_s(space, found), should_stop)

@@ -19,7 +19,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cache, reduce
 from typing import Final
 
 from shisha_rt.costs.alike import kinds_of
@@ -116,6 +116,7 @@ class GuidedTuner:
         chains = [plan for plan, _ in measured if plan.is_chain]
         others_s = [its.value_s(self.objective) for plan, its in measured if not plan.is_chain]
 
+        @cache
         def better(doubt: float) -> Plan | None:
             stage_s = view.at_best_s(doubt)
             to_beat_s = min([*others_s, *(view.value_s(stage_s, plan) for plan in chains)])

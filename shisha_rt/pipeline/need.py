@@ -85,7 +85,7 @@ def need(chains: Chains, bound_s: float, should_stop: Callable[[], bool]) -> Nee
     own = shares[:, -1].astype(np.int16)
     table = np.full((positions, *(count + 1 for count in chains.counts[:-1])), _NEVER, np.int16)
     table[0] = 0
-    windows = {head: _windows(head, chains.counts) for head in heads}
+    windows = {head: _windows(head, chains.counts) for head in set(heads)}
     tables = [table]
     for _ in range(chains.most_stages if chains.layered else 1):
         before = tables[-1]

@@ -9,9 +9,9 @@ a latency that is already met can have. The others are few.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from shisha_rt.arrays import Bools, Floats, Ints
 from shisha_rt.pipeline.chains import TOLERANCE, Chains, SharedStage
 
 _NONE: Final = 1 << 30
+_Slices = tuple[slice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def quickest(chains: Chains, bound_s: float, most_latency_s: float, should_stop:
     table = np.full((chains.model.groups + 1, *(count + 1 for count in chains.counts)), math.inf)
     table[0] = 0
     tables = [table]
-    shares = chains.shares.tolist()
+    windows = [_windows(share, chains.counts) for share in chains.shares.tolist()]
     for _ in range(chains.most_stages if chains.layered else 1):
         before = tables[-1]
         now = before.copy() if chains.layered else before
@@ -59,19 +60,22 @@ def quickest(chains: Chains, bound_s: float, most_latency_s: float, should_stop:
             if should_stop():
                 return None
             for option in its:
+                come_from = before[option.begin] + option.service_s
                 for share in option.shares.tolist():
-                    source: tuple[Any, ...] = (
-                        option.begin,
-                        *(slice(0, n + 1 - m) for n, m in zip(chains.counts, shares[share], strict=True)),
-                    )
-                    beyond: tuple[Any, ...] = (end, *(slice(m, None) for m in shares[share]))
-                    target = now[beyond]
-                    np.minimum(target, before[source] + option.service_s, out=target)
+                    source, beyond = windows[share]
+                    target = now[end][beyond]
+                    np.minimum(target, come_from[source], out=target)
         if chains.layered:
             tables.append(now)
     latency_s = float(tables[-1][(-1, *chains.counts)])
     met = latency_s <= most_latency_s * (1 + TOLERANCE)
     return Quickest(tuple(_traced(chains, options, tables)) if met else (), latency_s)
+
+
+def _windows(share: Sequence[int], counts: Sequence[int]) -> tuple[_Slices, _Slices]:
+    """Where a share leads from, and where to: so many places more."""
+    source = tuple(slice(0, count + 1 - more) for count, more in zip(counts, share, strict=True))
+    return source, tuple(slice(more, None) for more in share)
 
 
 def _traced(chains: Chains, options: list[list[_Option]], tables: list[Floats]) -> list[SharedStage]:
@@ -110,12 +114,23 @@ def periods_s(chains: Chains, stages: Ints) -> Floats:
 
 
 def _options(chains: Chains, bound_s: float, most_latency_s: float) -> list[list[_Option]]:
-    """(positions,): by where stages end."""
+    """(positions,): by where stages end. Where shares are mixed and many, without those that are never better."""
     rate = (1 - TOLERANCE) / bound_s if bound_s else math.inf
-    found: list[list[_Option]] = [[] for _ in range(chains.model.groups + 1)]
     able = _through_s(chains, rate, most_latency_s) <= most_latency_s * (1 + TOLERANCE)
+    of_stage: dict[tuple[int, int], list[tuple[float, int, Ints]]] = {}
     for lead, begin, end, shares in _least_shares(chains, able, rate):
-        found[end].append(_Option(begin, lead, float(chains.seconds[lead, begin, end]), shares))
+        of_stage.setdefault((begin, end), []).append((float(chains.seconds[lead, begin, end]), lead, shares))
+    found: list[list[_Option]] = [[] for _ in range(chains.model.groups + 1)]
+    mixed = chains.is_mixed
+    for (begin, end), its in of_stage.items():
+        kept = np.zeros((0, len(chains.counts)), np.int64)
+        for service_s, lead, shares in sorted(its, key=lambda one: one[:2]):
+            if mixed:
+                places = chains.shares[shares]
+                of_use = ~(kept[:, None] <= places).all(axis=2).any(axis=0)
+                shares, kept = shares[of_use], np.concatenate([kept, places[of_use]])
+            if shares.size:
+                found[end].append(_Option(begin, lead, service_s, shares))
     return found
 
 

@@ -296,3 +296,9 @@ def test_it_is_algorithm_2_by_the_book(case: tuple[Costs, Plan], alpha: int, bal
     tuner = shisha(start, costs.places, alpha=alpha, balance=balance, legal_cuts=costs.legal_cuts)
     found = run(tuner, CostsEvaluator(costs))
     assert ([trial.plan for trial in found.trials], found.solution) == by_the_book(costs, start, alpha, balance)
+
+
+def test_a_walk_needs_a_place_for_each_stage() -> None:
+    copies = Plan.chain([(0, 1, [("a",), ("b",)])])
+    with pytest.raises(ValueError, match="a, b: 0-1: expected a chain, each stage on a place of its own"):
+        shisha(copies, [])

@@ -54,7 +54,7 @@ class Gauges:
             for lead in stage.leads:
                 layers.labels(i, lead).set(stage.layer_count)
                 if predicted_s is not None:
-                    cost.labels(lead).set(predicted_s)
+                    cost.labels(lead).inc(predicted_s)  # of all of its stages
         rate = shell.telemetry.rate(epoch, plan)
         if rate is not None and rate.bottleneck_s:
             metrics.gauge("shisha_pipeline_throughput_fps").set(1 / rate.bottleneck_s)

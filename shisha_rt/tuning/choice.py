@@ -72,7 +72,7 @@ class Choice:
     def plan(self, available: Collection[str]) -> Plan:
         """One over places that are available."""
         for best in (self.best(available), self._best_plans.of(self.machine, self._aim(self.objective))):
-            if best is not None and set(best.plan.places) <= set(available) and not self._rules.problems(best.plan):
+            if best is not None and self.fits(best.plan, available) and not self._rules.problems(best.plan):
                 return best.plan
         by_costs = self._by_costs.get(self.objective)
         if by_costs is not None and self.machine == self.filed and set(by_costs.places) <= set(available):
@@ -83,6 +83,15 @@ class Choice:
         """Shisha's, over places that are available."""
         places = [place for place in self.machine.places if place.name in available]
         return seed(self._weights, places, legal_cuts=self._rules.legal_cuts)
+
+    def fits(self, plan: Plan, available: Collection[str]) -> bool:
+        """Whether a plan is on available places alone, and no team of several has one whose speed has been changed.
+
+        What has been slowed is emulated, and those are teams of one: its lead would pace a team, and others would not.
+        """
+        teams = {team for stage in plan.stages for team in stage.teams if len(team) > 1}
+        as_filed = (self.machine.place(name) == self.filed.place(name) for team in teams for name in team)
+        return set(plan.places) <= set(available) and all(as_filed)
 
     def are_alike(self, stage: Stage) -> bool:
         """Whether all teams of a stage are, as the machine is now."""

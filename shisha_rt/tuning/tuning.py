@@ -37,7 +37,6 @@ from shisha_rt.wire import journal
 
 ATTEMPTS: Final = 3
 """To make a plan live, before it counts as one that cannot run."""
-
 QUIET_S: Final = 2.0
 
 
@@ -70,8 +69,7 @@ class Tuning:
         self.options = options
         self.state = State.OFF
         self.search = SearchRun(0)
-        self.trials = 0
-        self.moves = 0
+        self.trials = self.moves = 0
         self.baseline = Baseline()
         self.fault: Settled | None = None
         self.repeatability = Repeatability()
@@ -161,11 +159,11 @@ class Tuning:
 
     def _begin(self, why: str, start: Plan | None = None) -> None:
         """Search from `start` (None: from the live plan); whatever search was going on is over."""
-        live, options = self._serving.live, self.options
+        live, options, available = self._serving.live, self.options, self._serving.available
         if live is None or options is None:
             return
-        plan, available = start or live[1], self._serving.available
-        if not set(plan.places) <= set(available):  # of a place that is out, a search knows nothing
+        plan = start or live[1]
+        if not self.choice.fits(plan, available):  # of a place that is out, a search knows nothing
             plan = self.choice.plan(available)
         if options.strategy == "shisha" and not plan.is_plain:  # the paper's walk knows no copies, teams or branches
             plan = self.choice.seed(available)
@@ -215,6 +213,8 @@ class Tuning:
     def _machine_changed(self, changed: ev.MachineChanged) -> None:
         self.choice.machine = changed.machine
         self.repeatability.machine_changed()
+        if (live := self._serving.live) is not None and not self.choice.fits(live[1], self._serving.available):
+            self._plan_wanted(Replan(changed.why), ATTEMPTS)
         if self.searching or self.state is State.WATCHING:
             self._begin(changed.why)
 

@@ -79,3 +79,15 @@ def test_a_best_plan_with_copies_is_not_one_for_plain_chains() -> None:
     assert plain.plan(BOTH) == SEED
     chosen.objective = "latency"
     assert chosen.best(BOTH) is None
+
+
+def test_a_team_with_a_place_that_was_slowed_is_not_chosen() -> None:
+    """What is slowed is emulated, and those are teams of one."""
+    chosen = choice()
+    together = Plan.chain([(0, 7, [["fast", "slow"]])])
+    assert chosen.fits(together, BOTH)
+    chosen.machine = SLOWED
+    assert not chosen.fits(together, BOTH)
+    assert chosen.fits(SEED, BOTH)
+    chosen.keep(best(together), BOTH, "throughput")
+    assert chosen.plan(BOTH) == SEED

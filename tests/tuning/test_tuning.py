@@ -259,6 +259,15 @@ def test_a_known_change_makes_it_tune_again_at_once(watching: World) -> None:
     assert watching.tuning.state is State.PAUSED
 
 
+@pytest.mark.parametrize("place", ["fast", "slow"])
+def test_a_team_of_which_one_is_slowed_asks_for_a_new_plan(world: World, place: str) -> None:
+    """A client's, so the tuner is paused."""
+    world.propose(Plan.chain([(0, 7, [["fast", "slow"]])]), le.Owner.CLIENT)
+    assert (world.plan.places, world.tuning.state) == (("fast", "slow"), State.PAUSED)
+    world.post(ev.MachineChanged(MACHINE.with_speed(place, 0.1), "it is slower"))
+    assert (world.plan, world.tuning.state) == (SEED, State.PAUSED)
+
+
 def test_what_an_old_run_says_is_ignored(world: World) -> None:
     old = world.tuning.search.number
     world.post(ev.SearchAsked("again"))

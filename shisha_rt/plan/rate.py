@@ -8,12 +8,13 @@ frame can come out, and Shisha's Algorithm 2 and the metrics keep their meaning:
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
-from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.plan import Plan, Team
 
 Objective: TypeAlias = Literal["throughput", "latency"]
 OBJECTIVES: Final[tuple[Objective, ...]] = get_args(Objective)
@@ -85,29 +86,42 @@ def latency_s(plan: Plan, service_s: TeamSeconds, *, hand_over_s: float = 0.0) -
         return math.fsum(min(times) for times in service_s) + hand_over_s * (len(plan.stages) - 1)
     if not all(math.isfinite(min(times)) for times in service_s):
         return math.inf
-    pool_of = {index: number for number, pool in enumerate(plan.pools) for index in pool.stages}
-    busy: list[set[int]] = [set() for _ in plan.pools]
-    waits = {index: len(stage.after) for index, stage in enumerate(plan.stages)}
-    ready = [index for index, count in waits.items() if not count]
-    running: list[tuple[float, int, int]] = []
-    now_s = 0.0
-    while ready or running:
-        for index in sorted(ready):
-            taken = busy[pool_of[index]]
-            teams = plan.pools[pool_of[index]].teams
-            times = {teams.index(team): s for team, s in zip(plan.stages[index].teams, service_s[index], strict=True)}
-            idle = [team for team, s in times.items() if team not in taken and math.isfinite(s)]
-            if idle:
-                team = min(idle, key=times.__getitem__)
-                taken.add(team)
-                ready.remove(index)
-                begin_s = now_s + (hand_over_s if plan.stages[index].after else 0.0)
-                heapq.heappush(running, (begin_s + times[team], index, team))
+    pools = plan.pools
+    pool_of = {index: number for number, pool in enumerate(pools) for index in pool.stages}
+    idle = [set(pool.teams) for pool in pools]
+    ready: list[list[int]] = [[] for _ in pools]
+    followers: list[list[int]] = [[] for _ in plan.stages]
+    waits = [len(stage.after) for stage in plan.stages]
+    for index, stage in enumerate(plan.stages):
+        for one in stage.after:
+            followers[one].append(index)
+        if not stage.after:
+            ready[pool_of[index]].append(index)
+    running: list[tuple[float, int, Team]] = []
+    now_s, changed = 0.0, set(range(len(pools)))
+    while True:
+        for number in changed:  # in the others nothing has become ready, and no team idle
+            unable = []
+            while ready[number] and idle[number]:
+                index = heapq.heappop(ready[number])
+                stage = plan.stages[index]
+                teams = zip(service_s[index], itertools.count(), stage.teams)
+                seconds, _, team = min(its for its in teams if its[2] in idle[number])
+                if math.isfinite(seconds):
+                    idle[number].remove(team)
+                    begin_s = now_s + (hand_over_s if stage.after else 0.0)
+                    heapq.heappush(running, (begin_s + seconds, index, team))
+                else:
+                    unable.append(index)
+            for index in unable:
+                heapq.heappush(ready[number], index)
+        if not running:
+            return now_s
         now_s, done, team = heapq.heappop(running)
-        busy[pool_of[done]].discard(team)
-        for index, stage in enumerate(plan.stages):
-            if done in stage.after:
-                waits[index] -= 1
-                if not waits[index]:
-                    ready.append(index)
-    return now_s
+        idle[pool_of[done]].add(team)
+        changed = {pool_of[done]}
+        for index in followers[done]:
+            waits[index] -= 1
+            if not waits[index]:
+                heapq.heappush(ready[pool_of[index]], index)
+                changed.add(pool_of[index])

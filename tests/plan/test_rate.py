@@ -7,7 +7,7 @@ import math
 import pytest
 
 from shisha_rt.plan.plan import Plan, Stage
-from shisha_rt.plan.rate import rate_of
+from shisha_rt.plan.rate import latency_s, rate_of
 
 A, B, C, D = ("a",), ("b",), ("c",), ("d",)
 
@@ -72,3 +72,12 @@ def test_hand_overs_count_where_a_part_waits_for_another() -> None:
     chain = Plan.of([(0, 1, "a"), (2, 3, "b")])
     assert rate_of(chain, [[1.0], [1.0]], hand_over_s=0.25).latency_s == 2.25
     assert rate_of(fork((A, ()), (B, ()), (C, (0, 1))), [[1.0], [2.0], [1.0]], hand_over_s=0.25).latency_s == 3.25
+
+
+@pytest.mark.parametrize(("copies", "seconds"), [(1, 202.0), (64, 6.0)])
+def test_a_frame_with_very_many_branches(copies: int, seconds: float) -> None:
+    """The daemon asks for it in its loop: 200 branches, in so many waves as there are copies, between fork and join."""
+    pool = tuple((f"p{i}",) for i in range(copies))
+    branches = (Stage(((i, i),), pool, (0,)) for i in range(1, 201))
+    plan = Plan((Stage(((0, 0),), pool), *branches, Stage(((201, 201),), pool, tuple(range(1, 201)))))
+    assert latency_s(plan, [[1.0] * copies] * 202) == seconds

@@ -138,11 +138,14 @@ def measure_window(
     if not windows or min(counts) < MIN_FRAMES:
         raise ValueError(f"windows of {counts} frames: expected at least {MIN_FRAMES} each")
     series = [_by_team(frames, len(stage.teams)) for frames, stage in zip(windows, plan.stages, strict=True)]
-    pooled = [
-        [[seconds for _, seconds in frames]] * len(stage.teams) if one else its
-        for frames, stage, its, one in zip(windows, plan.stages, series, alike, strict=True)
+    pooled = [  # one window for all of a stage's teams, or one for each
+        [[seconds for _, seconds in frames]] if one else its
+        for frames, its, one in zip(windows, series, alike, strict=True)
     ]
-    times_s = [tuple(map(_median, its)) for its in pooled]
+    times_s = [
+        tuple(map(_median, its)) * (len(stage.teams) if one else 1)
+        for its, stage, one in zip(pooled, plan.stages, alike, strict=True)
+    ]
     stage_s = tuple(map(stage_seconds, times_s))
     found = rate_of(plan, times_s)
     noise_s = _pool_noise_s(plan, pooled, stage_s)

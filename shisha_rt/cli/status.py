@@ -51,8 +51,9 @@ def _show(found: Mapping[str, Any]) -> None:
     boxes = stage_boxes(stages, found["bottleneck_stage"])
     console.print(draw(boxes, console.width) or "no plan is live yet", soft_wrap=True, markup=False)
     console.print()
-    for line in (*pool_lines(stages), *placement_lines(stages)):
-        console.print(line, soft_wrap=True, markup=False)
+    lines = [*pool_lines(stages), *placement_lines(stages)]
+    if lines:
+        console.print("\n".join(lines), end="\n\n", soft_wrap=True, markup=False)
     console.print(_places(found["places"]))
     console.print()
     console.print(_frames(found["frames"]), soft_wrap=True, markup=False)

@@ -87,7 +87,10 @@ class Chains:
             words = "chains of stages, each on any teams of its own"
         else:
             words = "chains of stages, each on teams of its own, all of one kind of places"
-        return f"{words}; at most {self.most_stages} stages" if self.layered else words
+        if not self.layered:
+            return words
+        few = "one stage" if self.most_stages == 1 else f"up to {self.most_stages} stages"
+        return words.replace("stages", few, 1)
 
     def bottleneck_s(self, stages: Iterable[SharedStage]) -> float:
         """Of stages without a lead."""

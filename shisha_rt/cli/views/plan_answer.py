@@ -129,7 +129,7 @@ class PlanAnswer:
             what = "a latency" if latency else "a slowest stage"
             return f"not proven: only that no plan{among} has {what} of less than {lower_bound_s * 1e3:.4g} ms"
         if latency:
-            return f"proven: no plan{among} has a lower latency"
+            return f"proven: no plan{among} has a lower latency than {lower_bound_s * 1e3:.4g} ms"
         least = ", and none as fast has a lower latency" if self.latency_proven else ""
         return f"proven: no plan{among} is faster{least}"
 

@@ -78,7 +78,8 @@ def pool_lines(stages: Stages) -> list[str]:
     lines = []
     for pool in plan.pools:
         if len(pool.stages) > 1:
-            shared = " and ".join(work_in_words(plan.stages[index].work) for index in pool.stages)
+            works = [work_in_words(plan.stages[index].work) for index in pool.stages]
+            shared = " and ".join(works) if len(works) <= _MOST_NAMES else f"{len(works)} stages"
             known_s = [own_s for index in pool.stages if (own_s := periods[index]) is not None]
             total = f": {milliseconds(math.fsum(known_s))} a frame" if len(known_s) == len(pool.stages) else ""
             lines.append(f"{shared} share {_named(pool.teams)}{total}")

@@ -31,7 +31,8 @@ class Journal:
         self._next += 1
         if log.isEnabledFor(logging.INFO):
             told = " ".join(f"{key}={value}" for key, value in fields.items() if key != "kind")
-            log.info("%s %s (%s)", fields["kind"], told, cause)
+            # A client's words may have line breaks, and a line is an event.
+            log.info("%s %s (%s)", fields["kind"], *(" ".join(text.splitlines()) for text in (told, cause)))
 
     def since(self, number: int, limit: int) -> dict[str, Any]:
         """Up to `limit` events numbered `number` or later, and the number to ask for next."""

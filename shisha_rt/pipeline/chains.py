@@ -176,7 +176,7 @@ def chains(
         served = np.zeros((len(shares), positions, positions))
         for kind, its in enumerate(rates):
             served += its[shares[:, kind]]
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             period_s = 1 / served
     number_of = {tuple(share): number for number, share in enumerate(shares.tolist())}
     before = [
@@ -227,7 +227,7 @@ def _name(model: StageCosts, kind: Kind) -> str:
 
 def _rates(teams: Sequence[TeamKind], seconds: Floats, kind: int, count: int) -> Floats:
     """(places + 1, positions, positions): the most frames a second that up to so many places of a kind serve."""
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         own = [(team.size, 1 / seconds[index]) for index, team in enumerate(teams) if team.kind == kind]
     rates = np.zeros((count + 1, *seconds.shape[1:]))
     for places in range(1, count + 1):

@@ -71,7 +71,7 @@ def exact_plan(
     if most_stages is not None and most_stages < 1:
         raise ValueError(f"most_stages = {most_stages}, expected at least 1")
     if replicate or objective == "latency":
-        return best_chain(
+        solution = best_chain(
             costs,
             most_stages=most_stages,
             replicate=replicate,
@@ -79,6 +79,9 @@ def exact_plan(
             latency=latency_states > 0,
             should_stop=should_stop,
         )
+        if solution.outcome is not Outcome.INFEASIBLE:
+            return solution
+        return replace(solution, reason=_hopeless(stage_costs(costs)) or solution.reason)
     model = stage_costs(costs)
     most = min(len(costs.places), model.groups, most_stages or model.groups)
     counts = tuple(min(len(kind.places), most) for kind in model.kinds)

@@ -109,7 +109,7 @@ def periods_s(chains: Chains, stages: Ints) -> Floats:
     of_lead = [stages[stages[:, 0] == lead, 1:].T for lead in range(len(chains.teams))]
     rates = [_rates_with(chains, lead)[:, :, *its].ravel() for lead, its in enumerate(of_lead) if its.size]
     every = np.concatenate(rates) if rates else np.zeros(0)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         return np.unique(1 / every[every > 0])
 
 
@@ -156,7 +156,7 @@ def _through_s(chains: Chains, rate: float, most_latency_s: float) -> Floats:
 
 def _most_with(chains: Chains, lead: int) -> Floats:
     """(positions, positions): frames a second of the largest share that has such a team; -1: there is none."""
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         rate = 1 / chains.seconds[lead]
     team = chains.teams[lead]
     if team.size > chains.counts[team.kind]:
@@ -175,7 +175,7 @@ def _rates_with(chains: Chains, lead: int) -> Floats:
     With 0, 1, ... `further` places of its kind, and `others` of the other one, where a stage may have both.
     """
     team = chains.teams[lead]
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         rate = 1 / chains.seconds[lead]
     if not chains.replicate:
         return np.asarray(rate[None, None])

@@ -105,10 +105,17 @@ class Plan:
 
     @classmethod
     def chain(cls, stages: Iterable[tuple[int, int, Iterable[Iterable[str]]]]) -> Plan:
-        """A chain from (first, last, teams) triples: `(0, 9, [["a"], ["b", "c"]])` is on the place a, or on b and c."""
+        """A chain from (first, last, teams) triples: `(0, 9, [["a"], ["b", "c"]])` is on the place a, or on b and c.
+
+        A name in place of a team is a team of one, as where plans are written down.
+        """
         return cls(
             tuple(
-                Stage(((first, last),), tuple(map(tuple, teams)), (index - 1,) if index else ())
+                Stage(
+                    ((first, last),),
+                    tuple((team,) if isinstance(team, str) else tuple(team) for team in teams),
+                    (index - 1,) if index else (),
+                )
                 for index, (first, last, teams) in enumerate(stages)
             )
         )

@@ -8,7 +8,7 @@ import pytest
 
 from shisha_rt.daemon import journal as module
 from shisha_rt.daemon.journal import Journal
-from shisha_rt.wire.journal import Draining, PlanLive, WorkerStarted
+from shisha_rt.wire.journal import Draining, PlanLive, PlanRefused, WorkerStarted
 
 
 def test_polling_page_by_page_gives_every_event_once() -> None:
@@ -54,3 +54,14 @@ def test_an_event_has_its_kind_its_fields_and_what_caused_it(caplog: pytest.LogC
     assert event == {"event": 0, "kind": "plan_live", **fields, "cause": "worker 1 is prepared"}
     told = "plan_live epoch=2 plan=a: 0-1 reason=loaded proposal=tuner 3 proposed_on=the tuner"
     assert caplog.messages == [f"{told} (worker 1 is prepared)"]
+
+
+def test_an_event_is_one_line_of_the_log_whatever_a_client_writes(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "shisha_rt"):
+        refused = PlanRefused(
+            proposal="p", proposed_on="plan_set 1", epoch=None, plan="x\ny: 0-1", reason="not a place"
+        )
+        Journal().write(refused, "plan_set 1")
+    assert caplog.messages == [
+        "plan_refused epoch=None plan=x y: 0-1 reason=not a place proposal=p proposed_on=plan_set 1 (plan_set 1)"
+    ]

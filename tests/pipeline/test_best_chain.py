@@ -107,6 +107,8 @@ class TestByHand:
         solution = exact_plan(costs, replicate=True, objective=objective)
         assert (solution.outcome, solution.lower_bound_s) == (Outcome.INFEASIBLE, None)
         assert solution.reason == "no plan of up to 2 stages has room for layers 0-2 (2)"
+        nobody = exact_plan(costs_of([[1, 1], [None, None]], ranks=(1, 2)), replicate=True, objective=objective)
+        assert (nobody.reason or "").startswith("no place can run layer 1: ")
 
 
 class TestLimits:

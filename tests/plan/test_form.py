@@ -101,3 +101,7 @@ def test_how_plans_are_said_in_a_line() -> None:
     assert str(COPIES) == "core0, core1: 0-25"
     assert str(TEAM) == "core0+core1: 0-25"
     assert str(BRANCHES) == "a: 0-2 | b: 3-5,9-9 | c, d+e: 6-8 after 0 | a: 10-11 after 1,2"
+
+
+def test_a_name_is_a_team_of_one() -> None:
+    assert Plan.chain([(0, 9, ["core0", ["core1", "core2"]])]) == Plan.chain([(0, 9, [["core0"], ["core1", "core2"]])])

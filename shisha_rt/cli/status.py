@@ -16,8 +16,9 @@ def status(endpoint: Endpoint = None, as_json: Json = False) -> None:
     """Show what a running daemon does.
 
     Each stage is a box on its place, with the median time that it takes for a frame; a frame passes them from left to
-    right. The slowest stage sets the throughput. `x2` are copies, which take turns with frames; places with a plus
-    between them compute one frame together.
+    right, or from the top down where there are branches: each box then says which it comes after. The slowest stage
+    sets the throughput. `x2` are copies, which take turns with frames; places with a plus between them compute one
+    frame together.
 
     \b
     Examples:

@@ -45,7 +45,8 @@ class Measurement:
     `team_s` (stages, teams): what each stage took on each of its teams; empty: those of a stage are alike.
 
     `alone_s`: how long frames took that met no other, None where none were seen; `overlap`: how busy the plan was, as a
-    share of what it can be (1: saturated). Teams that never worked at the same time look faster than they are.
+    share of what it can be (1: saturated, and all plans without copies). Copies that never worked at the same time look
+    faster than they are.
     `team_s`: (stages, teams) seconds, inf where a team ran none; empty for a plain chain.
     """
 
@@ -104,7 +105,7 @@ class Measurement:
         """Whether it is faster beyond the noise of both (Algorithm 2, line 9; the noise is ours).
 
         Where copies share a core's cache or a memory, they slow each other down as far as they overlap: a throughput
-        that follows from less overlap than the other's proves nothing.
+        of copies that follows from less overlap than the other's proves nothing.
         """
         if objective == "throughput" and self.overlap < other.overlap - OVERLAP_TOLERANCE:
             return False
@@ -161,7 +162,7 @@ def measure_window(
         took_s,
         rate=None if plan.is_plain else found,
         alone_s=median(alone_s) if len(alone_s) >= MIN_FRAMES else None,
-        overlap=min(1.0, frames_per_s * bottleneck_s),
+        overlap=min(1.0, frames_per_s * bottleneck_s) if any(len(pool.teams) > 1 for pool in plan.pools) else 1.0,
         team_s=() if plan.is_plain else tuple(tuple(map(_median, its)) for its in series),
     )
 

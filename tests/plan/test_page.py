@@ -68,6 +68,7 @@ def test_its_example_is_a_fork_and_its_chains_are_chains(capsys: pytest.CaptureF
         (rules(26), Plan.of([(0, 25, "core9")])),
         (rules(26, kinds={"fast0": 0, "slow0": 1}), Plan.chain([(0, 25, [["fast0", "slow0"]])])),
         (rules(26, single=frozenset({"core0"})), Plan.chain([(0, 25, [CORES])])),
+        (rules(26, devices={"core0": ("cpu",), "core1": ("npu",)}), Plan.chain([(0, 25, [["core0"], ["core1"]])])),
         (rules(10), Plan.chain([(0, 4, [["core0"]]), (5, 9, [["core0"], ["core1"]])])),
         (
             rules(10, kinds={"core0": 0, "core1": 1}),

@@ -41,9 +41,9 @@ def alone(
         with sides(model, described, DAEMONS, list(ALONE), order) as all_sides:
             rows.append(_row(model, rounds(all_sides, count, seconds)))
         print(rows[-1])
+        save_csv("alone", rows, facts() | {"machine": machine, "rounds": str(count), "seconds": f"{seconds:g}"})
     notes = ["latency / best engine: at most 1.1 and 0.3 ms is the aim", "ms: medians of the rounds"]
     show(f"one frame at a time, {machine}", rows, notes)
-    save_csv("alone", rows, facts() | {"machine": machine, "rounds": str(count), "seconds": f"{seconds:g}"})
 
 
 def _row(model: str, found: Sequence[Round]) -> Row:

@@ -38,12 +38,12 @@ def copies(
         with sides(model, described, DAEMONS, [RIVAL], {"copied": True}) as all_sides:
             rows.append(_row(model, rounds(all_sides, count, seconds)))
         print(rows[-1])
+        save_csv("copies", rows, facts() | {"machine": machine, "rounds": str(count), "seconds": f"{seconds:g}"})
     notes = [
         "rival / free: above 1 the daemon, free to use copies, is faster than a plain session on each core",
         "ranges: smallest and largest of the rounds",
     ]
     show(f"copies, {machine}, ms per frame at saturation", rows, notes)
-    save_csv("copies", rows, facts() | {"machine": machine, "rounds": str(count), "seconds": f"{seconds:g}"})
 
 
 def _row(model: str, found: Sequence[Round]) -> Row:

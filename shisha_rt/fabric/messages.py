@@ -35,7 +35,7 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The fields of a descriptor (see `daemon.lifecycle_events.Descriptor`), and the layout of its slot.
+    """The fields of a descriptor (see `lifecycle.events.Descriptor`), and the layout of its slot.
 
     `ready_ns`: since when the input has been there for this worker, on CLOCK_MONOTONIC; 0: since it got the message.
     """

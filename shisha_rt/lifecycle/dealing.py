@@ -1,4 +1,4 @@
-"""Which team gets which part next: the queues of the pools (DESIGN section 9, "Pools").
+"""Which team gets which part next: the queues of the pools.
 
 A pool has one queue in each epoch, the oldest frame first. Dealing is breadth first: no team gets a second part while
 another of its pool that can take it has none. Of unlike teams, which only a pool of one stage has, a slower one takes

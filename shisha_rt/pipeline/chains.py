@@ -1,7 +1,7 @@
 """Chains whose stages have teams of their own: which teams a stage can be given, and how often they then serve a frame.
 
 A stage is given a share: so many places of each kind, made up into teams as is best for it. What it then takes for a
-frame at saturation is worked out for every stage and every share beforehand (DESIGN: alike teams serve in t/m, unlike
+frame at saturation is worked out for every stage and every share beforehand (alike teams serve in t/m, unlike
 ones in 1 / sum(1/t)); after that, no search asks what a share is made of.
 
 Times are sums from the stage's begin on, so they are right up to a few roundings. `TOLERANCE` covers them: bounds are

@@ -1,7 +1,7 @@
 """How fast a plan is, from what each stage takes on each team: seconds a frame, and the latency of a frame by itself.
 
 A pool of alike teams serves a frame in the sum of its stages' times over the number of teams; a stage on unlike teams
-in 1 / sum(1/t) (DESIGN: a pool has one queue, so no team idles while a part waits). The slowest pool says how often a
+in 1 / sum(1/t) (a pool has one queue, so no team idles while a part waits). The slowest pool says how often a
 frame can come out, and Shisha's Algorithm 2 and the metrics keep their meaning: its slowest stage is the bottleneck.
 """
 
@@ -56,11 +56,8 @@ class Rate:
         return self.bottleneck_s if objective == "throughput" else self.latency_s
 
 
-def rate_of(plan: Plan, service_s: TeamSeconds, *, memory_s: float = 0.0, hand_over_s: float = 0.0) -> Rate:
-    """Of a plan whose stages take `service_s`; `memory_s`: the most that a memory needs for the bytes of a frame.
-
-    `hand_over_s`: what passes between the end of a part and the start of one that was waiting for it.
-    """
+def rate_of(plan: Plan, service_s: TeamSeconds, *, memory_s: float = 0.0) -> Rate:
+    """Of a plan whose stages take `service_s`; `memory_s`: the most that a memory needs for the bytes of a frame."""
     stage_s = [stage_seconds(times) for times in service_s]
     period_s = [0.0] * len(plan.stages)
     for pool in plan.pools:
@@ -69,7 +66,7 @@ def rate_of(plan: Plan, service_s: TeamSeconds, *, memory_s: float = 0.0, hand_o
             period_s[index] = pool_s
     slowest_s = max(period_s)
     slowest = max((i for i, s in enumerate(period_s) if s == slowest_s), key=lambda i: (stage_s[i], -i))
-    return Rate(tuple(period_s), slowest, latency_s(plan, service_s, hand_over_s=hand_over_s), memory_s)
+    return Rate(tuple(period_s), slowest, latency_s(plan, service_s), memory_s)
 
 
 def stage_seconds(times_s: Sequence[float]) -> float:
@@ -80,10 +77,13 @@ def stage_seconds(times_s: Sequence[float]) -> float:
     return len(times_s) / frames_per_s if frames_per_s else math.inf
 
 
-def latency_s(plan: Plan, service_s: TeamSeconds, *, hand_over_s: float = 0.0) -> float:
-    """One frame by itself, dealt as the daemon deals: each part, once ready, to the quickest idle team of its pool."""
+def latency_s(plan: Plan, service_s: TeamSeconds) -> float:
+    """One frame by itself, dealt as the daemon deals: each part, once ready, to the quickest idle team of its pool.
+
+    What passes between a part's end and the next one's start is not in it: only frames that were alone can tell.
+    """
     if plan.is_chain:
-        return math.fsum(min(times) for times in service_s) + hand_over_s * (len(plan.stages) - 1)
+        return math.fsum(min(times) for times in service_s)
     if not all(math.isfinite(min(times)) for times in service_s):
         return math.inf
     pools = plan.pools
@@ -109,8 +109,7 @@ def latency_s(plan: Plan, service_s: TeamSeconds, *, hand_over_s: float = 0.0) -
                 seconds, _, team = min(its for its in teams if its[2] in idle[number])
                 if math.isfinite(seconds):
                     idle[number].remove(team)
-                    begin_s = now_s + (hand_over_s if stage.after else 0.0)
-                    heapq.heappush(running, (begin_s + seconds, index, team))
+                    heapq.heappush(running, (now_s + seconds, index, team))
                 else:
                     unable.append(index)
             for index in unable:

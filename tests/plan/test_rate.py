@@ -68,12 +68,6 @@ def test_branches_of_a_pool_of_two_run_side_by_side() -> None:
     assert rate_of(Plan(tuple(stages)), [[1.0, 1.0], [5.0, 5.0], [3.0, 3.0], [2.0, 2.0]]).latency_s == 8.0
 
 
-def test_hand_overs_count_where_a_part_waits_for_another() -> None:
-    chain = Plan.of([(0, 1, "a"), (2, 3, "b")])
-    assert rate_of(chain, [[1.0], [1.0]], hand_over_s=0.25).latency_s == 2.25
-    assert rate_of(fork((A, ()), (B, ()), (C, (0, 1))), [[1.0], [2.0], [1.0]], hand_over_s=0.25).latency_s == 3.25
-
-
 @pytest.mark.parametrize(("copies", "seconds"), [(1, 202.0), (64, 6.0)])
 def test_a_frame_with_very_many_branches(copies: int, seconds: float) -> None:
     """The daemon asks for it in its loop: 200 branches, in so many waves as there are copies, between fork and join."""

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from shisha_rt.lifecycle.lifecycle import Lifecycle
 from shisha_rt.lifecycle.records import Epoch, Frame, PoolState
 from shisha_rt.lifecycle.tables import EpochPhase, FramePhase, PlacePhase
@@ -127,6 +129,14 @@ def _check_streams(lifecycle: Lifecycle) -> None:
     waiting = [frame for frame in frames if frame.phase is FramePhase.WAITING]
     waiting_bytes = sum(frame.size_bytes for frame in waiting)
     assert streams.waiting_bytes == waiting_bytes, f"{streams.waiting_bytes} bytes wait, should be {waiting_bytes}"
+    of_clients: dict[Hashable, list[int]] = {}
+    for frame in frames:
+        counts = of_clients.setdefault(frame.stream.key[0], [0, 0])
+        counts[0] += not frame.delivered
+        counts[1] += frame.size_bytes * (frame.phase is FramePhase.WAITING)
+    noted = {key: [one.undelivered, one.waiting_bytes] for key, one in streams.clients.items()}
+    of_clients = {key: counts for key, counts in of_clients.items() if counts[0]}
+    assert noted == of_clients, f"clients have {of_clients}, noted are {noted}"
     orders: dict[int, list[int]] = {}
     queues: dict[int, list[int]] = {}
     for frame in frames:  # a dict: in the order of acceptance
@@ -139,7 +149,7 @@ def _check_streams(lifecycle: Lifecycle) -> None:
         assert list(stream.order) == order, f"stream {stream.key} owes {list(stream.order)}, should be {order}"
         assert list(stream.waiting) == queue, f"stream {stream.key} holds {list(stream.waiting)}, should be {queue}"
         assert not order or not numbered[order[0]].decided, f"{order[0]} is decided and first, yet undelivered"
-        turns = sum(one is stream for one in streams.turn)
+        turns = sum(one is stream for client in streams.turn for one in client.turn)
         assert turns == bool(queue), f"stream {stream.key} has {turns} turns, {len(queue)} frames wait"
     assert not orders, "frames are owed to a forgotten stream"
     assert not queues, "frames wait in a forgotten stream"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Policy:
     """Limits and patience; times in seconds."""
 
-    max_in_flight: int = 256  # accepted and unanswered frames, over all clients
-    waiting_bytes: int = 512 << 20  # request bytes held while no slot is free
+    max_in_flight: int = 256  # accepted and unanswered frames of one client alone; of all together twice as many
+    waiting_bytes: int = 96 << 20  # request bytes held for one client alone while no slot is free; for all, twice that
     descriptors_per_worker: int = 2  # one running, one next: a worker never waits for the daemon's turn
     deaths_per_frame: int = 2  # the second death is the frame's own error
     waiting_plans: int = 8

@@ -45,13 +45,24 @@ class Frame:
 
 
 @dataclass(slots=True, eq=False)
+class ClientState:
+    """What one client has in flight. `turn`: its streams with frames that wait for a slot, `waiting_bytes` in all."""
+
+    key: Hashable
+    undelivered: int = 0
+    waiting_bytes: int = 0
+    turn: deque[StreamState] = field(default_factory=deque)
+
+
+@dataclass(slots=True, eq=False)
 class StreamState:
-    """One client's ordered series; `name` is None for that client's unordered frames.
+    """One client's ordered series; the name in its `key` is None for that client's unordered frames.
 
     `waiting`: no slot yet, first in first out. `order`: not delivered yet, in the order of acceptance.
     """
 
     key: tuple[Hashable, str | None]
+    client: ClientState
     waiting: deque[int] = field(default_factory=deque)
     order: deque[int] = field(default_factory=deque)
     last_sequence: int | None = None

@@ -57,6 +57,7 @@ class Request:
     outcome: str = "sent"
     cancelled: bool = False
     failed: bool = False
+    filled: bool = False
     collected: bool = False
 
 
@@ -98,6 +99,7 @@ class World:
         self.owed: dict[StreamKey, deque[int]] = {}
         self.last_sequence: dict[StreamKey, int] = {}
         self.unanswered = 0
+        self.passed: Counter[tuple[int, Hashable]] = Counter()
         self.plans: dict[int, Plan] = {}
         self.workers = Workers(self.rng, self.slot_count, self.plans, self.needs)
         self.workers.unequal = True
@@ -313,9 +315,25 @@ class World:
             self.feed(self.rng.choice(self.old_replies))
 
     def _fill(self, fill: do.Fill) -> None:
-        assert self.requests[fill.frame].outcome == "accepted", f"frame {fill.frame} is filled after its end"
+        request = self.requests[fill.frame]
+        assert request.outcome == "accepted", f"frame {fill.frame} is filled after its end"
+        request.filled = True
+        self._take_turn(request.stream[0])
         self.parts.fill(fill)
         self.workers.fill(fill)
+
+    def _take_turn(self, client: Hashable) -> None:
+        """Each client in turn gets a slot: none gets a second while another's frame goes on waiting."""
+        first: dict[Hashable, int] = {}
+        for one in self.requests.values():
+            decided = one.cancelled or (one.deadline_s is not None and one.deadline_s <= self.now)
+            if one.outcome == "accepted" and not one.filled and not decided:
+                first.setdefault(one.stream[0], one.number)
+        first.pop(client, None)
+        self.passed = Counter({by: times for by, times in self.passed.items() if by[0] in first.values()})
+        for other, frame in first.items():
+            self.passed[frame, client] += 1
+            assert self.passed[frame, client] < 2, f"{client} has two turns while {frame} of {other} waits"
 
     def _run_part(self, run: do.RunPart) -> None:
         assert self.requests[run.descriptor.frame].outcome == "accepted", f"{run} is of a frame that is answered"
@@ -347,6 +365,9 @@ class World:
         request = self.requests[refuse.frame]
         assert request.outcome == "sent", f"frame {refuse.frame} is refused after it was {request.outcome}"
         request.outcome = "refused"
+        others = self.requests.values()
+        has = any(one.stream[0] == request.stream[0] and one.outcome == "accepted" for one in others)
+        assert has or refuse.code is not Code.RESOURCE_EXHAUSTED, f"{refuse} for a client that has nothing in flight"
 
     def _deliver(self, deliver: do.Deliver) -> None:
         request = self.requests[deliver.frame]

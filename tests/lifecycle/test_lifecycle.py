@@ -72,7 +72,7 @@ def test_what_is_remembered_of_decided_frames_is_bounded() -> None:
             for part in list(worker.out):
                 daemon.feed(ev.PartDone(part))
     assert not daemon.lifecycle.frames.by_number
-    assert len(daemon.lifecycle.frames._deadlines._heap) <= 2 * 4
+    assert len(daemon.lifecycle.frames._deadlines._heap) <= 2 * 8
 
 
 def test_the_longest_idle_stream_is_forgotten_beyond_a_bound_but_no_busy_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,13 +123,32 @@ def test_frames_in_flight_and_waiting_bytes_are_bounded() -> None:
     assert {one.code for one in daemon.all(do.Refuse)} == {Code.RESOURCE_EXHAUSTED}
 
 
-def test_admission_goes_round_the_streams() -> None:
-    daemon = Daemon(slots=6)
-    greedy = [daemon.send("greedy") for _ in range(4)]
-    modest = [daemon.send("modest", client="d"), daemon.send(client="d")]
+def test_admission_goes_round_the_clients_and_round_the_streams_of_each() -> None:
+    daemon = Daemon(slots=8)
+    greedy = [daemon.send(f"greedy {number % 3}") for number in range(6)]
+    modest = [daemon.send("modest", client="d"), daemon.send("modest", client="d"), daemon.send(client="d")]
     daemon.connect("a", "b")
     daemon.go_live(TWO_STAGES)
-    assert [fill.frame for fill in daemon.all(do.Fill)] == [greedy[0], *modest, *greedy[1:]]
+    in_turn = [greedy[0], modest[0], greedy[1], modest[2], greedy[2], modest[1], greedy[3], greedy[4]]
+    assert [fill.frame for fill in daemon.all(do.Fill)] == in_turn
+
+
+def test_greedy_clients_leave_room_for_the_next_one_that_comes() -> None:
+    """193 of 333 frames of a client that sends one at a time were refused beside one that sends all it can."""
+    daemon = live(slots=2, max_in_flight=8, waiting_bytes=40)
+    for _ in range(40):
+        daemon.send("greedy", size_bytes=4)
+    alone = daemon.lifecycle.frames.streams.clients["c"].undelivered
+    assert alone == 8, "one client alone has what server_metadata promises"
+    for number in range(6):
+        polite = daemon.send(client=f"polite {number}", size_bytes=4)
+        assert polite not in [one.frame for one in daemon.all(do.Refuse)]
+    assert daemon.lifecycle.frames.streams.undelivered <= 16
+    daemon.clear()
+    for frame in 3 * list(daemon.lifecycle.frames.by_number):  # those that wait behind others come later
+        daemon.finish(frame)
+    assert not daemon.lifecycle.frames.streams.clients
+    assert daemon.lifecycle.frames.streams.waiting_bytes == 0
 
 
 # --- deaths -------------------------------------------------------------------------------------------------------

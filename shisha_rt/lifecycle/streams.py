@@ -55,11 +55,10 @@ class Streams:
             had = f"{client.undelivered} frames of this client are in flight, {self.undelivered} of all clients"
             return Code.RESOURCE_EXHAUSTED, f"{had}: as many as are admitted"
         left_bytes = 2 * policy.waiting_bytes - self.waiting_bytes
-        if client.waiting_bytes + event.size_bytes > left_bytes - event.size_bytes:
-            # A single frame waits however large it is, while there is any room.
-            if client.waiting_bytes or left_bytes <= 0:
-                had = f"{client.waiting_bytes} bytes of this client's requests wait, {self.waiting_bytes} of all"
-                return Code.RESOURCE_EXHAUSTED, f"{had}: as many as are held"
+        is_first = not client.waiting_bytes and left_bytes > 0  # that one waits however large it is
+        if client.waiting_bytes + event.size_bytes > left_bytes - event.size_bytes and not is_first:
+            had = f"{client.waiting_bytes} bytes of this client's requests wait, {self.waiting_bytes} of all"
+            return Code.RESOURCE_EXHAUSTED, f"{had}: as many as are held"
         return None
 
     def accept(self, frame: Frame, sequence: int | None) -> None:

@@ -216,6 +216,9 @@ def endless_message(endpoint: str) -> Iterator[int]:
     sent = 0
     with socket.create_connection((host, int(port))) as end:
         end.sendall(greeting + b"\x04" + bytes([len(ready)]) + ready)
+        said = b""
+        while b"READY" not in said:
+            said += end.recv(1000)
         end.setblocking(False)
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):
             while True:

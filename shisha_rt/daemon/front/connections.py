@@ -34,6 +34,7 @@ IDLE_LOOK_EVERY_S: Final = 0.1
 _HEARTBEATS_BYTES_PER_S: Final = 1024
 """Of ZeroMQ's own, which are received and are no messages."""
 _ESTABLISHED: Final = 1
+_AT_ONCE: Final = struct.pack("ii", 1, 0)
 _RECEIVED: Final = struct.Struct("=Q")
 _RECEIVED_AT: Final = 128  # tcpi_bytes_received in the kernel's struct tcp_info
 
@@ -107,6 +108,7 @@ class Connections:
     def _cut(self, fd: int, connection: _Connection, unread_bytes: int) -> None:
         log.warning("a client is cut off: it has sent %d bytes of a message that does not end", unread_bytes)
         with contextlib.suppress(OSError):  # it has just gone by itself
+            connection.end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)  # reset, and not drained
             connection.end.shutdown(socket.SHUT_RDWR)
         self._forget(fd)
         self._cut_off()

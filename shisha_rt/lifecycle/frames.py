@@ -134,6 +134,7 @@ class Frames:
             return
         epoch, done = frame.epoch, frame.done
         assert epoch is not None
+        epoch.moved_s = now
         done.add(event.descriptor.stage)
         if len(done) == len(epoch.followers):
             self._finish(frame, epoch)
@@ -174,7 +175,7 @@ class Frames:
         for part, frame in lost.items():
             del frame.out[part.stage]
         computed = next((part for part in lost if part.frame == event.running), None)  # it runs them in their order
-        if computed is not None:
+        if computed is not None and not worker.blameless:
             self._charge(lost[computed], computed, worker.place, event.reason)
         for part, frame in lost.items():
             if frame.phase is FramePhase.ACTIVE:

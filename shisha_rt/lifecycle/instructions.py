@@ -106,7 +106,8 @@ class Ending(StrEnum):
 class Settled:
     """How a proposal ended. `epoch` is None if it never got a number.
 
-    `bad_machine`: what the machine file promises and this host cannot keep, if that was it.
+    `bad_machine`: what the machine file promises and this host cannot keep, if that was it. `transient`: it says
+    nothing of the plan, which may well go live another time.
     """
 
     owner: Owner
@@ -116,6 +117,7 @@ class Settled:
     ending: Ending
     reason: str
     bad_machine: str | None = None
+    transient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,20 @@ class Replan:
 
 
 @dataclass(frozen=True, slots=True)
+class PlaceAway:
+    """Its worker is overdue: plans are made without it until it is back."""
+
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceBack:
+    """A place that was away has its worker again."""
+
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
 class GivenUp:
     place: str
     reason: str
@@ -164,5 +180,7 @@ Instruction: TypeAlias = (
     | EpochStarted
     | EpochEnded
     | Replan
+    | PlaceAway
+    | PlaceBack
     | GivenUp
 )

@@ -15,7 +15,10 @@ class Policy:
     deaths_per_frame: int = 2  # the second death is the frame's own error
     waiting_plans: int = 8
     prepare_s: float = 120.0
-    start_s: float = 60.0
+    start_s: float = 300.0  # many processes that start on few cores take long; one that does nothing is told of
+    retire_s: float = 60.0  # for a superseded epoch, since a part of it was done last (or 20 of its parts' times)
+    away_s: float = 2.0  # for a place to get its worker back, or three times its last start, before a plan without it
+    crashes_per_stage: int = 2  # deaths of workers that prepare a stage, before no plan with it is prepared any more
     deaths_in_window: int = 5  # more than this many ...
     death_window_s: float = 30.0  # ... in this time take a place out of planning
     restart_delay_s: float = 0.1  # the last place left is restarted after this, doubled each time ...

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any, Final
 
 from shisha_rt.lifecycle.events import Owner, PlanProposed
-from shisha_rt.lifecycle.instructions import Ending, Replan, Settled
+from shisha_rt.lifecycle.instructions import Ending, PlaceBack, Replan, Settled
 from shisha_rt.plan.form import unfolded
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
@@ -111,7 +111,7 @@ class Tuning:
     def _plan_live(self, owner: Owner) -> None:
         measuring, self._window = self._window is not None, None
         if owner is Owner.CLIENT:
-            self.choice.automatic = False
+            self.choice.of_client = None if self._serving.live is None else self._serving.live[1]
             self._pause("a client sets the plan")
         elif self.state is State.TUNING and measuring:
             self._begin("another plan has gone live")
@@ -125,9 +125,9 @@ class Tuning:
 
         A start with the plan that tuning had ended with begins by watching it.
         """
-        self.fault = None if end.ending is Ending.LIVE else end
+        self.fault = None if end.ending is Ending.LIVE or end.transient else end
         live, best = self._serving.live, self.choice.best(self._serving.available)
-        if self.fault is not None or self.options is None or self.state is State.PAUSED or live is None:
+        if end.ending is not Ending.LIVE or self.options is None or self.state is State.PAUSED or live is None:
             return
         if self.state is State.OFF and best is not None and best.plan == live[1]:
             self._desk.write(journal.TuningResumed(plan=str(best.plan), reason="the best plan of an earlier run"))
@@ -144,8 +144,9 @@ class Tuning:
         self._desk.write(journal.Replanned(reason=wanted.reason, plan=str(plan)))
         self._propose(Owner.DAEMON, plan, _For.SERVE, attempts)
 
-    def _place_returned(self, returned: ev.PlaceReturned) -> None:
-        if self.choice.automatic:
+    def _place_returned(self, returned: ev.PlaceReturned | PlaceBack) -> None:
+        live = self._serving.live
+        if self.choice.automatic or live is None or live[1] != self.choice.of_client:
             self._plan_wanted(Replan(f"place {returned.place} is up again"), ATTEMPTS)
 
     def _propose(self, owner: Owner, plan: Plan, purpose: _For, attempts: int = 1) -> int:
@@ -198,7 +199,7 @@ class Tuning:
         self._tell(tm.Break(self.search.number))
 
     def _search_asked(self, asked: ev.SearchAsked) -> None:
-        self.choice.automatic = True
+        self.choice.of_client = None
         self._begin(asked.why)
 
     def _options_set(self, wanted: ev.OptionsSet) -> None:
@@ -397,4 +398,5 @@ _APPLY: Final[Mapping[type, Callable[[Tuning, Any], None]]] = {
     ev.OptionsSet: Tuning._options_set,
     ev.MachineChanged: Tuning._machine_changed,
     ev.PlaceReturned: Tuning._place_returned,
+    PlaceBack: Tuning._place_returned,
 }

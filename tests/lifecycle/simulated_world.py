@@ -70,6 +70,8 @@ def random_policy(rng: random.Random) -> Policy:
         waiting_plans=rng.choice((1, 3)),
         prepare_s=5.0,
         start_s=5.0,
+        retire_s=rng.choice((0.2, 60.0)),
+        away_s=rng.choice((0.3, 2.0)),
         deaths_in_window=rng.choice((1, 3)),
         death_window_s=10.0,
         restart_delay_s=0.1,
@@ -120,7 +122,7 @@ class World:
             do.Collect: self._collect,
             do.Deliver: self._deliver,
             do.Start: self._start,
-            do.Kill: self.workers.doom,
+            do.Kill: self._kill,
             do.PrepareStage: self.workers.prepare,
             do.RetireEpoch: self.workers.retire,
             do.PlaceOperators: self.unplaced.append,
@@ -128,6 +130,8 @@ class World:
             do.EpochStarted: self._epoch_started,
             do.EpochEnded: self._epoch_ended,
             do.Replan: self._replan,
+            do.PlaceAway: self.parts.note_place,
+            do.PlaceBack: self.parts.note_place,
             do.GivenUp: lambda one: None,
         }
 
@@ -390,6 +394,10 @@ class World:
     def _start(self, start: do.Start) -> None:
         assert not self.over, f"{start.place} gets a process after the end"
         self.workers.start(start, fails=not self.healing and self.rng.random() < 0.05)
+
+    def _kill(self, kill: do.Kill) -> None:
+        self.parts.kill(kill)
+        self.workers.doom(kill)
 
     def _epoch_started(self, started: do.EpochStarted) -> None:
         assert started.epoch > max(self.epochs, default=0), f"epoch {started.epoch} is not new"

@@ -211,7 +211,7 @@ def test_frames_of_a_lost_place_start_over_from_their_own_input_under_the_newest
     frame = daemon.send()
     daemon.feed(ev.PartDone(daemon.part(frame)))
     daemon.feed(ev.PlaceDown("b"), after_s=1.0)
-    assert daemon.all(do.Replan) == [do.Replan("place b is out of planning")]
+    assert daemon.all(do.Replan) == [do.Replan("place b is down")]
     daemon.kill("b", running=frame)
     assert daemon.lifecycle.frames.by_number[frame].phase is FramePhase.STRANDED
     daemon.go_live(ONE_STAGE)
@@ -415,7 +415,7 @@ def test_a_worker_that_is_to_be_killed_is_asked_for_nothing() -> None:
 
 def test_a_worker_that_does_not_come_up_in_time_is_killed_once() -> None:
     daemon = Daemon(places=["a"])
-    daemon.feed(ev.Tick(), after_s=60.0)
+    daemon.feed(ev.Tick(), after_s=daemon.lifecycle.policy.start_s)
     daemon.feed(ev.Tick(), after_s=1.0)
     assert [one.incarnation for one in daemon.all(do.Kill)] == [1]
     daemon.connect("a")
@@ -480,15 +480,15 @@ def test_a_place_that_cannot_be_started_waits_and_is_not_given_up() -> None:
     waits_s = []
     for _ in range(12):
         daemon.feed(ev.WorkerGone(daemon.incarnation("a"), None, "no descriptors", started=False))
-        wake_s = daemon.lifecycle.next_wake_s()
-        assert wake_s is not None
-        waits_s.append(wake_s - daemon.now)
+        waits_s.append(daemon.lifecycle.places.by_name["a"].start_at_s - daemon.now)
         daemon.feed(ev.Tick(), after_s=waits_s[-1])
-    assert daemon.lifecycle.available == ("a", "b")
+    assert daemon.lifecycle.places.by_name["a"].available
     assert waits_s[:3] == pytest.approx([0.1, 0.2, 0.4])
     assert max(waits_s) == pytest.approx(daemon.lifecycle.policy.restart_delay_max_s)
     assert daemon.lifecycle.places.by_name["a"].restarts == 1
+    assert daemon.all(do.PlaceAway) == [do.PlaceAway("a")]
     daemon.connect("a")
+    assert daemon.lifecycle.available == ("a", "b")
     daemon.prepare("a")
     number = daemon.send()
     daemon.finish(number)

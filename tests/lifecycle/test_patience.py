@@ -59,13 +59,13 @@ def test_a_place_is_taken_in_again_when_it_comes() -> None:
 
 def test_what_its_last_start_took_three_times_over_is_no_long_absence() -> None:
     daemon = Daemon()
-    daemon.now = 4.0  # both take that long to start
+    daemon.now = 3.0  # both take that long to start
     daemon.connect("a", "b")
     daemon.go_live(TWO_STAGES)
     daemon.kill("b")
-    daemon.feed(ev.Tick(), after_s=11.9)
+    daemon.feed(ev.Tick(), after_s=8.9)
     assert not daemon.all(do.PlaceAway)
-    daemon.feed(ev.Tick(), after_s=0.1)
+    daemon.feed(ev.Tick(), after_s=0.2)
     assert daemon.all(do.PlaceAway) == [do.PlaceAway("b")]
 
 

@@ -12,6 +12,7 @@ from benchmarks.live.alone import alone
 from benchmarks.live.answers import MACHINE, answers
 from benchmarks.live.copies import copies
 from benchmarks.live.copies_disturbed import copies_disturbed
+from benchmarks.live.crowd import crowd
 from benchmarks.live.device_slowed import device_slowed
 from benchmarks.live.disturbance import disturbance
 from benchmarks.live.emulation import MODEL as PACED
@@ -56,6 +57,7 @@ for command in (
     copies,
     alone,
     copies_disturbed,
+    crowd,
 ):
     app.command(name=command.__name__)(command)
 

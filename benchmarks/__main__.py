@@ -29,6 +29,7 @@ from benchmarks.live.walk import walk
 from benchmarks.paper.exact_planner import exact_planner
 from benchmarks.paper.guided import guided
 from benchmarks.paper.placement_gap import placement_gap
+from benchmarks.report.headers import stale
 from benchmarks.rigs.served import IN_FLIGHT
 from benchmarks.shisha.repeat import shisha
 from shisha_rt.errors import BadInput
@@ -58,6 +59,7 @@ for command in (
     alone,
     copies_disturbed,
     crowd,
+    stale,
 ):
     app.command(name=command.__name__)(command)
 

@@ -53,7 +53,7 @@ def dcg(
 ) -> None:
     """The DCG papers' tables and figures beside ours; costs are modelled, the algorithms' own times measured."""
     size = QUICK if quick else FULL
-    about = facts() | {"repeat": f"python -m benchmarks dcg{' --quick' * quick}"}
+    about = facts(f"dcg{' --quick' * quick}")
     # First, while there is little else in memory for the garbage collector to walk through.
     scaling = scaling_rows(size.sizes, min(5, size.repeats))
 

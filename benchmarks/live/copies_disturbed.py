@@ -167,6 +167,7 @@ def copies_disturbed(
     times: Annotated[int, typer.Option(min=1, help="How often each disturbance is made.")] = 4,
 ) -> None:
     """What frames notice of a killed copy, and of a change of objective."""
+    about = facts(f"copies_disturbed --models {models} --machine {machine} --times {times}")
     rows: list[Row] = []
     notes = ["gaps between answers; of_one_place: throughput meanwhile over half of that before"]
     for model in models.split(","):
@@ -175,4 +176,4 @@ def copies_disturbed(
         told = (f"{sum(getattr(tally, what) for tally in tallies)} {word}" for what, word in _TOLD.items())
         notes.append(f"{model}: {', '.join(told)}")
     show(f"copies, disturbed, {machine}", rows, notes)
-    save_csv("copies_disturbed", rows, facts() | {"machine": machine, "frames": "; ".join(notes[1:])})
+    save_csv("copies_disturbed", rows, about | {"frames": "; ".join(notes[1:])})

@@ -204,8 +204,7 @@ def pim_board(
     """BERT, RoBERTa and GPT-2 on the emulated PIM board, executed by workers: the rows of `dcg`, measured."""
     networks, sequences = (_QUICK_NETWORKS, _QUICK_SEQUENCES) if quick else (tuple(TITLES), SEQUENCES)
     machine = load_machine(BOARD)
-    about = facts() | {
-        "repeat": f"python -m benchmarks pim_board{' --quick' * quick}",
+    about = facts(f"pim_board{' --quick' * quick}") | {
         "emulated": f"{machine.name}, time_scale = {machine.time_scale:g}, which is taken out of all seconds",
     }
     results: list[Executed] = []

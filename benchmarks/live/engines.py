@@ -2,8 +2,8 @@
 
 One unthrottled place with ONNX Runtime on one thread and OpenVINO in fp32 as its devices. A network is one stage of
 the product's own worker, loaded three times: all on the one engine, all on the other, and as `exact` places it over
-both by costs that were profiled before. The three take turns in every round; times are medians over the rounds, with
-the quartiles beside them.
+both by costs that were profiled before (on one of them, unless both together promise to be more than 3% faster). The
+three take turns in every round; times are medians over the rounds, with the quartiles beside them.
 
 - `better / placement`: the better engine's time over the placement's, of the rounds' own ratios. `it is`: a `gain` if
   even the lower quartile is above 1, a `loss` if even the upper one is below, else `within noise`. Where the placement

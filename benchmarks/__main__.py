@@ -30,6 +30,7 @@ from benchmarks.paper.exact_planner import exact_planner
 from benchmarks.paper.guided import guided
 from benchmarks.paper.placement_gap import placement_gap
 from benchmarks.report.headers import stale
+from benchmarks.report.readme import readme
 from benchmarks.rigs.served import IN_FLIGHT
 from benchmarks.shisha.repeat import shisha
 from shisha_rt.errors import BadInput
@@ -60,6 +61,7 @@ for command in (
     copies_disturbed,
     crowd,
     stale,
+    readme,
 ):
     app.command(name=command.__name__)(command)
 

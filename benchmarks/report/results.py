@@ -67,6 +67,12 @@ def save_csv(name: str, rows: Sequence[Row], facts: Mapping[str, str]) -> Path:
     return path
 
 
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """The rows of such a file, without its header."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(line for line in file if not line.startswith("#")))
+
+
 def save_figure(name: str, figure: Figure, facts: Mapping[str, str]) -> Path:
     """Write `results/NAME.png`, with the machine and the date at its foot."""
     RESULTS.mkdir(parents=True, exist_ok=True)

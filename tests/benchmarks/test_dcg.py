@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import random
 
@@ -15,7 +14,7 @@ from benchmarks.dcg.speedups import partition_rows, placed, speedup_rows
 from benchmarks.dcg.statements import Statement, partition_statements, subgraph_statement
 from benchmarks.dcg.subgraphs import subgraphs, window
 from benchmarks.dcg.tables import GraphCounts, Operator, cleaned, exported, graph_counts
-from benchmarks.report.results import RESULTS
+from benchmarks.report.results import RESULTS, read_csv
 from shisha_rt.placement.brute import assignment_at
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.dcg import device_mapped_graph
@@ -131,8 +130,7 @@ def test_the_optimum_is_found_in_all_subgraphs_but_those_missed() -> None:
 
 
 def test_figures_that_the_descriptions_know_are_marked() -> None:
-    with (RESULTS / "dcg_statements.csv").open(newline="") as file:
-        kept = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    kept = read_csv(RESULTS / "dcg_statements.csv")
     for row in kept:
         stated = Statement(row["paper's"], row["statement"], [1.0], [1.0], None, str)
         assert row["our descriptions"] == stated.row()["our descriptions"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from benchmarks.report import results
 from benchmarks.report.facts import commits_since, facts, git, host
 from benchmarks.report.headers import header, stale_rows
-from benchmarks.report.results import Spread, save_csv
+from benchmarks.report.results import Spread, read_csv, save_csv
 
 HERE = {"cpu": "A", "kernel": "1"}
 
@@ -25,9 +24,7 @@ def test_a_file_says_which_code_which_machine_when_and_how_to_repeat_it(
     assert path.read_text().startswith(f"# commit: {about['commit']}\n# date: ")
     assert header(path) == about
     assert header(path).items() >= host().items()
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
-    assert rows == [{"model": "a, b", "ms": "1.235", "not measured": ""}]
+    assert read_csv(path) == [{"model": "a, b", "ms": "1.235", "not measured": ""}]
 
 
 def test_every_result_that_is_kept_says_so() -> None:

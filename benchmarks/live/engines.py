@@ -6,8 +6,9 @@ both by costs that were profiled before (on one of them, unless both together pr
 three take turns in every round; times are medians over the rounds, with the quartiles beside them.
 
 - `better / placement`: the better engine's time over the placement's, of the rounds' own ratios. `it is`: a `gain` if
-  even the lower quartile is above 1, a `loss` if even the upper one is below, else `within noise`. Where the placement
-  is the better engine throughout, the two sides run the same thing: whatever the ratio, it is `noise`.
+  even the lower quartile is above 1, a `loss` if even the upper one is below, else `within noise`. A placement that is
+  one engine throughout runs what that engine's own side runs, and gains nothing: above 1 it is `noise`, and
+  `itself / placement` says how much of it there is.
 - `segments`: the sessions of the placement.
 - `predicted ms`: the placement's time by the costs, `transfers ms` of it for tensors that change engines; `error %`:
   the measured time against it.
@@ -71,17 +72,20 @@ QUICK: Final = Effort(rounds=5, seconds=0.2)
 class Gain:
     """The better engine's time over the placement's, by round: a slow second of the machine slows both sides of it.
 
-    `is_same`: the placement is that engine throughout, and what the ratio is off 1 is noise.
+    `itself`: the same of the engine that the placement is throughout, so that whatever it is off 1 is noise; None: the
+    placement mixes engines.
     """
 
     ratio: Spread
-    is_same: bool
+    itself: Spread | None
 
     @property
     def verdict(self) -> str:
-        if self.is_same:
+        if self.ratio.high < 1:
+            return "loss"
+        if self.itself is not None:
             return "noise"
-        return "gain" if self.ratio.low > 1 else "loss" if self.ratio.high < 1 else "within noise"
+        return "gain" if self.ratio.low > 1 else "within noise"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +131,12 @@ def measure(model: str, machine: Machine, effort: Effort) -> Measured:
 def gain(rounds: Sequence[Round], devices: Sequence[str]) -> Gain:
     """`devices`: (operators,), the placement. The better engine is the one that is better over all rounds."""
     better = min((side for side in rounds[0] if side != PLACEMENT), key=lambda side: _ms(rounds, side).median)
-    ratio = Spread.of(times_s[better] / times_s[PLACEMENT] for times_s in rounds)
-    return Gain(ratio, set(devices) == {better})
+    sole = devices[0] if len(set(devices)) == 1 else None
+    return Gain(_over_placement(rounds, better), None if sole is None else _over_placement(rounds, sole))
+
+
+def _over_placement(rounds: Sequence[Round], side: str) -> Spread:
+    return Spread.of(times_s[side] / times_s[PLACEMENT] for times_s in rounds)
 
 
 def _ms(rounds: Sequence[Round], side: str) -> Spread:
@@ -150,6 +158,7 @@ def engine_row(measured: Measured) -> Row:
         **{f"{side} ms": _ms(measured.rounds, side) for side in measured.rounds[0]},
         "better / placement": measured.gain.ratio,
         "it is": measured.gain.verdict,
+        "itself / placement": measured.gain.itself,
         "segments": len(segments(measured.network.graph, 0, placement.devices)),
         "predicted ms": predicted_ms,
         "transfers ms": 1e3 * transfers_s(measured.costs, placement),
@@ -184,16 +193,16 @@ def operator_rows(model: str, graph: Graph, costs: OperatorCosts, placement: Seq
 
 def verdicts(gains: Sequence[Gain]) -> list[str]:
     """How the aims are met, by the placements that mix engines. `gains`: (networks,)."""
-    mixed = [one for one in gains if not one.is_same]
+    mixed = [one for one in gains if one.itself is None]
     not_slower = sum(one.ratio.median >= 1 - NOISE for one in mixed)
     faster = sum(one.ratio.median >= GAIN and one.verdict == "gain" for one in mixed)
     told = [
-        f"not the better engine throughout: {len(mixed)} of {len(gains)}",
-        f"of these never slower than it, {NOISE:.0%} noise: {not_slower} (aim: all)",
+        f"placements that mix engines: {len(mixed)} of {len(gains)}",
+        f"of these never slower than the better engine, {NOISE:.0%} noise: {not_slower} (aim: all)",
         f"of these at least {GAIN:g} times as fast: {faster} (aim: {GAINERS}; else see engines_operators)",
     ]
-    off = [abs(one.ratio.median - 1) for one in gains if one.is_same]
-    return [*told, f"the better engine against itself: up to {max(off):.1%} off, which is the noise"] if off else told
+    off = [abs(one.itself.median - 1) for one in gains if one.itself is not None]
+    return [*told, f"the others, an engine against itself: up to {max(off):.1%} off, which is noise"] if off else told
 
 
 def engines_figure(results: Sequence[Measured]) -> Figure:

@@ -60,10 +60,10 @@ def save_csv(name: str, rows: Sequence[Row], facts: Mapping[str, str]) -> Path:
     path = RESULTS / f"{name}.csv"
     with path.open("w", newline="") as file:
         file.writelines(f"# {key}: {value}\n" for key, value in facts.items())
-        cells = [_cells(row) for row in rows]
-        writer = csv.DictWriter(file, list(cells[0]), lineterminator="\n")
+        names = [column for name in rows[0] for column in dict.fromkeys(c for row in rows for c in _cells(name, row))]
+        writer = csv.DictWriter(file, names, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(cells)
+        writer.writerows({c: text for name in row for c, text in _cells(name, row).items()} for row in rows)
     return path
 
 
@@ -88,11 +88,10 @@ def save_figure(name: str, figure: Figure, facts: Mapping[str, str]) -> Path:
     return path
 
 
-def _cells(row: Row) -> dict[str, str]:
-    found: dict[str, object] = {}
-    for name, value in row.items():
-        found |= value.columns(name) if isinstance(value, Spread) else {name: value}
-    return {name: _text(value) for name, value in found.items()}
+def _cells(name: str, row: Row) -> dict[str, str]:
+    value = row[name]
+    columns = value.columns(name) if isinstance(value, Spread) else {name: value}
+    return {column: _text(part) for column, part in columns.items()}
 
 
 def _text(value: object) -> str:

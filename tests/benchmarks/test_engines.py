@@ -65,7 +65,7 @@ def test_the_gain_is_over_the_engine_that_is_better_on_the_whole() -> None:
         {"fast": 2.0, "wide": 3.0, "placement": 3.0},
     ]
     found = gain(rounds, ("wide", "fast"))
-    assert found == Gain(Spread((1 + 6 / 5) / 2, 6 / 5, (6 / 5 + 3 / 2) / 2), is_same=False)
+    assert found == Gain(Spread((1 + 6 / 5) / 2, 6 / 5, (6 / 5 + 3 / 2) / 2), itself=None)
     assert found.verdict == "gain"
 
 
@@ -73,6 +73,7 @@ def test_the_gain_is_over_the_engine_that_is_better_on_the_whole() -> None:
     ("placement_s", "devices", "verdict"),
     [
         ((2.6, 2.5, 2.7), ("fast", "fast"), "noise"),  # 15% faster than itself
+        ((2.6, 2.5, 2.7), ("wide", "wide"), "noise"),  # faster than the better engine, and yet the other
         ((2.6, 2.5, 2.7), ("fast", "wide"), "gain"),
         ((2.6, 3.5, 2.7), ("fast", "wide"), "within noise"),
         ((3.6, 3.5, 3.7), ("fast", "wide"), "loss"),
@@ -87,16 +88,18 @@ def test_a_gain_is_more_than_the_same_engine_gains_on_itself(
 
 
 def test_aims_are_counted() -> None:
-    def narrow(ratio: float, is_same: bool = False) -> Gain:
-        return Gain(Spread(ratio - 0.01, ratio, ratio + 0.01), is_same)
+    def narrow(ratio: float) -> Spread:
+        return Spread(ratio - 0.01, ratio, ratio + 0.01)
 
-    mixed, not_slower, faster, noise = verdicts([narrow(0.99), narrow(1.2), narrow(0.95), narrow(1.135, is_same=True)])
+    gains = [*(Gain(narrow(ratio), None) for ratio in (0.99, 1.2, 0.95)), Gain(narrow(1.06), narrow(1.135))]
+    mixed, not_slower, faster, noise = verdicts(gains)
     assert "3 of 4" in mixed
     assert ": 2 (" in not_slower
     assert ": 1 (" in faster
     assert "13.5%" in noise
-    assert len(verdicts([Gain(Spread(0.9, 1.3, 1.5), is_same=False)])) == 3
-    assert ": 0 (" in verdicts([Gain(Spread(0.9, 1.3, 1.5), is_same=False)])[2]
+    wide = verdicts([Gain(Spread(0.9, 1.3, 1.5), None)])
+    assert len(wide) == 3
+    assert ": 0 (" in wide[2]
 
 
 def test_operators_are_added_up_by_type() -> None:

@@ -38,8 +38,12 @@ def test_a_figure_of_several_rounds_has_its_quartiles(tmp_path: Path, monkeypatc
     found = Spread.of([5.0, 1.0, 2.0, 3.0, 4.0])
     assert found == Spread(2.0, 3.0, 4.0)
     assert str(found) == "3 (2 to 4)"
-    *_, names, figures = save_csv("x", [{"model": "a", "ms": found}], {}).read_text().splitlines()
-    assert (names, figures) == ('model,ms,"ms, lower quartile","ms, upper quartile"', "a,3,2,4")
+    rows: list[results.Row] = [{"model": "a", "ms": None, "n": 1}, {"model": "b", "ms": found, "n": 2}]
+    assert save_csv("x", rows, {}).read_text().splitlines() == [
+        'model,ms,"ms, lower quartile","ms, upper quartile",n',
+        "a,,,,1",
+        "b,3,2,4,2",
+    ]
 
 
 def test_a_result_is_stale_by_its_code_or_its_machine() -> None:

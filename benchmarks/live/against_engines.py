@@ -34,14 +34,14 @@ from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.cpu_time import cpu_time
 from benchmarks.rigs.engine_process import RIVALS
 from benchmarks.rigs.journal import events_since, next_event
+from benchmarks.rigs.profiled import profiled
 from benchmarks.rigs.served import IN_FLIGHT
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
 from shisha_rt.client import Client
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.zoo import resolve_model
+from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
-from shisha_rt.ready.model_on_machine import make_ready
 
 MACHINE: Final = "two-engines"
 MODELS: Final = "squeezenet,resnet50,inception_v1,densenet121,shufflenet,alexnet"
@@ -126,8 +126,8 @@ class Contest:
 
 def measure(model: str, machine: Machine, strategy: str, seconds: float, rounds: int) -> Measured:
     """Profile, tune, and let all sides take turns."""
-    path = resolve_model(f"zoo:{model}", print)
-    ready = make_ready(path, {}, machine, on_progress=print)
+    ready = profiled(model, machine, strategy)
+    path = zoo_path(model, print)
     inputs = [
         {"name": tensor.name, "shape": tensor.shape, "datatype": tensor.datatype}
         for tensor in ready.compiled.model.graph.inputs

@@ -33,10 +33,12 @@ import typer
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
 from benchmarks.rigs.journal import events_since, next_event
+from benchmarks.rigs.profiled import profiled
 from benchmarks.rigs.steady_load import SteadyLoad
 from benchmarks.rigs.tuned import rate
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client
+from shisha_rt.machine.config.machine_file import load_machine
 
 _STEADY_FRAMES: Final = 64
 _EXTRA_IN_FLIGHT: Final = 4  # beyond the daemon's slots: frames that wait at the door or travel
@@ -44,6 +46,7 @@ _LOOK_EVERY_S: Final = 0.05
 _NOTICE_S: Final = 120.0
 _BACK_S: Final = 60.0  # what it takes to notice once more, and then some
 _TIMEOUT_S: Final = 60.0
+_STRATEGY: Final = "seed"
 _ABOUT: Final = ("model", "machine", "emulated")
 
 
@@ -59,8 +62,11 @@ class Case:
     @property
     def arguments(self) -> list[str]:
         dims = [text for name, size in self.dims.items() for text in ("--dim", f"{name}={size}")]
-        options = ["--precision", self.precision, "--strategy", "seed", "--fresh"]
+        options = ["--precision", self.precision, "--strategy", _STRATEGY, "--fresh"]
         return [f"zoo:{self.model}", "--machine", self.machine, *options, *dims]
+
+    def profile(self) -> None:
+        profiled(self.model, load_machine(self.machine), _STRATEGY, dims=self.dims, precision=self.precision)
 
 
 ENGINES: Final = Case("inception_v1", "two-engines")
@@ -221,6 +227,7 @@ def device_slowed(
     usual = ENGINES if find_spec("openvino") else BOARD
     case = usual if model is None or machine is None else Case(model, machine)
     about = facts(f"device_slowed --model {case.model} --machine {case.machine} --slower {slower:g} --rounds {rounds}")
+    case.profile()
     rows: list[Row] = []
     for number in range(rounds):
         print(f"device_slowed: {case.model} on {case.machine}, round {number + 1} of {rounds} ...", flush=True)

@@ -20,8 +20,8 @@ from shisha_rt.cli.views.demo_report import (
     Act,
     Counted,
     Say,
-    Search,
     Seen,
+    Tried,
     columns,
     draw_png,
     heading,
@@ -236,7 +236,7 @@ class _Show:
         self._say(f"{frames / seconds:.0f} frames/s.")
         return frames, seconds
 
-    async def _search(self, client: AsyncClient, task: asyncio.Task[None], strategy: str, first: str) -> Search:
+    async def _search(self, client: AsyncClient, task: asyncio.Task[None], strategy: str, first: str) -> Tried:
         """Let a tuner go, show each of its trials, and wait until its plan is live. `first`: the first trial's name."""
         loop = asyncio.get_running_loop()
         stop_s = loop.time() + _SEARCH_S
@@ -267,7 +267,7 @@ class _Show:
         assert end is not None  # news end with it
         await client.call("tuner_set", pause=True)  # the same rest as the seed had
         self._say(f"\nIt has ended: {end['reason']}.")
-        return Search(strategy, trials, end)
+        return Tried(strategy, trials, end)
 
     async def _news(self, client: AsyncClient, task: asyncio.Task[None], strategy: str) -> AsyncIterator[Event | None]:
         """The daemon's events from now on, with the tuner let go; None whenever there is nothing new."""

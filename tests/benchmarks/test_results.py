@@ -9,7 +9,9 @@ import pytest
 from benchmarks.report import results
 from benchmarks.report.facts import commits_since, facts, git, host
 from benchmarks.report.headers import header, stale_rows
+from benchmarks.report.readme import engines_table, with_table
 from benchmarks.report.results import Spread, read_csv, save_csv
+from shisha_rt.errors import BadInput
 
 HERE = {"cpu": "A", "kernel": "1"}
 
@@ -63,3 +65,23 @@ def test_a_result_is_stale_by_its_code_or_its_machine() -> None:
         ("changed.csv", "0", "this one"),
         ("silent.csv", "unknown", "this one"),
     ]
+
+
+def test_the_table_of_engines_has_the_results_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    made_by = {"commit": "c", "date": "2026-01-02 03:04 UTC"}
+    ratio = Spread(1.25, 2.0, 2.5)
+    alone = {"model": "squeezenet", "latency / best engine": ratio, "best engine": "openvino_latency"}
+    copies = {"model": "mine", "rival / free": ratio}
+    save_csv("alone", [alone], made_by)
+    save_csv("copies", [copies], made_by)
+    head, _, mine, squeezenet, _, source = engines_table(tmp_path).splitlines()
+    assert head.count("|") == 4
+    assert mine == "| mine | 2.00 (1.25 to 2.50) | not measured |"
+    assert squeezenet == "| SqueezeNet | not measured | 0.50 (0.40 to 0.80), OpenVINO |"
+    assert "[alone](benchmarks/results/alone.csv), 2026-01-02, commit c" in source
+
+
+def test_a_page_without_a_place_for_the_table_is_refused() -> None:
+    with pytest.raises(BadInput, match="expected the table of engines"):
+        with_table("# A page\n", "| |")

@@ -48,7 +48,7 @@ class Act:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class Tried:
     """What one tuner tried under load, and how it ended; both as the daemon's events tell."""
 
     strategy: str
@@ -81,7 +81,7 @@ class Seen:
     seed: Act
     walk: Act
     guided: Act
-    searches: tuple[Search, Search]
+    searches: tuple[Tried, Tried]
     counted: Counted
     faults: list[str]
     gaps: Gaps

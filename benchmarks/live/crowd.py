@@ -90,5 +90,6 @@ def crowd(
                     "RSS at most above it MiB": (memory.most_bytes - start_bytes) / _MIB,
                 }
             )
+    about = facts(f"crowd --model {model} --machine {machine} --seconds {seconds:g}")
     show(f"a crowd of clients, {model}, {machine}", rows, ["the loop's CPU: of a core"])
-    save_csv("crowd", rows, facts() | {"model": model, "machine": machine, "seconds": f"{seconds:g}"})
+    save_csv("crowd", rows, about)

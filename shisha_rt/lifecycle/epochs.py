@@ -245,9 +245,9 @@ class Epochs:
             self._places.kill(worker, f"it could not load the live plan: {event.reason}", now)
 
     def blames_plan(self, worker: WorkerState, event: ev.WorkerGone) -> bool:
-        """Whether a worker ended by what it was preparing, as it did nothing else; it is noted of those stages."""
+        """Whether a worker crashed over what it was preparing, as it did nothing else; it is noted of those stages."""
         epoch = self.preparing
-        if epoch is None or worker.blameless or event.running is not None:
+        if epoch is None or not event.crashed or event.running is not None:
             return False
         loading = {stage for number, stage in worker.loading if number == epoch.number}
         self._crashes.update(self._loading_of(worker, epoch.number, loading))

@@ -70,13 +70,15 @@ class WorkerReady:
 class WorkerGone:
     """The process is dead for certain (never presumed). `running` is the frame it was computing, if any.
 
-    `started`: False if there never was one, as there was no process or descriptor to be had.
+    `started`: False if there never was one, as there was no process or descriptor to be had. `crashed`: it ended by
+    itself, and nobody has killed it.
     """
 
     incarnation: int
     running: int | None
     reason: str
     started: bool = True
+    crashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

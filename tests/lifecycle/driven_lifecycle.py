@@ -60,8 +60,8 @@ class Daemon:
         for place in places:
             self.feed(ev.WorkerReady(self.incarnation(place)))
 
-    def kill(self, place: str, running: int | None = None, after_s: float = 0.0) -> None:
-        self.feed(ev.WorkerGone(self.incarnation(place), running, "killed"), after_s)
+    def kill(self, place: str, running: int | None = None, after_s: float = 0.0, *, crashed: bool = False) -> None:
+        self.feed(ev.WorkerGone(self.incarnation(place), running, "killed", crashed=crashed), after_s)
 
     def lose(self, place: str, running: int | None = None, after_s: float = 0.0) -> None:
         """The place is taken down, and its process ends."""

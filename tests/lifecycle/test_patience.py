@@ -164,7 +164,7 @@ def test_a_stage_that_ends_its_worker_is_tried_twice_and_not_laid_to_the_place()
     daemon = live(ONE_STAGE, deaths_in_window=1)
     for _ in range(2):
         daemon.propose(ON_B)
-        daemon.kill("b")
+        daemon.kill("b", crashed=True)
         daemon.restart("b")
     daemon.propose(ON_B)
     assert [one.ending for one in daemon.all(do.Settled)] == [*[do.Ending.DROPPED] * 2, do.Ending.REFUSED]
@@ -178,11 +178,21 @@ def test_a_stage_that_was_prepared_after_all_begins_anew() -> None:
     daemon = live(ONE_STAGE)
     for _ in range(2):
         daemon.propose(ON_B)
-        daemon.kill("b")
+        daemon.kill("b", crashed=True)
         daemon.restart("b")
         daemon.go_live(ON_B)
         daemon.go_live(ONE_STAGE)
     assert [one.ending for one in daemon.all(do.Settled)][-1] is do.Ending.LIVE
+
+
+def test_a_worker_that_somebody_kills_says_nothing_of_a_stage() -> None:
+    daemon = live(ONE_STAGE)
+    for _ in range(3):
+        daemon.propose(ON_B)
+        daemon.kill("b")
+        daemon.restart("b")
+    daemon.go_live(ON_B)
+    assert daemon.all(do.Settled)[-1].ending is do.Ending.LIVE
 
 
 def test_a_worker_that_dies_with_a_frame_is_its_places_and_the_frames_matter() -> None:
@@ -190,7 +200,7 @@ def test_a_worker_that_dies_with_a_frame_is_its_places_and_the_frames_matter() -
     frame = daemon.send()
     daemon.propose(ON_B)
     daemon.feed(ev.PartDone(daemon.part(frame)))
-    daemon.kill("b", running=frame)
+    daemon.kill("b", running=frame, crashed=True)
     assert len(daemon.lifecycle.places.by_name["b"].deaths_s) == 1
     assert daemon.lifecycle.frames.by_number[frame].deaths == 1
 

@@ -162,7 +162,9 @@ class Supervisor:
             self._poller.unwatch(fd)
         status = process.child.end()
         self.link.close(process.incarnation)
-        yield WorkerGone(process.incarnation, running, process.kill_reason or _cause(status, process.last_lines))
+        reason, crashed = process.kill_reason, process.kill_reason is None and status != -signal.SIGKILL
+        reason = reason or _cause(status, process.last_lines)
+        yield WorkerGone(process.incarnation, running, reason, crashed=crashed)
 
     def look(self, expected_s: Mapping[str, float], having_parts: Collection[int]) -> list[WorkerHung]:
         """Every so often: the workers that hang now, with why.

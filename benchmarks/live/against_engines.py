@@ -31,6 +31,7 @@ from benchmarks.report.results import RESULTS, Row, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.cpu_time import cpu_time
 from benchmarks.rigs.engine_process import RIVALS
+from benchmarks.rigs.journal import every_event
 from benchmarks.rigs.served import IN_FLIGHT
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
 from shisha_rt.client import Client
@@ -153,7 +154,7 @@ def tune(control: Client, client: ChildProcess) -> None:
     until_s = time.monotonic() + _TUNING_TIMEOUT_S
     while time.monotonic() < until_s:
         client.ask(seconds=_TUNING_BURST_S)
-        kinds = [event["kind"] for event in control.events(limit=10_000)["events"]]
+        kinds = [event["kind"] for event in every_event(control)]
         is_over = kinds.count("tuning_ended") == kinds.count("tuning_began") > 0
         if is_over and control.call("tuner_get")["tuner"]["state"] != "settling":
             control.call("tuner_set", pause=True)

@@ -30,6 +30,7 @@ import typer
 
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
+from benchmarks.rigs.journal import every_event
 from benchmarks.rigs.steady_load import SteadyLoad
 from benchmarks.rigs.tuned import rate
 from shisha_rt.cli.drive.child_daemon import child_daemon
@@ -95,7 +96,7 @@ class Course:
 
     def set_speed(self, speed: float) -> tuple[float, int]:
         """When that was, and the number that the daemon's next event has."""
-        since = int(self._control.events(limit=10_000)["next"])
+        since = int(every_event(self._control)[-1]["event"]) + 1
         now_s = time.time()
         self._control.call("place_set", place=self.place, device=self.device, speed=speed)
         return now_s, since
@@ -106,7 +107,7 @@ class Course:
         until_s = time.time() + patience_s
         while time.time() < until_s:
             taken_s = self.stage_s
-            live = [e for e in self._control.events(since=since)["events"] if e["kind"] == "plan_live"]
+            live = [e for e in every_event(self._control, since) if e["kind"] == "plan_live"]
             if live:
                 return live[0]["time_s"], stage_s
             stage_s = taken_s

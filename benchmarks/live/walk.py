@@ -51,6 +51,7 @@ import typer
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
 from benchmarks.rigs import walk_hook
+from benchmarks.rigs.journal import every_event
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client
 from shisha_rt.errors import BadInput
@@ -157,7 +158,7 @@ class Walked:
         return sorted(found, key=lambda one: one.at_ns)
 
     def events(self) -> list[str]:
-        return [event["kind"] for event in self.client.events(limit=10_000)["events"]]
+        return [event["kind"] for event in every_event(self.client)]
 
     def callables(self) -> list[Later]:
         return [Later(*fields) for _, lines in self._lines() for _, kind, fields in lines if kind == "callable"]

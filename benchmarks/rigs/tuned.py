@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.journal import every_event
 from benchmarks.rigs.optimum import Optimum
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.client import Client
@@ -132,14 +133,14 @@ class Tuned:
     @property
     def next_event(self) -> int:
         """The number that the daemon's next event will have."""
-        return int(self._events(0)[-1]["event"]) + 1
+        return int(every_event(self.control)[-1]["event"]) + 1
 
     def tuning(self, since: int, timeout_s: float) -> Tuning | None:
         """The last of the runs that begin at event `since` or later, once the tuner watches; None: none begins."""
         until_s = time.time() + timeout_s
         while time.time() < until_s:
             self.rest()
-            events = self._events(since)
+            events = every_event(self.control, since)
             state = self.control.call("tuner_get")["tuner"]["state"]
             ended = [event for event in events if event["kind"] == "tuning_ended"]
             if ended and state == "watching":
@@ -150,15 +151,6 @@ class Tuned:
             if any(event["kind"] == "tuning_began" for event in events):
                 until_s = max(until_s, time.time() + _TIMEOUT_S)
         return None
-
-    def _events(self, since: int) -> list[Event]:
-        found: list[Event] = []
-        while True:
-            page = self.control.events(since=since)
-            if not page["events"]:
-                return found
-            found += page["events"]
-            since = page["next"]
 
 
 def rate(times_s: Sequence[float], left_out: int = 12) -> float:

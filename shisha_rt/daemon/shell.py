@@ -98,7 +98,7 @@ class Shell:
             td.TellTuner: lambda i: children.tell_tuner(i.message),
             td.TellPlacer: lambda i: children.tell_placer(i.message),
             td.Keep: lambda i: children.keeper.keep(i.key, i.best),
-            td.CountTrial: lambda i: self.counting.trial(i.verdict, moved=i.moved),
+            td.CountTrial: lambda i: self.counting.trial(i.verdict, i.moves),
             td.CountSolve: lambda i: self.counting.solved(i.solver),
         }
 

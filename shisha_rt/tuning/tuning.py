@@ -272,12 +272,12 @@ class Tuning:
         plan = unfolded(trying.stages)
         self.repeatability.observe(plan, found)
         found = self.repeatability.widen(found)
-        number, moved = search.trials, search.trials > 0 and self.strategy == "shisha"
+        number, moves = search.trials, search.moves_to(plan)
         verdict = search.judge(plan, found)
         self.trials += 1
-        self.moves += moved
+        self.moves += moves
         self._desk.write(trial_record(search, number, live[0] if live else None, plan, verdict, found, trouble))
-        self._desk.decide(CountTrial(verdict, moved))
+        self._desk.decide(CountTrial(verdict, moves))
         search.trying = None
         self._tell(tm.Measured(search.number, found))
 

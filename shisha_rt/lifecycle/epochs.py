@@ -137,9 +137,16 @@ class Epochs:
         self._settle(event, event.plan, None, Ending.REFUSED, reason)
 
     def _settle(
-        self, event: ev.PlanProposed, plan: Plan, epoch: int | None, ending: Ending, reason: str, bad: str | None = None
+        self,
+        event: ev.PlanProposed,
+        plan: Plan,
+        epoch: int | None,
+        ending: Ending,
+        reason: str,
+        bad: str | None = None,
+        failed: int | None = None,
     ) -> None:
-        self._emit(do.Settled(event.owner, event.proposal, plan, epoch, ending, reason, bad))
+        self._emit(do.Settled(event.owner, event.proposal, plan, epoch, ending, reason, bad, failed))
 
     def advance(self, now: float) -> None:
         """Drop a preparation that lost a place, begin the next if no old epoch lingers, ask for a plan if needed."""
@@ -213,7 +220,7 @@ class Epochs:
             return
         if self.preparing is not None and self.preparing.number == event.epoch:
             reason = f"{worker.place} could not prepare it: {event.reason}"
-            self._drop(reason, event.reason if event.bad_machine else None)
+            self._drop(reason, event.reason if event.bad_machine else None, event.stage)
         else:
             self._places.kill(worker, f"it could not load the live plan: {event.reason}")
 
@@ -240,13 +247,13 @@ class Epochs:
         times += [t for w in self._places.workers.values() if not w.killed for t in w.loading.values()]
         return [*times, self._replan_at_s] if self._needs_plan() else times
 
-    def _drop(self, reason: str, bad_machine: str | None = None) -> None:
+    def _drop(self, reason: str, bad_machine: str | None = None, failed_stage: int | None = None) -> None:
         epoch = self.preparing
         assert epoch is not None
         self.preparing = None
         self._step(epoch, "drop")
         self._unload(epoch)
-        self._settle(epoch.proposal, epoch.plan, epoch.number, Ending.DROPPED, reason, bad_machine)
+        self._settle(epoch.proposal, epoch.plan, epoch.number, Ending.DROPPED, reason, bad_machine, failed_stage)
         self._emit(do.EpochEnded(epoch.number, epoch.plan))
 
     def _unload(self, epoch: Epoch) -> None:

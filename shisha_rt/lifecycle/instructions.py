@@ -106,7 +106,8 @@ class Ending(StrEnum):
 class Settled:
     """How a proposal ended. `epoch` is None if it never got a number.
 
-    `bad_machine`: what the machine file promises and this host cannot keep, if that was it.
+    `bad_machine`: what the machine file promises and this host cannot keep, if that was it. `failed_stage`: the stage
+    (index) that an engine could not build, if that was it.
     """
 
     owner: Owner
@@ -116,6 +117,7 @@ class Settled:
     ending: Ending
     reason: str
     bad_machine: str | None = None
+    failed_stage: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,7 +256,7 @@ class Tuning:
         elif end.ending is Ending.DROPPED and attempts > 1:
             self.search.proposal = self._propose(Owner.TUNER, end.plan, _For.TRIAL, attempts - 1)
         else:
-            never = Measurement((math.inf,) * max(1, len(end.plan.stages)), 0.0, 0, 0.0)
+            never = Measurement((math.inf,) * max(1, len(end.plan.stages)), 0.0, 0, 0.0, failed_stage=end.failed_stage)
             self._trial_done(never, f"{end.ending.value}: {end.reason}")
 
     def _measure(self, warm_up: int | None = None) -> None:

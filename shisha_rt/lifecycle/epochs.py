@@ -1,8 +1,9 @@
 """The plans' part of the lifecycle (rule R2): proposals in, one prepared at a time, at most two live.
 
 Every plan passes one gate, whoever made it: `verify`, as it is proposed, and again when its operators are placed.
-Proposals take their turns in the order in which they came, each ends once (`Settled`), and one of the daemon's own
-holds only for the epoch under which it was made: what was searched, placed or chosen for another plan is out of date.
+Proposals take their turns in the order in which they came, but none waits for one whose operators are not placed yet.
+Each ends once (`Settled`), and one of the daemon's own holds only for the epoch under which it was made: what was
+searched, placed or chosen for another plan is out of date.
 
 A new plan takes over without a drain: its segments are built beside the old ones, new frames take it when every
 worker concerned has said so, and the old epoch is retired with its last frame. A death, error or timeout in
@@ -128,6 +129,9 @@ class Epochs:
             self.proposals.remove(proposal)
             self._refuse(proposal.event, event.reason)
 
+    def _first_placed(self) -> QueuedPlan | None:
+        return next((one for one in self.proposals if one.placed), None)
+
     def _unplaced(self, owner: ev.Owner, number: int) -> QueuedPlan | None:
         """None if it has ended meanwhile."""
         waiting = (one for one in self.proposals if not one.placed)
@@ -152,8 +156,8 @@ class Epochs:
         """Drop a preparation that lost a place, begin the next if no old epoch lingers, ask for a plan if needed."""
         if self.preparing is not None and (down := self._unavailable(self.preparing.plan)):
             self._drop(f"place {down[0]} is down")
-        while self.proposals and self.proposals[0].placed and self.preparing is None and len(self.live) < 2:
-            proposal = self.proposals.popleft()
+        while self.preparing is None and len(self.live) < 2 and (proposal := self._first_placed()) is not None:
+            self.proposals.remove(proposal)
             event = proposal.event
             newest = self.newest.number if self.newest is not None else None
             if event.owner is not ev.Owner.CLIENT and event.under != newest:
@@ -284,10 +288,11 @@ class Epochs:
             self._settle(proposal.event, proposal.plan, None, Ending.DROPPED, "the daemon stopped")
 
     def _needs_plan(self) -> bool:
-        if self._closed or self.preparing is not None or self.proposals:
-            return False
+        """One that waits for its placement, perhaps for long, may be the first, but stands in for none that is lost."""
         newest = self.newest
-        return newest is None or bool(self._unavailable(newest.plan))
+        if self._closed or self.preparing is not None or self._first_placed() is not None:
+            return False
+        return not self.proposals if newest is None else bool(self._unavailable(newest.plan))
 
     def _ask_for_plan(self, now: float) -> None:
         if self._needs_plan() and self._replan_at_s <= now:

@@ -134,6 +134,10 @@ class PlacementSolved(Record, frozen=True):
     stages: tuple[StageSegments, ...]
 
 
+class PlacedAtOnce(Record, frozen=True):
+    plan: str
+
+
 class PlacementRefused(Record, frozen=True):
     reason: str
 
@@ -224,6 +228,7 @@ AnyRecord: TypeAlias = (
     | DeviceSpeed
     | DeviceRatio
     | PlacementSolved
+    | PlacedAtOnce
     | PlacementRefused
     | PlacerEnded
     | TunerEnded

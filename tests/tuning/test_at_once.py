@@ -18,7 +18,7 @@ NO = math.inf
 def at_once(*rows: tuple[float, ...]) -> AtOnce:
     """One place `p` with devices a, b, c; `rows` (operators, devices), and each operator is a layer of its own."""
     devices = tuple(Device(name, "test", "onnxruntime", name, "fp32") for name in "abc"[: len(rows[0])])
-    return AtOnce({"p": OperatorCosts(devices, np.array(rows))}, lambda first, last: (first, last))
+    return AtOnce({"p": OperatorCosts(devices, np.array(rows, float))}, lambda first, last: (first, last))
 
 
 def placed(devices: AtOnce, *work: tuple[int, int], ratios: dict[str, float] | None = None) -> str | None:

@@ -32,6 +32,7 @@ COUNTERS: Final[_Table] = (
     ("shisha_frames_replayed", "Parts run again after a death.", ()),
     ("shisha_stale_replies", "Worker replies that matched nothing.", ()),
     ("shisha_answers_undeliverable", "Answers given up: their client left or does not read.", ()),
+    ("shisha_connections_cut", "Clients cut off, as a message of theirs went on beyond its size.", ()),
     ("shisha_memory_reserved_bytes", "Bytes moved through a memory that has a limit.", ("memory",)),
     (
         "shisha_pacing_dropped_seconds",

@@ -8,6 +8,7 @@ it starts or in other processes.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -57,7 +58,6 @@ from shisha_rt.wire import journal
 from shisha_rt.wire.limits import Limits
 from shisha_rt.wire.request import InferRequest, Signature
 
-_UNREAD_RETRY_S: Final = 0.002
 _DRAIN_S: Final = 30.0
 _PLANNING_S: Final = 2.0
 
@@ -100,7 +100,7 @@ class Daemon:
         timing = _timing(ready, stored)
         costs = None if stored is None else _unstretched(stored, ready.machine.time_scale)
         cores = _cores(ready, planning, costs)
-        limits = Limits(max_message_bytes=_largest_message(ready.compiled), max_in_flight=Policy().max_in_flight)
+        limits = _limits(ready.compiled, cores.lifecycle)
         try:
             metrics = Metrics()
             self._closing.callback(metrics.close)
@@ -109,6 +109,7 @@ class Daemon:
             self._poller = Poller()
             self._closing.callback(self._poller.close)
             self._poller.watch_socket(self.gateway.socket, self.gateway.receive)
+            self._poller.watch(self.gateway.connections.fileno(), self.gateway.connections.stirred)
             slots, places = cores.lifecycle.frames.slot_count, len(ready.machine.places)
             arena = Arena.create(layout_of(ready.compiled.index), slots, places)
             self._closing.callback(arena.close)
@@ -143,8 +144,7 @@ class Daemon:
         self._closing.callback(context.term)
         graph = compiled.model.graph
         signature = Signature(compiled.model.name, graph.inputs, graph.outputs)
-        undeliverable = metrics.counter("shisha_answers_undeliverable").inc
-        gateway = Gateway(context, endpoint, signature, limits, undeliverable)
+        gateway = Gateway(context, endpoint, signature, limits, lambda name: metrics.counter(name).inc())
         self._closing.callback(gateway.close)
         return gateway
 
@@ -160,7 +160,7 @@ class Daemon:
                 self._serve(on_ready, turn)
             finally:  # a fault of ours, too, leaves nobody without an answer
                 self.shell.post(Stop(), "the end")
-                self.gateway.outbox.flush()
+                self.gateway.outbox.flush(math.inf)
                 # The last answers are with ZeroMQ's own thread: give it a moment to hand them to the kernel.
                 self.gateway.socket.setsockopt(zmq.LINGER, 1000)
 
@@ -186,13 +186,12 @@ class Daemon:
             if now_s >= look_at_s:
                 look_at_s = now_s + LOOK_EVERY_S
                 self._look(now_s)
-            self.gateway.outbox.flush()
+            self.gateway.tend(now_s)
             if not ready:
                 ready = self._check_start(on_ready)
             turn()
-            wait_s = max(0.0, (look_at_s if wake_s is None else min(wake_s, look_at_s)) - now_s)
-            if not self.gateway.outbox.empty:
-                wait_s = min(wait_s, _UNREAD_RETRY_S)
+            wake_s = look_at_s if wake_s is None else min(wake_s, look_at_s)
+            wait_s = max(0.0, min(wake_s, self.gateway.wake_s()) - now_s)
 
     def _take(self, event: object) -> None:
         match event:
@@ -242,7 +241,8 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
     """The three pure cores; `costs` are in the time of measurements."""
     machine, rules = ready.machine, ready.rules
     # Two parts for each worker, and slack at both ends: admission and answers never hold one up.
-    lifecycle = Lifecycle(rules, 2 * len(machine.places) + 2, Policy())
+    slots = 2 * len(machine.places) + 2
+    lifecycle = Lifecycle(rules, slots, _policy(ready.compiled, slots))
     begins_anew = planning.fresh or planning.strategy == "seed"
     kept = {} if begins_anew else plan_store.load_plans(_plans_file(), _model_key(ready.compiled))
     by_costs = {}
@@ -304,7 +304,13 @@ def _model_key(compiled: Compiled) -> str:
     return f"{compiled.engine_folder.parent.name}-{compiled.engine_folder.name}"
 
 
-def _largest_message(compiled: Compiled) -> int:
-    graph = compiled.model.graph
-    tensors = (*graph.inputs, *graph.outputs)
-    return sum(tensor.size_bytes for tensor in tensors) + Limits().max_header_bytes
+def _policy(compiled: Compiled, slots: int) -> Policy:
+    """Of large frames a client may have fewer in flight: what fits into the slots, and into the room for waiting."""
+    usual, request_bytes = Policy(), sum(tensor.size_bytes for tensor in compiled.model.graph.inputs)
+    return replace(usual, max_in_flight=min(usual.max_in_flight, slots + usual.waiting_bytes // max(1, request_bytes)))
+
+
+def _limits(compiled: Compiled, lifecycle: Lifecycle) -> Limits:
+    graph, header_bytes = compiled.model.graph, Limits().max_header_bytes
+    message_bytes = sum(tensor.size_bytes for tensor in (*graph.inputs, *graph.outputs)) + header_bytes
+    return Limits(max_message_bytes=message_bytes, max_in_flight=lifecycle.policy.max_in_flight)

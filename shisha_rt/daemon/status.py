@@ -35,9 +35,9 @@ class Status:
 
     @property
     def ready(self) -> bool:
-        """Whether a frame sent now would be admitted and run."""
+        """Whether a frame sent now would be admitted, and run at once."""
         lifecycle = self._shell.cores.lifecycle
-        return lifecycle.live is not None and not lifecycle.frames.draining
+        return lifecycle.can_run and not lifecycle.frames.draining
 
     def is_emulated(self, place: Place) -> bool:
         return self.machine.is_emulated(place) or any(device.described for device in self._devices.get(place.name, ()))

@@ -94,7 +94,7 @@ class Dealing:
         if len(leads) == 1:
             return free[0] if key in free[0].loaded else None
         able = [worker for worker in free if key in worker.loaded]
-        if frame.died_on in leads and frame.died_on not in self._places.out:
+        if frame.died_on in leads and frame.died_on not in self._places.lost:
             return next((worker for worker in able if worker.place == frame.died_on), None)
         down = self._places.down
         if down and not down.issuperset(leads):

@@ -15,10 +15,12 @@ Each (stage, team) is prepared by itself, in the worker of the team's lead; the 
 from __future__ import annotations
 
 import itertools
-from collections import deque
+import math
+from collections import Counter, deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
+from shisha_rt.graph.spans import Span
 from shisha_rt.lifecycle import events as ev
 from shisha_rt.lifecycle import instructions as do
 from shisha_rt.lifecycle.instructions import Ending
@@ -26,10 +28,12 @@ from shisha_rt.lifecycle.places import Places
 from shisha_rt.lifecycle.policy import Policy
 from shisha_rt.lifecycle.records import Epoch, QueuedPlan, WorkerState
 from shisha_rt.lifecycle.tables import EPOCH, EpochPhase, Transition, step
-from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.plan import Plan, Stage, Team, team_name
 from shisha_rt.plan.verify import PlanRules
 
 _FAULTS_TOLD: Final = 5
+_PARTS_OF_PATIENCE: Final = 20.0
+_Content: TypeAlias = tuple[tuple[Span, ...], Team, tuple[str, ...]]
 
 
 class Epochs:
@@ -53,6 +57,7 @@ class Epochs:
         self._story = story
         self._emit = emit
         self._replan_at_s = 0.0
+        self._crashes: Counter[_Content] = Counter()
         self._closed = False
 
     @property
@@ -79,9 +84,9 @@ class Epochs:
         return None if newest is None or self.is_broken(newest) else newest
 
     def is_broken(self, epoch: Epoch) -> bool:
-        """Whether some stage has no team left whose lead has a worker or will get one."""
-        out = self._places.out
-        return bool(out) and any(out.issuperset(pool.leads) for pool in epoch.pools)
+        """Whether some stage has no team left whose lead has a worker or will get one soon, or it is given up."""
+        lost = self._places.lost
+        return epoch.overdue or (bool(lost) and any(lost.issuperset(pool.leads) for pool in epoch.pools))
 
     def places_in_use(self) -> set[str]:
         """The places whose workers some live epoch, or the one in preparation, needs."""
@@ -97,14 +102,15 @@ class Epochs:
     # --- proposals --------------------------------------------------------------------------------------------
 
     def propose(self, event: ev.PlanProposed, now: float) -> None:
-        faults = self._rules.problems(event.plan)
+        crashing = self._crashing(event.plan)
+        faults = self._rules.problems(event.plan) or list(crashing.values())
         placed = not self._rules.devices or any(stage.placement for stage in event.plan.stages)
         if not faults and placed:
             faults = self._rules.placement_problems(event.plan)
         if self._closed:
             self._refuse(event, "the daemon is stopping")
         elif faults:
-            self._refuse(event, _told(faults))
+            self._refuse(event, _told(faults), next(iter(crashing), None))
         elif len(self.proposals) >= self._policy.waiting_plans:
             self._refuse(event, f"{len(self.proposals)} plans wait already")
         else:
@@ -116,10 +122,12 @@ class Epochs:
         proposal = self._unplaced(event.owner, event.proposal)
         if proposal is None:
             return
-        faults = self._rules.problems(event.plan) or self._rules.placement_problems(event.plan)
+        rules, plan = self._rules, event.plan
+        crashing = self._crashing(plan)
+        faults = rules.problems(plan) or rules.placement_problems(plan) or list(crashing.values())
         if faults:
             self.proposals.remove(proposal)
-            self._refuse(proposal.event, _told(faults))
+            self._refuse(proposal.event, _told(faults), next(iter(crashing), None))
         else:
             proposal.plan, proposal.placed = event.plan, True
 
@@ -129,6 +137,15 @@ class Epochs:
             self.proposals.remove(proposal)
             self._refuse(proposal.event, event.reason)
 
+    def _crashing(self, plan: Plan) -> dict[int, str]:
+        """The stages that have ended workers which were only preparing them, and what is to be said of each."""
+        return {
+            index: f"stage {index} on {team_name(team)} has ended its worker {times} times in its preparation"
+            for index, stage in enumerate(plan.stages)
+            for team in stage.teams
+            if (times := self._crashes[_content(stage, team)]) >= self._policy.crashes_per_stage
+        }
+
     def _first_placed(self) -> QueuedPlan | None:
         return next((one for one in self.proposals if one.placed), None)
 
@@ -137,8 +154,8 @@ class Epochs:
         waiting = (one for one in self.proposals if not one.placed)
         return next((one for one in waiting if (one.event.owner, one.event.proposal) == (owner, number)), None)
 
-    def _refuse(self, event: ev.PlanProposed, reason: str) -> None:
-        self._settle(event, event.plan, None, Ending.REFUSED, reason)
+    def _refuse(self, event: ev.PlanProposed, reason: str, failed_stage: int | None = None) -> None:
+        self._settle(event, event.plan, None, Ending.REFUSED, reason, failed_stage=failed_stage)
 
     def _settle(
         self,
@@ -147,23 +164,27 @@ class Epochs:
         epoch: int | None,
         ending: Ending,
         reason: str,
-        bad: str | None = None,
-        failed: int | None = None,
+        *,
+        bad_machine: str | None = None,
+        transient: bool = False,
+        failed_stage: int | None = None,
     ) -> None:
-        self._emit(do.Settled(event.owner, event.proposal, plan, epoch, ending, reason, bad, failed))
+        said = reason, bad_machine, transient, failed_stage
+        self._emit(do.Settled(event.owner, event.proposal, plan, epoch, ending, *said))
 
     def advance(self, now: float) -> None:
         """Drop a preparation that lost a place, begin the next if no old epoch lingers, ask for a plan if needed."""
-        if self.preparing is not None and (down := self._unavailable(self.preparing.plan)):
-            self._drop(f"place {down[0]} is down")
+        if self.preparing is not None and (missing := self._missing(self.preparing.plan)):
+            self._drop(missing, transient=True)
         while self.preparing is None and len(self.live) < 2 and (proposal := self._first_placed()) is not None:
             self.proposals.remove(proposal)
             event = proposal.event
             newest = self.newest.number if self.newest is not None else None
             if event.owner is not ev.Owner.CLIENT and event.under != newest:
-                self._settle(event, proposal.plan, None, Ending.DROPPED, f"epoch {newest} has gone live meanwhile")
-            elif down := self._unavailable(proposal.plan):
-                self._refuse(event, f"place {down[0]} is down")
+                reason = f"epoch {newest} has gone live meanwhile"
+                self._settle(event, proposal.plan, None, Ending.DROPPED, reason, transient=True)
+            elif missing := self._missing(proposal.plan):
+                self._settle(event, proposal.plan, None, Ending.REFUSED, missing, transient=True)
             else:
                 self._begin(event, proposal.plan, now)
         self._ask_for_plan(now)
@@ -197,67 +218,116 @@ class Epochs:
         for epoch in self._epochs():
             self._ask(worker, epoch, now + self._policy.prepare_s)
 
-    def prepared(self, event: ev.StagePrepared) -> None:
+    def prepared(self, event: ev.StagePrepared, now: float) -> None:
         worker, key = self._places.workers.get(event.incarnation), (event.epoch, event.stage)
         if worker is None or worker.loading.pop(key, None) is None:
             return  # of an epoch that was dropped meanwhile
         worker.loaded.add(key)
+        for content in self._loading_of(worker, event.epoch, {event.stage}):
+            self._crashes.pop(content, None)
         epoch = self.preparing
         if epoch is None or epoch.number != event.epoch:
             return
         epoch.unprepared.discard((event.stage, worker.place))
         if not epoch.unprepared:
-            self._complete(epoch)
+            self._complete(epoch, now)
 
-    def _complete(self, epoch: Epoch) -> None:
+    def _complete(self, epoch: Epoch, now: float) -> None:
         if self.newest is not None:
             self._step(self.newest, "supersede")
+            self.newest.moved_s = now
         self._step(epoch, "complete")
         self.live[epoch.number] = epoch
         self.preparing = None
         reason = "every worker concerned has it loaded"
         self._settle(epoch.proposal, epoch.plan, epoch.number, Ending.LIVE, reason)
 
-    def prepare_failed(self, event: ev.StageFailed) -> None:
+    def prepare_failed(self, event: ev.StageFailed, now: float) -> None:
         worker = self._places.workers.get(event.incarnation)
         if worker is None or worker.loading.pop((event.epoch, event.stage), None) is None:
             return
         if self.preparing is not None and self.preparing.number == event.epoch:
             reason = f"{worker.place} could not prepare it: {event.reason}"
-            self._drop(reason, event.reason if event.bad_machine else None, event.stage)
+            self._drop(reason, event.reason if event.bad_machine else None, failed_stage=event.stage)
         else:
-            self._places.kill(worker, f"it could not load the live plan: {event.reason}")
+            self._places.kill(worker, f"it could not load the live plan: {event.reason}", now)
+
+    def blames_plan(self, worker: WorkerState, event: ev.WorkerGone) -> bool:
+        """Whether a worker ended by what it was preparing, as it did nothing else; it is noted of those stages."""
+        epoch = self.preparing
+        if epoch is None or worker.blameless or event.running is not None:
+            return False
+        loading = {stage for number, stage in worker.loading if number == epoch.number}
+        self._crashes.update(self._loading_of(worker, epoch.number, loading))
+        return bool(loading)
+
+    def _loading_of(self, worker: WorkerState, number: int, stages: set[int]) -> list[_Content]:
+        epoch = next((epoch for epoch in self._epochs() if epoch.number == number), None)
+        of_plan = [] if epoch is None else [epoch.plan.stages[index] for index in stages]
+        return [_content(stage, team) for stage in of_plan for team in stage.teams if team[0] == worker.place]
 
     def worker_gone(self, worker: WorkerState, reason: str) -> None:
         epoch = self.preparing
         if epoch is not None and worker.incarnation in epoch.asked:
-            self._drop(f"the worker on {worker.place} died in its preparation: {reason}")
+            self._drop(f"the worker on {worker.place} died in its preparation: {reason}", transient=True)
 
     def tick(self, now: float) -> None:
-        """Give up on preparations, and on placements, that took too long."""
-        for proposal in [one for one in self.proposals if not one.placed and one.until_s <= now]:
+        """Give up on what took too long: placements, waiting for a turn, preparations, and leaving an old epoch."""
+        for proposal in [one for one in self.proposals if one.until_s <= now]:
             self.proposals.remove(proposal)
-            reason = f"its operators were not placed within {self._policy.prepare_s:g} s"
-            self._settle(proposal.event, proposal.plan, None, Ending.DROPPED, reason)
+            late = "its turn did not come" if proposal.placed else "its operators were not placed"
+            reason = f"{late} within {self._policy.prepare_s:g} s"
+            self._settle(proposal.event, proposal.plan, None, Ending.DROPPED, reason, transient=True)
         if self.preparing is not None and self.preparing.prepare_until_s <= now:
             self._drop(f"not prepared within {self._policy.prepare_s:g} s")
         for worker in self._places.workers.values():
             if any(until <= now for until in worker.loading.values()):
-                self._places.kill(worker, f"a live plan was not loaded within {self._policy.prepare_s:g} s")
+                self._places.kill(worker, f"a live plan was not loaded within {self._policy.prepare_s:g} s", now)
+        for epoch in self.live.values():
+            if epoch.phase is EpochPhase.RETIRING and self._overdue_from_s(epoch) <= now:
+                self._hurry(epoch, now)
+
+    def _overdue_from_s(self, epoch: Epoch) -> float:
+        if epoch.overdue:
+            return math.inf
+        slowest_s = max((taken_s for by_lead in epoch.service_s for taken_s in by_lead.values()), default=0.0)
+        return epoch.moved_s + max(self._policy.retire_s, _PARTS_OF_PATIENCE * slowest_s)
+
+    def _hurry(self, epoch: Epoch, now: float) -> None:
+        """Have the frames of a superseded epoch start anew: what computes them has not moved for too long."""
+        epoch.overdue = True
+        for worker in self._places.workers.values():
+            if any(part.epoch == epoch.number for part in worker.out):
+                reason = (
+                    f"epoch {epoch.number} is superseded, and nothing of it was done for {now - epoch.moved_s:.0f} s"
+                )
+                self._places.kill(worker, reason, now, blameless=True)
 
     def wake_times(self) -> list[float]:
         times = [self.preparing.prepare_until_s] if self.preparing else []
-        times += [one.until_s for one in self.proposals if not one.placed]
+        times += [one.until_s for one in self.proposals]
+        times += [self._overdue_from_s(epoch) for epoch in self.live.values() if epoch.phase is EpochPhase.RETIRING]
         times += [t for w in self._places.workers.values() if not w.killed for t in w.loading.values()]
         return [*times, self._replan_at_s] if self._needs_plan() else times
 
-    def _drop(self, reason: str, bad_machine: str | None = None, failed_stage: int | None = None) -> None:
+    def _drop(
+        self, reason: str, bad_machine: str | None = None, *, transient: bool = False, failed_stage: int | None = None
+    ) -> None:
         epoch = self.preparing
         assert epoch is not None
         self.preparing = None
         self._step(epoch, "drop")
         self._unload(epoch)
-        self._settle(epoch.proposal, epoch.plan, epoch.number, Ending.DROPPED, reason, bad_machine, failed_stage)
+        self._settle(
+            epoch.proposal,
+            epoch.plan,
+            epoch.number,
+            Ending.DROPPED,
+            reason,
+            bad_machine=bad_machine,
+            transient=transient,
+            failed_stage=failed_stage,
+        )
         self._emit(do.EpochEnded(epoch.number, epoch.plan))
 
     def _unload(self, epoch: Epoch) -> None:
@@ -282,7 +352,7 @@ class Epochs:
         """The daemon stops: settle what is still proposed."""
         self._closed = True
         if self.preparing is not None:
-            self._drop("the daemon stopped")
+            self._drop("the daemon stopped", transient=True)
         while self.proposals:
             proposal = self.proposals.popleft()
             self._settle(proposal.event, proposal.plan, None, Ending.DROPPED, "the daemon stopped")
@@ -292,22 +362,29 @@ class Epochs:
         newest = self.newest
         if self._closed or self.preparing is not None or self._first_placed() is not None:
             return False
-        return not self.proposals if newest is None else bool(self._unavailable(newest.plan))
+        return not self.proposals if newest is None else bool(self._missing(newest.plan))
 
     def _ask_for_plan(self, now: float) -> None:
         if self._needs_plan() and self._replan_at_s <= now:
             self._replan_at_s = now + self._policy.replan_s
-            newest = self.newest
-            lost = self._unavailable(newest.plan) if newest else []
-            self._emit(do.Replan(f"place {lost[0]} is out of planning" if lost else "no plan is live"))
+            self._emit(do.Replan("no plan is live" if self.newest is None else self._missing(self.newest.plan)))
 
-    def _unavailable(self, plan: Plan) -> list[str]:
-        """The places of `plan` that are out of planning."""
-        down = self._places.down
-        return [name for name in plan.places if name in down] if down else []
+    def _missing(self, plan: Plan) -> str:
+        """Why `plan` is not to be run as the places are now; empty if it may be. A co-place needs no worker."""
+        down, away = self._places.down, self._places.away
+        if down and (names := [name for name in plan.places if name in down]):
+            return f"place {names[0]} is down"
+        if away and (names := [name for name in plan.leads if name in away]):
+            return f"place {names[0]} is without a worker for too long"
+        return ""
 
     def _step(self, epoch: Epoch, action: str) -> None:
         epoch.phase = step(EPOCH, "epoch", epoch.number, epoch.phase, action, self._story)
+
+
+def _content(stage: Stage, team: Team) -> _Content:
+    """What makes two stages the same, to who builds them."""
+    return stage.work, team, stage.placement
 
 
 def _told(faults: list[str]) -> str:

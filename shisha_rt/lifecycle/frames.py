@@ -47,7 +47,7 @@ class Frames:
         self.draining = False
         self.stale_replies = 0
         self.replayed = 0
-        self._deadlines = Deadlines(policy.max_in_flight, self._is_decided)
+        self._deadlines = Deadlines(2 * policy.max_in_flight, self._is_decided)
         self._epochs = epochs
         self._dealing = dealing
         self._policy = policy
@@ -78,7 +78,7 @@ class Frames:
             self._deadlines.note(frame.deadline_s, frame.number)
 
     def admit(self, now: float) -> None:
-        """Fill free slots, one frame of each stream in turn."""
+        """Fill free slots, one frame of each client in turn, and of each of its streams."""
         if not self.free_slots or not self.streams.turn:
             return
         epoch = self._epochs.runnable()
@@ -86,7 +86,7 @@ class Frames:
             frame = self.by_number[self.streams.next_number()]
             frame.slot = self.free_slots.pop()
             self._step(frame, "admit")
-            self.streams.waiting_bytes -= frame.size_bytes
+            self.streams.waits_no_more(frame)
             self._emit(do.Fill(frame.number, frame.slot))
             self._enlist(frame, epoch, now)
 
@@ -134,6 +134,7 @@ class Frames:
             return
         epoch, done = frame.epoch, frame.done
         assert epoch is not None
+        epoch.moved_s = now
         done.add(event.descriptor.stage)
         if len(done) == len(epoch.followers):
             self._finish(frame, epoch)
@@ -174,7 +175,7 @@ class Frames:
         for part, frame in lost.items():
             del frame.out[part.stage]
         computed = next((part for part in lost if part.frame == event.running), None)  # it runs them in their order
-        if computed is not None:
+        if computed is not None and not worker.blameless:
             self._charge(lost[computed], computed, worker.place, event.reason)
         for part, frame in lost.items():
             if frame.phase is FramePhase.ACTIVE:
@@ -236,7 +237,7 @@ class Frames:
 
     def _deliver(self, frame: Frame) -> None:
         frame.delivered = True
-        self.streams.undelivered -= 1
+        self.streams.delivered(frame)
         self._emit(do.Deliver(frame.number, *(frame.error or ())))
         self._forget(frame)
 

@@ -106,8 +106,9 @@ class Ending(StrEnum):
 class Settled:
     """How a proposal ended. `epoch` is None if it never got a number.
 
-    `bad_machine`: what the machine file promises and this host cannot keep, if that was it. `failed_stage`: the stage
-    (index) that an engine could not build, if that was it.
+    `bad_machine`: what the machine file promises and this host cannot keep, if that was it. `transient`: it says
+    nothing of the plan, which may well go live another time. `failed_stage`: the stage (index) that an engine could not
+    build, if that was it.
     """
 
     owner: Owner
@@ -117,6 +118,7 @@ class Settled:
     ending: Ending
     reason: str
     bad_machine: str | None = None
+    transient: bool = False
     failed_stage: int | None = None
 
 
@@ -146,6 +148,20 @@ class Replan:
 
 
 @dataclass(frozen=True, slots=True)
+class PlaceAway:
+    """Its worker is overdue: plans are made without it until it is back."""
+
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceBack:
+    """A place that was away has its worker again."""
+
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
 class GivenUp:
     place: str
     reason: str
@@ -166,5 +182,7 @@ Instruction: TypeAlias = (
     | EpochStarted
     | EpochEnded
     | Replan
+    | PlaceAway
+    | PlaceBack
     | GivenUp
 )

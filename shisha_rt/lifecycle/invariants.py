@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from shisha_rt.lifecycle.lifecycle import Lifecycle
 from shisha_rt.lifecycle.records import Epoch, Frame, PoolState
 from shisha_rt.lifecycle.tables import EpochPhase, FramePhase, PlacePhase
@@ -103,7 +105,7 @@ def _is_ready(frame: Frame, stage: int, epoch: Epoch) -> bool:
 
 def _check_dealt(lifecycle: Lifecycle, epoch: Epoch, pool: PoolState) -> None:
     """No worker idles while a part waits that it can take; teams that are slower may."""
-    down, out = lifecycle.places.down, lifecycle.places.out
+    down, out = lifecycle.places.down, lifecycle.places.lost
     times = [epoch.service_s[stage].values() for stage in pool.stages]
     unlike = len(pool.stages) == 1 and len(pool.leads) > 1 and any(times)
     for lead in pool.leads:
@@ -127,6 +129,14 @@ def _check_streams(lifecycle: Lifecycle) -> None:
     waiting = [frame for frame in frames if frame.phase is FramePhase.WAITING]
     waiting_bytes = sum(frame.size_bytes for frame in waiting)
     assert streams.waiting_bytes == waiting_bytes, f"{streams.waiting_bytes} bytes wait, should be {waiting_bytes}"
+    of_clients: dict[Hashable, list[int]] = {}
+    for frame in frames:
+        counts = of_clients.setdefault(frame.stream.key[0], [0, 0])
+        counts[0] += not frame.delivered
+        counts[1] += frame.size_bytes * (frame.phase is FramePhase.WAITING)
+    noted = {key: [one.undelivered, one.waiting_bytes] for key, one in streams.clients.items()}
+    of_clients = {key: counts for key, counts in of_clients.items() if counts[0]}
+    assert noted == of_clients, f"clients have {of_clients}, noted are {noted}"
     orders: dict[int, list[int]] = {}
     queues: dict[int, list[int]] = {}
     for frame in frames:  # a dict: in the order of acceptance
@@ -139,7 +149,7 @@ def _check_streams(lifecycle: Lifecycle) -> None:
         assert list(stream.order) == order, f"stream {stream.key} owes {list(stream.order)}, should be {order}"
         assert list(stream.waiting) == queue, f"stream {stream.key} holds {list(stream.waiting)}, should be {queue}"
         assert not order or not numbered[order[0]].decided, f"{order[0]} is decided and first, yet undelivered"
-        turns = sum(one is stream for one in streams.turn)
+        turns = sum(one is stream for client in streams.turn for one in client.turn)
         assert turns == bool(queue), f"stream {stream.key} has {turns} turns, {len(queue)} frames wait"
     assert not orders, "frames are owed to a forgotten stream"
     assert not queues, "frames wait in a forgotten stream"
@@ -163,8 +173,9 @@ def _check_epochs(lifecycle: Lifecycle) -> None:
     if epochs.preparing is not None:
         assert epochs.preparing.phase is EpochPhase.PREPARING, f"epoch {epochs.preparing.number} is being prepared"
         assert len(epochs.live) < 2, f"a third epoch is being prepared beside {list(epochs.live)}"
-        down = set(epochs.preparing.plan.places) - set(lifecycle.places.available)
-        assert not down, f"epoch {epochs.preparing.number} is being prepared on {down}, out of planning"
+        plan, places = epochs.preparing.plan, lifecycle.places
+        lost = {*plan.places} & places.down | {*plan.leads} & places.away
+        assert not lost, f"epoch {epochs.preparing.number} is being prepared on {lost}, out of planning"
         assert all(epochs.preparing.number > number for number in epochs.live), "an older number is being prepared"
     assert list(epochs.live) == sorted(epochs.live), f"live epochs {list(epochs.live)} are not oldest first"
     members: dict[int, set[int]] = {number: set() for number in epochs.live}
@@ -204,6 +215,9 @@ def _check_places(lifecycle: Lifecycle) -> None:
     assert places.out == out, f"places {out} are out, noted are {places.out}"
     down = {place.name for place in places.by_name.values() if not place.available}
     assert places.down == down, f"places {down} are down, noted are {places.down}"
+    away = {place.name for place in places.by_name.values() if place.lost_s is not None and place.available}
+    assert places.away <= away, f"{places.away} are away, of {away} without a worker"
+    assert not places.away or places.available, "nothing is left to plan with"
     serving = {one.place: one for one in places.workers.values() if not one.killed and _is_up(lifecycle, one.place)}
     assert places.serving == serving, f"{serving} serve, noted are {places.serving}"
     for place in places.by_name.values():

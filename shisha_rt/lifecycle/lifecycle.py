@@ -10,6 +10,7 @@ that made possible. Times are seconds of one monotonic clock that the caller rea
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -54,12 +55,12 @@ class Lifecycle:
             ev.PartFailed: frames.part_failed,
             ev.WorkerReady: self._worker_ready,
             ev.WorkerGone: self._worker_gone,
-            ev.WorkerHung: lambda e, now: places.hung(e.incarnation, e.reason),
+            ev.WorkerHung: lambda e, now: places.hung(e.incarnation, e.reason, now),
             ev.PlanProposed: epochs.propose,
             ev.PlanPlaced: lambda e, now: epochs.placed(e),
             ev.PlanNotPlaced: lambda e, now: epochs.not_placed(e),
-            ev.StagePrepared: lambda e, now: epochs.prepared(e),
-            ev.StageFailed: lambda e, now: epochs.prepare_failed(e),
+            ev.StagePrepared: epochs.prepared,
+            ev.StageFailed: epochs.prepare_failed,
             ev.PlaceDown: lambda e, now: places.take_down(e.place),
             ev.PlaceUp: lambda e, now: places.bring_up(e.place, now),
             ev.Drain: lambda e, now: frames.drain(),
@@ -91,7 +92,7 @@ class Lifecycle:
         if not self._calm:
             times += self.places.wake_times()
             times += self.epochs.wake_times()
-        return min(times, default=None)
+        return min((at_s for at_s in times if at_s < math.inf), default=None)
 
     @property
     def idle(self) -> bool:
@@ -105,6 +106,16 @@ class Lifecycle:
         return None if newest is None else (newest.number, newest.plan)
 
     @property
+    def can_run(self) -> bool:
+        """Whether every stage of the live plan has a team whose worker has it loaded."""
+        newest, serving = self.epochs.newest, self.places.serving
+        return newest is not None and all(
+            any(lead in serving and (newest.number, stage) in serving[lead].loaded for lead in pool.leads)
+            for pool in newest.pools
+            for stage in pool.stages
+        )
+
+    @property
     def changing(self) -> bool:
         """Whether frames of an older epoch are still under way."""
         return len(self.epochs.live) > 1
@@ -115,12 +126,13 @@ class Lifecycle:
         return self.places.available
 
     def _worker_ready(self, event: ev.WorkerReady, now: float) -> None:
-        if self.places.ready(event.incarnation):
+        if self.places.ready(event.incarnation, now):
             self.epochs.load(self.places.workers[event.incarnation], now)
 
     def _worker_gone(self, event: ev.WorkerGone, now: float) -> None:
         worker = self.places.workers.get(event.incarnation)
         if worker is not None:
+            worker.blameless |= self.epochs.blames_plan(worker, event)
             self.places.gone(worker, event, now)
             self.epochs.worker_gone(worker, event.reason)
             self.frames.worker_gone(worker, event, now)
@@ -139,7 +151,7 @@ class Lifecycle:
         self.epochs.finish_retiring()
         self.epochs.advance(now)
         if self.places.down:
-            self.places.dismiss(self.epochs.places_in_use())
+            self.places.dismiss(self.epochs.places_in_use(), now)
         # Nearly all of a daemon's life: every worker up, one plan, nothing pending. Frames cannot change that, so
         # while only they come and go, the passes above would find nothing (a third of the daemon's time per frame).
         self._calm = self.places.settled and self.epochs.settled and not self.frames.stranded

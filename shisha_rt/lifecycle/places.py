@@ -1,11 +1,13 @@
 """The places' part of the lifecycle: which process runs for each, when one is started again, when a place is given up.
 
-A place that dies too often leaves planning; the last one left never does, it is restarted with growing delays.
+A place that dies too often leaves planning; the last one left never does, it is restarted with growing delays. One
+whose worker is not back soon is away: others are planned for until it comes, as long as another serves (R3.7).
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
@@ -19,8 +21,8 @@ from shisha_rt.lifecycle.tables import PLACE, PlacePhase, Transition, step
 class Places:
     """Every place, and the workers (incarnations) that have a process now.
 
-    `serving`: by place, the worker that is up and meant to stay. `down`: places that are out of planning, with a
-    process or without; `out`: those that want none.
+    `serving`: by place, the worker that is up and meant to stay. `down`: places that were taken out of planning, with
+    a process or without; `out`: those that want none; `away`: those whose worker is overdue.
     """
 
     def __init__(
@@ -31,16 +33,23 @@ class Places:
         self.serving: dict[str, WorkerState] = {}
         self.down: set[str] = set()
         self.out: set[str] = set()
+        self.away: set[str] = set()
         self._policy = policy
         self._story = story
         self._emit = emit
         self._incarnations = itertools.count(1)
+        self._now_s = 0.0
         self._closed = False
 
     @property
     def available(self) -> tuple[str, ...]:
         """The places that a plan may use, in the machine's order."""
-        return tuple(name for name in self.by_name if name not in self.down)
+        return tuple(name for name in self.by_name if name not in self.down and name not in self.away)
+
+    @property
+    def lost(self) -> set[str]:
+        """The places that have no worker and get none soon."""
+        return self.out | self.away if self.away else self.out
 
     @property
     def settled(self) -> bool:
@@ -49,38 +58,66 @@ class Places:
         return serves and not any(worker.loading for worker in self.serving.values())
 
     def tick(self, now: float) -> None:
-        """Start what is due, and kill what took too long to come up."""
+        """Start what is due, kill what took too long to come up, and plan without what is not back in time."""
+        self._now_s = now
         for place in self.by_name.values():
             if place.phase is PlacePhase.RESTARTING and place.start_at_s <= now:
                 place.incarnation = next(self._incarnations)
-                self.workers[place.incarnation] = WorkerState(place.incarnation, place.name, now + self._policy.start_s)
+                self.workers[place.incarnation] = WorkerState(place.incarnation, place.name, now)
                 self._step(place, "start")
                 self._emit(do.Start(place.name, place.incarnation))
             elif place.phase is PlacePhase.STARTING and place.incarnation is not None:
                 worker = self.workers[place.incarnation]
-                if worker.start_until_s <= now:
-                    self.kill(worker, f"not up within {self._policy.start_s:g} s")
+                if worker.start_s + self._policy.start_s <= now:
+                    self.kill(worker, f"not up within {self._policy.start_s:g} s", now)
+        self._plan_without_overdue(now)
+
+    def _plan_without_overdue(self, now: float) -> None:
+        for place in self.by_name.values():
+            if self._is_overdue(place, now):
+                self.away.add(place.name)
+                self._emit(do.PlaceAway(place.name))
+
+    def _is_overdue(self, place: PlaceState, now: float) -> bool:
+        """Whether it is to be planned without the place, as it lost its worker long ago and another serves."""
+        others = (name for name in self.serving if name not in self.down and name not in self.away)
+        return self._away_from_s(place) <= now and any(name != place.name for name in others)
+
+    def _away_from_s(self, place: PlaceState) -> float:
+        """When it is; infinite if it is already, or not waited for."""
+        if place.lost_s is None or not place.available or place.name in self.away or self._closed:
+            return math.inf
+        usual_s = place.usual_start_s or max(one.usual_start_s for one in self.by_name.values())
+        return place.lost_s + max(self._policy.away_s, 3 * usual_s)
 
     def wake_times(self) -> list[float]:
         times = [p.start_at_s for p in self.by_name.values() if p.phase is PlacePhase.RESTARTING]
         starting = (p for p in self.by_name.values() if p.phase is PlacePhase.STARTING and p.incarnation is not None)
         workers = (self.workers[p.incarnation] for p in starting if p.incarnation is not None)
-        return times + [w.start_until_s for w in workers if not w.killed]
+        times += [w.start_s + self._policy.start_s for w in workers if not w.killed]
+        return times + [at_s for at_s in map(self._away_from_s, self.by_name.values()) if at_s > self._now_s]
 
-    def ready(self, incarnation: int) -> bool:
+    def ready(self, incarnation: int, now: float) -> bool:
         """A worker is ready; False if it is not one that is awaited."""
         worker = self.workers.get(incarnation)
         if worker is None or worker.killed or self.by_name[worker.place].phase is not PlacePhase.STARTING:
             return False
-        self.by_name[worker.place].failed_starts = 0
-        self._step(self.by_name[worker.place], "ready")
-        self.serving[worker.place] = worker
+        place = self.by_name[worker.place]
+        place.failed_starts = 0
+        place.lost_s, place.usual_start_s = None, now - worker.start_s
+        self._step(place, "ready")
+        self.serving[place.name] = worker
+        was_away = place.name in self.away
+        self.away.discard(place.name)
+        self._plan_without_overdue(now)  # as there is one now that serves
+        if was_away:
+            self._emit(do.PlaceBack(place.name))
         return True
 
     def gone(self, worker: WorkerState, event: WorkerGone, now: float) -> None:
         """The process of `worker` is dead: restart its place, or take it out."""
         del self.workers[worker.incarnation]
-        self._serves_no_more(worker)
+        self._serves_no_more(worker, now)
         place = self.by_name[worker.place]
         place.incarnation = None
         place.last_error = event.reason
@@ -92,13 +129,17 @@ class Places:
             self._put_off(place, now)
             return
         place.restarts += 1
+        if worker.blameless:
+            place.start_at_s = now
+            self._step(place, "lose")
+            return
         while place.deaths_s and place.deaths_s[0] < now - self._policy.death_window_s:
             place.deaths_s.popleft()
         if not place.deaths_s:
             place.delay_s = 0.0
         place.deaths_s.append(now)
         too_many = len(place.deaths_s) > self._policy.deaths_in_window
-        if too_many and len(self.available) > 1:
+        if too_many and any(name != place.name for name in self.available):
             self._mark(place, available=False)
             self._step(place, "quit")
             self._emit(do.GivenUp(place.name, f"{len(place.deaths_s)} deaths; the last: {event.reason}"))
@@ -115,20 +156,23 @@ class Places:
         place.start_at_s = now + place.delay_s
         self._step(place, "lose")
 
-    def hung(self, incarnation: int, reason: str) -> None:
+    def hung(self, incarnation: int, reason: str, now: float) -> None:
         """Somebody outside has seen that a worker hangs."""
         worker = self.workers.get(incarnation)
         if worker is not None:
-            self.kill(worker, reason)
+            self.kill(worker, reason, now)
 
-    def kill(self, worker: WorkerState, reason: str) -> None:
+    def kill(self, worker: WorkerState, reason: str, now: float, *, blameless: bool = False) -> None:
         """Ask for the process's death once; it is not dead before `gone` says so."""
         if not worker.killed:
-            worker.killed = True
-            self._serves_no_more(worker)
+            worker.killed, worker.blameless = True, blameless
+            self._serves_no_more(worker, now)
             self._emit(do.Kill(worker.incarnation, reason))
 
-    def _serves_no_more(self, worker: WorkerState) -> None:
+    def _serves_no_more(self, worker: WorkerState, now: float) -> None:
+        place = self.by_name[worker.place]
+        if place.lost_s is None:
+            place.lost_s = now
         if self.serving.get(worker.place) is worker:
             del self.serving[worker.place]
 
@@ -146,11 +190,13 @@ class Places:
         if self._closed:
             return
         self._mark(place, available=True)
+        place.lost_s = None if place.lost_s is None else now
         place.deaths_s.clear()
         place.delay_s = 0.0
         if place.phase is PlacePhase.OUT:
             place.start_at_s = now
             self._step(place, "return")
+        self._plan_without_overdue(now)  # as this one may serve
 
     def close(self) -> None:
         """The daemon stops: no process is started any more."""
@@ -159,11 +205,11 @@ class Places:
             if place.phase is PlacePhase.RESTARTING:
                 self._step(place, "quit")
 
-    def dismiss(self, in_use: Collection[str]) -> None:
+    def dismiss(self, in_use: Collection[str], now: float) -> None:
         """End the workers of places that are out of planning and that no live plan needs."""
         for worker in self.workers.values():
             if worker.place in self.down and worker.place not in in_use:
-                self.kill(worker, "its place was taken out of planning")
+                self.kill(worker, "its place was taken out of planning", now, blameless=True)
 
     def _mark(self, place: PlaceState, *, available: bool) -> None:
         place.available = available
@@ -171,6 +217,7 @@ class Places:
             self.down.discard(place.name)
         else:
             self.down.add(place.name)
+            self.away.discard(place.name)
 
     def _step(self, place: PlaceState, action: str) -> None:
         place.phase = step(PLACE, "place", place.name, place.phase, action, self._story)

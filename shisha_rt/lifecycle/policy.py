@@ -9,13 +9,16 @@ from dataclasses import dataclass
 class Policy:
     """Limits and patience; times in seconds."""
 
-    max_in_flight: int = 256  # accepted and unanswered frames, over all clients
-    waiting_bytes: int = 512 << 20  # request bytes held while no slot is free
+    max_in_flight: int = 256  # accepted and unanswered frames of one client alone; of all together twice as many
+    waiting_bytes: int = 96 << 20  # request bytes held for one client alone while no slot is free; for all, twice that
     descriptors_per_worker: int = 2  # one running, one next: a worker never waits for the daemon's turn
     deaths_per_frame: int = 2  # the second death is the frame's own error
     waiting_plans: int = 8
     prepare_s: float = 120.0
-    start_s: float = 60.0
+    start_s: float = 300.0  # many processes that start on few cores take long; one that does nothing is told of
+    retire_s: float = 60.0  # for a superseded epoch, since a part of it was done last (or 20 of its parts' times)
+    away_s: float = 2.0  # for a place to get its worker back, or three times its last start, before a plan without it
+    crashes_per_stage: int = 2  # deaths of workers that prepare a stage, before no plan with it is prepared any more
     deaths_in_window: int = 5  # more than this many ...
     death_window_s: float = 30.0  # ... in this time take a place out of planning
     restart_delay_s: float = 0.1  # the last place left is restarted after this, doubled each time ...

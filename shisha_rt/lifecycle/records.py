@@ -45,13 +45,24 @@ class Frame:
 
 
 @dataclass(slots=True, eq=False)
+class ClientState:
+    """What one client has in flight. `turn`: its streams with frames that wait for a slot, `waiting_bytes` in all."""
+
+    key: Hashable
+    undelivered: int = 0
+    waiting_bytes: int = 0
+    turn: deque[StreamState] = field(default_factory=deque)
+
+
+@dataclass(slots=True, eq=False)
 class StreamState:
-    """One client's ordered series; `name` is None for that client's unordered frames.
+    """One client's ordered series; the name in its `key` is None for that client's unordered frames.
 
     `waiting`: no slot yet, first in first out. `order`: not delivered yet, in the order of acceptance.
     """
 
     key: tuple[Hashable, str | None]
+    client: ClientState
     waiting: deque[int] = field(default_factory=deque)
     order: deque[int] = field(default_factory=deque)
     last_sequence: int | None = None
@@ -93,7 +104,8 @@ class Epoch:
     what no worker has prepared yet: stages, each with the lead of a team.
 
     `pool_of` and `followers` (stages,): the pool of each, and the stages that come after it. `first`: those that need
-    the input alone. `service_s` (stages,): what a part takes lately, by lead.
+    the input alone. `service_s` (stages,): what a part takes lately, by lead. `moved_s`: when it was superseded, or a
+    part of it done after that; `overdue`: that is so long ago that its frames are to start anew.
     """
 
     number: int
@@ -101,6 +113,8 @@ class Epoch:
     proposal: PlanProposed
     phase: EpochPhase = EpochPhase.PREPARING
     frames: set[int] = field(default_factory=set)
+    moved_s: float = 0.0
+    overdue: bool = False
     asked: set[int] = field(default_factory=set)
     unprepared: set[tuple[int, str]] = field(init=False)
     prepare_until_s: float = 0.0
@@ -128,23 +142,26 @@ class Epoch:
 @dataclass(slots=True, eq=False)
 class WorkerState:
     """One incarnation of a place's process: what it was given, and the stages, by epoch and index, that it has loaded
-    or is loading (until when).
+    or is loading (until when). `blameless`: it was ended for another's sake, which neither its place nor the frame that
+    it computed is charged with.
     """
 
     incarnation: int
     place: str
-    start_until_s: float
+    start_s: float
     loaded: set[tuple[int, int]] = field(default_factory=set)
     loading: dict[tuple[int, int], float] = field(default_factory=dict)
     out: dict[Descriptor, Frame] = field(default_factory=dict)
     killed: bool = False
+    blameless: bool = False
 
 
 @dataclass(slots=True)
 class PlaceState:
     """`available`: may be planned on. `incarnation` is that of its present process, if it has one.
 
-    `delay_s`: how long the last restart was put off; it grows while deaths follow each other.
+    `delay_s`: how long the last restart was put off; it grows while deaths follow each other. `lost_s`: since when it
+    has had no worker that serves; None if it has one, or never had. `usual_start_s`: what its last start took.
     """
 
     name: str
@@ -154,6 +171,8 @@ class PlaceState:
     start_at_s: float = 0.0
     deaths_s: deque[float] = field(default_factory=deque)
     delay_s: float = 0.0
+    lost_s: float | None = None
+    usual_start_s: float = 0.0
     restarts: int = 0
     failed_starts: int = 0
     last_error: str = ""

@@ -4,73 +4,114 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Final
 
 from shisha_rt.lifecycle.events import FrameArrived
 from shisha_rt.lifecycle.policy import Policy
-from shisha_rt.lifecycle.records import Frame, StreamState
+from shisha_rt.lifecycle.records import ClientState, Frame, StreamState
 from shisha_rt.wire.codes import Code
 
 IDLE_STREAMS_KEPT: Final = 10_000
 
 
 class Streams:
-    """`turn`: the streams with frames that wait for a slot. `undelivered`: accepted frames, of all streams."""
+    """`turn`: the clients with frames that wait for a slot. `undelivered`: accepted frames, of all clients.
+
+    Room is shared out by what is left (dynamic thresholds): with each frame and byte accepted a client has at most as
+    much as nobody has. So one client alone gets half of all there is, n greedy ones a part in n + 1 each, and however
+    many there are, something is left for the next that comes.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self.by_key: dict[tuple[Any, str | None], StreamState] = {}
-        self.turn: deque[StreamState] = deque()
+        self.clients: dict[Hashable, ClientState] = {}
+        self.turn: deque[ClientState] = deque()
         self.waiting_bytes = 0
         self.undelivered = 0
 
     def of(self, event: FrameArrived) -> StreamState:
         """The frame's stream, not remembered yet if it is new."""
-        return self.by_key.get((event.client, event.stream)) or StreamState((event.client, event.stream))
+        key, client = (event.client, event.stream), self.clients.get(event.client)
+        stream = self.by_key.get(key)
+        if stream is None:
+            return StreamState(key, client or ClientState(event.client))
+        if client is not None:  # it may have been idle, and forgotten, while this stream was remembered
+            stream.client = client
+        return stream
 
     @property
     def waiting(self) -> int:
         """Frames without a slot."""
-        return sum(len(stream.waiting) for stream in self.turn)
+        return sum(len(stream.waiting) for client in self.turn for stream in client.turn)
 
     def refusal(self, event: FrameArrived, stream: StreamState) -> tuple[Code, str] | None:
         expected = None if stream.last_sequence is None else stream.last_sequence + 1
         if stream.ordered and event.sequence is not None and expected is not None and event.sequence != expected:
             return Code.INVALID_ARGUMENT, f"sequence is {event.sequence}, expected {expected} in this stream"
-        if self.undelivered >= self._policy.max_in_flight:
-            return Code.RESOURCE_EXHAUSTED, f"{self.undelivered} frames are in flight, the most that are admitted"
-        if self.waiting_bytes + event.size_bytes > self._policy.waiting_bytes and self.waiting_bytes:
-            return Code.RESOURCE_EXHAUSTED, f"{self.waiting_bytes} bytes of requests wait, the most that are held"
+        client, policy = stream.client, self._policy
+        if client.undelivered + 1 > 2 * policy.max_in_flight - self.undelivered - 1:
+            had = f"{client.undelivered} frames of this client are in flight, {self.undelivered} of all clients"
+            return Code.RESOURCE_EXHAUSTED, f"{had}: as many as are admitted"
+        left_bytes = 2 * policy.waiting_bytes - self.waiting_bytes
+        is_first = not client.waiting_bytes and left_bytes > 0  # that one waits however large it is
+        if client.waiting_bytes + event.size_bytes > left_bytes - event.size_bytes and not is_first:
+            had = f"{client.waiting_bytes} bytes of this client's requests wait, {self.waiting_bytes} of all"
+            return Code.RESOURCE_EXHAUSTED, f"{had}: as many as are held"
         return None
 
     def accept(self, frame: Frame, sequence: int | None) -> None:
         stream = frame.stream
+        client = stream.client
         self._remember(stream)
+        self.clients[client.key] = client
         if sequence is not None:
             stream.last_sequence = sequence
         if stream.ordered:
             stream.order.append(frame.number)
         if not stream.waiting:
-            self.turn.append(stream)
+            if not client.turn:
+                self.turn.append(client)
+            client.turn.append(stream)
         stream.waiting.append(frame.number)
+        client.undelivered += 1
+        client.waiting_bytes += frame.size_bytes
         self.undelivered += 1
         self.waiting_bytes += frame.size_bytes
 
     def next_number(self) -> int:
-        """The frame whose turn it is to get a slot; its stream waits behind the others then."""
-        stream = self.turn.popleft()
+        """The frame whose turn it is to get a slot; its client, and there its stream, is behind the others then."""
+        client = self.turn.popleft()
+        stream = client.turn.popleft()
         number = stream.waiting.popleft()
         if stream.waiting:
-            self.turn.append(stream)
+            client.turn.append(stream)
+        if client.turn:
+            self.turn.append(client)
         return number
+
+    def waits_no_more(self, frame: Frame) -> None:
+        """It has a slot, or wants none any more: its bytes are not held."""
+        self.waiting_bytes -= frame.size_bytes
+        frame.stream.client.waiting_bytes -= frame.size_bytes
 
     def give_up(self, frame: Frame) -> None:
         """A frame that waits for no slot any more."""
-        self.waiting_bytes -= frame.size_bytes
-        frame.stream.waiting.remove(frame.number)
-        if not frame.stream.waiting:
-            self.turn.remove(frame.stream)
+        stream = frame.stream
+        self.waits_no_more(frame)
+        stream.waiting.remove(frame.number)
+        if not stream.waiting:
+            stream.client.turn.remove(stream)
+            if not stream.client.turn:
+                self.turn.remove(stream.client)
+
+    def delivered(self, frame: Frame) -> None:
+        client = frame.stream.client
+        self.undelivered -= 1
+        client.undelivered -= 1
+        if not client.undelivered:
+            self.clients.pop(client.key, None)
 
     def in_order(self, frame: Frame, frames: dict[int, Frame]) -> Iterator[Frame]:
         """The frames whose answers can go out now that `frame` has been decided."""

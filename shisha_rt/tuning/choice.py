@@ -25,8 +25,8 @@ _NONE: Final[Mapping[Objective, Plan]] = MappingProxyType({})
 class Choice:
     """`filed`: the machine as its file has it. `by_costs`: the best plans by stored costs, for all of its places.
 
-    `weights` is (layers,), Eq. 1. `automatic`: the live plan is the daemon's own, so the daemon may replace it.
-    `objective`: what plans are chosen for; `replicate`: they may have copies and teams.
+    `weights` is (layers,), Eq. 1. `of_client`: the plan that a client has set; None: the daemon replaces its own as it
+    sees fit. `objective`: what plans are chosen for; `replicate`: they may have copies and teams.
     """
 
     def __init__(
@@ -42,13 +42,18 @@ class Choice:
     ) -> None:
         self.filed = filed
         self.machine = filed
-        self.automatic = True
+        self.of_client: Plan | None = None
         self.objective = objective
         self.replicate = replicate
         self._rules = rules
         self._weights = weights
         self._best_plans = best_plans
         self._by_costs = by_costs
+
+    @property
+    def automatic(self) -> bool:
+        """No client has set a plan, so the daemon may replace the live one."""
+        return self.of_client is None
 
     @property
     def legal_cuts(self) -> frozenset[int] | None:
@@ -70,7 +75,9 @@ class Choice:
         return replace(self.machine, places=tuple(place for place in self.machine.places if place.name in available))
 
     def plan(self, available: Collection[str]) -> Plan:
-        """One over places that are available."""
+        """One over places that are available: a client's own, if it was lost and can be had again."""
+        if self.of_client is not None and self.fits(self.of_client, available):
+            return self.of_client
         for best in (self.best(available), self._best_plans.of(self.machine, self._aim(self.objective))):
             if best is not None and self.fits(best.plan, available) and not self._rules.problems(best.plan):
                 return best.plan

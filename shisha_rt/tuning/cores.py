@@ -35,6 +35,7 @@ class Cores:
         self._heard_by: dict[type, Sequence[_Handle]] = {
             do.Settled: to_all,
             do.Replan: to_tuning,
+            do.PlaceBack: to_tuning,
             do.PlaceOperators: placers,
             ev.PartTaken: to_all,
             ev.FrameAlone: to_tuning,
@@ -43,7 +44,15 @@ class Cores:
             ev.MachineChanged: to_all,
             **dict.fromkeys((ev.PlacerSaid, ev.PlacerDied, ev.Look), placers),
         }
-        ours = (do.Settled, do.Replan, do.PlaceOperators, le.PlanProposed, le.PlanPlaced, le.PlanNotPlaced)
+        ours = (
+            do.Settled,
+            do.Replan,
+            do.PlaceBack,
+            do.PlaceOperators,
+            le.PlanProposed,
+            le.PlanPlaced,
+            le.PlanNotPlaced,
+        )
         self._for_us: frozenset[type] = frozenset(ours)
 
     def handle(self, event: CoreEvent, now_s: float) -> list[Outward]:

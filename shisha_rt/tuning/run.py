@@ -54,6 +54,11 @@ class SearchRun:
         """From the plan tried before: none to the first."""
         return 0 if self.tried is None else moves_between(self.tried, plan)
 
+    @property
+    def found(self) -> tuple[Plan, Measurement] | None:
+        """The best, unless none could run so far."""
+        return self.best if self.best is not None and self.best[1].can_run else None
+
     def judge(self, plan: Plan, found: Measurement) -> str:
         """Count a trial. The best is the best beyond noise: what goes live, is kept and is reported in the end."""
         self.trials += 1

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any, Final
 
 from shisha_rt.lifecycle.events import Owner, PlanProposed
-from shisha_rt.lifecycle.instructions import Ending, Replan, Settled
+from shisha_rt.lifecycle.instructions import Ending, PlaceBack, Replan, Settled
 from shisha_rt.plan.form import unfolded
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
@@ -111,7 +111,7 @@ class Tuning:
     def _plan_live(self, owner: Owner) -> None:
         measuring, self._window = self._window is not None, None
         if owner is Owner.CLIENT:
-            self.choice.automatic = False
+            self.choice.of_client = None if self._serving.live is None else self._serving.live[1]
             self._pause("a client sets the plan")
         elif self.state is State.TUNING and measuring:
             self._begin("another plan has gone live")
@@ -125,9 +125,9 @@ class Tuning:
 
         A start with the plan that tuning had ended with begins by watching it.
         """
-        self.fault = None if end.ending is Ending.LIVE else end
+        self.fault = None if end.ending is Ending.LIVE or end.transient else end
         live, best = self._serving.live, self.choice.best(self._serving.available)
-        if self.fault is not None or self.options is None or self.state is State.PAUSED or live is None:
+        if end.ending is not Ending.LIVE or self.options is None or self.state is State.PAUSED or live is None:
             return
         if self.state is State.OFF and best is not None and best.plan == live[1]:
             self._desk.write(journal.TuningResumed(plan=str(best.plan), reason="the best plan of an earlier run"))
@@ -144,8 +144,9 @@ class Tuning:
         self._desk.write(journal.Replanned(reason=wanted.reason, plan=str(plan)))
         self._propose(Owner.DAEMON, plan, _For.SERVE, attempts)
 
-    def _place_returned(self, returned: ev.PlaceReturned) -> None:
-        if self.choice.automatic:
+    def _place_returned(self, returned: ev.PlaceReturned | PlaceBack) -> None:
+        live = self._serving.live
+        if self.choice.automatic or live is None or live[1] != self.choice.of_client:
             self._plan_wanted(Replan(f"place {returned.place} is up again"), ATTEMPTS)
 
     def _propose(self, owner: Owner, plan: Plan, purpose: _For, attempts: int = 1) -> int:
@@ -182,10 +183,10 @@ class Tuning:
 
     def _leave_best(self, attempts: int) -> None:
         """A paused search leaves its best plan live, also if a trial that was on its way goes live after that."""
-        best, live = self.search.best, self._serving.live
+        best, live = self.search.found, self._serving.live
         on_its_way = any(one.purpose is _For.PAUSE for one in self._awaited.values())
         on_its_way |= self.search.objective != self.choice.objective  # the plan that is best at the new one
-        if best is None or not best[1].can_run or live is None or best[0] == live[1] or on_its_way or not attempts:
+        if best is None or live is None or best[0] == live[1] or on_its_way or not attempts:
             return
         self._propose(Owner.TUNER, best[0], _For.PAUSE, attempts)
 
@@ -198,7 +199,7 @@ class Tuning:
         self._tell(tm.Break(self.search.number))
 
     def _search_asked(self, asked: ev.SearchAsked) -> None:
-        self.choice.automatic = True
+        self.choice.of_client = None
         self._begin(asked.why)
 
     def _options_set(self, wanted: ev.OptionsSet) -> None:
@@ -235,9 +236,8 @@ class Tuning:
         """A search that has lost its process begins again, from the best plan that it had found (R5)."""
         self._desk.write(journal.TunerEnded(reason=died.reason))
         if self.state is State.TUNING:
-            best = self.search.best
-            why = f"the tuner's process died ({died.reason})"
-            self._begin(why, best[0] if best is not None and best[1].can_run else None)
+            best = self.search.found
+            self._begin(f"the tuner's process died ({died.reason})", None if best is None else best[0])
 
     def _try(self, wanted: tm.Try) -> None:
         live = self._serving.live
@@ -285,7 +285,7 @@ class Tuning:
         """The search has ended: the best plan measured is to be live, whatever its tuner has made of the noise."""
         search, live = self.search, self._serving.live
         assert live is not None
-        plan = search.best[0] if search.best is not None and search.best[1].can_run else told
+        plan = told if search.found is None else search.found[0]
         self._desk.write(ended_record(search, plan, reason, self._desk.now_s))
         self.state = State.SETTLING
         if plan == live[1]:
@@ -301,12 +301,11 @@ class Tuning:
 
     def _stay(self) -> None:
         """The best plan of the search is live: it is kept, as that of the places searched, and watched."""
-        best = self.search.best
-        known = best[1] if best is not None and best[1].can_run else None
-        if best is not None and known is not None:
-            kept = BestPlan(best[0], known, self.search.order)
+        best = self.search.found
+        if best is not None:
+            kept = BestPlan(*best, self.search.order)
             self._desk.decide(Keep(self.choice.keep(kept, self.search.over, self.search.objective), kept))
-        self._watch(known)
+        self._watch(None if best is None else best[1])
 
     # --- watching ---------------------------------------------------------------------------------------------
 
@@ -368,8 +367,8 @@ class Tuning:
     @property
     def watched(self) -> Plan | None:
         """The plan of a search that has ended, while it is watched."""
-        best = self.search.best
-        return best[0] if self.state is State.WATCHING and best is not None and best[1].can_run else None
+        best = self.search.found
+        return best[0] if self.state is State.WATCHING and best is not None else None
 
     def doing(self, now_s: float) -> str:
         """Its state in a word, for people: `waiting` while it needs frames and none come."""
@@ -397,4 +396,5 @@ _APPLY: Final[Mapping[type, Callable[[Tuning, Any], None]]] = {
     ev.OptionsSet: Tuning._options_set,
     ev.MachineChanged: Tuning._machine_changed,
     ev.PlaceReturned: Tuning._place_returned,
+    PlaceBack: Tuning._place_returned,
 }

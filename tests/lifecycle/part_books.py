@@ -6,8 +6,9 @@ said alone.
 - A frame begins anew only when none of its parts is out, and its slot is not filled before.
 - No team gets a second part while one of its pool that can take it has none, nor any while it is down and another is
   not.
-- A death is charged once, to the frame that was computed, if that part was dealt after the last charge. That frame
-  runs where it died and nowhere else, as long as the place is not out.
+- A death is charged once, to the frame that was computed, if that part was dealt after the last charge, and not if
+  the worker was ended as it held up a superseded plan. That frame runs where it died and nowhere else, as long as the
+  place has a worker or gets one soon.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class PartBooks:
         self._loaded: set[tuple[int, int, int]] = set()
         self._charged: dict[int, tuple[str, int]] = {}
         self._gone: set[int] = set()
+        self.blameless: set[int] = set()
         self._dealt = 0
 
     # --- what it is told --------------------------------------------------------------------------------------
@@ -66,7 +68,7 @@ class PartBooks:
         self._gone.add(gone.incarnation)
         lost = [part for part in self._out if part.incarnation == gone.incarnation]
         computed = next((part for part in lost if part.frame == gone.running), None)
-        if computed is not None:
+        if computed is not None and gone.incarnation not in self.blameless:
             _, charged_at = self._charged.get(computed.frame, ("", 0))
             if self._out[computed] > charged_at:
                 place = self._workers.processes[gone.incarnation].place
@@ -80,6 +82,14 @@ class PartBooks:
         self._loaded = {one for one in self._loaded if one[0] != gone.incarnation}
 
     # --- what it has said -------------------------------------------------------------------------------------
+
+    def kill(self, kill: do.Kill) -> None:
+        if "is superseded" in kill.reason:
+            self.blameless.add(kill.incarnation)
+            self.seen["hurried"] += 1
+
+    def note_place(self, said: do.PlaceAway | do.PlaceBack) -> None:
+        self.seen[type(said).__name__] += 1
 
     def run(self, run: do.RunPart) -> None:
         part, plan = run.descriptor, self._plans[run.descriptor.epoch]
@@ -109,7 +119,7 @@ class PartBooks:
     def _stays_where_it_died(self, part: ev.Descriptor, place: str, leads: tuple[str, ...]) -> bool:
         """Whether it has to."""
         died_on = self._charged.get(part.frame, ("", 0))[0]
-        if died_on not in leads or died_on in self._places.out:
+        if died_on not in leads or died_on in self._places.lost:
             return False
         assert place == died_on, f"{part} is given to {place}, its frame died on {died_on}"
         self.seen["stays where it died"] += len(leads) > 1

@@ -57,6 +57,7 @@ class Request:
     outcome: str = "sent"
     cancelled: bool = False
     failed: bool = False
+    filled: bool = False
     collected: bool = False
 
 
@@ -69,6 +70,8 @@ def random_policy(rng: random.Random) -> Policy:
         waiting_plans=rng.choice((1, 3)),
         prepare_s=5.0,
         start_s=5.0,
+        retire_s=rng.choice((0.2, 60.0)),
+        away_s=rng.choice((0.3, 2.0)),
         deaths_in_window=rng.choice((1, 3)),
         death_window_s=10.0,
         restart_delay_s=0.1,
@@ -98,6 +101,7 @@ class World:
         self.owed: dict[StreamKey, deque[int]] = {}
         self.last_sequence: dict[StreamKey, int] = {}
         self.unanswered = 0
+        self.passed: Counter[tuple[int, Hashable]] = Counter()
         self.plans: dict[int, Plan] = {}
         self.workers = Workers(self.rng, self.slot_count, self.plans, self.needs)
         self.workers.unequal = True
@@ -118,7 +122,7 @@ class World:
             do.Collect: self._collect,
             do.Deliver: self._deliver,
             do.Start: self._start,
-            do.Kill: self.workers.doom,
+            do.Kill: self._kill,
             do.PrepareStage: self.workers.prepare,
             do.RetireEpoch: self.workers.retire,
             do.PlaceOperators: self.unplaced.append,
@@ -126,6 +130,8 @@ class World:
             do.EpochStarted: self._epoch_started,
             do.EpochEnded: self._epoch_ended,
             do.Replan: self._replan,
+            do.PlaceAway: self.parts.note_place,
+            do.PlaceBack: self.parts.note_place,
             do.GivenUp: lambda one: None,
         }
 
@@ -313,9 +319,25 @@ class World:
             self.feed(self.rng.choice(self.old_replies))
 
     def _fill(self, fill: do.Fill) -> None:
-        assert self.requests[fill.frame].outcome == "accepted", f"frame {fill.frame} is filled after its end"
+        request = self.requests[fill.frame]
+        assert request.outcome == "accepted", f"frame {fill.frame} is filled after its end"
+        request.filled = True
+        self._take_turn(request.stream[0])
         self.parts.fill(fill)
         self.workers.fill(fill)
+
+    def _take_turn(self, client: Hashable) -> None:
+        """Each client in turn gets a slot: none gets a second while another's frame goes on waiting."""
+        first: dict[Hashable, int] = {}
+        for one in self.requests.values():
+            decided = one.cancelled or (one.deadline_s is not None and one.deadline_s <= self.now)
+            if one.outcome == "accepted" and not one.filled and not decided:
+                first.setdefault(one.stream[0], one.number)
+        first.pop(client, None)
+        self.passed = Counter({by: times for by, times in self.passed.items() if by[0] in first.values()})
+        for other, frame in first.items():
+            self.passed[frame, client] += 1
+            assert self.passed[frame, client] < 2, f"{client} has two turns while {frame} of {other} waits"
 
     def _run_part(self, run: do.RunPart) -> None:
         assert self.requests[run.descriptor.frame].outcome == "accepted", f"{run} is of a frame that is answered"
@@ -347,6 +369,9 @@ class World:
         request = self.requests[refuse.frame]
         assert request.outcome == "sent", f"frame {refuse.frame} is refused after it was {request.outcome}"
         request.outcome = "refused"
+        others = self.requests.values()
+        has = any(one.stream[0] == request.stream[0] and one.outcome == "accepted" for one in others)
+        assert has or refuse.code is not Code.RESOURCE_EXHAUSTED, f"{refuse} for a client that has nothing in flight"
 
     def _deliver(self, deliver: do.Deliver) -> None:
         request = self.requests[deliver.frame]
@@ -369,6 +394,10 @@ class World:
     def _start(self, start: do.Start) -> None:
         assert not self.over, f"{start.place} gets a process after the end"
         self.workers.start(start, fails=not self.healing and self.rng.random() < 0.05)
+
+    def _kill(self, kill: do.Kill) -> None:
+        self.parts.kill(kill)
+        self.workers.doom(kill)
 
     def _epoch_started(self, started: do.EpochStarted) -> None:
         assert started.epoch > max(self.epochs, default=0), f"epoch {started.epoch} is not new"

@@ -235,7 +235,7 @@ def test_a_team_lives_with_its_leads_worker() -> None:
     frame = daemon.send()
     daemon.clear()
     daemon.lose("b", after_s=1.0)
-    assert [one.reason for one in daemon.all(do.Replan)] == ["place b is out of planning"]
+    assert [one.reason for one in daemon.all(do.Replan)] == ["place b is down"]
     assert daemon.lifecycle.epochs.runnable() is not None, "the team goes on until then"
     daemon.finish(frame)
     assert daemon.answers() == [(frame, None)]

@@ -57,6 +57,7 @@ class Books:
         self.seen: Counter[str] = Counter()
         self._dropped_since_pause = 0
         self._to_be_asked: deque[Name] = deque()
+        self.set_by_client: Plan | None = None
         self._asked: dict[int, Name] = {}
         self._at_once: set[Name] = set()
         self._makeshift = False  # the live plan was placed at once
@@ -94,7 +95,7 @@ class Books:
             case ev.MachineChanged():
                 self.machine = event.machine
             case ev.SearchAsked():
-                self.clients = None
+                self.clients = self.set_by_client = None
             case ev.TunerSaid(message=message):
                 self._tuner_says(message)
             case ev.PauseAsked() if self._searching_before and self.best is not None and self.best[1].can_run:
@@ -156,7 +157,11 @@ class Books:
         self.live = end.epoch, end.plan
         self._makeshift = name in self._at_once
         if end.owner is le.Owner.CLIENT:
-            self.clients, self.left_by_pause = end.plan, None
+            self.clients = self.set_by_client = end.plan
+            self.left_by_pause = None
+        elif end.plan == self.set_by_client:
+            self.clients = end.plan
+            self.seen["restored"] += 1
         elif self.clients is not None:
             assert end.plan == self.clients, f"{end} undoes what a client set: {self.clients}"
 
@@ -249,6 +254,8 @@ class Books:
                 self.seen["resumed"] += 1
 
     def _own_choice(self) -> Plan:
+        if self.set_by_client is not None and set(self.set_by_client.places) <= set(self._available):
+            return self.set_by_client
         for best in (self.kept.get(self.key(self._available)), self.kept.get(key_of(self.machine))):
             if best is not None and set(best.plan.places) <= set(self._available):
                 return best.plan

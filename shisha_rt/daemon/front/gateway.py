@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import zmq
 
+from shisha_rt.daemon.front.connections import Connections
 from shisha_rt.daemon.front.endpoint import any_port, lock_ipc
 from shisha_rt.daemon.front.outbox import Outbox
 from shisha_rt.daemon.front.requests import FrameAnswer
@@ -25,7 +27,9 @@ from shisha_rt.wire.request import InferRequest, OpRequest, Signature, parse, sp
 
 _MESSAGES_PER_TURN: Final = 32
 _QUEUED_MESSAGES: Final = 64
-_UNREAD_BYTES: Final = 64 << 20
+_QUEUED_BYTES: Final = 8 << 20
+"""Of one client, in ZeroMQ's queue for either direction, if that is a message or two."""
+_UNREAD_BYTES: Final = 32 << 20
 
 
 class Reply:
@@ -76,7 +80,10 @@ class Arrived:
 
 
 class Gateway:
-    """Binds the public endpoint. `waiting`: the clients' ids that are still to be answered."""
+    """Binds the public endpoint. `waiting`: the clients' ids that are still to be answered.
+
+    `count` is called with the name of the counter of what has gone wrong.
+    """
 
     def __init__(
         self,
@@ -84,7 +91,7 @@ class Gateway:
         endpoint: str,
         signature: Signature,
         limits: Limits,
-        undeliverable: Callable[[], None],
+        count: Callable[[str], None],
     ) -> None:
         self.signature = signature
         self.outputs: dict[str, Tensor] = {tensor.name: tensor for tensor in signature.outputs}
@@ -92,24 +99,29 @@ class Gateway:
         self._bound = endpoint
         self._lock = lock_ipc(endpoint)
         self.socket = context.socket(zmq.ROUTER)
+        queued = _queued(limits.max_message_bytes)
         for option, value in (
             (zmq.LINGER, 0),
             (zmq.ROUTER_MANDATORY, 1),
             (zmq.MAXMSGSIZE, limits.max_message_bytes),
             (zmq.HEARTBEAT_IVL, 2000),
             (zmq.HEARTBEAT_TIMEOUT, 10_000),
-            (zmq.RCVHWM, _QUEUED_MESSAGES),
-            (zmq.SNDHWM, _QUEUED_MESSAGES),
+            (zmq.RCVHWM, queued),
+            (zmq.SNDHWM, _queued(sum(tensor.size_bytes for tensor in signature.outputs))),
             (zmq.IPV6, "[" in endpoint),
         ):
             self.socket.setsockopt(option, value)
+        # Those that wait, and one that is coming; their framing is small beside the header's bytes.
+        allowed_bytes = (queued + 1) * (limits.max_message_bytes + limits.max_header_bytes)
+        self.connections = Connections(self.socket, allowed_bytes, partial(count, "shisha_connections_cut"))
         try:
             self.socket.bind(any_port(endpoint))
         except zmq.ZMQError as error:
             self.close()
             raise BadInput(f"endpoint {endpoint}: {error.strerror}; expected a free address of this machine") from None
         self.endpoint = str(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
-        self.outbox = Outbox(self.socket, _UNREAD_BYTES, undeliverable)
+        self._undeliverable = partial(count, "shisha_answers_undeliverable")
+        self.outbox = Outbox(self.socket, _UNREAD_BYTES, self._undeliverable)
         self.waiting: set[tuple[bytes, str | None]] = set()
 
     def receive(self) -> Iterator[Arrived]:
@@ -119,9 +131,23 @@ class Gateway:
                 frames = self.socket.recv_multipart(zmq.DONTWAIT, copy=False)
             except zmq.Again:
                 return
-            arrived = self._take(frames[0].bytes, [frame.buffer for frame in frames[1:]])
+            self.connections.heard(frames[-1])
+            client = frames[0].bytes
+            if self.outbox.is_full(client):  # it reads no answers, so nothing is computed for it
+                self._undeliverable()
+                continue
+            arrived = self._take(client, [frame.buffer for frame in frames[1:]])
             if arrived is not None:
                 yield arrived
+
+    def wake_s(self) -> float:
+        """When `tend` has something to do, if nothing comes."""
+        return min(self.outbox.wake_s(), self.connections.wake_s())
+
+    def tend(self, now_s: float) -> None:
+        """After each turn of the loop: answers that wait are sent, and connections looked at, if it is time."""
+        self.outbox.flush(now_s)
+        self.connections.look(now_s)
 
     def _take(self, client: bytes, parts: Sequence[memoryview]) -> Arrived | None:
         delimited, payload = split_envelope(parts)
@@ -145,6 +171,7 @@ class Gateway:
         self.outbox.send([*envelope, encode_error(request_id, code, message)])
 
     def close(self) -> None:
+        self.connections.close()
         self.socket.close()
         if self._lock is not None:
             path = Path(self._bound.removeprefix("ipc://"))
@@ -152,3 +179,8 @@ class Gateway:
                 leftover.unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = None
+
+
+def _queued(message_bytes: int) -> int:
+    """How many messages of that size ZeroMQ may hold for one client: few, if they are large."""
+    return max(2, min(_QUEUED_MESSAGES, _QUEUED_BYTES // max(1, message_bytes)))

@@ -244,8 +244,8 @@ def test_when_a_place_is_lost_no_frame_waits_for_the_placer(client: Client, daem
     os.kill(placer, signal.SIGSTOP)
     try:
         client.call("place_set", place="right", down=True)
+        until(lambda: placements(client) == {"left": None}, "a plan without the place")
         assert (client.infer(frame_of(1)).output == frame_of(1)).all()
-        assert placements(client) == {"left": None}
         assert [kind for kind in kinds(client, since) if not kind.startswith("worker")] == [
             "place_down", "replan", "placed_at_once", "plan_preparing", "plan_live",
         ]  # fmt: skip
@@ -253,8 +253,9 @@ def test_when_a_place_is_lost_no_frame_waits_for_the_placer(client: Client, daem
         os.kill(placer, signal.SIGCONT)
     until(lambda: placements(client)["left"], "a placement by the solver")
     assert used(client, "left") == {"general", "special"}
-    client.call("place_set", place="right", up=True)
     assert kinds(client, since).count("replan") == 1
+    client.call("place_set", place="right", up=True)
+    until(lambda: used(client, "right"), "the client's plan, with the place")
 
 
 def test_a_placer_that_is_killed_is_started_again(client: Client, daemon: DaemonProcess) -> None:

@@ -12,6 +12,7 @@ from benchmarks.live.alone import alone
 from benchmarks.live.answers import MACHINE, answers
 from benchmarks.live.copies import copies
 from benchmarks.live.copies_disturbed import copies_disturbed
+from benchmarks.live.crowd import crowd
 from benchmarks.live.device_slowed import device_slowed
 from benchmarks.live.disturbance import disturbance
 from benchmarks.live.emulation import MODEL as PACED
@@ -28,6 +29,8 @@ from benchmarks.live.walk import walk
 from benchmarks.paper.exact_planner import exact_planner
 from benchmarks.paper.guided import guided
 from benchmarks.paper.placement_gap import placement_gap
+from benchmarks.report.headers import stale
+from benchmarks.report.readme import readme
 from benchmarks.rigs.served import IN_FLIGHT
 from benchmarks.shisha.repeat import shisha
 from shisha_rt.errors import BadInput
@@ -56,6 +59,9 @@ for command in (
     copies,
     alone,
     copies_disturbed,
+    crowd,
+    stale,
+    readme,
 ):
     app.command(name=command.__name__)(command)
 

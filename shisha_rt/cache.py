@@ -1,53 +1,147 @@
 """Derived files: built once, published whole, never changed.
 
-A folder in the cache either exists complete or not at all: it is built beside its final place and renamed into it,
-under a lock that the kernel releases when its holder dies. So a crash costs the work, never the cache.
+A folder in the cache is built beside its final place, brought to the disk, and only then renamed into it, under a lock
+that the kernel releases when its holder dies: a crash or a power cut costs the work, never the cache. It holds a list
+of its files with their sizes, and with the digests of all but the large ones. What no longer fits its list is built
+anew, and so is what has none, as folders of earlier versions. What the list does not show: other bytes, but as many of
+them, in a large file.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import hashlib
+import logging
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from shisha_rt.errors import Failure
+
+log = logging.getLogger(__name__)
+
+LIST_FILE: Final = "files.json"
+# All of a folder is read at each start: at 400 MB/s this is 20 ms a file, and weights may be a gigabyte.
+_LARGE_BYTES: Final = 8 << 20
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    """A file as it was published; `sha256` is None of a large one."""
+
+    size_bytes: int
+    sha256: str | None
 
 
 def cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/shisha-rt`, or `~/.cache/shisha-rt`. It may not exist yet."""
+    """`$XDG_CACHE_HOME/shisha-rt`, or `~/.cache/shisha-rt`; it may not exist. Raises Failure if there is no home."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification: a relative path is invalid and must be ignored.
-    root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
-    return root / "shisha-rt"
+    if Path(base).is_absolute():
+        return Path(base) / "shisha-rt"
+    try:
+        return Path.home() / ".cache" / "shisha-rt"
+    except RuntimeError:  # a user of no name, as in some containers
+        raise Failure("no home folder is known: set XDG_CACHE_HOME to a folder that may be written") from None
 
 
 def publish(target: Path, build: Callable[[Path], None]) -> Path:
-    """Return the folder `target`; if it does not exist, `build` fills an empty folder that then becomes it.
+    """Return the folder `target`; if it is not there as it was published, `build` fills an empty one that becomes it.
 
-    Of several processes (or threads) that want the same target one builds and the others wait for it. What `build`
-    raises is passed on, and leaves nothing behind.
+    `build` makes files, no folders. Of several processes (or threads) that want the same target one builds and the
+    others wait for it. What `build` raises is passed on, and leaves nothing behind; an OSError (a full disk, a folder
+    that may not be written) as a Failure that says in one line what to do.
     """
-    if target.is_dir():
+    if fault_in(target) is None:
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # The lock file stays: removing it would let a third process lock a new file while a second still waits on the old.
-    with (target.parent / f".{target.name}.lock").open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not target.is_dir():
-            _build_and_rename(target, build)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # The lock file stays: removing it would let a third process lock a new file while a second waits on the old.
+        with (target.parent / f".{target.name}.lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            fault = fault_in(target)
+            if fault is not None:
+                if os.path.lexists(target):
+                    log.warning("%s: %s; it is built anew", target, fault)
+                _build_and_rename(target, build)
+    except OSError as error:
+        raise Failure(
+            f"{target}: cannot be made ({error.strerror or error}), expected a folder with room in it that may be "
+            "written; XDG_CACHE_HOME chooses another one"
+        ) from None
     return target
+
+
+def fault_in(folder: Path) -> str | None:
+    """How the folder differs from what was published there, as far as its list shows; None: not at all."""
+    try:
+        listed = msgspec.json.decode((folder / LIST_FILE).read_bytes(), type=dict[str, _Listed])
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return "has no list of its files that can be read"
+    for name, expected in listed.items():
+        try:
+            size_bytes = (folder / name).stat().st_size
+            if size_bytes != expected.size_bytes:
+                return f"{name} has {size_bytes} bytes, expected {expected.size_bytes}"
+            if expected.sha256 is not None and _sha256(folder / name) != expected.sha256:
+                return f"{name} is not what was written there"
+        except OSError as error:
+            return f"{name} cannot be read ({error.strerror})"
+    return None
 
 
 def _build_and_rename(target: Path, build: Callable[[Path], None]) -> None:
     """Caller holds the lock, so any unfinished folder here was left by a process that died."""
     prefix = f".{target.name}.unfinished-"
     for leftover in target.parent.glob(f"{prefix}*"):
-        shutil.rmtree(leftover, ignore_errors=True)
+        _remove(leftover)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
     try:
         build(folder)
+        _bring_to_disk(folder)
+        if os.path.lexists(target):
+            # Two renames, as none replaces a folder that is not empty. Those who have its files open keep them.
+            target.rename(folder.with_name(f"{folder.name}-old"))
         folder.rename(target)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+        _sync(target.parent)
+    finally:
+        for leftover in (folder, folder.with_name(f"{folder.name}-old")):
+            _remove(leftover)
+
+
+def _bring_to_disk(folder: Path) -> None:
+    """Write the list of the folder's files, last of all and once they are on the disk themselves."""
+    listed: dict[str, _Listed] = {}
+    for file in sorted(folder.iterdir()):
+        size_bytes = file.stat().st_size
+        listed[file.name] = _Listed(size_bytes, _sha256(file) if size_bytes <= _LARGE_BYTES else None)
+        _sync(file)
+    (folder / LIST_FILE).write_bytes(msgspec.json.encode(listed))
+    for path in (folder / LIST_FILE, folder):
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _remove(path: Path) -> None:
+    """A folder with all that is in it, or whatever else has been put there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)

@@ -35,9 +35,15 @@ _AT: Final = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>[^`]*)`)?", re.DOTAL
 
 
 def convert(raw: object, record: type[T], source: str) -> T:
-    """`raw` as a `record` (a msgspec.Struct); `source` names the file in the BadInput that a fault raises."""
+    """`raw` as a `record` (a msgspec.Struct); `source` names the file in the BadInput that a fault raises.
+
+    A whole number may be written as 16.0, as some programs write all their numbers.
+    """
     try:
-        found = msgspec.convert(raw, type=record)
+        try:
+            found = msgspec.convert(raw, type=record)
+        except msgspec.ValidationError:
+            found = msgspec.convert(_with_whole_numbers(raw), type=record)
     except msgspec.ValidationError as error:
         raise BadInput(f"{source}: {_explain(str(error), raw, record)}") from None
     except (OverflowError, RecursionError):
@@ -51,14 +57,26 @@ def decode_json(text: bytes | str, source: str, expected: str) -> object:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        _refuse_infinities(_leniently(text), source)
         raise BadInput(f"{source}: not JSON: {error}") from None
     except RecursionError:
         raise BadInput(f"{source}: nested too deeply, expected {expected}") from None
 
 
+def _leniently(text: bytes | str) -> object:
+    """As Python's own reader has it, which takes Infinity and NaN, too; None for what it does not take either."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 def shown(value: object) -> str:
     """A value as the user may have written it, on one line and not too long."""
-    text = json.dumps(value, default=str, ensure_ascii=False)
+    try:
+        text = json.dumps(value, default=str, ensure_ascii=False)
+    except RecursionError:  # what could just be read may be too deep to be written
+        return "..."
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
 
 
@@ -79,6 +97,8 @@ def _explain(message: str, raw: object, record: type) -> str:
 
 
 def _in_words(what: str) -> str:
+    if "`int" in what:
+        what = what.replace("got `float`", "got a fraction")
     words = re.sub(r"`([^`]*)`", lambda found: _kinds(found[1]), what)
     return words[:1].lower() + words[1:]
 
@@ -113,8 +133,17 @@ def _keys(record: Any, steps: list[str | int]) -> tuple[str, ...]:
     return tuple(field.encode_name for field in msgspec.structs.fields(record))
 
 
+def _with_whole_numbers(raw: object) -> object:
+    """16.0 as 16, wherever it stands: a record that wants a number takes either."""
+    if isinstance(raw, dict):
+        return {key: _with_whole_numbers(inner) for key, inner in raw.items()}
+    if isinstance(raw, list):
+        return [_with_whole_numbers(inner) for inner in raw]
+    return int(raw) if isinstance(raw, float) and raw.is_integer() else raw
+
+
 def _refuse_infinities(raw: object, source: str) -> None:
-    """Bounds let infinity through (TOML has `inf`, and 1e999 overflows to it); no quantity here is infinite."""
+    """Bounds let infinity through (TOML has `inf`); no quantity here is infinite, and no JSON."""
     pending: list[tuple[list[str | int], object]] = [([], raw)]
     while pending:
         steps, value = pending.pop()

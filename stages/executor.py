@@ -137,6 +137,7 @@ class Executor:
         self._wake = wake
         self._loaded: dict[tuple[int, int], _Loaded] = {}
         self._by_content: weakref.WeakValueDictionary[tuple[object, ...], BuiltStage] = weakref.WeakValueDictionary()
+        self._warm_s: weakref.WeakKeyDictionary[BuiltStage, float] = weakref.WeakKeyDictionary()
         self._wanted: set[int] = set()
         self._built: queue.SimpleQueue[tuple[Prepare, Built]] = queue.SimpleQueue()
         self._builders = {inline: _Builder(self._build, self._built, wake, inline=inline) for inline in (True, False)}
@@ -148,7 +149,8 @@ class Executor:
         if stage is None:
             self._builders[self._is_inline(order)].orders.put(order)
         else:
-            self._built.put((order, self._ready(order, stage, build_s=0.0, warm_s=0.0, private_bytes=0)))
+            warm_s = self._warm_s[stage]
+            self._built.put((order, self._ready(order, stage, build_s=0.0, warm_s=warm_s, private_bytes=0)))
             self._wake()
 
     def retire(self, epoch: int) -> None:
@@ -167,6 +169,8 @@ class Executor:
                 loaded = _Loaded(built.stage, order.modelled_cpu_s, self._is_inline(order))
                 self._loaded[order.epoch, order.stage] = loaded
                 self._by_content[_content(order)] = built.stage
+                if isinstance(built.answer, Prepared):
+                    self._warm_s[built.stage] = built.answer.warm_s
             answers.append(built.answer)
         return answers
 

@@ -32,12 +32,13 @@ from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.fabric.parent import die_with
 from stages.built.clean_model import CleanModel
 from stages.built.placed import PlacedModel
-from stages.emulate.place import EmulatedPlace
+from stages.emulate.place import EmulatedPlace, Started
 from stages.engines.device_session import load_engines
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.executor import BuiltStage, Executor, Ran, WholeStage, one_line
 
 _HEARTBEAT_S: Final = 0.1
+_LONGEST_POLL_S: Final = 60.0
 _PR_SET_TIMERSLACK: Final = 29
 
 
@@ -61,11 +62,12 @@ def _wake_on_time() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Part:
     """A part that is computed; `due_s`: when it ends."""
 
     run: messages.Run
+    started: Started
     start_s: float
     due_s: float
     ran: Ran
@@ -123,7 +125,7 @@ class Worker:
 
     def _patience_ms(self) -> int | None:
         if self._part is not None:
-            return max(0, int((self._part.due_s - time.monotonic()) * 1e3))
+            return max(0, int(min(_LONGEST_POLL_S, self._part.due_s - time.monotonic()) * 1e3))
         return 0 if self._pending else None
 
     def _receive(self) -> None:
@@ -140,6 +142,8 @@ class Worker:
                     self._executor.prepare(order)
                 case messages.Retire(epoch=epoch):
                     self._executor.retire(epoch)
+                case messages.Repace(at_once=at_once):
+                    self._repace(at_once=at_once)
 
     def _run(self, run: messages.Run, ready_s: float) -> None:
         now_s = time.monotonic()
@@ -156,11 +160,23 @@ class Worker:
         start_s, dropped_s = now_s, self._place.take_dropped_s()
         if started.paced:
             start_s = max(ready_s, self._idle_since_s)
-            self._arena.note_pacing(self._config.place_index, round(due_s * 1e9))
+            self._note_pacing(due_s)
         else:
             dropped_s = 0.0  # nothing is emulated, so there was nothing to make up for
-        self._part = _Part(run, start_s, due_s, ran, dropped_s)
+        self._part = _Part(run, started, start_s, due_s, ran, dropped_s)
         self._end_if_due(self._part)
+
+    def _repace(self, *, at_once: bool) -> None:
+        """Its place is slower or faster now, or down: that reaches a wait that has begun."""
+        self._place.release(at_once=at_once)
+        part = self._part
+        if part is not None and part.started.paced:
+            cpu_s, now_s = part.ran.paced_cpu_s, time.monotonic()
+            part.started, part.due_s = self._place.repace(part.started, cpu_s, part.due_s, now_s)
+            self._note_pacing(part.due_s)
+
+    def _note_pacing(self, due_s: float) -> None:
+        self._arena.note_pacing(self._config.place_index, round(due_s * 1e9))
 
     def _end_if_due(self, part: _Part) -> None:
         """Report the part. The last millisecond before it is due, which `poll` cannot tell, is slept through."""

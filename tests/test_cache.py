@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from shisha_rt.cache import cache_folder, publish
+from shisha_rt.cache import LIST_FILE, cache_folder, fault_in, publish
+from shisha_rt.errors import Failure
 
 _BUILD_AND_HANG = """
 import sys, time
@@ -54,14 +58,128 @@ def test_only_one_of_many_builds(tmp_path: Path) -> None:
 def test_failed_build_leaves_nothing_and_may_be_tried_again(tmp_path: Path) -> None:
     def fail(folder: Path) -> None:
         (folder / "half").touch()
-        raise OSError("disk full")
+        raise Failure("the engine fails")
 
     target = tmp_path / "thing"
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(Failure, match="the engine fails"):
         publish(target, fail)
     assert [path.name for path in tmp_path.iterdir()] == [".thing.lock"]
     publish(target, lambda folder: (folder / "file").touch())
     assert (target / "file").exists()
+
+
+LARGE_BYTES = 100 << 20  # of zeros, which take no room on the disk
+
+
+def fill(folder: Path) -> None:
+    (folder / "small").write_text("whole")
+    with (folder / "large").open("wb") as file:
+        file.truncate(LARGE_BYTES)
+
+
+def empty_all(target: Path) -> None:
+    for file in target.iterdir():
+        os.truncate(file, 0)
+
+
+def into_a_file(target: Path) -> None:
+    target.rename(target.with_name("elsewhere"))
+    target.write_text("no folder")
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda it: (it / "small").write_bytes(b""), "small has 0 bytes, expected 5"),
+        (lambda it: (it / "small").write_text("whale"), "small is not what was written there"),
+        (lambda it: (it / "small").unlink(), "small cannot be read (No such file or directory)"),
+        (lambda it: os.truncate(it / "large", LARGE_BYTES - 1), f"large has {LARGE_BYTES - 1} bytes, expected"),
+        (lambda it: os.truncate(it / LIST_FILE, 20), "has no list of its files"),
+        (lambda it: (it / LIST_FILE).write_bytes(b"\xff"), "has no list of its files"),
+        (lambda it: (it / LIST_FILE).unlink(), "has no list of its files"),
+        (empty_all, "has no list of its files"),
+        (into_a_file, "has no list of its files"),
+    ],
+    ids=[
+        "empty",
+        "other-bytes",
+        "missing",
+        "large-cut",
+        "list-cut",
+        "list-garbage",
+        "earlier-version",
+        "all-empty",
+        "file",
+    ],
+)
+def test_what_is_not_as_it_was_published_is_built_anew_with_one_line(
+    damage: Callable[[Path], object], words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = publish(tmp_path / "thing", fill)
+    assert publish(target, fill) == target
+    assert caplog.messages == []
+    damage(target)
+    builds: list[Path] = []
+
+    def build(folder: Path) -> None:
+        builds.append(folder)
+        fill(folder)
+
+    with caplog.at_level(logging.WARNING), ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: publish(target, build), range(8)))
+    assert len(builds) == 1
+    (line,) = caplog.messages
+    assert line.startswith(f"{target}: {words}")
+    assert line.endswith("; it is built anew")
+    assert fault_in(target) is None
+    assert (target / "small").read_text() == "whole"
+    assert {path.name for path in tmp_path.iterdir()} <= {".thing.lock", "thing", "elsewhere"}
+
+
+def test_who_dies_between_two_renames_costs_the_work_alone(tmp_path: Path) -> None:
+    target = publish(tmp_path / "thing", fill)
+    target.rename(tmp_path / ".thing.unfinished-abc-old")
+    publish(target, fill)
+    assert {path.name for path in tmp_path.iterdir()} == {".thing.lock", "thing"}
+
+
+@pytest.mark.parametrize("room_bytes", [0, 10, 200])
+def test_a_full_disk_is_said_in_one_line_and_leaves_nothing(room_bytes: int, tmp_path: Path) -> None:
+    """Full before the first file, in it, and in the list of files. A limit on files' sizes stands for a disk's."""
+
+    def build(folder: Path) -> None:
+        for i in range(4):
+            (folder / str(i)).write_text("a few bytes"[: i + 6])
+
+    target = tmp_path / "thing"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room_bytes, hard))
+    try:
+        with pytest.raises(Failure) as failure:
+            publish(target, build)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    said = str(failure.value)
+    assert said.startswith(f"{target}: cannot be made (File too large), expected a folder with room")
+    assert "XDG_CACHE_HOME" in said
+    assert "\n" not in said
+    assert [path.name for path in tmp_path.iterdir()] == [".thing.lock"]
+
+
+@pytest.mark.parametrize("place", ["thing", "deep/er/thing"])
+def test_a_path_through_a_file_is_said_in_one_line(place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(Failure, match=r"thing: cannot be made \((Not a directory|File exists)\), expected"):
+        publish(tmp_path / "file" / place, fill)
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000)  # whom the system's list of users does not have
+    with pytest.raises(Failure, match="set XDG_CACHE_HOME"):
+        cache_folder()
 
 
 def test_builder_that_is_killed_frees_the_lock_and_its_leftovers_go(tmp_path: Path) -> None:

@@ -7,6 +7,13 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import typer
+
+from benchmarks.__main__ import app as benchmarks_app
+from benchmarks.report.readme import engines_table, with_table
+from benchmarks.report.results import RESULTS
+from shisha_rt.cli.app import app
+from shisha_rt.daemon.metrics import COUNTERS, GAUGES, HISTOGRAMS
 
 ROOT: Final = Path(__file__).parent.parent
 PACKAGES: Final = (ROOT / "shisha_rt", ROOT / "stages")
@@ -17,6 +24,10 @@ QUOTED: Final = re.compile(r"`([^`\n]+)`")
 NAME: Final = r"\w[\w.*-]+"  # one letter is a quantity, as in a quotient
 PATH: Final = re.compile(rf"(?:{NAME}/)+(?:{NAME})?|{NAME}\.py")
 LINK: Final = re.compile(r"\]\(([^)#\s]+)")
+COMMAND: Final = re.compile(r"(?:^ {4}|`)(?:shisha-rt|python -m (benchmarks)) ([a-z_]+)\b([^\n`#]*)", re.MULTILINE)
+COMMANDS: Final = typer.main.get_group(app).commands
+BENCHMARKS: Final = typer.main.get_group(benchmarks_app).commands
+METRIC: Final = re.compile(r"^\| `(shisha_\w+)` \| (counter|histogram|gauge)((?:, `\w+`)*) \|", re.MULTILINE)
 
 
 def paths(page: str) -> list[str]:
@@ -55,3 +66,32 @@ def test_what_is_there_is_found(path: str) -> None:
 @pytest.mark.parametrize("path", ["no_such/", "plan/no_such.py", "no_such.py", "no_such*.py"])
 def test_what_is_not_there_is_missed(path: str) -> None:
     assert not exists(path)
+
+
+def test_the_page_of_metrics_has_those_that_there_are() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    told = {(name, kind, tuple(re.findall(r"\w+", labels))) for name, kind, labels in METRIC.findall(page)}
+    exported = {
+        *((f"{name}_total", "counter", labels) for name, _, labels in COUNTERS),
+        *((name, "gauge", labels) for name, _, labels in GAUGES),
+        *((name, "histogram", labels) for name, _, labels in HISTOGRAMS),
+    }
+    assert told == exported
+    assert "Not there yet" not in page
+
+
+@pytest.mark.parametrize("page", [*PAGES, RESULTS / "README.md"], ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_that_a_page_shows_have_these_options(page: Path) -> None:
+    wrong = []
+    for benchmark, name, arguments in COMMAND.findall(page.read_text(encoding="utf-8")):
+        command = BENCHMARKS.get(name) if benchmark else COMMANDS.get(name)
+        known = {"--help"} if command is None else {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
+        unknown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", arguments)) - known
+        wrong += [name] if command is None else [f"{name} {option}" for option in sorted(unknown)]
+    assert wrong == []
+
+
+def test_the_readme_has_the_results_that_are_kept() -> None:
+    """Else: python -m benchmarks readme."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert with_table(page, engines_table(RESULTS)) == page

@@ -25,6 +25,10 @@ from shisha_rt.placement.solvers import SolverOptions, solve
 
 BOARD: Final = "pim-board"
 MODELLED: Final = "modelled, device descriptions"
+MADE_FROM: Final = f"{MODELLED} made from this figure"
+"""Figures 2(b) and 8: the descriptions have their ratios, so that ours agree with them proves nothing."""
+FITTED_TO: Final = f"{MODELLED} fitted to this figure"
+"""Figures 9 and 11: what transposing and transfers take was set so that these come out as nearly as they can."""
 TITLES: Final[Mapping[str, str]] = MappingProxyType({"bert": "BERT", "roberta": "RoBERTa", "gpt2": "GPT-2"})
 SEQUENCES: Final = (8, 16, 32, 64)
 """The papers' p."""

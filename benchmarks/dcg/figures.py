@@ -15,7 +15,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from benchmarks.dcg.board import ALS, CPU_S, MODELLED, OPT, PIM_FIRST, SHOWN, TITLES, Case, place
+from benchmarks.dcg.board import ALS, CPU_S, FITTED_TO, MADE_FROM, MODELLED, OPT, PIM_FIRST, SHOWN, TITLES, Case, place
 from benchmarks.dcg.scaling import DRAWN
 from benchmarks.dcg.subgraphs import NODES, Subgraph, sampled
 from benchmarks.report.results import Row
@@ -29,7 +29,7 @@ _Line = list[tuple[float, float]]
 
 
 def operators_figure(transfers: Sequence[Row], operators: Sequence[Row]) -> Figure:
-    figure, ((moved, adds, products),) = _new(1, 3, (15, 4.6), "Operators and transfers by themselves")
+    figure, ((moved, adds, products),) = _new(1, 3, (15, 4.6), "Operators and transfers by themselves", MADE_FROM)
     for way, marker in (("CPU to PIM ms", "o-"), ("PIM to CPU ms", "s-")):
         moved.loglog([row["elements"] for row in transfers], [row[way] for row in transfers], marker, label=way[:-3])
     moved.set_xlabel("elements")
@@ -51,7 +51,7 @@ def operators_figure(transfers: Sequence[Row], operators: Sequence[Row]) -> Figu
 
 
 def speedups_figure(rows: Sequence[Row]) -> Figure:
-    figure, panels = _new(len(TITLES), 1, (13, 11), "Figure 9: speedup over CPU_S only")
+    figure, panels = _new(len(TITLES), 1, (13, 11), "Figure 9: speedup over CPU_S only", FITTED_TO)
     for (axes,), title in zip(panels, TITLES.values(), strict=True):
         own = [row for row in rows if row["network"] == title]
         schemes = [scheme for scheme in dict.fromkeys(str(row["scheme"]) for row in own) if scheme != CPU_S]
@@ -64,9 +64,10 @@ def speedups_figure(rows: Sequence[Row]) -> Figure:
 
 
 def shares_figure(rows: Sequence[Row]) -> Figure:
-    figure, (panels,) = _new(1, len(TITLES), (15, 5.5), f"Figure 11: computation and transfer, p = {SHOWN}")
-    for axes, title in zip(panels, TITLES.values(), strict=True):
-        own = [row for row in rows if (row["network"], row["p"]) == (title, SHOWN) and row["scheme"] != CPU_S]
+    title = f"Figure 11: computation and transfer, p = {SHOWN}"
+    figure, (panels,) = _new(1, len(TITLES), (15, 5.5), title, FITTED_TO)
+    for axes, name in zip(panels, TITLES.values(), strict=True):
+        own = [row for row in rows if (row["network"], row["p"]) == (name, SHOWN) and row["scheme"] != CPU_S]
         labels = [str(row["scheme"]) for row in own]
         bottom = [0.0] * len(own)
         for part, colour in (("computation", _COLOURS[0]), ("transfer", _COLOURS[1])):
@@ -79,7 +80,7 @@ def shares_figure(rows: Sequence[Row]) -> Figure:
         for label in axes.get_xticklabels():
             label.set_ha("right")
         axes.set_ylabel("ms")
-        axes.set_title(title)
+        axes.set_title(name)
         axes.set_ylim(0, 1.2 * max(bottom))
         axes.legend(fontsize=8, loc="upper right")
     return figure

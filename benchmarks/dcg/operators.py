@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from benchmarks.dcg.board import MODELLED, SEQUENCES
+from benchmarks.dcg.board import MADE_FROM, SEQUENCES
 from benchmarks.report.results import Row
 from shisha_rt.costs.device_costs import operator_cost_s, transfer_cost_s
 from shisha_rt.graph.graph import Graph, Operator, Tensor
@@ -31,7 +31,7 @@ def transfer_rows(devices: Sequence[Device]) -> list[Row]:
                 "CPU to PIM ms": 1e3 * to_pim_s,
                 "PIM to CPU ms": 1e3 * from_pim_s,
                 "ratio": from_pim_s / to_pim_s,
-                "costs": MODELLED,
+                "costs": MADE_FROM,
             }
         )
     return rows
@@ -55,7 +55,7 @@ def operator_rows(devices: Sequence[Device]) -> list[Row]:
                     "CPU_P over CPU_S": cpu_s / cpu_p,
                     "PIM over CPU_S": cpu_s / pim,
                     "PIM over CPU_P": cpu_p / pim,
-                    "costs": MODELLED,
+                    "costs": MADE_FROM,
                 }
             )
     return rows

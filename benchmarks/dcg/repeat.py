@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Final
 
 import typer
 
-from benchmarks.dcg.board import MODELLED, SEQUENCES, SHOWN, TITLES, board_devices, cases
+from benchmarks.dcg.board import FITTED_TO, MADE_FROM, MODELLED, SEQUENCES, SHOWN, TITLES, board_devices, cases
 from benchmarks.dcg.figures import (
     operators_figure,
     partitions_figure,
@@ -44,6 +45,10 @@ class Size:
     step: int
 
 
+COSTS: Final = MappingProxyType(
+    {"scaling": DRAWN, "transfers": MADE_FROM, "operators": MADE_FROM, "speedups": FITTED_TO}
+)
+"""What the figures of a table go by, where it is not `MODELLED`."""
 FULL: Final = Size(repeats=9, sizes=(100, 300, 1000, 3000, 10_000, 30_000, 100_000), step=1)
 QUICK: Final = Size(repeats=3, sizes=(100, 1000, 10_000), step=10)
 
@@ -53,7 +58,7 @@ def dcg(
 ) -> None:
     """The DCG papers' tables and figures beside ours; costs are modelled, the algorithms' own times measured."""
     size = QUICK if quick else FULL
-    about = facts() | {"repeat": f"python -m benchmarks dcg{' --quick' * quick}"}
+    about = facts(f"dcg{' --quick' * quick}")
     # First, while there is little else in memory for the garbage collector to walk through.
     scaling = scaling_rows(size.sizes, min(5, size.repeats))
 
@@ -96,7 +101,7 @@ def dcg(
         "scaling": scaling_figure(scaling),
     }
     for name, (title, rows) in tables.items():
-        costs = DRAWN if name == "scaling" else MODELLED
+        costs = COSTS.get(name, MODELLED)
         if name not in ("transfers", "speedups", "partitions"):
             show(f"{title} ({costs})", rows)
         print(f"written to {save_csv(f'dcg_{name}', rows, about | {'costs': costs})}")

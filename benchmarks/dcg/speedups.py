@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.dcg.board import ALS, CPU_S, MODELLED, OPT, PIM_FIRST, SCHEMES, Case, place
+from benchmarks.dcg.board import ALS, CPU_S, FITTED_TO, MODELLED, OPT, PIM_FIRST, SCHEMES, Case, place
 from benchmarks.dcg.operands import form
 from benchmarks.report.results import Row
 from shisha_rt.graph.dimensions import dimensions
@@ -45,7 +45,7 @@ def speedup_rows(results: Sequence[Placed]) -> list[Row]:
                 "over CPU_S": others_s[0] / one.cost.total_s,
                 "ALS over it": one.cost.total_s / others_s[1],
                 "optimum over it": one.cost.total_s / others_s[2],
-                "costs": MODELLED,
+                "costs": FITTED_TO,
             }
         )
     return rows

@@ -36,6 +36,11 @@ class Statement:
     reason: str = ""
 
     @property
+    def basis(self) -> str:
+        """Whether the descriptions know what is stated: then it is no wonder that it repeats."""
+        return _BASIS.get(self.where, _V_D if self.what.startswith("V_d") else "apart from it")
+
+    @property
     def repeats(self) -> str:
         """By the figure that is furthest off."""
         off = max(abs(ours / paper - 1) for ours, paper in zip(self.als, self.paper, strict=True))
@@ -49,8 +54,18 @@ class Statement:
             "ours": self.written(self.als),
             "ours, optimum": None if self.optimum is None else self.written(self.optimum),
             "repeats": self.repeats,
+            "our descriptions": self.basis,
             "likely reason": "" if self.repeats == "yes" else self.reason,
         }
+
+
+_BASIS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **dict.fromkeys(("Figure 2(b)", "Figure 8(a)", "Figure 8(b)"), "made from it"),
+        **dict.fromkeys(("Figure 9", "Figure 11"), "fitted to it"),
+    }
+)
+_V_D: Final = "fitted to it: which operators CPU_P runs"
 
 
 def _list(figures: Figures) -> str:

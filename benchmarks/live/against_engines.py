@@ -1,16 +1,19 @@
 """The daemon as a whole against engines alone, on the same cores: `python -m benchmarks against_engines`.
 
 Two unthrottled cores, on each a place with ONNX Runtime on one thread and OpenVINO in fp32 as its devices. Layers move
-between the places and operators between the engines until the tuner has settled, and then it is paused. After that the
-daemon under saturation and its rivals (see `engine_process`) take turns in every round, each for a few seconds, while
-all others are idle. Times are wall time per frame, medians over the rounds.
+between the places and operators between the engines until the tuner has settled, and then the tuner is paused. After
+that the daemon under saturation and its rivals (see `engine_process`) take turns in every round, each for a few
+seconds, while all others are idle. Times are wall time per frame, medians over the rounds with their quartiles.
 
-- `best rival / daemon`: above 1 the daemon is faster; the median of the rounds' own ratios to the rival that is the
-  best over all rounds.
+- `best rival / daemon`: above 1 the daemon is faster; of the rounds' own ratios to the rival that is the best over all
+  rounds.
+- `placed anew`: nothing pauses the placer. A plan whose operators it has moved between the engines can go live during
+  the rounds, and that is how often one did; `plan` is the last.
 - A rival's frames lie in its own memory. The daemon's come from a client in a process of its own, over a socket, and
   their answers go back to it; on two cores all of that is taken from the stages. `against_engines_cpu` says how much:
   CPU time per frame of the workers (and of that the engines'), the daemon and the client. What is left is `waiting`:
-  stages that are not equally long, messages on their way, workers between two frames.
+  stages that are not equally long, messages on their way, workers between two frames. What the daemon's status has not
+  measured yet when the rounds are over, as a plan has just gone live, is empty.
 """
 
 from __future__ import annotations
@@ -21,25 +24,24 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from statistics import median
 from typing import Annotated, Any, Final
 
 import typer
 
 from benchmarks.report.facts import facts
-from benchmarks.report.results import RESULTS, Row, save_csv, show
+from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.cpu_time import cpu_time
 from benchmarks.rigs.engine_process import RIVALS
-from benchmarks.rigs.journal import every_event
+from benchmarks.rigs.journal import events_since, next_event
+from benchmarks.rigs.profiled import profiled
 from benchmarks.rigs.served import IN_FLIGHT
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
 from shisha_rt.client import Client
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.zoo import resolve_model
+from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
-from shisha_rt.ready.model_on_machine import make_ready
 
 MACHINE: Final = "two-engines"
 MODELS: Final = "squeezenet,resnet50,inception_v1,densenet121,shufflenet,alexnet"
@@ -63,24 +65,25 @@ Round = Mapping[str, Reading]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All rounds of one network. `status` is the daemon's own, after the last of them."""
+    """All rounds of one network. `status` is the daemon's own, after the last; `placed_anew`: plans live meanwhile."""
 
     model: str
     cores: int
     rounds: tuple[Round, ...]
     status: Mapping[str, Any]
+    placed_anew: int
 
-    def frame_ms(self, side: str) -> float:
-        return 1e3 * median(its[side].frame_s for its in self.rounds)
+    def frame_ms(self, side: str) -> Spread:
+        return Spread.of(1e3 * its[side].frame_s for its in self.rounds)
 
     @property
     def best_rival(self) -> str:
-        return min(RIVALS, key=self.frame_ms)
+        return min(RIVALS, key=lambda rival: self.frame_ms(rival).median)
 
     @property
-    def gain(self) -> float:
+    def gain(self) -> Spread:
         """The best rival's time over the daemon's; a slow second of the machine slows both sides of its round."""
-        return median(its[self.best_rival].frame_s / its[DAEMON].frame_s for its in self.rounds)
+        return Spread.of(its[self.best_rival].frame_s / its[DAEMON].frame_s for its in self.rounds)
 
     @property
     def stages(self) -> Sequence[Mapping[str, Any]]:
@@ -123,8 +126,8 @@ class Contest:
 
 def measure(model: str, machine: Machine, strategy: str, seconds: float, rounds: int) -> Measured:
     """Profile, tune, and let all sides take turns."""
-    path = resolve_model(f"zoo:{model}", print)
-    ready = make_ready(path, {}, machine, on_progress=print)
+    ready = profiled(model, machine, strategy)
+    path = zoo_path(model, print)
     inputs = [
         {"name": tensor.name, "shape": tensor.shape, "datatype": tensor.datatype}
         for tensor in ready.compiled.model.graph.inputs
@@ -145,16 +148,18 @@ def measure(model: str, machine: Machine, strategy: str, seconds: float, rounds:
             for name in RIVALS
         }
         contest = Contest(daemon, control, client, {name: rival for name, (rival, _) in started.items()})
+        since = next_event(control)
         found = tuple(contest.round(seconds) for _ in range(rounds))
-        return Measured(model, len(cores), found, control.status())
+        live = [event for event in events_since(control, since) if event["kind"] == "plan_live"]
+        return Measured(model, len(cores), found, control.status(), len(live))
 
 
 def tune(control: Client, client: ChildProcess) -> None:
-    """Send frames until the search has ended and its best plan is live; nothing is tried from then on."""
+    """Send frames until the search has ended and its best plan is live; the tuner tries nothing from then on."""
     until_s = time.monotonic() + _TUNING_TIMEOUT_S
     while time.monotonic() < until_s:
         client.ask(seconds=_TUNING_BURST_S)
-        kinds = [event["kind"] for event in every_event(control)]
+        kinds = [event["kind"] for event in events_since(control)]
         is_over = kinds.count("tuning_ended") == kinds.count("tuning_began") > 0
         if is_over and control.call("tuner_get")["tuner"]["state"] != "settling":
             control.call("tuner_set", pause=True)
@@ -173,6 +178,7 @@ def contest_row(measured: Measured) -> Row:
         "best rival": measured.best_rival,
         "best rival / daemon": measured.gain,
         "trials": measured.status["tuner"]["trials_total"],
+        "placed anew": measured.placed_anew,
         "plan": " | ".join(map(_stage, measured.stages)),
     }
 
@@ -188,19 +194,18 @@ def _stage(stage: Mapping[str, Any]) -> str:
 
 
 def cpu_row(measured: Measured) -> Row:
-    """Milliseconds for a frame; the parts and `waiting` add up to the time of all cores."""
-    readings = [its[DAEMON] for its in measured.rounds]
-    frame_ms = measured.frame_ms(DAEMON)
-    parts_ms = {name: 1e3 * median(reading.cpu_s[name] for reading in readings) for name in readings[0].cpu_s}
+    """Milliseconds for a frame; in each round the parts and `waiting` add up to the time of all cores."""
+    readings, cores = [its[DAEMON] for its in measured.rounds], measured.cores
     slowest_s = measured.status["bottleneck_s"]
+    engines_s = [stage["cpu_s"] for stage in measured.stages]
     return {
         "model": measured.model,
-        "daemon ms": frame_ms,
+        "daemon ms": measured.frame_ms(DAEMON),
         "slowest stage ms": None if slowest_s is None else 1e3 * slowest_s,
-        "engines in workers ms": 1e3 * sum(stage["cpu_s"] or 0.0 for stage in measured.stages),
-        **{f"{name} ms": part_ms for name, part_ms in parts_ms.items()},
-        "waiting ms": measured.cores * frame_ms - sum(parts_ms.values()),
-        "all cores ms": measured.cores * frame_ms,
+        "engines in workers ms": None if None in engines_s else 1e3 * sum(engines_s),
+        **{f"{name} ms": Spread.of(1e3 * reading.cpu_s[name] for reading in readings) for name in readings[0].cpu_s},
+        "waiting ms": Spread.of(1e3 * (cores * its.frame_s - sum(its.cpu_s.values())) for its in readings),
+        "all cores ms": Spread.of(1e3 * cores * its.frame_s for its in readings),
     }
 
 
@@ -216,11 +221,11 @@ def against_engines(
         raise BadInput("OpenVINO is not installed, expected it: pip install 'shisha-rt[openvino]'")
     places = load_machine(machine)
     check_runnable(places)
-    about = facts() | {
-        "openvino": importlib.metadata.version("openvino"),
-        "repeat": f"python -m benchmarks against_engines --models {models} --machine {machine} "
-        f"--strategy {strategy} --seconds {seconds:g} --rounds {rounds}",
-    }
+    command = (
+        f"against_engines --models {models} --machine {machine} --strategy {strategy} --seconds {seconds:g} "
+        f"--rounds {rounds}"
+    )
+    about = facts(command) | {"openvino": importlib.metadata.version("openvino")}
     rows: list[Row] = []
     cpu_rows: list[Row] = []
     for model in models.split(","):

@@ -164,7 +164,7 @@ def answers(
 ) -> None:
     """Answers through the daemon against the whole optimised graph, bit for bit."""
     places = load_machine(machine)
-    about = facts() | {"repeat": f"python -m benchmarks answers --models {models} --machine {machine}"}
+    about = facts(f"answers --models {models} --machine {machine}")
     rows = []
     for model in models.split(","):
         print(f"answers: {model} ...", flush=True)

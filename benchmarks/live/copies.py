@@ -3,19 +3,18 @@
 Two unthrottled cores, on each a place. The daemon tunes itself with `guided`, once free to plan copies and teams and
 once confined to chains; frames are generated inside it, so that what is compared is how the network is run and not
 sockets. The rival is a session of ONNX Runtime on each core, with no daemon at all. All sides take turns in each round;
-ratios are the medians of the rounds' own.
+ratios are of the rounds' own. All figures are medians over the rounds, with their quartiles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import Annotated, Any, Final
 
 import typer
 
 from benchmarks.report.facts import facts
-from benchmarks.report.results import Row, save_csv, show
+from benchmarks.report.results import Row, Spread, save_csv, show
 from benchmarks.rigs.sides import Round, rounds, sides
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 
@@ -33,35 +32,32 @@ def copies(
     """What copies bring on equal cores, against chains and against plain copies of the engine."""
     described = load_machine(machine)
     check_runnable(described)
+    about = facts(f"copies --models {models} --machine {machine} --seconds {seconds:g} --rounds {count}")
     rows: list[Row] = []
     for model in models.split(","):
+        print(f"copies: {model} ...", flush=True)
         with sides(model, described, DAEMONS, [RIVAL], {"copied": True}) as all_sides:
             rows.append(_row(model, rounds(all_sides, count, seconds)))
-        print(rows[-1])
-        save_csv("copies", rows, facts() | {"machine": machine, "rounds": str(count), "seconds": f"{seconds:g}"})
+        save_csv("copies", rows, about)  # each time, so that what is there stays whatever becomes of the next
     notes = [
         "rival / free: above 1 the daemon, free to use copies, is faster than a plain session on each core",
-        "ranges: smallest and largest of the rounds",
+        "medians over the rounds, and their quartiles",
     ]
     show(f"copies, {machine}, ms per frame at saturation", rows, notes)
 
 
 def _row(model: str, found: Sequence[Round]) -> Row:
-    ratios = [its[RIVAL]["frame_s"] / its["free"]["frame_s"] for its in found]
     return {
         "model": model,
         "free_ms": _ms(found, "free"),
         "chains_ms": _ms(found, "chains"),
         "rival_ms": _ms(found, RIVAL),
-        "rival / free": median(ratios),
-        "least": min(ratios),
-        "most": max(ratios),
-        "chains / free": median(its["chains"]["frame_s"] / its["free"]["frame_s"] for its in found),
+        "rival / free": Spread.of(its[RIVAL]["frame_s"] / its["free"]["frame_s"] for its in found),
+        "chains / free": Spread.of(its["chains"]["frame_s"] / its["free"]["frame_s"] for its in found),
         "plan found": found[-1]["free"]["plan"],
         "chain found": found[-1]["chains"]["plan"],
     }
 
 
-def _ms(found: Sequence[Round], side: str) -> float:
-    frames_s: list[float] = [its[side]["frame_s"] for its in found]
-    return 1e3 * median(frames_s)
+def _ms(found: Sequence[Round], side: str) -> Spread:
+    return Spread.of(1e3 * its[side]["frame_s"] for its in found)

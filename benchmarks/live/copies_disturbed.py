@@ -29,10 +29,12 @@ import typer
 
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
+from benchmarks.rigs.profiled import profiled
 from benchmarks.rigs.steady_load import SteadyLoad, Tally
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client
 from shisha_rt.errors import Failure
+from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.plan.plan import Plan
 
 MODELS: Final = "squeezenet,resnet50"
@@ -141,6 +143,7 @@ class _Served:
 
 def measure(model: str, machine: str, times: int) -> tuple[list[Row], list[Tally]]:
     """Kills first, under a plan of copies; then objectives, under the daemon's own plans."""
+    profiled(model, load_machine(machine), "guided")
     found: list[Disturbance] = []
     options = ("--machine", machine, "--strategy", "guided", "--fresh")
     with child_daemon(f"zoo:{model}", *options) as daemon, Client(daemon.endpoint, timeout_s=_TIMEOUT_S) as control:
@@ -167,6 +170,7 @@ def copies_disturbed(
     times: Annotated[int, typer.Option(min=1, help="How often each disturbance is made.")] = 4,
 ) -> None:
     """What frames notice of a killed copy, and of a change of objective."""
+    about = facts(f"copies_disturbed --models {models} --machine {machine} --times {times}")
     rows: list[Row] = []
     notes = ["gaps between answers; of_one_place: throughput meanwhile over half of that before"]
     for model in models.split(","):
@@ -175,4 +179,4 @@ def copies_disturbed(
         told = (f"{sum(getattr(tally, what) for tally in tallies)} {word}" for what, word in _TOLD.items())
         notes.append(f"{model}: {', '.join(told)}")
     show(f"copies, disturbed, {machine}", rows, notes)
-    save_csv("copies_disturbed", rows, facts() | {"machine": machine, "frames": "; ".join(notes[1:])})
+    save_csv("copies_disturbed", rows, about | {"frames": "; ".join(notes[1:])})

@@ -2,18 +2,20 @@
 
 A daemon on a machine whose places have devices, its pipeline the seed's and not tuned, and a client that sends frames
 without a pause and checks each answer. The device that has most of the first stage's time is made `--slower` times
-slower through the wire. Nobody tells the placer: the daemon finds out by what its segments take, places the operators
-anew, and makes that live. Each round has a daemon of its own.
+slower through the wire. That is emulation: the device computes as fast as ever, and then waits. Nobody tells the
+placer: the daemon finds out by what its segments take, places the operators anew, and makes that live. Each round has
+a daemon of its own.
 
 - `noticed after s`: until the new placement is live; `frames`: answered meanwhile. It takes two windows of 16 frames
   that agree, and a look every quarter of a second. Corrections may follow that close in on the true times.
 - `stage ms`: what the segments of that place take together, the median of 32 frames: before, while the device is slow
   and has as much to do as before, and after. `fps`: answers per second of wall time in the same three spans.
-- `found back after s`: the device is set to its own speed again at the end. A device that has nothing to run takes no
-  time, so that the daemon cannot find out; it does where some operator has stayed there.
+- `found back after s`: the device is set to its own speed again at the end; until a placement is live that has more
+  operators on it. `found back` says `yes`, or why not: a device that has nothing to run takes no time, so that the
+  daemon cannot find out.
 
-With OpenVINO installed two engines of this host on two cores, slowed by waiting; without it the emulated board of the
-DCG papers, whose times are divided by its `time_scale`.
+With OpenVINO installed two engines of this host on two cores; without it the board of the DCG papers, emulated as a
+whole, whose times are divided by its `time_scale`.
 """
 
 from __future__ import annotations
@@ -30,18 +32,21 @@ import typer
 
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
-from benchmarks.rigs.journal import every_event
+from benchmarks.rigs.journal import events_since, next_event
+from benchmarks.rigs.profiled import profiled
 from benchmarks.rigs.steady_load import SteadyLoad
 from benchmarks.rigs.tuned import rate
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client
+from shisha_rt.machine.config.machine_file import load_machine
 
 _STEADY_FRAMES: Final = 64
 _EXTRA_IN_FLIGHT: Final = 4  # beyond the daemon's slots: frames that wait at the door or travel
 _LOOK_EVERY_S: Final = 0.05
 _NOTICE_S: Final = 120.0
-_BACK_S: Final = 5.0
+_BACK_S: Final = 60.0  # what it takes to notice once more, and then some
 _TIMEOUT_S: Final = 60.0
+_STRATEGY: Final = "seed"
 _ABOUT: Final = ("model", "machine", "emulated")
 
 
@@ -57,8 +62,11 @@ class Case:
     @property
     def arguments(self) -> list[str]:
         dims = [text for name, size in self.dims.items() for text in ("--dim", f"{name}={size}")]
-        options = ["--precision", self.precision, "--strategy", "seed", "--fresh"]
+        options = ["--precision", self.precision, "--strategy", _STRATEGY, "--fresh"]
         return [f"zoo:{self.model}", "--machine", self.machine, *options, *dims]
+
+    def profile(self) -> None:
+        profiled(self.model, load_machine(self.machine), _STRATEGY, dims=self.dims, precision=self.precision)
 
 
 ENGINES: Final = Case("inception_v1", "two-engines")
@@ -96,7 +104,7 @@ class Course:
 
     def set_speed(self, speed: float) -> tuple[float, int]:
         """When that was, and the number that the daemon's next event has."""
-        since = int(every_event(self._control)[-1]["event"]) + 1
+        since = next_event(self._control)
         now_s = time.time()
         self._control.call("place_set", place=self.place, device=self.device, speed=speed)
         return now_s, since
@@ -107,12 +115,23 @@ class Course:
         until_s = time.time() + patience_s
         while time.time() < until_s:
             taken_s = self.stage_s
-            live = [e for e in every_event(self._control, since) if e["kind"] == "plan_live"]
+            live = [event for event in events_since(self._control, since) if event["kind"] == "plan_live"]
             if live:
                 return live[0]["time_s"], stage_s
             stage_s = taken_s
             self._rest()
         return None, stage_s
+
+    def await_back(self, since: int, patience_s: float) -> float | None:
+        """When a plan goes live that has more operators on the device than now; None: none does."""
+        before = self.operators
+        until_s = time.time() + patience_s
+        while time.time() < until_s:
+            live = [event for event in events_since(self._control, since) if event["kind"] == "plan_live"]
+            if live and self.operators > before:
+                return float(live[-1]["time_s"])
+            self._rest()
+        return None
 
     def reading(self, from_s: float, to_s: float, stage_s: float | None) -> Reading:
         """Of this span, without the first answers."""
@@ -128,8 +147,10 @@ class Course:
         return float(sum(segment["measured_s"] for segment in placement["segments"]))
 
     @property
-    def uses_device(self) -> bool:
-        return any(segment["device"] == self.device for segment in self._stage()["placement"]["segments"])
+    def operators(self) -> int:
+        """How many of the stage run on the device."""
+        segments = self._stage()["placement"]["segments"]
+        return sum(segment["operators"] for segment in segments if segment["device"] == self.device)
 
     def _stage(self) -> Mapping[str, Any]:
         stages: list[Mapping[str, Any]] = self._control.status()["plan"]["stages"]
@@ -163,15 +184,15 @@ def one_round(case: Case, slower: float) -> Row:
         slowed = course.reading(changed_s, live_s, stage_s)
         frames = sum(changed_s <= at_s <= live_s for at_s, _ in load.answers)
         after = course.reading(course.settle(), time.time(), course.stage_s)
-        still_used = course.uses_device
+        left = course.operators
         back_s, since = course.set_speed(1.0)
-        found_s, _ = course.await_live(since, _BACK_S)
+        found_s = course.await_back(since, _BACK_S) if left else None
         tally = load.stop()
         emulated = control.status()["machine"]["emulated"]
     return {
         "model": case.model,
         "machine": case.machine,
-        "emulated": "yes" if emulated else "no",
+        "emulated": "the machine, and the slowing" if emulated else "the slowing",
         "slowed": f"{course.device} on {course.place}, {slower:g} times",
         "noticed after s": live_s - changed_s,
         "frames": frames,
@@ -181,8 +202,9 @@ def one_round(case: Case, slower: float) -> Row:
         "fps before": before.fps,
         "fps slowed": slowed.fps,
         "fps after": after.fps,
-        "still used": "yes" if still_used else "no",
-        "found back after s": found_s - back_s if found_s is not None else None,
+        "operators left on it": left,
+        "found back": "yes" if found_s else f"not in {_BACK_S:g} s" if left else "it has nothing to run",
+        "found back after s": found_s - back_s if found_s else None,
         "answered": tally.answered,
         "lost": tally.lost,
         "errors": tally.errors,
@@ -204,10 +226,8 @@ def device_slowed(
     """A device slowed at run time: seconds and frames until another placement is live."""
     usual = ENGINES if find_spec("openvino") else BOARD
     case = usual if model is None or machine is None else Case(model, machine)
-    about = facts() | {
-        "repeat": f"python -m benchmarks device_slowed --model {case.model} --machine {case.machine} "
-        f"--slower {slower:g} --rounds {rounds}"
-    }
+    about = facts(f"device_slowed --model {case.model} --machine {case.machine} --slower {slower:g} --rounds {rounds}")
+    case.profile()
     rows: list[Row] = []
     for number in range(rounds):
         print(f"device_slowed: {case.model} on {case.machine}, round {number + 1} of {rounds} ...", flush=True)
@@ -217,7 +237,7 @@ def device_slowed(
     if case.precision == "any":
         notes.append("different: bfloat16 on one device and not on another; it is not counted as wrong here")
     shown = [{key: value for key, value in row.items() if key not in _ABOUT} for row in rows]
-    emulated = "emulated" if rows[0]["emulated"] == "yes" else "not emulated, but for the slowing"
+    emulated = f"EMULATED: {rows[0]['emulated']}"
     show(f"{case.model} on {case.machine} ({emulated}): a device that slows down under load", shown, notes)
     print(f"written to {save_csv('device_slowed', rows, about)}")
 

@@ -5,13 +5,15 @@ answer. Two parts:
 
 - `recovery`: once the first walk has ended, one place is made three times slower through the wire (the daemon knows),
   then as fast as before; then a busy process is pinned to one core (nobody tells the daemon: the tuner has to notice
-  by a stage's time), and ended. Each time, from the moment of the change: when the tuner begins, when its walk has
-  ended, and when the first plan goes live that runs within 5% of the best plan with that assignment of places. That
-  best plan comes from a dynamic programme over stored costs, with the place's new speed; under the busy process with
-  each place's times scaled by what its stage was measured to take more. It is then run in turns with the tuner's plan,
-  under the same disturbance. `before` is the plan that was live when the change came, run under it too.
-- `long run`: random changes of that kind, one after the other, for `--minutes`. Every frame must be answered once, in
-  order and rightly; memory and descriptors of the daemon, its workers and its tuner are sampled every two seconds.
+  by a stage's time), and ended. Each time, from the moment of the change: when the tuner begins (`told: began after s`
+  or `noticed after s`, whichever it was), when its walk has ended, and when the first plan goes live that runs within
+  5% of the best plan with that assignment of places. That best plan comes from a dynamic programme over stored costs,
+  with the place's new speed; under the busy process with each place's times scaled by what its stage was measured to
+  take more. It is then run in turns with the tuner's plan, under the same disturbance. `before` is the plan that was
+  live when the change came, run under it too.
+- `long run`: random changes of that kind, one after the other, for `--minutes` after a quarter as long of running in.
+  Every frame of both must be answered once, in order and rightly; memory and descriptors of the daemon, its workers and
+  its tuner are sampled every two seconds, and those of the minutes after running in are told.
 
 Plans that are tried on the way serve frames too; a plan's rate is that of its answers without the first ones.
 """
@@ -34,6 +36,7 @@ import typer
 from benchmarks.report.facts import facts
 from benchmarks.report.figures import long_run_figure
 from benchmarks.report.results import Row, save_csv, save_figure, show
+from benchmarks.rigs.journal import next_event
 from benchmarks.rigs.optimum import Optimum
 from benchmarks.rigs.resources import Sample, sample, summary
 from benchmarks.rigs.tuned import Case, Observed, Tuned, plan_of, rate, tuned
@@ -47,6 +50,7 @@ _TUNING_TIMEOUT_S: Final = 120.0
 _NOTICE_TIMEOUT_S: Final = 20.0  # for changes that nobody tells the daemon of
 _SAMPLE_EVERY_S: Final = 2.0
 _CHANGE_EVERY_S: Final = (3.0, 10.0)
+_RUNNING_IN: Final = 0.25  # so much of the long run comes on top of it, before
 _FACTORS: Final = (1.0, 1 / 2, 1 / 3)
 
 
@@ -113,11 +117,11 @@ class Recoveries:
             what,
             lambda: set_speed(self._one, place, speed),
             lambda: self._case.optimum(machine),
-            _TUNING_TIMEOUT_S,
+            told=True,
         )
 
     def load(self, change: Callable[[], None], what: str) -> Row:
-        return self._recover(what, change, self._as_measured, _NOTICE_TIMEOUT_S)
+        return self._recover(what, change, self._as_measured, told=False)
 
     def _as_measured(self) -> Optimum:
         """The costs with each place's times scaled to what its stage of the live plan takes now."""
@@ -128,16 +132,16 @@ class Recoveries:
         }
         return self._case.optimum(factors=factors)
 
-    def _recover(self, what: str, change: Callable[[], None], costs: Callable[[], Optimum], timeout_s: float) -> Row:
+    def _recover(self, what: str, change: Callable[[], None], costs: Callable[[], Optimum], told: bool) -> Row:
         if self._paused:
             self._resume()
         self._paused = True
         one, before = self._one, self._live
         one.measure()  # as long as the tuner takes for what it will compare with: the change comes after that
-        since = one.next_event
+        since = next_event(one.control)
         changed_s = time.time()
         change()
-        found = one.tuning(since, timeout_s)
+        found = one.tuning(since, _TUNING_TIMEOUT_S if told else _NOTICE_TIMEOUT_S)
         settled_s = time.time()
         if found is not None:
             self._live = plan_of(found.plan)
@@ -158,7 +162,8 @@ class Recoveries:
             "best fps": best_fps,
             "tuned / best": statistics.median(each["tuned"].wall_fps / each["best"].wall_fps for each in rounds),
             "model: tuned / best": model.bottleneck_s(plans["best"]) / model.bottleneck_s(self._live),
-            "noticed after s": found.began_s - changed_s if found else None,
+            "told: began after s": found.began_s - changed_s if found and told else None,
+            "noticed after s": found.began_s - changed_s if found and not told else None,
             "within 5% after s": at_s - changed_s if at_s else None,
             "within 5% after frames": _frames(one, changed_s, at_s) if at_s else None,
             "walk ended after s": found.ended_s - changed_s if found else None,
@@ -171,7 +176,7 @@ class Recoveries:
         """Observing has paused the tuner: let it walk from its plan, until it watches."""
         one = self._one
         one.take(self._live)
-        since = one.next_event
+        since = next_event(one.control)
         one.control.call("tuner_set", resume=True)
         found = one.tuning(since, _TUNING_TIMEOUT_S)
         if found is None:
@@ -211,39 +216,48 @@ def recovery(one: Tuned, case: Case, effort: Effort, place: str, process: Busy) 
     ]
 
 
-def long_run(one: Tuned, case: Case, minutes: float, process: Busy) -> tuple[int, list[Sample]]:
-    """Random changes. Returns how many there were, and the samples."""
-    one.control.call("tuner_set", resume=True)
-    generator = random.Random(0)
-    pids = frozenset(place["pid"] for place in one.control.status()["places"])
-    samples: list[Sample] = []
-    changes = 0
-    now_s = change_s = sample_s = time.time()
-    until_s = now_s + 60 * minutes
-    while now_s < until_s:
-        if now_s >= change_s:
-            _change(one, case, process, generator)
-            changes += 1
-            change_s = now_s + generator.uniform(*_CHANGE_EVERY_S)
-        if now_s >= sample_s:
-            samples += sample(one.child.pid, pids)
-            sample_s = now_s + _SAMPLE_EVERY_S
-        one.rest()
-        now_s = time.time()
-    process.end()
-    return changes, samples
+class LongRun:
+    """Random changes, and samples of what the daemon and its children hold. `changes`: how many there were."""
 
+    def __init__(self, one: Tuned, case: Case, process: Busy) -> None:
+        self.changes = 0
+        self._one = one
+        self._case = case
+        self._process = process
+        self._random = random.Random(0)
+        self._pids = frozenset(place["pid"] for place in one.control.status()["places"])
+        one.control.call("tuner_set", resume=True)
 
-def _change(one: Tuned, case: Case, process: Busy, generator: random.Random) -> None:
-    """Mostly another speed for some place; one time in four the busy process comes or goes."""
-    if generator.random() < 1 / 4:
-        if process.running:
-            process.end()
+    def go_on(self, minutes: float) -> list[Sample]:
+        """For so long; the first sample is taken at the start and the last at the end."""
+        samples: list[Sample] = []
+        now_s = change_s = sample_s = time.time()
+        until_s = now_s + 60 * minutes
+        while now_s < until_s:
+            if now_s >= change_s:
+                self._change()
+                change_s = now_s + self._random.uniform(*_CHANGE_EVERY_S)
+            if now_s >= sample_s:
+                samples += self._sample()
+                sample_s = now_s + _SAMPLE_EVERY_S
+            self._one.rest()
+            now_s = time.time()
+        return samples + self._sample()
+
+    def _sample(self) -> list[Sample]:
+        return sample(self._one.child.pid, self._pids)
+
+    def _change(self) -> None:
+        """Mostly another speed for some place; one time in four the busy process comes or goes."""
+        self.changes += 1
+        if self._random.random() < 1 / 4:
+            if self._process.running:
+                self._process.end()
+            else:
+                self._process.start()
         else:
-            process.start()
-    else:
-        place = generator.choice(case.machine.places)
-        set_speed(one, place.name, place.speed * generator.choice(_FACTORS))
+            place = self._random.choice(self._case.machine.places)
+            set_speed(self._one, place.name, place.speed * self._random.choice(_FACTORS))
 
 
 def disturbance(
@@ -256,8 +270,7 @@ def disturbance(
     effort = _QUICK if quick else _FULL
     length = effort.minutes if minutes is None else minutes
     flag = " --quick" if quick else ""
-    about = facts() | {
-        "repeat": f"python -m benchmarks disturbance --machine {machine} --model {model} --minutes {length:g}{flag}",
+    about = facts(f"disturbance --machine {machine} --model {model} --minutes {length:g}{flag}") | {
         "emulated": "all places: real computation, then a wait",
     }
     case = Case.of(model, load_machine(machine))
@@ -266,13 +279,16 @@ def disturbance(
         print("disturbance: recovery ...", flush=True)
         recoveries = recovery(one, case, effort, fastest.name, process)
         print(f"disturbance: {length:g} minutes of random changes ...", flush=True)
-        changes, samples = long_run(one, case, length, process)
+        run = LongRun(one, case, process)
+        before = run.go_on(_RUNNING_IN * length)
+        samples = run.go_on(length)
+        process.end()
         tally = one.load.stop()
         frames = one.control.status()["frames"]
     show("Recovery", [{key: value for key, value in row.items() if not key.startswith("plan ")} for row in recoveries])
     ends: list[Row] = [
         {
-            "changes": changes,
+            "changes": run.changes,
             "sent": tally.sent,
             "answered": tally.answered,
             "lost": tally.lost,
@@ -287,7 +303,7 @@ def disturbance(
     show("Memory and descriptors during the long run", summary(samples))
     for what, rows in (("", recoveries), ("_frames", ends), ("_resources", summary(samples))):
         print(f"written to {save_csv(f'disturbance{what}', rows, about)}")
-    print(f"written to {save_figure('disturbance', long_run_figure(recoveries, samples), about)}")
+    print(f"written to {save_figure('disturbance', long_run_figure(recoveries, before, samples), about)}")
 
 
 if __name__ == "__main__":

@@ -146,7 +146,7 @@ def emulation(
     seconds: Annotated[float, typer.Option(min=0.5, help="Length of each measurement.")] = 4.0,
 ) -> None:
     """How exactly emulated places keep their speeds and memories their bandwidths."""
-    about = facts() | {"repeat": f"python -m benchmarks emulation --model {model} --seconds {seconds:g}"}
+    about = facts(f"emulation --model {model} --seconds {seconds:g}")
     rows: list[Row] = []
     for machine in _PACE_MACHINES:
         print(f"emulation: pace on {machine} ...", flush=True)

@@ -94,8 +94,7 @@ def guided_live(
     runs: Annotated[int, typer.Option(min=1, help="Of each strategy.")] = 4,
 ) -> None:
     """Guided tuning against Shisha's walk, live, several runs each."""
-    about = facts() | {
-        "repeat": f"python -m benchmarks guided_live --models {models} --machine {machine} --runs {runs}",
+    about = facts(f"guided_live --models {models} --machine {machine} --runs {runs}") | {
         "emulated": "all places: real computation, then a wait",
     }
     rows: list[Row] = []

@@ -209,9 +209,9 @@ def live_change(
 ) -> None:
     """What a change of plan costs while frames flow."""
     places = two_places(machine)
-    about = facts() | {
-        "repeat": f"python -m benchmarks live_change --models {models} --pairs {pairs} --pause {pause:g}"
-    }
+    about = facts(
+        f"live_change --models {models} --machine {machine} --pairs {pairs} --pause {pause:g} --in-flight {in_flight}"
+    )
     runs = []
     for model in models.split(","):
         print(f"live_change: {model} ...", flush=True)

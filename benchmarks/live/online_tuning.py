@@ -248,8 +248,7 @@ def online_tuning(
     machines = machines or (_QUICK_MACHINES if quick else MACHINES)
     models = models or (_QUICK_MODELS if quick else MODELS)
     flag = " --quick" if quick else ""
-    about = facts() | {
-        "repeat": f"python -m benchmarks online_tuning --machines {machines} --models {models}{flag}",
+    about = facts(f"online_tuning --machines {machines} --models {models}{flag}") | {
         "emulated": "all places: real computation, then a wait",
     }
     tunings: list[Row] = []

@@ -11,7 +11,8 @@ say. All seconds are those of the board; the machine's `time_scale`, by which it
 - `measured ms`: the median service time of the worker's frames; `error %`: against `predicted ms`.
 - `ALS over it`, `optimum over it`: measured, how many times as long the scheme takes as ALS, as the optimum as run.
 
-`pim_board_gains` lays the least and the most that ALS and the optimum gain beside the papers' Figure 9.
+`pim_board_gains` lays the least and the most that ALS and the optimum gain beside the papers' Figure 9, to which the
+descriptions of the devices were fitted.
 
 `pim_board_runs`: the profile runs of Algorithm 1, with transfers between devices as the papers count them, each run
 once by a worker that starts with nothing. `build s`: building and warming the segments; `frames s`: the rest, a frame
@@ -204,9 +205,9 @@ def pim_board(
     """BERT, RoBERTa and GPT-2 on the emulated PIM board, executed by workers: the rows of `dcg`, measured."""
     networks, sequences = (_QUICK_NETWORKS, _QUICK_SEQUENCES) if quick else (tuple(TITLES), SEQUENCES)
     machine = load_machine(BOARD)
-    about = facts() | {
-        "repeat": f"python -m benchmarks pim_board{' --quick' * quick}",
+    about = facts(f"pim_board{' --quick' * quick}") | {
         "emulated": f"{machine.name}, time_scale = {machine.time_scale:g}, which is taken out of all seconds",
+        "costs": "device descriptions, fitted to Figures 9 and 11 of the DCG papers",
     }
     results: list[Executed] = []
     runs: list[Row] = []

@@ -134,7 +134,7 @@ def placed_prediction(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer placements, and two networks only.")] = False,
 ) -> None:
     """Predicted against measured times of random placements, on real engines and on the emulated PIM board."""
-    about = facts() | {"repeat": f"python -m benchmarks placed_prediction{' --quick' * quick}"}
+    about = facts(f"placed_prediction{' --quick' * quick}")
     rows: list[Row] = []
     for case in QUICK if quick else FULL:
         print(f"placed_prediction: {case.model} ...", flush=True)

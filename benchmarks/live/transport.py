@@ -205,9 +205,10 @@ def transport(
 ) -> None:
     """The pipeline over its own slowest stage, then through gateway and client."""
     places = two_places(machine)
-    about = facts() | {
-        "repeat": f"python -m benchmarks transport --models {models} --seconds {seconds:g} --rounds {rounds}"
-    }
+    about = facts(
+        f"transport --models {models} --machine {machine} --seconds {seconds:g} --rounds {rounds} "
+        f"--in-flight {in_flight}"
+    )
     results = []
     for model in models.split(","):
         print(f"transport: {model} ...", flush=True)

@@ -51,7 +51,7 @@ import typer
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
 from benchmarks.rigs import walk_hook
-from benchmarks.rigs.journal import every_event
+from benchmarks.rigs.journal import events_since
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client
 from shisha_rt.errors import BadInput
@@ -158,7 +158,7 @@ class Walked:
         return sorted(found, key=lambda one: one.at_ns)
 
     def events(self) -> list[str]:
-        return [event["kind"] for event in every_event(self.client)]
+        return [event["kind"] for event in events_since(self.client)]
 
     def callables(self) -> list[Later]:
         return [Later(*fields) for _, lines in self._lines() for _, kind, fields in lines if kind == "callable"]
@@ -425,7 +425,7 @@ def walk(
         if not (one / "shisha_rt").is_dir():
             raise BadInput(f"{one}: no such version of the project, expected a folder with shisha_rt/ in it")
     options = "".join(f" --tree {one}" for one in tree or ()) + (f" --machine {machine}" if machine else "")
-    about = facts() | {"repeat": f"python -m benchmarks walk --model {model}{options}"}
+    about = facts(f"walk --model {model}{options}")
     summary: list[Row] = []
     steps: list[Row] = []
     for one in trees:

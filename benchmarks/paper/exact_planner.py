@@ -184,7 +184,7 @@ def exact_planner(
     copies: Annotated[bool, typer.Option("--copies", help="Only with copies and teams.")] = False,
 ) -> None:
     """CPU time and memory of the exact planner: the sizes aimed at, and how both grow with layers and with places."""
-    about = facts() | {"repeat": "python -m benchmarks exact_planner", "costs": "drawn"}
+    about = facts("exact_planner") | {"costs": "drawn"}
     with_copies = measured_with_copies(COPIES)
     show("With copies and teams", with_copies, ("seconds of CPU time, median and most over draws",))
     print(f"written to {save_csv('exact_planner_copies', with_copies, about)}")

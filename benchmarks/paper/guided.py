@@ -235,8 +235,7 @@ def guided(
 ) -> None:
     """Guided tuning against Shisha, SA, HC and Pipe-Search on wrong costs: trials, quality, frames lost; simulated."""
     draws = 5 if quick else draws
-    about = facts() | {
-        "repeat": f"python -m benchmarks guided --draws {draws} --sigma {sigma:g}",
+    about = facts(f"guided --draws {draws} --sigma {sigma:g}") | {
         "costs": f"simulated; told ones off by {sigma:g} (lognormal), measurements by {NOISE:g}",
     }
     runs: list[Tuned] = []

@@ -255,7 +255,7 @@ def placement_gap(
 ) -> None:
     """How often and by how much ALS, priorities and DUET miss the proven optimum; costs modelled or drawn."""
     size = QUICK if quick else FULL
-    about = facts() | {"repeat": f"python -m benchmarks placement_gap{' --quick' * quick}", "costs": "on paper"}
+    about = facts(f"placement_gap{' --quick' * quick}") | {"costs": "on paper"}
     rows: list[Row] = []
     kinds: list[Row] = []
     networks: list[Row] = []

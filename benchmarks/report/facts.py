@@ -1,4 +1,4 @@
-"""What a reader must know of the machine and the day to make sense of a figure."""
+"""What a reader must know of the code, the machine and the day to make sense of a figure."""
 
 from __future__ import annotations
 
@@ -6,25 +6,64 @@ import datetime
 import importlib.metadata
 import os
 import platform
+import subprocess
 from pathlib import Path
+from typing import Final
 
 import psutil
 
-_PACKAGES = ("shisha-rt", "onnxruntime", "pyzmq", "numpy", "msgspec")
+ROOT: Final = Path(__file__).parent.parent.parent
+_PACKAGES: Final = ("shisha-rt", "onnxruntime", "pyzmq", "numpy", "msgspec")
+_CODE: Final = ("shisha_rt", "stages", "benchmarks", ":!benchmarks/results")
 
 
-def facts() -> dict[str, str]:
-    """Machine, versions, date, and how busy the machine was with other things when the benchmark began."""
+def facts(command: str) -> dict[str, str]:
+    """The header of every result: code, day, machine, versions, how busy the machine was, and how to repeat it.
+
+    `command` is what stands behind `python -m benchmarks`, with the options that it was run with.
+    """
     load = ", ".join(f"{figure:.2f}" for figure in os.getloadavg())
     return {
+        "commit": commit(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        **host(),
+        "python": platform.python_version(),
+        "versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES),
+        "load average at the start": load,
+        "repeat": f"python -m benchmarks {command}",
+    }
+
+
+def commit() -> str:
+    """Of the code that runs, for instance `d92300f1a2b3`, with "and changes" where it is not as committed."""
+    found = git("rev-parse", "--short=12", "HEAD")
+    if found is None:
+        return "unknown"
+    return f"{found} and changes" if git("status", "--porcelain", "--", *_CODE) else found
+
+
+def commits_since(earlier: str) -> int | None:
+    """How many have changed the code since then; None: it is not known here."""
+    found = git("rev-list", "--count", f"{earlier}..HEAD", "--", *_CODE)
+    return None if found is None else int(found)
+
+
+def git(*arguments: str) -> str | None:
+    """What it says of this project; None without it, or where it fails."""
+    try:
+        ran = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True)
+    except OSError:
+        return None
+    return ran.stdout.strip() if ran.returncode == 0 else None
+
+
+def host() -> dict[str, str]:
+    """The machine, as far as it says itself; two of the same make cannot be told apart."""
+    return {
         "cpu": _cpu_model(),
         "cores": f"{len(os.sched_getaffinity(0))} usable of {os.cpu_count()}",
         "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
         "kernel": platform.release(),
-        "python": platform.python_version(),
-        "versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES),
-        "load average at the start": load,
     }
 
 

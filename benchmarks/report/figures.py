@@ -115,8 +115,11 @@ def online_tuning_figure(
     return figure
 
 
-def long_run_figure(recoveries: Sequence[Mapping[str, object]], samples: Sequence[Sample]) -> Figure:
-    """Throughputs under each change over that of the best plan; and private memory over the long run."""
+def long_run_figure(
+    recoveries: Sequence[Mapping[str, object]], running_in: Sequence[Sample], counted: Sequence[Sample]
+) -> Figure:
+    """Throughputs under each change over that of the best plan; and private memory over the long run, 0 its start."""
+    samples = [*running_in, *counted]
     figure, (bars_axes, memory_axes) = _new(width=10, rows=2)
     sides = ("before", "tuned", "best")
     width = _GROUP_WIDTH / len(sides)
@@ -132,10 +135,11 @@ def long_run_figure(recoveries: Sequence[Mapping[str, object]], samples: Sequenc
     bars_axes.legend(ncols=4, fontsize=8, loc="lower right")
     for what in dict.fromkeys(one.what for one in samples):
         own = [one for one in samples if one.what == what]
-        minutes = [(one.at_s - samples[0].at_s) / 60 for one in own]
+        minutes = [(one.at_s - counted[0].at_s) / 60 for one in own]
         memory_axes.plot(minutes, [one.anon_bytes / 2**20 for one in own], label=what)
     memory_axes.set_ylim(bottom=0)
-    memory_axes.set_xlabel("minutes of random changes")
+    memory_axes.axvline(0, color="0.5", linewidth=0.8)
+    memory_axes.set_xlabel("minutes of random changes; before 0: running in")
     memory_axes.set_ylabel("private memory, MiB")
     memory_axes.legend(fontsize=8)
     return figure

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from rich.console import Console
 from rich.table import Table
@@ -16,6 +18,28 @@ if TYPE_CHECKING:
 RESULTS: Final = Path(__file__).parent.parent / "results"
 
 Row = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A figure of several rounds: the median, and the quartiles. In a CSV file these are three columns."""
+
+    low: float
+    median: float
+    high: float
+
+    @classmethod
+    def of(cls, figures: Iterable[float]) -> Self:
+        found = sorted(figures)
+        if len(found) == 1:
+            return cls(found[0], found[0], found[0])
+        return cls(*statistics.quantiles(found, n=4, method="inclusive"))
+
+    def __str__(self) -> str:
+        return f"{_text(self.median)} ({_text(self.low)} to {_text(self.high)})"
+
+    def columns(self, name: str) -> dict[str, float]:
+        return {name: self.median, f"{name}, lower quartile": self.low, f"{name}, upper quartile": self.high}
 
 
 def show(title: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> None:
@@ -31,24 +55,43 @@ def show(title: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> None:
 
 
 def save_csv(name: str, rows: Sequence[Row], facts: Mapping[str, str]) -> Path:
-    """Write `results/NAME.csv`; lines that begin with # say where and when."""
+    """Write `results/NAME.csv`. `facts` (see `facts`) go first, in lines that begin with #; None is an empty cell."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.csv"
     with path.open("w", newline="") as file:
         file.writelines(f"# {key}: {value}\n" for key, value in facts.items())
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        names = [column for name in rows[0] for column in dict.fromkeys(c for row in rows for c in _cells(name, row))]
+        writer = csv.DictWriter(file, names, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({key: _text(value) for key, value in row.items()} for row in rows)
+        writer.writerows({c: text for name in row for c, text in _cells(name, row).items()} for row in rows)
     return path
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """The rows of such a file, without its header."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(line for line in file if not line.startswith("#")))
 
 
 def save_figure(name: str, figure: Figure, facts: Mapping[str, str]) -> Path:
     """Write `results/NAME.png`, with the machine and the date at its foot."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.png"
-    figure.text(0.01, 0.005, f"{facts['cpu']}, {facts['cores']} cores, {facts['date']}", fontsize=7, color="0.4")
+    figure.text(
+        0.01,
+        0.005,
+        f"{facts['cpu']}, {facts['cores']} cores, {facts['date']}, commit {facts['commit']}",
+        fontsize=7,
+        color="0.4",
+    )
     figure.savefig(path, dpi=120)
     return path
+
+
+def _cells(name: str, row: Row) -> dict[str, str]:
+    value = row[name]
+    columns = value.columns(name) if isinstance(value, Spread) else {name: value}
+    return {column: _text(part) for column, part in columns.items()}
 
 
 def _text(value: object) -> str:

@@ -1,15 +1,27 @@
-"""What a daemon's journal has, however many answers it comes in."""
+"""The daemon's events, page by page."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from shisha_rt.client import Client
-from shisha_rt.wire.conversation import Fields
+
+Event = Mapping[str, Any]
 
 
-def every_event(client: Client, since: int = 0) -> list[Fields]:
-    """Those from number `since` on, oldest first."""
-    found: list[Fields] = []
-    while (page := client.events(since))["events"]:
+def events_since(control: Client, since: int = 0) -> list[Event]:
+    """All from number `since` on, however many a page has."""
+    found: list[Event] = []
+    while True:
+        page = control.events(since=since)
+        if not page["events"]:
+            return found
         found += page["events"]
         since = page["next"]
-    return found
+
+
+def next_event(control: Client) -> int:
+    """The number that the daemon's next event will have."""
+    found = events_since(control)
+    return found[-1]["event"] + 1 if found else 0

@@ -13,7 +13,6 @@ import psutil
 from benchmarks.report.results import Row
 
 _MIB: Final = 2**20
-_RUNNING_IN: Final = 0.2  # part of the samples from which no slope is taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +52,10 @@ def _read(pid: int) -> tuple[int, int, int]:
 
 
 def summary(samples: list[Sample]) -> list[Row]:
-    """First and last are medians of the first and last fifth after running in; slopes are of least squares over it."""
+    """First and last are medians of the first and last fifth; slopes are of least squares over all samples."""
     rows: list[Row] = []
     for what in dict.fromkeys(one.what for one in samples):
         own = [one for one in samples if one.what == what]
-        own = own[round(_RUNNING_IN * len(own)) :]
         part = max(1, len(own) // 5)
         first, last = own[:part], own[-part:]
         minutes = [(one.at_s - own[0].at_s) / 60 for one in own]

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.profiled import profiled
 from shisha_rt.errors import Failure
-from shisha_rt.graph.zoo import resolve_model
+from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.machine import Machine
-from shisha_rt.ready.model_on_machine import make_ready
 
 _BURST_S: Final = 2.0
 _MOST_BURSTS: Final = 60
@@ -42,9 +42,8 @@ def sides(
     order: Mapping[str, Any],
 ) -> Iterator[list[Side]]:
     """All of them started, and the daemons tuned. `daemons`: the planning of each by its name."""
-    path = resolve_model(f"zoo:{model}", print)
-    ready = make_ready(path, {}, machine, teams=True, on_progress=print)
-    ready.layer_costs(print)  # measured before anything else runs
+    ready = profiled(model, machine, "guided")
+    path = zoo_path(model, print)
     inputs = [
         {"name": tensor.name, "shape": tensor.shape, "datatype": tensor.datatype}
         for tensor in ready.compiled.model.graph.inputs

@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from benchmarks.rigs.child_process import ChildProcess, child_process
-from benchmarks.rigs.journal import every_event
+from benchmarks.rigs.journal import Event, events_since
 from benchmarks.rigs.optimum import Optimum
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.client import Client
@@ -29,8 +29,6 @@ _TIMEOUT_S: Final = 120.0
 _ATTEMPTS: Final = 4
 _LEAST_FRAMES: Final = 32
 _EXTRA_IN_FLIGHT: Final = 4  # beyond the daemon's slots: frames that wait at the door or travel
-
-Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +128,12 @@ class Tuned:
         self.load.check()
         time.sleep(_LOOK_EVERY_S)
 
-    @property
-    def next_event(self) -> int:
-        """The number that the daemon's next event will have."""
-        return int(every_event(self.control)[-1]["event"]) + 1
-
     def tuning(self, since: int, timeout_s: float) -> Tuning | None:
         """The last of the runs that begin at event `since` or later, once the tuner watches; None: none begins."""
         until_s = time.time() + timeout_s
         while time.time() < until_s:
             self.rest()
-            events = every_event(self.control, since)
+            events = events_since(self.control, since)
             state = self.control.call("tuner_get")["tuner"]["state"]
             ended = [event for event in events if event["kind"] == "tuning_ended"]
             if ended and state == "watching":

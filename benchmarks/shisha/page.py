@@ -22,7 +22,7 @@ _HEAD: Final = """# Shisha's evaluation, repeated (simulated)
 time is virtual. The paper simulated too (gem5), with bandwidths that it does not print; so shares and ratios can be
 compared, seconds and frames per second cannot.
 
-`{repeat}` wrote this page ({date}).
+`{repeat}` wrote this page ({date}, commit {commit}).
 
 What the paper leaves open, and how it is read here: four places are C2 and eight are C5 of Table 2; a slow core takes
 3 times as long; bandwidths are 4 to 1; a trial is 32 frames. YOLOv3 is its backbone, with the 52 layers that the paper

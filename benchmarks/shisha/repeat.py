@@ -63,7 +63,7 @@ def shisha(
 ) -> None:
     """Shisha's tables and figures beside ours, on machines on paper: everything is simulated."""
     size = QUICK if quick else FULL
-    about = facts() | {"repeat": f"python -m benchmarks shisha{' --quick' * quick}", "costs": COSTS}
+    about = facts(f"shisha{' --quick' * quick}") | {"costs": COSTS}
     eight = case(SYNTHNET, EIGHT_PLACES)
     found = compared(eight, size.runs)
     four = [case(network, FOUR_PLACES) for network in NETWORKS]

@@ -1,4 +1,4 @@
-"""`shisha-rt demo`: the whole of it in half a minute: a daemon, frames, and a tuner that makes the pipeline faster."""
+"""`shisha-rt demo`: the whole of it in a minute: a daemon, frames, and two tuners that make the pipeline faster."""
 
 from __future__ import annotations
 
@@ -6,31 +6,50 @@ import asyncio
 import json
 import tempfile
 import urllib.request
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from shisha_rt.cli.options import Json, progress
-from shisha_rt.cli.views.demo_report import Act, Say, Seen, columns, draw_png, tell_end
+from shisha_rt.cli.views.demo_report import (
+    GUIDED,
+    SEED,
+    WALK,
+    Act,
+    Counted,
+    Say,
+    Seen,
+    Tried,
+    columns,
+    draw_png,
+    heading,
+    tell_end,
+)
 from shisha_rt.cli.views.picture import Box, draw, marks, milliseconds, ribbon, span
 from shisha_rt.cli.views.story import Event, rate, verdict
 from shisha_rt.errors import BadInput, Failure
+from shisha_rt.pipeline.seed import seed
+from shisha_rt.plan.form import plan_of
 
 if TYPE_CHECKING:
     from shisha_rt.cli.drive.child_daemon import ChildDaemon
     from shisha_rt.cli.drive.traffic import Traffic
     from shisha_rt.client import AsyncClient
     from shisha_rt.machine.machine import Machine
-    from shisha_rt.ready.compile import Compiled
+    from shisha_rt.plan.plan import Plan
+    from shisha_rt.ready.model_on_machine import ModelOnMachine
 
 _MODEL: Final = "zoo:squeezenet"
 _MACHINE: Final = "demo"
+_HOW: Final = ("--strategy", "guided", "--fresh")  # as `serve` does, but for the memory of earlier runs
 _PNG: Final = Path("demo.png")
 _INPUTS: Final = 8
 _LOOK_EVERY_S: Final = 0.1
-_TUNING_LIMIT_S: Final = 120.0  # a walk takes a few seconds
+_SEARCH_S: Final = 20.0  # either takes a few seconds; on a slow or busy host it is stopped then, at its best plan
+_TUNING_LIMIT_S: Final = 120.0
+_SILENCE_S: Final = 30.0
 _RIBBON: Final = 32
 _SAMPLE: Final = (
     "shisha_plan_epoch",
@@ -45,18 +64,19 @@ _SAMPLE: Final = (
 
 def demo(
     seconds: Annotated[
-        float, typer.Option(metavar="S", min=0.2, max=60, help="How long seed and tuned plan are compared.")
-    ] = 3.0,
+        float, typer.Option(metavar="S", min=0.2, max=60, help="How long each of the three plans is counted.")
+    ] = 2.0,
     png: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where the picture of both pipelines goes. Default: demo.png.")
+        Path | None, typer.Option(metavar="FILE", help="Where the picture of all three goes. Default: demo.png.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Start a daemon, stream frames to it, watch it tune itself, and stop.
 
     SqueezeNet runs as a pipeline on the machine `demo`: two fast and two slow places, EMULATED on two cores. While
-    frames flow the tuner moves layers off the slowest stage; each plan that it tries is shown with what it measured.
-    The seed and the tuned plan are compared at the end, and drawn into a PNG. The first run builds the model.
+    frames flow, first Shisha's walk moves layers off the slowest stage of its seed, and then `guided` tunes, which is
+    what `serve` does; each plan that they try is shown with what it measured. The seed and what both end with are
+    compared, and drawn into a PNG. The first run builds the model and measures its layers.
 
     \b
     Examples:
@@ -67,7 +87,8 @@ def demo(
     from shisha_rt.cli.drive.child_daemon import child_daemon
     from shisha_rt.cli.drive.reach import plainly
     from shisha_rt.graph.zoo import resolve_model
-    from shisha_rt.ready.compile import compile_model
+    from shisha_rt.machine.config.machine_file import load_machine
+    from shisha_rt.ready.model_on_machine import make_ready
 
     def to_reader(text: str) -> None:
         print(text, flush=True)
@@ -75,13 +96,13 @@ def demo(
     if png is not None and not png.parent.is_dir():
         raise BadInput(f"--png {png}: {png.parent} is no folder, expected a file in one that is there")
     say = progress if as_json else to_reader
-    compiled = compile_model(resolve_model(_MODEL, say), {}, say)
     with tempfile.TemporaryDirectory(prefix="shisha-rt-demo-") as folder:
         machine, about = _machine(Path(folder))
+        ready = make_ready(resolve_model(_MODEL, say), {}, load_machine(machine), teams=True, on_progress=say)
+        ready.layer_costs(say)  # here, where it can be told; the daemon finds it done
         say(f"starting a daemon for {_MODEL} on {about}\n")
-        how = ("--strategy", "shisha", "--no-replicate", "--fresh")
-        with child_daemon(_MODEL, "--machine", machine, *how) as daemon, plainly():
-            seen = asyncio.run(_Show(daemon, compiled, seconds, say).run())
+        with child_daemon(_MODEL, "--machine", machine, *_HOW) as daemon, plainly():
+            seen = asyncio.run(_Show(daemon, ready, seconds, say).run())
     drawn = draw_png(seen, png or _PNG, say)
     tell_end(seen, drawn, say)
     if as_json:
@@ -132,12 +153,12 @@ def _moved(machine: Machine, to: Mapping[int, int]) -> str:
 class _Show:
     """The demo's course against one daemon."""
 
-    def __init__(self, daemon: ChildDaemon, compiled: Compiled, seconds: float, say: Say) -> None:
+    def __init__(self, daemon: ChildDaemon, ready: ModelOnMachine, seconds: float, say: Say) -> None:
         self._daemon = daemon
-        self._compiled = compiled
+        self._ready = ready
         self._seconds = seconds
         self._say = say
-        self._marks: dict[str, str] = {}
+        self._marks = marks([place.name for place in ready.machine.places])
 
     async def run(self) -> Seen:
         from shisha_rt.cli.drive.frames import model_inputs, random_frames
@@ -145,44 +166,56 @@ class _Show:
         from shisha_rt.client import AsyncClient
 
         async with AsyncClient(self._daemon.endpoint) as client:
-            await client.call("tuner_set", pause=True)  # until the seed has been seen as it is
-            self._open(await client.status())
+            await client.call("tuner_set", pause=True)  # until each plan has been seen as it is
+            best_by_costs = (await client.plan())["stages"]
+            await _take(client, self._seed())
+            self._open((await client.plan())["stages"])
             inputs = model_inputs((await client.metadata())["model"])
             traffic = Traffic(client, random_frames(inputs, _INPUTS, seed=0))
             task = asyncio.create_task(traffic.run())
             try:
-                return await self._course(client, traffic, task)
+                return await self._course(client, traffic, task, best_by_costs)
             finally:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
 
-    async def _course(self, client: AsyncClient, traffic: Traffic, task: asyncio.Task[None]) -> Seen:
+    def _seed(self) -> Plan:
+        compiled = self._ready.compiled
+        weights = [layer.weight for layer in compiled.layers]
+        return seed(weights, self._ready.machine.places, legal_cuts=compiled.legal_cuts)
+
+    async def _course(
+        self, client: AsyncClient, traffic: Traffic, task: asyncio.Task[None], best_by_costs: Sequence[Event]
+    ) -> Seen:
         await asyncio.wait({task, asyncio.create_task(traffic.first())}, return_when=asyncio.FIRST_COMPLETED)
-        seed_frames, seed_s = await self._count(traffic, task)
-        self._say(f"{seed_frames / seed_s:.0f} frames/s.\n\n{self._heading()}")
-        trials, end = await self._tune(client, task)
-        await client.call("tuner_set", pause=True)  # the same rest as the seed had
-        self._say(f"\nThe tuner has ended: {end['reason']}.\nFor {self._seconds:g} s its plan serves as it is ...")
-        tuned_frames, tuned_s = await self._count(traffic, task)
-        self._say(f"{tuned_frames / tuned_s:.0f} frames/s.\n")
+        seed_counted = await self._count(traffic, task)
+        self._say(f"\n{heading(2, WALK)}{_WALKING}\n{self._legend()}\n")
+        walk = await self._search(client, task, "shisha", "the seed")
+        walk_counted = await self._count(traffic, task)
+        await _take(client, best_by_costs)
+        self._say(f"\n{heading(3, GUIDED)}{_GUIDING}\n{self._legend()}\n")
+        guided = await self._search(client, task, "guided", "the best by measured costs")
+        guided_counted = await self._count(traffic, task)
+        self._say("")
         traffic.stop()
         await task
         status = await client.status()
         page = await asyncio.to_thread(_page, self._daemon.metrics)
-        best = next(trial for trial in reversed(trials) if trial["plan"] == end["plan"])
         lost = traffic.sent - traffic.answered - len(traffic.errors)
         return Seen(
             status=status,
-            seed=Act.of(trials[0], seed_frames, seed_s),
-            tuned=Act.of(best, tuned_frames, tuned_s),
-            trials=trials,
-            end=end,
-            sent=traffic.sent,
-            answered=traffic.answered,
-            lost=lost,
-            out_of_order=traffic.out_of_order,
-            different=traffic.different,
-            errors=len(traffic.errors),
+            seed=Act.of(walk.trials[0], *seed_counted),
+            walk=Act.of(walk.best, *walk_counted),
+            guided=Act.of(guided.best, *guided_counted),
+            searches=(walk, guided),
+            counted=Counted(
+                sent=traffic.sent,
+                answered=traffic.answered,
+                lost=lost,
+                out_of_order=traffic.out_of_order,
+                different=traffic.different,
+                errors=len(traffic.errors),
+            ),
             faults=_faults(traffic, lost),
             gaps=traffic.gaps(),
             metrics_page=self._daemon.metrics,
@@ -192,38 +225,57 @@ class _Show:
     async def _count(self, traffic: Traffic, task: asyncio.Task[None]) -> tuple[int, float]:
         """The frames that are answered in the next seconds, and in how many those were."""
         loop = asyncio.get_running_loop()
+        self._say(f"For {self._seconds:g} s it serves as it is ...")
         since_s = loop.time()  # the same clock as time.monotonic()
         await _let_flow(task, self._seconds)
-        frames, seconds = traffic.answered_since(since_s), loop.time() - since_s
+        while not (frames := traffic.answered_since(since_s)) and loop.time() < since_s + _SILENCE_S:
+            await _let_flow(task, _LOOK_EVERY_S)
+        seconds = loop.time() - since_s
         if not frames:
-            raise Failure(f"no frame was answered in {self._seconds:g} s; try a longer --seconds")
+            raise Failure(f"no frame was answered in {seconds:.0f} s")
+        self._say(f"{frames / seconds:.0f} frames/s.")
         return frames, seconds
 
-    async def _tune(self, client: AsyncClient, task: asyncio.Task[None]) -> tuple[list[Event], Event]:
-        """Let the tuner go, show each of its trials, and wait until its plan is live; the trials and the end."""
+    async def _search(self, client: AsyncClient, task: asyncio.Task[None], strategy: str, first: str) -> Tried:
+        """Let a tuner go, show each of its trials, and wait until its plan is live. `first`: the first trial's name."""
+        loop = asyncio.get_running_loop()
+        stop_s = loop.time() + _SEARCH_S
         trials: list[Event] = []
         end: Event | None = None
-        async for event in self._news(client, task):
+        stopped = False
+        async for event in self._news(client, task, strategy):
             if event is None:
-                if end is not None and (await client.call("tuner_get"))["tuner"]["state"] == "watching":
-                    return trials, end
+                tuner = (await client.call("tuner_get"))["tuner"]
+                if end is not None and tuner["state"] == "watching":
+                    break
+                known = any(trial["plan"] == tuner["best_plan"] for trial in trials)
+                if stopped and known and str(plan_of((await client.plan())["stages"])) == tuner["best_plan"]:
+                    why = f"stopped here after {_SEARCH_S:g} s, best of {len(trials)} so far; a daemon goes on"
+                    end = {"plan": tuner["best_plan"], "reason": why, "seconds": _SEARCH_S}
+                    break
+                if end is None and known and not stopped and loop.time() > stop_s:
+                    stopped = True
+                    await client.call("tuner_set", pause=True)  # which leaves the best plan live
             elif event["kind"] == "tuning_began":
                 end = None  # it begins anew where the machine changes under it
             elif event["kind"] == "trial":
                 follows = bool(trials) and trials[-1]["run"] == event["run"]
-                self._say(self._row(event, trials[-1] if follows else None, "" if trials else "the seed"))
+                self._say(self._row(event, strategy, trials[-1] if follows else None, "" if trials else first))
                 trials.append(event)
             elif event["kind"] == "tuning_ended":
                 end = event
-        raise AssertionError("news never end")
+        assert end is not None  # news end with it
+        await client.call("tuner_set", pause=True)  # the same rest as the seed had
+        self._say(f"\nIt has ended: {end['reason']}.")
+        return Tried(strategy, trials, end)
 
-    async def _news(self, client: AsyncClient, task: asyncio.Task[None]) -> AsyncIterator[Event | None]:
+    async def _news(self, client: AsyncClient, task: asyncio.Task[None], strategy: str) -> AsyncIterator[Event | None]:
         """The daemon's events from now on, with the tuner let go; None whenever there is nothing new."""
         loop = asyncio.get_running_loop()
         next_event = 0
         while (page := await client.events(next_event))["events"]:
             next_event = page["next"]
-        await client.call("tuner_set", restart=True)
+        await client.call("tuner_set", strategy=strategy, restart=True)
         end_s = loop.time() + _TUNING_LIMIT_S
         while True:
             page = await client.events(next_event)
@@ -241,37 +293,52 @@ class _Show:
 
     # --- telling ----------------------------------------------------------------------------------------------
 
-    def _open(self, status: Mapping[str, Any]) -> None:
-        weights = [layer.weight for layer in self._compiled.layers]
+    def _open(self, stages: Sequence[Event]) -> None:
+        weights = [layer.weight for layer in self._ready.compiled.layers]
         whole = sum(weights)
         boxes = []
-        for stage in status["plan"]["stages"]:
+        for stage in stages:
             share = sum(weights[stage["first"] : stage["last"] + 1]) / whole
             boxes.append(Box(stage["places"][0], span(stage["first"], stage["last"]), f"{share:5.1%}", share))
-        self._marks = marks([place["name"] for place in status["places"]])
         self._say(
-            f"The seed: {len(weights)} layers cut by their weights (Shisha, Algorithm 1); nothing is measured yet.\n\n"
-            f"{draw(boxes, columns())}\n\n"
+            f"{heading(1, SEED)}{len(weights)} layers cut by their weights (Algorithm 1). Nothing is measured for it.\n"
+            f"\n{draw(boxes, columns())}\n\n"
             f"The daemon (pid {self._daemon.pid}) serves at {self._daemon.endpoint}. "
-            f"Frames flow without a pause from here on.\nFor {self._seconds:g} s the seed serves as it is ..."
+            "Frames flow without a pause from here on."
         )
 
-    def _heading(self) -> str:
+    def _legend(self) -> str:
         key = "  ".join(f"{mark} {place}" for place, mark in self._marks.items())
-        return (
-            "Now the tuner may move layers (Shisha, Algorithm 2). Each plan that it tries goes live, and is measured:\n"
-            f"frames/s as its slowest stage allows, EMULATED. A mark is a layer: {key}\n"
-        )
+        told = "Each plan goes live and is measured: frames/s as its slowest stage allows, EMULATED."
+        return f"{told}\nA mark is a layer: {key}"
 
-    def _row(self, trial: Event, before: Event | None, name: str) -> str:
-        """What was moved, and what came of it. A plan that has a name is not judged."""
+    def _row(self, trial: Event, strategy: str, before: Event | None, name: str) -> str:
+        """Why it is tried, and what came of it. A plan that has a name is not judged."""
         lines = []
         if before is not None:
-            lines.append(f"       {_slowest(before)} is the slowest: {trial['reason']}")
-        stretches = [(self._marks[stage["places"][0]], stage["last"] - stage["first"] + 1) for stage in trial["stages"]]
+            slowest = f"{_slowest(before)} is the slowest: " if strategy == "shisha" else ""
+            lines.append(f"       {slowest}{trial['reason']}")
+        stretches = [
+            ("".join(self._marks[place] for place in stage["places"]), stage["last"] - stage["first"] + 1)
+            for stage in trial["stages"]
+        ]
         measured = f"{rate(trial)} frames/s ±{trial['band']:.1%}" if trial["throughput_fps"] else trial["trouble"]
         lines.append(f"{trial['trial']:5}  {ribbon(stretches, _RIBBON)}  {measured}  {name or verdict(trial)}")
         return "\n".join(lines)
+
+
+_WALKING: Final = "It takes a layer off the slowest stage, measures, and goes on from there (Algorithm 2)."
+_GUIDING: Final = (
+    "It begins with the plan that is best by measured layer costs, corrects them by what stages\n"
+    "really take, and plans again. A stage that has copies has the marks of all of them, in turn."
+)
+
+
+async def _take(client: AsyncClient, plan: Plan | Sequence[Event]) -> None:
+    """Have a plan live, by a client's request."""
+    settled = await client.set_plan(plan)
+    if settled["outcome"] != "live":
+        raise Failure(f"a plan is {settled['outcome']}: {settled['reason']}")
 
 
 def _slowest(trial: Event) -> str:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _KEYS: Final = ("index", "name", "op", "weight", "macs", "weight_bytes", "in_bytes", "out_bytes")
 _BAR_WIDTH: Final = 8
+_LEAST_TEXT: Final = 5  # "total" stands below the names
+_BETWEEN_COLUMNS: Final = 19  # two edges, and a space and a divider for each of nine columns
 
 
 def layers(
@@ -67,30 +69,13 @@ def _print_table(model: str, found: Sequence[Layer]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from shisha_rt.cli.views.lines import shortened
+
     weight = sum(layer.weight for layer in found)
     heaviest = max(layer.weight for layer in found)
-    table = Table(
-        title=f"{model}: {len(found)} layers",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        show_footer=True,
-    )
-    table.add_column("#", justify="right")
-    # Names may be long paths: of all columns only this one gives way in a narrow terminal.
-    table.add_column("name", "total", overflow="ellipsis", no_wrap=True, min_width=5)
-    table.add_column("op", no_wrap=True)
-    table.add_column("weight", short(weight), justify="right", no_wrap=True)
-    table.add_column("share", no_wrap=True)
-    table.add_column("macs", short(sum(layer.macs for layer in found)), justify="right", no_wrap=True)
-    table.add_column("weights", short(sum(layer.weight_bytes for layer in found), "B"), justify="right", no_wrap=True)
-    table.add_column("in", justify="right", no_wrap=True)
-    table.add_column("out", justify="right", no_wrap=True)
-    for layer in found:
-        table.add_row(
+    numbers = [
+        (
             str(layer.index),
-            layer.name,
-            layer.op,
             short(layer.weight),
             share_bar(layer.weight, weight, heaviest),
             short(layer.macs),
@@ -98,7 +83,38 @@ def _print_table(model: str, found: Sequence[Layer]) -> None:
             short(layer.in_bytes, "B"),
             short(layer.out_bytes, "B"),
         )
-    Console(highlight=False).print(table)
+        for layer in found
+    ]
+    heads = ("#", "weight", "share", "macs", "weights", "in", "out")
+    macs, weight_bytes = sum(layer.macs for layer in found), sum(layer.weight_bytes for layer in found)
+    feet = ("", short(weight), "", short(macs), short(weight_bytes, "B"), "", "")
+    widths = [max(map(len, column)) for column in zip(heads, feet, *numbers, strict=True)]
+    console = Console(highlight=False)
+    name_width, op_width = _text_widths(found, console.width - sum(widths))
+    table = Table(
+        title=f"{model}: {len(found)} layers",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_footer=True,
+    )
+    for head, foot, width in zip(heads, feet, widths, strict=True):
+        table.add_column(head, foot, justify="left" if head == "share" else "right", no_wrap=True, min_width=width)
+        if head == "#":
+            table.add_column("name", "total", no_wrap=True)
+            table.add_column("op", no_wrap=True)
+    for layer, (index, *others) in zip(found, numbers, strict=True):
+        table.add_row(index, shortened(layer.name, name_width), shortened(layer.op, op_width), *others)
+    console.print(table)
+
+
+def _text_widths(found: Sequence[Layer], room: int) -> tuple[int, int]:
+    """Of names and operators, which give way in a narrow terminal, as names may be long paths; numbers do not."""
+    room -= _BETWEEN_COLUMNS
+    longest_name = max(_LEAST_TEXT, *(len(layer.name) for layer in found))
+    longest_op = max(len(layer.op) for layer in found)
+    op_width = min(longest_op, max(room // 2, room - longest_name, _LEAST_TEXT))
+    return max(room - op_width, _LEAST_TEXT), op_width
 
 
 def short(count: int, unit: str = "") -> str:

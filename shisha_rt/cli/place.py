@@ -259,7 +259,10 @@ def _place_of(machine_name: str | None, name: str | None) -> tuple[Machine, Plac
     from shisha_rt.machine.config.machine_file import load_machine
 
     if machine_name is None:
-        raise BadInput("place MODEL: --machine is missing, expected a machine file or a name such as pim-board")
+        raise BadInput(
+            "place MODEL: --machine is missing, expected a machine file or a name such as pim-board (or, in place of "
+            f"MODEL, a placement problem in a file whose name ends in {_PROBLEM_SUFFIX})"
+        )
     machine = load_machine(machine_name)
     names = [place.name for place in machine.places]
     if name is None and len(names) > 1:

@@ -143,6 +143,8 @@ def _problem_of_model(
     from shisha_rt.machine.config.machine_file import load_machine
     from shisha_rt.ready.model_on_machine import make_ready
 
+    if model.endswith(".json"):
+        raise BadInput(f"plan {model}: no model has such a name, expected --costs {model} if it is a file of costs")
     if machine is None:
         raise BadInput("plan MODEL: --machine is missing, expected a machine file or a name such as this-machine")
     described = load_machine(machine)

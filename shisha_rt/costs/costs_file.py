@@ -44,7 +44,7 @@ class _Team(msgspec.Struct, forbid_unknown_fields=True):
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     layers: Annotated[list[_Layer], msgspec.Meta(min_length=1)]
     places: Annotated[list[_Place], msgspec.Meta(min_length=1)]
-    time_s: list[list[_Seconds | None]]
+    time_s: list[list[_Seconds | None] | dict[str, _Seconds | None]]
     transfer_s: list[_Seconds | None] | None = None
     teams: list[_Team] = []
     mixed: bool = True
@@ -55,11 +55,12 @@ def parse_costs(text: bytes | str, source: str) -> Costs:
     raw = decode_json(text, source, "costs as JSON")
     file = convert(raw, _File, source)
     _check_names(file.places, source)
-    _check_sizes(file, source)
+    rows_s = _rows(file, source)
+    _check_sizes(file, rows_s, source)
     costs = Costs(
         layers=tuple(CostLayer(x.name, x.weight, x.weight_bytes, x.live_bytes) for x in file.layers),
         places=tuple(CostPlace(x.name, x.rank, x.memory_bytes) for x in file.places),
-        time_s=_floats(file.time_s),
+        time_s=_floats(rows_s),
         transfer_s=_floats([0.0] * (len(file.layers) - 1) if file.transfer_s is None else file.transfer_s),
         teams=tuple(CostTeam(tuple(x.places), _floats(x.time_s)) for x in file.teams),
         mixed=file.mixed,
@@ -76,10 +77,25 @@ def _check_names(places: list[_Place], source: str) -> None:
         seen.add(place.name)
 
 
-def _check_sizes(file: _File, source: str) -> None:
-    layer_count, place_count = len(file.layers), len(file.places)
-    _check_length(file.time_s, layer_count, "time_s", "one for each layer", source)
+def _rows(file: _File, source: str) -> list[list[float | None]]:
+    """(layers, places): a row may be a table by the places' names, too. None, or no such key: it cannot run there."""
+    names = [place.name for place in file.places]
+    rows_s = []
     for i, row in enumerate(file.time_s):
+        if isinstance(row, dict):
+            for name in row:
+                if name not in names:
+                    known = shown(", ".join(names))[1:-1]
+                    raise BadInput(f"{source}: time_s[{i}]: no such place as {shown(name)}, expected one of {known}")
+            row = [row.get(name) for name in names]
+        rows_s.append(row)
+    return rows_s
+
+
+def _check_sizes(file: _File, rows_s: list[list[float | None]], source: str) -> None:
+    layer_count, place_count = len(file.layers), len(file.places)
+    _check_length(rows_s, layer_count, "time_s", "one for each layer", source)
+    for i, row in enumerate(rows_s):
         _check_length(row, place_count, f"time_s[{i}]", "one for each place", source)
     if file.transfer_s is not None:
         _check_length(file.transfer_s, layer_count - 1, "transfer_s", "one fewer than layers", source)
@@ -107,7 +123,8 @@ def _check_teams(costs: Costs, source: str) -> None:
 
 def _check_length(entries: list[Any], expected: int, where: str, why: str, source: str) -> None:
     if len(entries) != expected:
-        raise BadInput(f"{source}: {where} has {len(entries)} entries, expected {expected}: {why}")
+        count = f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
+        raise BadInput(f"{source}: {where} has {count}, expected {expected}: {why}")
 
 
 def _floats(entries: list[Any]) -> Floats:

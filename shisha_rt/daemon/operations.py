@@ -134,10 +134,12 @@ class Operations:
         if arguments.down:
             self._shell.write(journal.PlaceTakenDown(place=name), cause)
             self._shell.post(PlaceDown(name), cause)
+            self._shell.repace(name, at_once=True)
             return {"place": name, "state": "down"}
         was_available = places.by_name[name].available
         self._shell.write(journal.PlaceBroughtUp(place=name), cause)
         self._shell.post(PlaceUp(name), cause)
+        self._shell.repace(name)
         if not was_available:
             self._shell.post(PlaceReturned(name), cause)
         return {"place": name, "state": "up"}
@@ -154,6 +156,7 @@ class Operations:
         before = machine.place(name)
         shell.write(journal.PlaceSpeed(place=name, speed=speed, before=before.speed), "place_set")
         shell.arena.set_speed(machine.places.index(before), speed)
+        shell.repace(name)
         for window in shell.telemetry.on_place(name):
             window.restart()
         shell.counting.metrics.gauge("shisha_place_speed_ratio").remove(*self._speed_labels(name))

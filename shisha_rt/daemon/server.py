@@ -208,13 +208,13 @@ class Daemon:
     def _look(self, now_s: float) -> None:
         """Every so often: hung workers, children to be started again, devices that are not as predicted, gauges."""
         shell = self.shell
+        lifecycle = shell.cores.lifecycle
         expected: dict[str, float] = {}
-        for epoch in shell.cores.lifecycle.epochs.live.values():
-            team_s = shell.telemetry.team_s(epoch.number, epoch.plan)
-            for stage, times_s in zip(epoch.plan.stages, team_s, strict=True):
-                for lead, service_s in zip(stage.leads, times_s, strict=True):
-                    expected[lead] = max((service_s or 0.0) * self._time_scale, expected.get(lead, 0.0))
-        for event in (*shell.supervisor.look(expected), *self._children.look()):
+        for epoch in lifecycle.epochs.live.values():
+            for lead, part_s in shell.telemetry.expected_s(epoch.number, epoch.plan).items():
+                expected[lead] = max(part_s * self._time_scale, expected.get(lead, 0.0))
+        having_parts = {worker.incarnation for worker in lifecycle.places.workers.values() if worker.out}
+        for event in (*shell.supervisor.look(expected, having_parts), *self._children.look()):
             shell.take(event)
         shell.post(Look(), "the clock")
         self._gauges.update(now_s)

@@ -90,6 +90,8 @@ class Shell:
             do.EpochStarted: lambda i: self.write(self.proposals.started(i)),
             do.EpochEnded: self._epoch_ended,
             do.Replan: _nothing,
+            do.PlaceAway: lambda i: self.write(records.PlaceMissed(place=i.place)),
+            do.PlaceBack: lambda i: self.write(records.PlaceIsBack(place=i.place)),
             do.GivenUp: lambda i: self.write(records.PlaceGivenUp(place=i.place, reason=i.reason)),
             ev.PlanProposed: lambda i: self.proposals.note(i, self._cause),
             ev.PlanPlaced: _nothing,
@@ -138,6 +140,12 @@ class Shell:
         event = self.proposals.of_client(plan, settled)
         self.proposals.note(event, cause)
         self.post(event, cause)
+
+    def repace(self, place: str, *, at_once: bool = False) -> None:
+        """The place's speed has changed, or it is down: its worker may be waiting for a frame to be due."""
+        worker = self.cores.lifecycle.places.serving.get(place)
+        if worker is not None:
+            self._send(worker.incarnation, messages.Repace(at_once))
 
     def take(self, event: object) -> None:
         """Something that a worker or a child has said, or that became of it."""

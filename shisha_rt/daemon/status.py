@@ -147,12 +147,13 @@ class Status:
 
     def _places(self) -> list[dict[str, object]]:
         processes = {process.place: process.pid for process in self._shell.supervisor.processes.values()}
-        known = self._shell.cores.lifecycle.places.by_name
+        places = self._shell.cores.lifecycle.places
+        known, available = places.by_name, places.available
         return [
             {
                 "name": place.name,
                 "state": known[place.name].phase.name.lower(),
-                "available": known[place.name].available,
+                "available": place.name in available,
                 "pid": processes.get(place.name),
                 "cores": place.cores,
                 "threads": place.threads,

@@ -54,7 +54,16 @@ class Retire(msgspec.Struct, frozen=True, array_like=True, tag=True):
     epoch: int
 
 
-ToWorker: TypeAlias = Prepare | Run | Retire
+class Repace(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The speed of this worker's place has changed: a wait that has begun goes by the new one.
+
+    `at_once`: from now on it waits for nothing, as its place was taken down.
+    """
+
+    at_once: bool
+
+
+ToWorker: TypeAlias = Prepare | Run | Retire | Repace
 
 # --- worker -> daemon -----------------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ class Places:
         if place.lost_s is None or not place.available or place.name in self.away or self._closed:
             return math.inf
         usual_s = place.usual_start_s or max(one.usual_start_s for one in self.by_name.values())
-        return place.lost_s + max(self._policy.away_s, 3 * usual_s)
+        return place.lost_s + max(self._policy.away_s, min(3 * usual_s, self._policy.away_most_s))
 
     def wake_times(self) -> list[float]:
         times = [p.start_at_s for p in self.by_name.values() if p.phase is PlacePhase.RESTARTING]

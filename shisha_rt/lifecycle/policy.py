@@ -17,7 +17,10 @@ class Policy:
     prepare_s: float = 120.0
     start_s: float = 300.0  # many processes that start on few cores take long; one that does nothing is told of
     retire_s: float = 60.0  # for a superseded epoch, since a part of it was done last (or 20 of its parts' times)
-    away_s: float = 2.0  # for a place to get its worker back, or three times its last start, before a plan without it
+    away_s: float = (
+        2.0  # for a place to get its worker back, or three times its last start, before a plan without it ...
+    )
+    away_most_s: float = 10.0  # ... but no longer than this: a start on a busy host says little
     crashes_per_stage: int = 2  # deaths of workers that prepare a stage, before no plan with it is prepared any more
     deaths_in_window: int = 5  # more than this many ...
     death_window_s: float = 30.0  # ... in this time take a place out of planning

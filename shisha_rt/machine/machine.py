@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,10 @@ class Machine:
         """The class that `name` would be in at another speed: that of the place nearest to it, its own in a tie."""
         own = self.place(name).rank
         return min(self.places, key=lambda p: (abs(math.log(speed / p.speed)), p.rank != own)).rank
+
+
+MIN_SPEED: Final = 1e-3
+"""Of a place or a device: what is slower by more is of no use, and waits for it would have no end."""
 
 
 def target_s(

@@ -23,7 +23,7 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 class _Node(msgspec.Struct, forbid_unknown_fields=True):
     name: _Name
-    cost_s: dict[str, _Seconds]
+    cost_s: dict[str, _Seconds | None]
     op: str = ""
 
 
@@ -101,12 +101,13 @@ class _Reader:
 
     def _read_node(self, index: int, node: _Node) -> Node:
         where = f"nodes[{index}].cost_s"
-        if not node.cost_s:
+        if all(seconds is None for seconds in node.cost_s.values()):
             devices = ", ".join(self._file.devices)
-            self._fail(f"{where} is empty: no device can run {node.name}, expected a cost on one of {devices}")
+            self._fail(f"{where} has no cost: no device can run {node.name}, expected a cost on one of {devices}")
         cost_s = [math.inf] * len(self._device)
         for device, seconds in node.cost_s.items():
-            cost_s[self._index(self._device, device, f"{where}: {shown(device)}", "device")] = seconds
+            at = self._index(self._device, device, f"{where}: {shown(device)}", "device")
+            cost_s[at] = math.inf if seconds is None else seconds
         return Node(node.name, node.op, tuple(cost_s))
 
     def _tensor(self, index: int, tensor: _Tensor) -> ProblemTensor:

@@ -20,4 +20,5 @@ SolverName = Literal[
 
 StageSolver = Literal["exact", "als"]
 STAGE_SOLVERS: Final[tuple[StageSolver, ...]] = get_args(StageSolver)
-"""How the operators of a live stage are placed: at the least cost, or by the recurrence of the DCG papers."""
+"""How the operators of a live stage are placed: at the least cost (but for a margin where costs are measured, see
+`stage_problem`), or by the recurrence of the DCG papers."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import logging
+import os
 import platform
 import signal
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
 
-from shisha_rt.cache import cache_folder, publish
+from shisha_rt.cache import cache_folder, fault_in, publish
 from shisha_rt.errors import Failure
 from shisha_rt.fabric import model_index
 from shisha_rt.fabric.model_index import FORM_COST, INDEX_VERSION, Form, ModelIndex
@@ -84,7 +85,7 @@ def compile_model(
 def compiled_form(model: Model) -> Form | None:
     """The form that this host's engine has been found to run the model in; None if it has not been compiled yet."""
     folder = _engine_folder(model, _engine_key())
-    return model_index.read_index(folder).form if folder.is_dir() else None
+    return model_index.read_index(folder).form if fault_in(folder) is None else None
 
 
 def _engine_folder(model: Model, name: str) -> Path:
@@ -102,6 +103,7 @@ def _first_that_runs(name: str, model_folder: Path, target: Path) -> None:
         except JobFailed as error:
             if error.status in _ENDED_FROM_OUTSIDE:
                 raise
+            _check_room(model_folder, target)
             tried.append(f"{form} ({error.reason})")
             for file in target.iterdir():
                 file.unlink()
@@ -110,6 +112,15 @@ def _first_that_runs(name: str, model_folder: Path, target: Path) -> None:
                 log.warning("%s: not %s; taken: %s (%s)", name, ", ".join(tried), form, FORM_COST[form])
             return
     raise Failure(f"{name}: the engine runs it in no form: {', '.join(tried)}")
+
+
+def _check_room(model_folder: Path, target: Path) -> None:
+    """Raises OSError where the disk is full: that says nothing of the form, and another would be kept for good.
+
+    The engine does not say why it cannot write. So room for the model is asked for beside what it has written.
+    """
+    with (target / "room").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, sum(its.stat().st_size for its in model_folder.iterdir()))
 
 
 def _engine_key() -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib.metadata
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -58,13 +59,20 @@ class DeviceProfile:
 
 
 def profile_devices(
-    compiled: Compiled, machine: Machine, place: Place, devices: tuple[Device, ...], on_progress: Tell | None = None
+    compiled: Compiled,
+    machine: Machine,
+    place: Place,
+    devices: tuple[Device, ...],
+    on_progress: Tell | None = None,
+    *,
+    store: ProfileStore | None = None,
 ) -> DeviceProfile:
     """The raw costs of a model's operators on the devices of a place, before the place's speed.
 
-    `place` is the machine's, or a team of its (see `Machine.together`), which has its lead's devices.
+    `place` is the machine's, or a team of its (see `Machine.together`), which has its lead's devices. `store`: who asks
+    for several places has one for all of them; by default it is the cache's.
     Raises BadInput for an operator that no measured device can run, and where this host has too few cores for the
-    place's threads; Failure where a run fails or the store cannot be used.
+    place's threads; Failure where a run fails.
     """
     graph = compiled.model.graph
     measured = tuple(device for device in devices if not device.described)
@@ -74,7 +82,7 @@ def profile_devices(
     its = class_of(place, machine, compiled)
     rows = _rows(compiled, place, its.setting, measured, runs)
     seconds = 0.0
-    with ProfileStore(cache_folder() / FILE_NAME) as store:
+    with nullcontext(store) if store is not None else ProfileStore(cache_folder() / FILE_NAME) as store:
         times = _read(store, rows)
         if times is None:
             with turn():

@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from shisha_rt.cache import cache_folder
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.errors import BadInput
@@ -27,6 +29,7 @@ from shisha_rt.plan.verify import PlanRules
 from shisha_rt.ready.compile import Compiled, compile_model
 from shisha_rt.ready.device_profile import profile_devices
 from shisha_rt.ready.profile import profile_model, teams_to_measure
+from shisha_rt.ready.profile_store import FILE_NAME, ProfileStore
 
 log = logging.getLogger(__name__)
 
@@ -118,23 +121,18 @@ def make_ready(
     compiled = compile_model(path, dims, on_progress, plain=has_devices, kind=kind)
     if not has_devices:
         return ModelOnMachine(compiled, machine, {}, teams)
-    costs = {
-        place.name: profile_devices(compiled, machine, place, devices[place.name], on_progress).costs
-        for place in machine.places
-    }
-    of_all_places = OperatorCosts(
-        tuple(device for its in costs.values() for device in its.devices),
-        np.hstack([its.time_s for its in costs.values()]),
-    )
-    check_capable(compiled.model.graph, of_all_places)
-    found = ModelOnMachine(compiled, machine, costs, teams)
-    if not teams:
-        return found
-    together = {team: machine.together(team) for team in teams_to_measure(machine) if found.single.isdisjoint(team)}
-    return replace(
-        found,
-        team_costs={
-            team: profile_devices(compiled, machine, its, devices[its.name], on_progress).costs
-            for team, its in together.items()
-        },
-    )
+    with ProfileStore(cache_folder() / FILE_NAME) as store:
+        profiled = partial(profile_devices, compiled, machine, on_progress=on_progress, store=store)
+        costs = {place.name: profiled(place, devices[place.name]).costs for place in machine.places}
+        of_all_places = OperatorCosts(
+            tuple(device for its in costs.values() for device in its.devices),
+            np.hstack([its.time_s for its in costs.values()]),
+        )
+        check_capable(compiled.model.graph, of_all_places)
+        found = ModelOnMachine(compiled, machine, costs, teams)
+        if not teams:
+            return found
+        together = {team: machine.together(team) for team in teams_to_measure(machine) if found.single.isdisjoint(team)}
+        return replace(
+            found, team_costs={team: profiled(its, devices[its.name]).costs for team, its in together.items()}
+        )

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from shisha_rt.errors import Failure
 from shisha_rt.plan.form import Brief, brief, unfolded
 from shisha_rt.plan.measurement import Measurement
+from shisha_rt.ready.database import Table, explained, open_database
 from shisha_rt.tuning.best import BestPlan
 
 log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "plans.sqlite"
 
-_PATIENCE_S: Final = 5.0
 _VERSION: Final = 3  # raise it when the layers of a model, or a record, become others
+_TABLE: Final = Table("best", "(key TEXT PRIMARY KEY, record BLOB NOT NULL)", _VERSION, rows="plans")
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -35,40 +35,27 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 def load_plans(path: Path, model_key: str) -> dict[str, BestPlan]:
-    """By the machine's key (`tuning.best.key_of`); a store that cannot be read is one that is empty."""
+    """By the machine's key (`tuning.best.key_of`); a store that cannot be read is one that is empty, which is said."""
+    if not path.exists():
+        return {}
+    try:
+        with contextlib.closing(open_database(path, _TABLE)) as database, explained(path):
+            rows = database.execute("SELECT key, record FROM best WHERE key GLOB ? || '-*'", (model_key,)).fetchall()
+    except Failure as failure:
+        log.warning("%s; the best plans of earlier runs are not known", failure)
+        return {}
     found: dict[str, BestPlan] = {}
-    with contextlib.suppress(sqlite3.Error, OSError), _open(path) as database:
-        rows = database.execute("SELECT key, record FROM best WHERE key GLOB ? || '-*'", (model_key,)).fetchall()
-        for key, record in rows:
-            with contextlib.suppress(msgspec.MsgspecError):
-                kept = msgspec.msgpack.decode(record, type=_Record)
-                plan = BestPlan(unfolded(kept.stages), kept.measurement, kept.order)
-                found[key.removeprefix(f"{model_key}-")] = plan
+    for key, record in rows:
+        with contextlib.suppress(msgspec.MsgspecError):
+            kept = msgspec.msgpack.decode(record, type=_Record)
+            plan = BestPlan(unfolded(kept.stages), kept.measurement, kept.order)
+            found[key.removeprefix(f"{model_key}-")] = plan
     return found
 
 
 def save_plan(path: Path, model_key: str, key: str, best: BestPlan) -> None:
-    """Waits for whoever has the file locked, and gives up after a while: a lost plan is found again."""
+    """Raises Failure if the file cannot be written; it waits for whoever has it locked, but not for long."""
     record = _Record(brief(best.plan), best.order, best.measurement)
-    with contextlib.suppress(sqlite3.Error, OSError), _open(path) as database:
-        row = f"{model_key}-{key}", msgspec.msgpack.encode(record)  # JSON has no infinity: a copy that ran nothing
+    row = f"{model_key}-{key}", msgspec.msgpack.encode(record)  # JSON has no infinity: a copy that ran nothing
+    with contextlib.closing(open_database(path, _TABLE)) as database, explained(path):
         database.execute("INSERT OR REPLACE INTO best VALUES (?, ?)", row)
-
-
-@contextlib.contextmanager
-def _open(path: Path) -> Iterator[sqlite3.Connection]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.closing(sqlite3.connect(path, timeout=_PATIENCE_S)) as database, database:
-        database.execute("PRAGMA synchronous = OFF")  # a lost plan is found again
-        database.execute("CREATE TABLE IF NOT EXISTS best (key TEXT PRIMARY KEY, record BLOB NOT NULL)")
-        _drop_older(database, path)
-        yield database
-
-
-def _drop_older(database: sqlite3.Connection, path: Path) -> None:
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    if version < _VERSION:
-        dropped = database.execute("DELETE FROM best").rowcount
-        database.execute(f"PRAGMA user_version = {_VERSION}")
-        if dropped:
-            log.warning("%s: %d plans of an earlier version are dropped", path, dropped)

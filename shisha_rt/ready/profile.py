@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -66,7 +67,7 @@ def profile_model(
     """The raw costs of a model on a machine's places, and teams; takes seconds where something has to be measured.
 
     A place of another host, or on paper, is measured on cores of this one. Raises BadInput where this host has too
-    few for its threads, and Failure where a calibration fails or the store cannot be used.
+    few for its threads, and Failure where a calibration fails.
     """
     tell = on_progress or (lambda _: None)
     spans = _signed_spans(compiled)
@@ -151,10 +152,15 @@ def _profile_of(time: SpanTime) -> Profile:
 def turn() -> Iterator[None]:
     """One calibration at a time on this host; the kernel releases the lock of a process that dies."""
     folder = cache_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".calibration.lock").open("wb") as lock:
+    try:
+        lock = os.open(folder / ".calibration.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError:  # it may not be written, but all who read it can lock it
+        lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)
 
 
 def _calibrate(compiled: Compiled, its: PlaceClass, spans: Sequence[Span], tell: Tell) -> Calibrated:

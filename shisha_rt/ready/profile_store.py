@@ -2,14 +2,15 @@
 
 One SQLite file. An entry is found by the layers' fingerprint (column `signature`) and the setting of the measurement,
 and is raw: speed, bandwidth and time scale are applied by whoever uses it. The first measurement of an entry stays, so
-that a model's costs do not change because another was measured. Several processes may use the file at once.
+that a model's costs do not change because another was measured. Several processes may use the file at once. Where it
+cannot be used profiles are measured for this process alone.
 """
 
 from __future__ import annotations
 
+import logging
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple
 from pathlib import Path
 from types import TracebackType
@@ -17,13 +18,14 @@ from typing import Final
 
 from shisha_rt.costs.profiles import Profile, Setting
 from shisha_rt.errors import Failure
+from shisha_rt.ready.database import Table, explained, open_database, transaction
+
+log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "profiles.sqlite"
 SCHEMA_VERSION: Final = 2
 
-_BUSY_S: Final = 20.0
-_SCHEMA: Final = """
-    CREATE TABLE profile (
+_COLUMNS: Final = """(
         signature TEXT NOT NULL,
         engine TEXT NOT NULL,
         engine_version TEXT NOT NULL,
@@ -39,6 +41,7 @@ _SCHEMA: Final = """
         PRIMARY KEY (signature, engine, engine_version, threads, core_kind, processor, neighbours)
     ) WITHOUT ROWID
 """
+_TABLE: Final = Table("profile", _COLUMNS, SCHEMA_VERSION, rows="profiles")
 _FIND: Final = """
     SELECT cpu_s, wall_s, spread_s, runs, moved_bytes FROM profile
     WHERE signature = ? AND engine = ? AND engine_version = ? AND threads = ? AND core_kind = ? AND processor = ?
@@ -48,76 +51,62 @@ _ADD: Final = "INSERT OR IGNORE INTO profile VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 
 
 
 class ProfileStore:
-    """Use it as a context manager. Raises `Failure`, naming the file and the remedy, where it cannot be used."""
+    """Use it as a context manager. If its file cannot be used, that is said once, and it remembers what it is given."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with self._explained():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Autocommit: transactions are opened where they are needed, and named.
-            self._connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
-        try:
-            with self._explained():
-                self._prepare()
-        except BaseException:
-            self._connection.close()
-            raise
+        self._database: sqlite3.Connection | None = None
+        self._is_usable = True
+        self._known: dict[tuple[Setting, str], Profile] = {}
 
     def __enter__(self) -> ProfileStore:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._connection.close()
+        self._close()
 
     def find(self, setting: Setting, fingerprints: Iterable[str]) -> dict[str, Profile]:
         """Fingerprint -> profile, for those that are there."""
-        found: dict[str, Profile] = {}
-        with self._explained():
-            for fingerprint in fingerprints:
-                row = self._connection.execute(_FIND, (fingerprint, *astuple(setting))).fetchone()
+        wanted = [*fingerprints]
+
+        def read(database: sqlite3.Connection) -> None:
+            for fingerprint in wanted:
+                row = database.execute(_FIND, (fingerprint, *astuple(setting))).fetchone()
                 if row is not None:
-                    found[fingerprint] = Profile(*row)
-        return found
+                    self._known[setting, fingerprint] = Profile(*row)
+
+        self._tried(read)
+        found = {fingerprint: self._known.get((setting, fingerprint)) for fingerprint in wanted}
+        return {fingerprint: profile for fingerprint, profile in found.items() if profile is not None}
 
     def add(self, setting: Setting, profiles: Mapping[str, Profile]) -> None:
         """All of `profiles` (by fingerprint) or, if this process dies, none; an entry that is there stays."""
         rows = [(fingerprint, *astuple(setting), *astuple(profile)) for fingerprint, profile in profiles.items()]
-        with self._explained(), self._transaction():
-            self._connection.executemany(_ADD, rows)
 
-    def _prepare(self) -> None:
-        """Create the table, or make a new one where an older version left its own: profiles can be measured again."""
-        with self._transaction():
-            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-            if version > SCHEMA_VERSION:
-                raise Failure(
-                    f"{self._path}: written by a newer shisha-rt (version {version}, expected {SCHEMA_VERSION}); "
-                    "update shisha-rt, or remove the file and profiles are measured again"
-                )
-            if version < SCHEMA_VERSION:
-                self._connection.execute("DROP TABLE IF EXISTS profile")
-                self._connection.execute(_SCHEMA)
-                self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        # Kept in the file once set. Readers then never wait for a writer.
-        self._connection.execute("PRAGMA journal_mode = WAL")
+        def write(database: sqlite3.Connection) -> None:
+            with transaction(database):
+                database.executemany(_ADD, rows)
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """Exclusive among writers from its start: two processes never both find the table missing."""
-        self._connection.execute("BEGIN IMMEDIATE")
+        if not self._tried(write):
+            for fingerprint, profile in profiles.items():
+                self._known.setdefault((setting, fingerprint), profile)
+
+    def _tried(self, use: Callable[[sqlite3.Connection], None]) -> bool:
+        """Whether the file could be used; once it could not, it is not waited for again."""
+        if not self._is_usable:
+            return False
         try:
-            yield
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
+            if self._database is None:
+                self._database = open_database(self._path, _TABLE)
+            with explained(self._path):
+                use(self._database)
+        except Failure as failure:
+            log.warning("%s; what has to be measured is not kept", failure)
+            self._is_usable = False
+            self._close()
+        return self._is_usable
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            raise Failure(
-                f"{self._path}: the profile store cannot be used: {error}; "
-                "if the file is damaged, remove it and profiles are measured again"
-            ) from error
+    def _close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None

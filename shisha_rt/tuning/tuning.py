@@ -145,8 +145,7 @@ class Tuning:
         self._propose(Owner.DAEMON, plan, _For.SERVE, attempts)
 
     def _place_returned(self, returned: ev.PlaceReturned | PlaceBack) -> None:
-        live = self._serving.live
-        if self.choice.automatic or live is None or live[1] != self.choice.of_client:
+        if (live := self._serving.live) is None or live[1] != self.choice.of_client:
             self._plan_wanted(Replan(f"place {returned.place} is up again"), ATTEMPTS)
 
     def _propose(self, owner: Owner, plan: Plan, purpose: _For, attempts: int = 1) -> int:
@@ -395,6 +394,5 @@ _APPLY: Final[Mapping[type, Callable[[Tuning, Any], None]]] = {
     ev.SearchAsked: Tuning._search_asked,
     ev.OptionsSet: Tuning._options_set,
     ev.MachineChanged: Tuning._machine_changed,
-    ev.PlaceReturned: Tuning._place_returned,
-    PlaceBack: Tuning._place_returned,
+    **dict.fromkeys((ev.PlaceReturned, PlaceBack), Tuning._place_returned),
 }

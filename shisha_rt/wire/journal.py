@@ -102,6 +102,16 @@ class PlaceGivenUp(Record, frozen=True):
     reason: str
 
 
+class PlaceMissed(Record, frozen=True):
+    """Its worker is overdue: plans are made without it until it is back."""
+
+    place: str
+
+
+class PlaceIsBack(Record, frozen=True):
+    place: str
+
+
 class PlaceSpeed(Record, frozen=True):
     place: str
     speed: float
@@ -224,6 +234,8 @@ AnyRecord: TypeAlias = (
     | PlaceTakenDown
     | PlaceBroughtUp
     | PlaceGivenUp
+    | PlaceMissed
+    | PlaceIsBack
     | PlaceSpeed
     | DeviceSpeed
     | DeviceRatio

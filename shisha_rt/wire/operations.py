@@ -12,6 +12,7 @@ from typing import Annotated, Final, TypeAlias
 
 from msgspec import Meta, Struct
 
+from shisha_rt.machine.machine import MIN_SPEED
 from shisha_rt.plan.form import WrittenStage, read
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import as_objective
@@ -58,14 +59,14 @@ class PlaceSet(Struct, frozen=True):
     """Change one place: its speed or that of one of its devices, or take it up or down."""
 
     place: Name
-    speed: Annotated[float, Meta(gt=0)] | None = None
+    speed: Annotated[float, Meta(ge=MIN_SPEED)] | None = None
     device: Name | None = None
     up: bool = False
     down: bool = False
 
     def __post_init__(self) -> None:
         if (self.speed is not None) + self.up + self.down != 1:
-            raise ValueError("place_set takes exactly one of: speed (a number above 0), up (true), down (true)")
+            raise ValueError("place_set takes exactly one of: speed (at least 0.001), up (true), down (true)")
         if self.device is not None and self.speed is None:
             raise ValueError("place_set takes device with speed only: a place goes up or down with all its devices")
 

@@ -36,3 +36,8 @@ class Pace:
         """When the frame that started at `start_s` is due, but never before its memory is free at `free_s`."""
         self.due_s = max(start_s + target_s, free_s)
         return self.due_s
+
+    def change(self, due_s: float) -> float:
+        """The last frame is due at another time than was said."""
+        self.due_s = due_s
+        return due_s

@@ -6,7 +6,7 @@ A place that is not slowed in any way goes through here too, and its frames are 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from shisha_rt.machine.machine import target_s
@@ -73,6 +73,7 @@ class EmulatedPlace:
         if bandwidth_bytes_per_s is not None and budget_fd is not None:
             self._budget = Budget(budget_fd, bandwidth_bytes_per_s / time_scale)
         self._pace = Pace()
+        self._at_once = False
 
     def start(self, demand: Demand, ready_s: float, now_s: float) -> Started:
         """A frame whose input has been there since `ready_s` is about to be computed."""
@@ -86,11 +87,31 @@ class EmulatedPlace:
 
     def finish(self, started: Started, cpu_s: float, now_s: float) -> float:
         """It has been computed, in `cpu_s` of CPU time; returns when it is due."""
+        if self._at_once:
+            return self._pace.change(now_s)
         if started.slowed:
             service_s = self.target_s(started.demand, cpu_s, started.speed)
         else:
             service_s = max(0.0, now_s - started.start_s)
         return self._pace.finish(started.start_s, service_s, started.free_s)
+
+    def repace(self, started: Started, cpu_s: float, due_s: float, now_s: float) -> tuple[Started, float]:
+        """A frame waits until `due_s`, and the place has changed: the frame as it is from now on, and when it is due.
+
+        What is left of its wait is stretched as its whole target is.
+        """
+        if self._at_once:
+            return started, self._pace.change(min(due_s, now_s))
+        changed = replace(started, speed=self._speed())
+        if started.slowed and due_s > now_s:
+            before_s = self.target_s(started.demand, cpu_s, started.speed)
+            after_s = self.target_s(changed.demand, cpu_s, changed.speed)
+            due_s = self._pace.change(max(now_s + (due_s - now_s) * after_s / before_s, started.free_s))
+        return changed, due_s
+
+    def release(self, *, at_once: bool) -> None:
+        """Whether it waits for nothing from now on: what is still computed on it holds up a plan without it."""
+        self._at_once = at_once
 
     def target_s(self, demand: Demand, cpu_s: float, speed: float) -> float:
         """What a frame takes on this place, in the stretched time in which it runs here."""

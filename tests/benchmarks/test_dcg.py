@@ -14,6 +14,7 @@ from benchmarks.dcg.speedups import partition_rows, placed, speedup_rows
 from benchmarks.dcg.statements import Statement, partition_statements, subgraph_statement
 from benchmarks.dcg.subgraphs import subgraphs, window
 from benchmarks.dcg.tables import GraphCounts, Operator, cleaned, exported, graph_counts
+from benchmarks.report.results import RESULTS, read_csv
 from shisha_rt.placement.brute import assignment_at
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.dcg import device_mapped_graph
@@ -126,3 +127,15 @@ def test_the_optimum_is_found_in_all_subgraphs_but_those_missed() -> None:
     rows = [{"different subgraphs": n, "ALS not the optimum": 2, "exact not the optimum": 0} for n in (10, 20)]
     statement = subgraph_statement(rows)
     assert (statement.paper, statement.als, statement.optimum) == ([30], [26], [30])
+
+
+def test_figures_that_the_descriptions_know_are_marked() -> None:
+    kept = read_csv(RESULTS / "dcg_statements.csv")
+    for row in kept:
+        stated = Statement(row["paper's"], row["statement"], [1.0], [1.0], None, str)
+        assert row["our descriptions"] == stated.row()["our descriptions"]
+    fitted = {row["paper's"] for row in kept if row["our descriptions"].startswith("fitted")}
+    assert fitted == {"Figure 9", "Figure 11", "Table 3"}
+    assert {row["our descriptions"] for row in kept if row["paper's"] in ("Figure 10", "Figure 12", "Figure 13")} == {
+        "apart from it"
+    }

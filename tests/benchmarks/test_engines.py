@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from benchmarks.dcg.board import ALS, CPU_P_FIRST, DUET, OPT, PIM_FIRST
-from benchmarks.live.engines import gain, operator_rows, transfers_s, verdicts
+from benchmarks.live.engines import Gain, gain, operator_rows, transfers_s, verdicts
 from benchmarks.live.pim_board import AS_RUN, SCHEMES, Executed, executed_rows, gain_rows
 from benchmarks.live.placed_prediction import MAX_RUNS, random_placement, summaries, written
+from benchmarks.report.results import Spread
 from benchmarks.rigs.one_place import by_order, fresh_cache, predicted_s
 from shisha_rt.cache import cache_folder
 from shisha_rt.costs.operator_costs import OperatorCosts
@@ -63,14 +64,42 @@ def test_the_gain_is_over_the_engine_that_is_better_on_the_whole() -> None:
         {"fast": 8.0, "wide": 6.0, "placement": 5.0},  # a slow second
         {"fast": 2.0, "wide": 3.0, "placement": 3.0},
     ]
-    assert gain(rounds) == 6 / 5
+    found = gain(rounds, ("wide", "fast"))
+    assert found == Gain(Spread((1 + 6 / 5) / 2, 6 / 5, (6 / 5 + 3 / 2) / 2), itself=None)
+    assert found.verdict == "gain"
+
+
+@pytest.mark.parametrize(
+    ("placement_s", "devices", "verdict"),
+    [
+        ((2.6, 2.5, 2.7), ("fast", "fast"), "noise"),  # 15% faster than itself
+        ((2.6, 2.5, 2.7), ("wide", "wide"), "noise"),  # faster than the better engine, and yet the other
+        ((2.6, 2.5, 2.7), ("fast", "wide"), "gain"),
+        ((2.6, 3.5, 2.7), ("fast", "wide"), "within noise"),
+        ((3.6, 3.5, 3.7), ("fast", "wide"), "loss"),
+        ((3.6, 3.5, 3.7), ("wide", "wide"), "loss"),  # one engine, but not the better one
+    ],
+)
+def test_a_gain_is_more_than_the_same_engine_gains_on_itself(
+    placement_s: tuple[float, ...], devices: tuple[str, ...], verdict: str
+) -> None:
+    rounds = [{"fast": 3.0, "wide": 4.0, "placement": seconds} for seconds in placement_s]
+    assert gain(rounds, devices).verdict == verdict
 
 
 def test_aims_are_counted() -> None:
-    all_met, enough = verdicts([0.98, 1.2, 1.05])
-    assert "3 of 3" in all_met
-    assert "2 of 3" in enough
-    assert "1 of 2" in verdicts([0.97, 1.0])[0]
+    def narrow(ratio: float) -> Spread:
+        return Spread(ratio - 0.01, ratio, ratio + 0.01)
+
+    gains = [*(Gain(narrow(ratio), None) for ratio in (0.99, 1.2, 0.95)), Gain(narrow(1.06), narrow(1.135))]
+    mixed, not_slower, faster, noise = verdicts(gains)
+    assert "3 of 4" in mixed
+    assert ": 2 (" in not_slower
+    assert ": 1 (" in faster
+    assert "13.5%" in noise
+    wide = verdicts([Gain(Spread(0.9, 1.3, 1.5), None)])
+    assert len(wide) == 3
+    assert ": 0 (" in wide[2]
 
 
 def test_operators_are_added_up_by_type() -> None:

@@ -116,7 +116,8 @@ def test_alpha_that_is_needed_is_the_least_within_a_hundredth(two_places: Case) 
 
 def test_the_page_says_that_it_is_simulated_and_why_a_statement_does_not_repeat() -> None:
     stated = [Statement("Figure 0", "x", "1", "2", repeats, "because").row() for repeats in ("yes", "no")]
-    text = page(stated, table_1(), table_2(), {"repeat": "python -m benchmarks shisha", "date": "today"})
+    about = {"repeat": "python -m benchmarks shisha", "date": "today", "commit": "1234567"}
+    text = page(stated, table_1(), table_2(), about)
     assert text.startswith("# Shisha's evaluation, repeated (simulated)")
     assert "| Figure 0 | x | 1 | 2 | yes |  |" in text
     assert "| Figure 0 | x | 1 | 2 | no | because |" in text

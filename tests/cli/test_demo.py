@@ -16,6 +16,7 @@ import pytest
 
 from shisha_rt.cli.demo import _machine
 from shisha_rt.cli.views.figure import NoFigure, Panel, save_pipelines
+from shisha_rt.cli.views.stages import rate_seen
 from shisha_rt.errors import Failure
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.plan.form import plan_of, written
@@ -55,8 +56,9 @@ def assert_nothing_left(mark: Path, runtime: Path) -> None:
     assert leftovers(runtime) == []
 
 
-def test_the_whole_of_it(run: Run, tmp_path: Path, runtime: Path) -> None:
-    ran = run("demo", "--seconds", 0.5, "--png", tmp_path / "both.png", "--json")
+def test_the_whole_of_it(run: Run, tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shisha_rt.cli.demo._SEARCH_S", 8.0)
+    ran = run("demo", "--seconds", 0.5, "--png", tmp_path / "all.png", "--json")
     assert (ran.status, ran.err) == (0, "")
     found = ran.object
     assert found["model"] == "squeezenet"
@@ -66,19 +68,27 @@ def test_the_whole_of_it(run: Run, tmp_path: Path, runtime: Path) -> None:
     assert found["faults"] == []
     assert found["gaps"]["longest_s"] >= found["gaps"]["change_s"] >= found["gaps"]["median_s"] > 0
     assert found["epochs"] >= len(found["trials"]) > 1  # each trial is an epoch, and going back to the best is one
-    assert found["trials"][0]["verdict"] == "first"
-    assert layers(found["seed"]["stages"]) == layers(found["trials"][0]["stages"])
-    best = max((trial for trial in found["trials"] if trial["verdict"] in ("first", "better")), key=fps)
-    assert layers(found["tuned"]["stages"]) == layers(best["stages"])
-    assert found["tuned"]["tuner_throughput_fps"] >= found["seed"]["tuner_throughput_fps"]
-    for act in (found["seed"], found["tuned"]):
+    walked, tuned = ([one for one in found["trials"] if one["strategy"] == name] for name in ("shisha", "guided"))
+    assert found["trials"] == [*walked, *tuned]
+    assert walked[0]["verdict"] == tuned[0]["verdict"] == "first"
+    assert layers(found["seed"]["stages"]) == layers(walked[0]["stages"])
+    for act, trials, strategy in ((found["walk"], walked, "shisha"), (found["guided"], tuned, "guided")):
+        best = max((trial for trial in trials if trial["verdict"] in ("first", "better")), key=fps)
+        assert layers(act["stages"]) == layers(best["stages"])
+        assert act["tuner_throughput_fps"] == best["throughput_fps"] >= trials[0]["throughput_fps"]
+        assert found["tuning"][strategy]["seconds"] > 0
+    for act in (found["seed"], found["walk"], found["guided"]):
         assert act["throughput_fps"] == pytest.approx(act["frames"] / act["seconds"])
-        assert max(stage["service_s"] for stage in act["stages"]) == pytest.approx(1 / act["tuner_throughput_fps"])
-    assert found["gain"] == found["tuned"]["throughput_fps"] / found["seed"]["throughput_fps"]
+        assert act["gain"] == act["throughput_fps"] / found["seed"]["throughput_fps"]
+        rate = rate_seen(act["stages"])
+        assert rate is not None
+        assert rate.bottleneck_s == pytest.approx(
+            1 / act["tuner_throughput_fps"], rel=0.25
+        )  # unlike copies are told as one
     assert f"shisha_plan_epoch {found['epochs']}.0" in found["metrics"]
     assert 'shisha_place_speed_ratio{emulated="true",place="fast0"} 0.63' in found["metrics"]
-    assert found["png"] == str(tmp_path / "both.png")
-    assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
+    assert found["png"] == str(tmp_path / "all.png")
+    assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")
     assert_nothing_left(tmp_path, runtime)
 
 
@@ -91,21 +101,24 @@ def fps(trial: dict[str, Any]) -> float:
 
 
 def test_what_a_reader_sees(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And that a demo without the extra `plot` goes well, too."""
+    """Where searches take too long, and are stopped at their best plans; and without the extra `plot`."""
+    monkeypatch.setattr("shisha_rt.cli.demo._SEARCH_S", 0.0)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     ran = run("demo", "--seconds", 0.3)
     assert (ran.status, ran.err) == (0, "")
     seen = [
-        "The seed: 26 layers",
+        "1 of 3 · Shisha's seed\n26 layers cut",
         "EMULATED on core",
         "the seed\n",
-        " is the slowest: layer",
-        "The tuner has ended: best of ",
+        "3 of 3 · guided, as serve does\n",
+        "the best by measured costs\n",
+        "best of 1 so far; a daemon goes on",
     ]
-    seen += ["none lost, all in order", "frames/s with the seed", "machine demo (EMULATED)", "slowest ┓"]
+    seen += ["none lost, all in order", "guided, as serve does  ", "machine demo (EMULATED)", "slowest ┓"]
     seen += ["shisha_plan_epoch", "shisha-rt submit", "matplotlib is missing: pip install 'shisha-rt[plot]'"]
     for text in seen:
         assert text in ran.out
+    assert "\x1b" not in ran.out  # nothing for a terminal where there is none
     assert not (tmp_path / "demo.png").exists()
 
 
@@ -116,7 +129,7 @@ def test_whatever_ends_it_nothing_is_left(tmp_path: Path, runtime: Path, number:
         assert demo.stdout is not None
         assert demo.stderr is not None
         began_s = time.monotonic()
-        while "the seed\n" not in (line := demo.stdout.readline()):  # frames flow
+        while "serves as it is" not in (line := demo.stdout.readline()):  # frames flow
             assert line, demo.stderr.read()
             assert time.monotonic() < began_s + PATIENCE_S
         demo.send_signal(number)
@@ -127,12 +140,11 @@ def test_whatever_ends_it_nothing_is_left(tmp_path: Path, runtime: Path, number:
 
 
 def test_a_daemon_that_does_not_start(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "shisha_rt.cli.demo._machine", lambda folder: ("no-such-machine", "a machine that is not there")
-    )
+    monkeypatch.setattr("shisha_rt.cli.demo._HOW", ("--strategy", "nonsense"))
     ran = run("demo")
     assert ran.status == 1
-    assert ran.err.startswith('shisha-rt: the daemon did not start: shisha-rt: machine "no-such-machine": ')
+    assert ran.err.startswith("shisha-rt: the daemon did not start: shisha-rt: ")
+    assert "nonsense" in ran.err
 
 
 def test_a_daemon_that_dies_says_why(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

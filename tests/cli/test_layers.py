@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from onnx import helper
 
 from shisha_rt.cli.layers import short
 from shisha_rt.ready.compile import compile_model
 from tests.cli.conftest import Run
+from tests.graph.networks import network, write
 
 
 def test_json(run: Run, tiny_model: Path) -> None:
@@ -52,6 +54,27 @@ def test_table(run: Run, tiny_model: Path) -> None:
     assert ran.status == 0
     for text in ("tiny: 3 layers", "conv0", "33.3% ███", "9.22 k", "576 B", "total", "27.6 k", "1.73 kB"):
         assert text in ran.out
+
+
+@pytest.mark.parametrize("kind", ["heavy", "operators"])
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_numbers_keep_their_places_in_a_narrow_terminal(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, columns: int
+) -> None:
+    """Names are paths in networks of some tools, and operators' names long: these give way."""
+    nodes = [
+        helper.make_node("GlobalAveragePool" if i % 2 else "Relu", [f"t{i}"], [f"t{i + 1}"], f"/model/backbone/{i}/act")
+        for i in range(12)
+    ]
+    dims = [1, 1000, 64, 64], [1, 1000, 1, 1]
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = run("layers", write(network(nodes, {"t0": dims[0]}, {"t12": dims[1]}), tmp_path), "--layers", kind).out
+    head, *rows = [line for line in lines.splitlines() if line.split()[:1] == ["#"] or "/model" in line]
+    assert head.split() == ["#", "name", "op", "weight", "share", "macs", "weights", "in", "out"]
+    assert [row.split()[0] for row in rows] == [str(i) for i in range(12 if kind == "operators" else 1)]
+    assert {" ".join(row.split()[-4:-2]) for row in rows[:1]} == {"16.4 MB"}
+    assert all(len(line.rstrip()) <= columns for line in lines.splitlines())
+    assert columns == 80 or "/model/backbone/0/act" in lines
 
 
 @pytest.mark.parametrize(

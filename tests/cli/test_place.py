@@ -181,7 +181,7 @@ def tensor(index: int, **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        (node(1, cost_s={}), "nodes[1].cost_s is empty: no device can run b, expected a cost on one of cpu, pim"),
+        (node(1, cost_s={}), "nodes[1].cost_s has no cost: no device can run b, expected a cost on one of cpu,"),
         (node(1, cost_s=None), "nodes[1].cost_s = null: expected a table, got null"),
         (node(1, cost_s={"cpu": -1}), "nodes[1].cost_s"),
         (node(1, cost_s={"npu": 1}), 'nodes[1].cost_s: "npu": no such device, expected one of cpu, pim'),
@@ -340,6 +340,7 @@ class TestMeasured:
 class TestBadModels:
     def test_no_machine(self, run: Run, tiny_model: Path) -> None:
         assert "place MODEL: --machine is missing" in run("place", tiny_model).complaint
+        assert "in a file whose name ends in .json" in run("place", "p.txt").complaint
 
     def test_a_machine_without_devices(self, run: Run, tiny_model: Path, tmp_path: Path) -> None:
         bare = tmp_path / "bare.toml"

@@ -300,6 +300,8 @@ def test_refused_with_costs(run: Run, costs_file: Path, options: tuple[object, .
     [
         ((), "plan: expected exactly one of MODEL and --costs COSTS.json"),
         (("m.onnx",), "plan MODEL: --machine is missing"),
+        (("c.json",), "plan c.json: no model has such a name, expected --costs c.json if it is a file of costs"),
+        (("c.json", "--machine", "demo"), "plan c.json: no model has such a name, expected --costs c.json"),
         (("m.onnx", "--machine", "nope"), 'machine "nope": no such shipped name'),
         (("no.onnx", "--machine", "this-machine"), "no.onnx"),
         (("zoo:nope", "--machine", "this-machine"), "zoo:nope"),

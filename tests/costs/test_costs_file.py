@@ -63,6 +63,24 @@ class TestReading:
         assert costs.legal_cuts == frozenset()
         assert stage_service_s(costs, 0, 0, 0) == 1.0
 
+    def test_a_place_that_cannot_run_a_layer_is_null_or_a_key_that_is_not_there(self) -> None:
+        whole, names = good(), [place["name"] for place in good()["places"]]
+        whole["time_s"] = [
+            {name: value for name, value in zip(names, row, strict=True) if value is not None}
+            for row in whole["time_s"]
+        ]
+        np.testing.assert_array_equal(parse(whole).time_s, parse(good()).time_s)
+        whole["time_s"][2] |= {names[1]: None}
+        np.testing.assert_array_equal(parse(whole).time_s, parse(good()).time_s)
+
+    def test_a_whole_number_may_be_written_as_one_with_a_point(self) -> None:
+        whole = good()
+        for place in whole["places"]:
+            place |= {"rank": float(place["rank"]), "memory_bytes": 17179869184.0}
+        assert [place.memory_bytes for place in parse(whole).places] == [17179869184] * 2
+        assert all(isinstance(place.memory_bytes, int) for place in parse(whole).places)
+        assert [place.rank for place in parse(whole).places] == [place.rank for place in parse(good()).places]
+
     def test_the_arrays_are_read_only(self) -> None:
         costs = parse(good())
         with pytest.raises(ValueError, match="read-only"):
@@ -115,7 +133,7 @@ def changed(path: list[str | int], value: object) -> bytes:
         (["layers", 1, "weight"], ..., "layers[1].weight is missing"),
         (["layers", 1, "weight"], -1, "layers[1].weight = -1: expected a number >= 0"),
         (["layers", 1, "weight"], "9", 'layers[1].weight = "9": expected a number, got text'),
-        (["layers", 1, "weight_bytes"], 1.5, "layers[1].weight_bytes = 1.5: expected a whole number"),
+        (["layers", 1, "weight_bytes"], 1.5, "layers[1].weight_bytes = 1.5: expected a whole number, got a fraction"),
         (["layers", 1, "live_bytes"], -1, "layers[1].live_bytes = -1: expected a whole number >= 0"),
         (["layers", 1, "bytes"], 1, "layers[1].bytes = 1: unknown key, expected one of name, weight,"),
         (["places"], [], "places = []: expected a list of length >= 1"),
@@ -125,16 +143,20 @@ def changed(path: list[str | int], value: object) -> bytes:
         (["places", 1, "name"], "fast", 'places[1].name = "fast": used twice'),
         (["places", 0, "memory_bytes"], -1, "places[0].memory_bytes = -1: expected a whole number >= 0"),
         (["time_s"], ..., "time_s is missing"),
-        (["time_s"], [[1, 2]], "time_s has 1 entries, expected 3: one for each layer"),
-        (["time_s", 1], [1], "time_s[1] has 1 entries, expected 2: one for each place"),
+        (["time_s"], [[1, 2]], "time_s has 1 entry, expected 3: one for each layer"),
+        (["time_s", 1], [1], "time_s[1] has 1 entry, expected 2: one for each place"),
         (["time_s", 1, 0], -0.1, "time_s[1][0] = -0.1: expected a number >= 0"),
         (["time_s", 1, 0], "1", 'time_s[1][0] = "1": expected a number or null, got text'),
         (["time_s", 1, 0], True, "time_s[1][0] = true: expected a number or null"),
-        (["transfer_s"], [0.1], "transfer_s has 1 entries, expected 2: one fewer than layers"),
+        (["transfer_s"], [0.1], "transfer_s has 1 entry, expected 2: one fewer than layers"),
         (["transfer_s", 0], -1, "transfer_s[0] = -1: expected a number >= 0"),
         (["transfers_s"], [], "transfers_s = []: unknown key, expected one of layers, places, time_s, transfer_s"),
-        (["time_s", 0, 0], float("nan"), "not JSON: "),
-        (["time_s", 0, 0], float("inf"), "not JSON: "),
+        (["time_s", 0, 0], float("nan"), "time_s[0][0] = NaN: expected a finite number"),
+        (["time_s", 2, 1], float("inf"), "time_s[2][1] = Infinity: expected a finite number"),
+        (["layers", 1, "weight"], float("-inf"), "layers[1].weight = -Infinity: expected a finite number"),
+        (["time_s", 1], {"fast": 1, "no": 2}, 'time_s[1]: no such place as "no", expected one of fast, slow'),
+        (["time_s", 1], {"fast": -1}, "time_s[1] = {"),
+        (["time_s", 1], 1, "time_s[1] = 1: expected a table or a list, got a whole number"),
     ],
 )
 def test_one_line_says_what_to_mend(path: list[str | int], value: object, expected: str) -> None:
@@ -149,12 +171,23 @@ def test_one_line_says_what_to_mend(path: list[str | int], value: object, expect
         (b"\xff", "not JSON: "),
         (b"[]", "expected a table, got a list"),
         (b"[" * 100_000, "nested too deeply"),
-        (changed(["time_s", 0, 0], 1).replace(b"[[1,", b"[[1e999,"), "not JSON: Number out of range"),
+        (
+            changed(["time_s", 0, 0], 1).replace(b"[[1,", b"[[1e999,"),
+            "time_s[0][0] = Infinity: expected a finite number",
+        ),
+        (b'{"layers": Infinity', "not JSON: "),
         (changed(["layers", 0, "weight"], 10**400), "layers[0].weight = 1000"),
     ],
 )
 def test_what_is_not_even_an_object(text: bytes, expected: str) -> None:
     assert fault(text).startswith(expected)
+
+
+@pytest.mark.parametrize("depth", [*range(900, 1100, 4), 5000])
+@pytest.mark.parametrize("key", ["layers", "time_s", "nonsense"])
+def test_however_deep_it_is_nested_one_line_says_so(key: str, depth: int) -> None:
+    """Also just short of what the interpreter can read: that may be too deep for it to write."""
+    assert fault(b'{"%s":%s1%s}' % (key.encode(), b"[" * depth, b"]" * depth))
 
 
 def with_teams(*teams: dict[str, Any]) -> dict[str, Any]:
@@ -187,7 +220,7 @@ class TestTeams:
             ),
             (
                 [{"places": ["p", "q"], "time_s": [1]}],
-                "teams[0].time_s has 1 entries, expected 3: one for each layer",
+                "teams[0].time_s has 1 entry, expected 3: one for each layer",
             ),
         ],
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shisha_rt.daemon.fleet.telemetry import StageWindow
+from shisha_rt.daemon.fleet.telemetry import StageWindow, Telemetry
+from shisha_rt.fabric.messages import Prepared
+from shisha_rt.plan.plan import Plan
 
 
 def window_of(*frames: tuple[float, ...]) -> StageWindow:
@@ -44,3 +46,13 @@ def test_the_summary_has_medians_and_nothing_before_frames() -> None:
     assert StageWindow().summary()["service_s"] is None
     window = window_of((1.0,), (2.0,), (6.0,))
     assert window.summary()["service_s"] == pytest.approx(2.0)
+
+
+def test_before_its_first_frame_a_stage_is_expected_to_take_what_it_took_to_warm_up() -> None:
+    """One of over 5 s a frame was killed as hung before a first frame could tell how long it takes."""
+    telemetry, plan = Telemetry(), Plan.chain([(0, 3, [["a"], ["b"]])])
+    assert telemetry.expected_s(7, plan) == {"a": 0.0, "b": 0.0}
+    for place, warm_s in (("a", 6.0), ("b", 8.0)):
+        telemetry.window(7, 0, place).note_built(Prepared(7, 0, 1, 0.1, warm_s, 0, 0))
+    telemetry.window(7, 0, "b").add(7.5, 7.5, 0.0)
+    assert telemetry.expected_s(7, plan) == {"a": 6.0, "b": 7.5}

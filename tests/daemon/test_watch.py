@@ -75,3 +75,36 @@ def test_what_it_took_before_it_waited_is_not_forgotten() -> None:
     reasons = _looks(Watch(), computing + waiting)
     hung = next(i for i, reason in enumerate(reasons) if reason is not None)
     assert hung * LOOK_S == 60 + PATIENCE.frame_s - 16 * LOOK_S
+
+
+def test_a_worker_that_was_stopped_as_it_starts_is_told_of_soon() -> None:
+    """Stopped 3 ms after its start it held every frame for 60.4 s."""
+    watch = Watch()
+    reasons = [watch.look_at_start(3, LOOK_S, PATIENCE, lambda: False) for _ in range(30)]
+    first = next(i for i, reason in enumerate(reasons) if reason is not None)
+    assert first * LOOK_S == PATIENCE.start_s + LOOK_S
+    assert reasons[first] == "it starts, and has done nothing for 5.2 s"
+
+
+def test_a_worker_that_computes_or_wants_to_may_take_its_time_to_start() -> None:
+    busy, starved = Watch(), Watch()
+    assert not any(busy.look_at_start(ticks // 8, LOOK_S, PATIENCE, lambda: False) for ticks in range(1000))
+    assert not any(starved.look_at_start(3, LOOK_S, PATIENCE, lambda: True) for _ in range(1000))
+
+
+def test_a_worker_that_has_parts_and_runs_none_has_lost_a_message() -> None:
+    def idle_looks(signs: list[Sign], *, wants_core: bool = False) -> list[str | None]:
+        watch = Watch()
+        return [
+            watch.look(sign, 0, LOOK_S, 0.0, PATIENCE, lambda: wants_core, has_parts=True)
+            for sign in signs
+        ]  # fmt: skip
+
+    lost = [Sign(beat, None, started_ns=9) for beat in range(60)]
+    first = next(i for i, reason in enumerate(idle_looks(lost)) if reason is not None)
+    assert first * LOOK_S == PATIENCE.idle_s + LOOK_S
+    assert not any(idle_looks([Sign(beat, None, started_ns=beat) for beat in range(60)])), "it runs one after another"
+    starved = next(i for i, reason in enumerate(idle_looks(lost, wants_core=True)) if reason is not None)
+    assert starved * LOOK_S == PATIENCE.starved_s + LOOK_S
+    watch = Watch()
+    assert not any(watch.look(sign, 0, LOOK_S, 0.0, PATIENCE) for sign in lost), "it has none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -108,6 +109,27 @@ def with_opset(version: int) -> onnx.ModelProto:
     return model
 
 
+NEWEST = "expected at most"
+
+
+def with_ir_version(version: int) -> onnx.ModelProto:
+    model = relu()
+    model.ir_version = version
+    return model
+
+
+def with_domain(domain: str, version: int) -> onnx.ModelProto:
+    model = relu()
+    model.opset_import.add(domain=domain, version=version)
+    return model
+
+
+def with_gelu(version: int) -> onnx.ModelProto:
+    model = one_node("Gelu", ["x"], "com.microsoft")
+    model.opset_import[1].version = version
+    return model
+
+
 def with_input_of_no_shape() -> onnx.ModelProto:
     model = relu()
     model.graph.input[0].type.tensor_type.ClearField("shape")
@@ -153,8 +175,13 @@ def of_type(element: int) -> onnx.ModelProto:
         pytest.param(of_type(TensorProto.STRING), ["'x'", "STRING", "FP32"], id="string"),
         pytest.param(of_type(TensorProto.BFLOAT16), ["'x'", "BFLOAT16"], id="bfloat16"),
         pytest.param(of_type(TensorProto.COMPLEX64), ["'x'", "COMPLEX64"], id="complex"),
-        pytest.param(with_opset(6), ["opset version 6", "expected 7 to"], id="old-opset"),
-        pytest.param(with_opset(999), ["opset version 999", "expected 7 to"], id="opset-of-the-future"),
+        pytest.param(with_opset(6), ["opset version 6", "expected 7 or newer"], id="old-opset"),
+        pytest.param(with_opset(999), ["opset version 999", NEWEST], id="opset-of-the-future"),
+        pytest.param(with_ir_version(999), ["IR version 999", NEWEST], id="ir-version-of-the-future"),
+        pytest.param(with_gelu(9), ["opset version of com.microsoft 9", f"{NEWEST} 1, the newest"], id="other-opset"),
+        pytest.param(with_domain("ai.onnx", 18), ["2 opset versions of domain 'ai.onnx'"], id="two-opsets"),
+        pytest.param(relu((1, 0)), ["'x' has size 0 in dimension 1", "expected 1 or more"], id="size-0"),
+        pytest.param(relu((0, 3)), ["'x' has size 0 in dimension 0", "expected 1 or more"], id="batch-0"),
         pytest.param(with_sparse_weight(), ["'thin'", "sparse"], id="sparse"),
         pytest.param(with_short_weight(), ["'w'", "expected 2048 bytes, not 12"], id="short-weight"),
         pytest.param(with_input_of_no_shape(), ["'x'", "no shape"], id="no-rank"),
@@ -193,6 +220,26 @@ def test_bad_model_is_refused(model: onnx.ModelProto, words: list[str], tmp_path
     message = refusal(write(model, tmp_path))
     for word in words:
         assert word in message
+
+
+def test_the_newest_versions_that_are_named_are_taken(tmp_path: Path) -> None:
+    """By the reader, and then by the engine; one more by neither."""
+
+    def newest(model: onnx.ModelProto) -> int:
+        message = refusal(write(model, tmp_path))
+        assert f"the newest that ONNX Runtime {importlib.metadata.version('onnxruntime')} takes" in message
+        return int(message.partition(NEWEST)[2].split(",")[0])
+
+    for make, version in ((with_opset, newest(with_opset(999))), (with_ir_version, newest(with_ir_version(999)))):
+        read = read_model(write(make(version), tmp_path))
+        np.testing.assert_array_equal(run(read.proto, {"x": np.array([[-1, 0, 2]], np.float32)}), [[[0, 0, 2]]])
+        assert newest(make(version + 1)) == version
+
+
+@pytest.mark.parametrize("domain", ["ai.onnx.ml", "ai.onnx.training", "acme.ops"])
+def test_an_import_that_no_operator_needs_hinders_nobody(domain: str, tmp_path: Path) -> None:
+    read = read_model(write(with_domain(domain, 99), tmp_path))
+    run(read.proto, {"x": np.zeros((1, 3), np.float32)})
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,12 @@ def test_the_only_memory_is_the_default_one() -> None:
     assert parse('[[memory]]\nname = "hbm"\n' + place("")).places[0].memory == "hbm"
 
 
+def test_a_whole_number_may_be_written_as_one_with_a_point() -> None:
+    (found,) = parse(place("rank = 2.0\nspeed = 0.5\nmemory_bytes = 17179869184.0", cores="cores = [1.0]")).places
+    assert (found.rank, found.speed, found.memory_bytes, found.cores) == (2, 0.5, 17179869184, (1,))
+    assert isinstance(found.memory_bytes, int)
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
@@ -94,7 +100,7 @@ def test_the_only_memory_is_the_default_one() -> None:
         (place("speed = 1.5"), "place[0].speed = 1.5: expected a number <= 1"),
         (place("speed = nan"), "place[0].speed = NaN: expected a number > 0"),
         (place("rank = 0"), "place[0].rank = 0: expected a whole number >= 1"),
-        (place("rank = 1.5"), "place[0].rank = 1.5: expected a whole number, got a number"),
+        (place("rank = 1.5"), "place[0].rank = 1.5: expected a whole number, got a fraction"),
         (place("rank = true"), "place[0].rank = true: expected a whole number, got true or false"),
         (place("threads = 0"), "place[0].threads = 0: expected a whole number >= 1"),
         (place("threads = 2"), "place[0] (a): threads = 2: expected at most its number of cores, 1"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import resource
 import sys
 from pathlib import Path
 from typing import get_args
@@ -133,6 +134,44 @@ def test_a_job_that_is_killed_from_outside_says_nothing_about_the_form(
         compile_model(misaligned(tmp_path), {})
     (model,) = (cache_folder() / "engines").iterdir()
     assert [file for file in model.iterdir() if file.is_dir()] == []
+
+
+def test_a_disk_that_fills_up_says_nothing_about_the_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the model would be kept, for good, in a form that takes no room: a slower one."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    tried: list[str] = []
+
+    def run_out(module: str, *arguments: str, failed: str) -> None:
+        tried.append(arguments[-1])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # it stands for what a disk has left
+        raise JobFailed(failed, 1, "the engine has lost its thread")
+
+    monkeypatch.setattr(compile_module, "run_job", run_out)
+    try:
+        with pytest.raises(Failure, match=r"cannot be made \(File too large\), expected a folder with room"):
+            compile_model(misaligned(tmp_path), {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert tried == ["prepacked"]
+    (model,) = (cache_folder() / "engines").iterdir()
+    assert [file for file in model.iterdir() if file.is_dir()] == []
+
+
+@pytest.mark.parametrize("name", ["weights.bin", "clean.onnx"])
+def test_a_damaged_file_is_noticed_and_made_anew(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = misaligned(tmp_path)
+    compiled = compile_model(path, {})
+    (file,) = (folder / name for folder in (compiled.model_folder, compiled.engine_folder) if (folder / name).exists())
+    whole = file.read_bytes()
+    os.truncate(file, len(whole) // 2)
+    if file.parent == compiled.engine_folder:
+        assert compiled_form(compiled.model) is None
+    with caplog.at_level(logging.WARNING):
+        check_products(compile_model(path, {}))
+    (line,) = caplog.messages
+    assert f"{name} has {len(whole) // 2} bytes, expected {len(whole)}; it is built anew" in line
+    assert file.read_bytes() == whole
+    assert compiled_form(compiled.model) == "prepacked"
 
 
 def check_products(compiled: Compiled) -> None:

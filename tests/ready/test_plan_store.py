@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from shisha_rt.daemon.children.keeper import Keeper
+from shisha_rt.errors import Failure
 from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.plan.measurement import Measurement, measure_window
 from shisha_rt.plan.plan import Plan
-from shisha_rt.ready import plan_store
+from shisha_rt.ready import database, plan_store
 from shisha_rt.tuning.best import BestPlan, BestPlans, key_of
 
 PLACE = Place("fast", (0,), core_count=1, threads=1, speed=0.5, rank=1, memory="ram")
@@ -52,19 +53,42 @@ def test_plans_of_another_model_are_not_found(path: Path, model: str) -> None:
     assert plan_store.load_plans(path, model) == {}
 
 
-@pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\0" + b"x" * 5000])
-def test_a_broken_file_is_an_empty_one(path: Path, content: bytes) -> None:
+def test_what_is_not_there_is_not_made_by_reading(path: Path) -> None:
+    assert plan_store.load_plans(path, "model") == {}
+    assert not path.parent.exists()
+
+
+def test_a_store_that_cannot_be_read_is_an_empty_one_which_is_said(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a newer version its records may mean something else: they are neither used nor written over."""
+    plan_store.save_plan(path, "model", "one", BEST)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA user_version = 9")
+    assert plan_store.load_plans(path, "model") == {}
+    (line,) = caplog.messages
+    assert line.startswith(f"{path}: written by a newer shisha-rt (version 9, expected 3)")
+    assert line.endswith("; the best plans of earlier runs are not known")
+    with pytest.raises(Failure, match="written by a newer"):
+        plan_store.save_plan(path, "model", "one", BEST)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT key FROM best").fetchall() == [("model-one",)]
+
+
+def test_a_damaged_store_is_begun_anew(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path.parent.mkdir()
-    path.write_bytes(content)
+    path.write_bytes(b"SQLite format 3\0" + b"x" * 5000)
     assert plan_store.load_plans(path, "model") == {}
     plan_store.save_plan(path, "model", "one", BEST)
+    assert plan_store.load_plans(path, "model") == {"one": BEST}
+    assert len(caplog.messages) == 1
 
 
 def test_a_record_that_is_not_understood_is_passed_over(path: Path) -> None:
     for key in ("one", "two"):
         plan_store.save_plan(path, "model", key, BEST)
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("UPDATE best SET record = ? WHERE key = 'model-one'", (b'{"stages": []}',))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE best SET record = ? WHERE key = 'model-one'", (b'{"stages": []}',))
     assert plan_store.load_plans(path, "model") == {"two": BEST}
 
 
@@ -73,8 +97,8 @@ def test_plans_of_a_version_with_other_layers_are_dropped_in_one_line(
 ) -> None:
     for key in ("one", "two"):
         plan_store.save_plan(path, "model", key, BEST)
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("PRAGMA user_version = 0")  # which the first version left
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA user_version = 0")  # which the first version left
     assert plan_store.load_plans(path, "model") == {}
     assert caplog.messages == [f"{path}: 2 plans of an earlier version are dropped"]
     plan_store.save_plan(path, "model", "one", BEST)
@@ -100,12 +124,30 @@ class TestKeeper:
         plan_store.save_plan(path, "model", "one", BEST)
         other = replace(BEST, order=("fast", "slow"))
         keeper = Keeper(path, "model")
-        with closing(sqlite3.connect(path)) as database:
-            database.execute("BEGIN EXCLUSIVE")
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("BEGIN EXCLUSIVE")
             keeper.keep("one", other)  # the lock is given back by this thread alone
-            database.rollback()
+            assert plan_store.load_plans(path, "model") == {"one": BEST}
+            connection.rollback()
         keeper.close()
         assert plan_store.load_plans(path, "model") == {"one": other}
+
+    def test_what_cannot_be_kept_is_said_once_and_the_next_is_kept_again(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(database, "PATIENCE_S", 0.05)
+        plan_store.save_plan(path, "model", "one", BEST)
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            keeper = Keeper(path, "model")
+            for key in ("two", "three"):
+                keeper.keep(key, BEST)
+            keeper.close()
+        assert caplog.messages == [f"{path}: cannot be used (database is locked); the best plan is not kept"]
+        keeper = Keeper(path, "model")
+        keeper.keep("four", BEST)
+        keeper.close()
+        assert plan_store.load_plans(path, "model") == {"one": BEST, "four": BEST}
 
     def test_without_a_path_nothing_is_kept(self, path: Path) -> None:
         keeper = Keeper(None, "model")

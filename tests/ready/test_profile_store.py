@@ -6,14 +6,15 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shisha_rt.costs.profiles import Profile, Setting
-from shisha_rt.errors import Failure
-from shisha_rt.ready.profile_store import SCHEMA_VERSION, ProfileStore
+from shisha_rt.ready import database
+from shisha_rt.ready.profile_store import ProfileStore
 
 SETTING = Setting("onnxruntime", "1.23.0", 1, "", "Some CPU 0123abcd", 0)
 PROFILE = Profile(cpu_s=1.25e-3, wall_s=1.5e-3, spread_s=1e-5, runs=40, moved_bytes=2**40)
@@ -103,27 +104,37 @@ def test_an_older_schema_is_made_anew(path: Path) -> None:
         assert store.find(SETTING, ["a"]) == {"a": PROFILE}
 
 
-def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
-    with ProfileStore(path) as store:
-        store.add(SETTING, {"a": PROFILE})
-    connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
-    connection.close()
-    with pytest.raises(Failure, match=r"profiles\.sqlite: written by a newer shisha-rt .*remove the file"):
-        ProfileStore(path)
-    connection = sqlite3.connect(path)
-    assert connection.execute("SELECT count(*) FROM profile").fetchone() == (1,)
-    connection.close()
-
-
-def test_a_damaged_file_is_named_with_the_remedy(path: Path) -> None:
-    path.parent.mkdir()
-    path.write_bytes(b"not a database " * 100)
-    with pytest.raises(Failure, match=r"profiles\.sqlite: .*not a database.*remove it"):
-        ProfileStore(path)
-
-
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_where_the_file_cannot_be_used_profiles_are_remembered_and_one_line_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(Failure, match="cannot be used"):
-        ProfileStore(tmp_path / "file" / "profiles.sqlite")
+    path = tmp_path / "file" / "profiles.sqlite"
+    with ProfileStore(path) as store:
+        assert store.find(SETTING, ["a"]) == {}
+        store.add(SETTING, {"a": PROFILE})
+        store.add(SETTING, {"a": replace(PROFILE, cpu_s=9.0), "b": PROFILE})
+        assert store.find(SETTING, ["a", "b", "c"]) == {"a": PROFILE, "b": PROFILE}
+    (line,) = caplog.messages
+    assert line.startswith(f"{path}: cannot be used ([Errno ")
+    assert line.endswith("; what has to be measured is not kept")
+
+
+def test_what_was_read_before_the_file_was_locked_is_still_known(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(database, "PATIENCE_S", 0.05)
+    with ProfileStore(path) as store:
+        store.add(SETTING, {"a": PROFILE, "b": PROFILE})
+    with ProfileStore(path) as store, closing(sqlite3.connect(path)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        assert store.find(SETTING, ["a", "c"]) == {"a": PROFILE}
+        for name in ("c", "d"):
+            store.add(SETTING, {name: PROFILE})
+        assert store.find(SETTING, ["a", "c", "d"]) == {"a": PROFILE, "c": PROFILE, "d": PROFILE}
+    assert caplog.messages == [f"{path}: cannot be used (database is locked); what has to be measured is not kept"]
+
+
+def test_what_nobody_asks_for_makes_no_file(path: Path) -> None:
+    with ProfileStore(path):
+        pass
+    assert not path.parent.exists()

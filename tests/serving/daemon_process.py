@@ -98,11 +98,11 @@ class DaemonProcess:
         return {place["name"]: place["pid"] for place in self.control.status()["places"]}
 
     def wait_for_workers(self, within_s: float = PATIENCE_S) -> dict[str, int]:
-        """The pids once every place that is available has a connected worker."""
+        """The pids once every place that wants one has a connected worker."""
         found: dict[str, int] = {}
 
         def all_up() -> bool:
-            places = [place for place in self.control.status()["places"] if place["available"]]
+            places = [place for place in self.control.status()["places"] if place["state"] != "out"]
             found.clear()
             found.update((place["name"], place["pid"]) for place in places if place["state"] == "up")
             return len(found) == len(places)

@@ -8,13 +8,17 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
 
+from shisha_rt.cache import cache_folder
 from shisha_rt.client import Client, FailedPrecondition, InvalidArgument, Unimplemented
+from shisha_rt.ready import plan_store
 from tests.serving.daemon_process import DaemonProcess, until
 from tests.serving.identity_model import LAYERS
 from tests.serving.load import Load, assert_kept
@@ -197,6 +201,28 @@ def test_a_restart_begins_with_the_best_plan_and_measures_nothing(
     with tuned(identity, tmp_path, "--fresh") as fresh:
         assert events(fresh.control, "tuning_resumed") == []
         assert events(fresh.control, "tuning_began")[0]["run"] == 1
+
+
+@pytest.mark.long
+def test_while_another_process_has_the_kept_plans_locked_everything_goes_on(
+    identity: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    plans = cache_folder() / plan_store.FILE_NAME
+    plans.parent.mkdir(parents=True)
+    with closing(sqlite3.connect(plans)) as holder:
+        holder.execute("BEGIN EXCLUSIVE")
+        with tuned(identity, tmp_path) as daemon:
+            with Load(daemon.endpoint) as load:
+                await_state(daemon.control, "watching")
+                until(lambda: "the best plan is not kept" in daemon.stderr(), "its being given up")
+                load.wait_for_answers(100)
+            assert_kept(load)
+    complaints = [line.partition(f"{plans}: ")[2] for line in daemon.stderr().splitlines()]
+    assert complaints == [
+        "cannot be used (database is locked); the best plans of earlier runs are not known",
+        "cannot be used (database is locked); the best plan is not kept",
+    ]
 
 
 def test_guided_starts_from_costs_and_knows_how_far_it_is_from_the_best(identity: Path, tmp_path: Path) -> None:

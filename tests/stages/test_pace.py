@@ -164,3 +164,49 @@ class TestPlace:
 def test_the_target_is_one_formula_for_all() -> None:
     assert target_s(0.01, 10**6, threads=2, speed=0.5, bandwidth_bytes_per_s=None) == pytest.approx(0.01)
     assert target_s(0.01, 10**6, threads=2, speed=0.5, bandwidth_bytes_per_s=5e7) == pytest.approx(0.02)
+
+
+# --- a place that changes while a frame waits ---------------------------------------------------------------------
+
+
+@dataclass
+class Changing:
+    """A place whose speed can be set, in the middle of a frame of 10 ms of CPU time that began at 100."""
+
+    speed: float = 0.5
+
+    def __post_init__(self) -> None:
+        self.place = EmulatedPlace("slow", 1, lambda: self.speed)
+        self.started = self.place.start(Demand(1000), 100.0, 100.0)
+        self.due_s = self.place.finish(self.started, 0.01, 100.01)
+
+    def set(self, speed: float, now_s: float) -> None:
+        self.speed = speed
+        self.started, self.due_s = self.place.repace(self.started, 0.01, self.due_s, now_s)
+
+
+def test_a_new_speed_reaches_a_wait_that_has_begun() -> None:
+    """A wait at a speed of 1e-7 went on for a day after it had been taken back."""
+    frame = Changing(speed=1e-3)
+    assert frame.due_s == pytest.approx(110.0)
+    frame.set(0.5, now_s=105.0)
+    assert frame.due_s == pytest.approx(105.01), "half of it is left, and takes 20 ms in all"
+    frame.set(1e-3, now_s=105.005)
+    assert frame.due_s == pytest.approx(107.505)
+    frame.set(1e-3, now_s=106.0)
+    assert frame.due_s == pytest.approx(107.505), "nothing has changed"
+    frame.set(1.0, now_s=107.504)
+    following = frame.place.start(Demand(1000), 100.0, 107.51)
+    assert following.start_s == pytest.approx(frame.due_s), "the next begins where it ended"
+
+
+def test_a_place_that_is_down_waits_for_nothing_until_it_is_up_again() -> None:
+    frame = Changing(speed=1e-3)
+    frame.place.release(at_once=True)
+    frame.set(1e-3, now_s=101.0)
+    assert frame.due_s == 101.0
+    following = frame.place.start(Demand(1000), 100.0, 101.0)
+    assert frame.place.finish(following, 0.01, 101.01) == 101.01
+    frame.place.release(at_once=False)
+    following = frame.place.start(Demand(1000), 100.0, 101.02)
+    assert frame.place.finish(following, 0.01, 101.03) == pytest.approx(101.01 + 10)

@@ -97,7 +97,8 @@ def _draw(axes: Axes, panel: Panel, places: Mapping[str, str]) -> None:
             fontweight="bold" if is_slowest else "normal",
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},  # above the dotted line
         )
-        labels.append(f"{_cut(teams_in_words(stage.teams))}\n{places[stage.place]}")
+        notes = dict.fromkeys(places[name] for name in stage.places)  # copies may be on unlike places
+        labels.append(f"{_cut(teams_in_words(stage.teams))}\n{_cut(', '.join(notes))}")
     axes.axvline(1e3 * rate.bottleneck_s, color=_SLOWEST, linewidth=1, linestyle=":")
     for row, name in enumerate(unused, len(plan.stages)):
         axes.text(0, row, " no stage", va="center", fontsize=9, color=_FAINT)

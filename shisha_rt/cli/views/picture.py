@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, cycle, islice, repeat
 from string import ascii_lowercase
 from typing import Final
 
@@ -115,11 +115,12 @@ def marks(places: Sequence[str]) -> dict[str, str]:
 
 
 def ribbon(stretches: Sequence[tuple[str, int]], width: int = 32) -> str:
-    """One line for a whole plan, in at most `width` columns: for each stage, its mark as often as it has layers."""
+    """One line for a whole plan, in at most `width` columns: for each stage, its marks in turn, one for each layer."""
     scale = min(1.0, width / sum(layers for _, layers in stretches))
     ends = [round(scale * end) for end in accumulate(layers for _, layers in stretches)]
     starts = [0, *ends[:-1]]
-    return "".join(mark * (end - start) for (mark, _), start, end in zip(stretches, starts, ends, strict=True))
+    drawn = (islice(cycle(own), end - start) for (own, _), start, end in zip(stretches, starts, ends, strict=True))
+    return "".join(chain.from_iterable(drawn))
 
 
 # --- boxes ----------------------------------------------------------------------------------------------------

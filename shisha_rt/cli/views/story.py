@@ -112,6 +112,8 @@ _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     journal.PlaceBroughtUp: lambda e: f"{e.place} is up, by request",
     journal.PlaceTakenDown: lambda e: f"{e.place} is down, by request",
     journal.PlaceGivenUp: lambda e: f"{e.place} is left out of planning: {e.reason}",
+    journal.PlaceMissed: lambda e: f"{e.place} has no worker for too long: plans are made without it until it is back",
+    journal.PlaceIsBack: lambda e: f"{e.place} has a worker again",
     journal.PlaceSpeed: lambda e: f"the speed of {e.place} is {e.speed:g} now, {e.before:g} before",
     journal.DeviceSpeed: lambda e: f"the speed of {e.device} on {e.place} is {e.speed:g} now, by request",
     journal.DeviceRatio: lambda e: f"{e.device} on {e.place} takes {e.ratio:.3g} times what was known of it",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from pathlib import Path
 from typing import Final
 
+from shisha_rt.errors import Failure
 from shisha_rt.ready import plan_store
 from shisha_rt.tuning.best import BestPlan
+
+log = logging.getLogger(__name__)
 
 _PATIENCE_S: Final = 5.0
 
@@ -33,6 +37,13 @@ class Keeper:
         self._thread.join(_PATIENCE_S)
 
     def _write(self) -> None:
+        """What cannot be written is given up, as a plan that is lost is found again; the reason is said once."""
+        said = ""
         while (wanted := self._wanted.get()) is not None:
             assert self._path is not None
-            plan_store.save_plan(self._path, self._model_key, *wanted)
+            try:
+                plan_store.save_plan(self._path, self._model_key, *wanted)
+            except Failure as failure:
+                if str(failure) != said:
+                    log.warning("%s; the best plan is not kept", failure)
+                said = str(failure)

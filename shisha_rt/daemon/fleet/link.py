@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import socket
 from collections.abc import Iterator
 
@@ -14,8 +13,6 @@ from shisha_rt.fabric import messages
 from shisha_rt.fabric.channel import GONE, Channel, ChannelBroken
 from shisha_rt.fabric.messages import FromWorker, ToWorker
 from shisha_rt.lifecycle.events import WorkerHung
-
-log = logging.getLogger(__name__)
 
 
 class WorkerLink:
@@ -50,8 +47,8 @@ class WorkerLink:
             for data in channel.receive():
                 try:
                     yield messages.FROM_WORKER.decode(data)
-                except msgspec.MsgspecError as error:
-                    log.warning("a message of worker %d was not understood: %s", incarnation, error)
+                except msgspec.MsgspecError as error:  # it may have been a frame's end, so it is of no use any more
+                    yield WorkerHung(incarnation, f"it is not understood: {error}")
             if channel.waiting and channel.open:
                 channel.flush()
         except ChannelBroken as broken:

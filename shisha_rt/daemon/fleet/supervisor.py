@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -164,22 +164,30 @@ class Supervisor:
         self.link.close(process.incarnation)
         yield WorkerGone(process.incarnation, running, process.kill_reason or _cause(status, process.last_lines))
 
-    def look(self, expected_s: Mapping[str, float]) -> list[WorkerHung]:
-        """Every so often: the workers that hang now, with why. `expected_s`: a frame's usual time on each place."""
+    def look(self, expected_s: Mapping[str, float], having_parts: Collection[int]) -> list[WorkerHung]:
+        """Every so often: the workers that hang now, with why.
+
+        `expected_s`: a frame's usual time on each place. `having_parts`: the incarnations that have been given some.
+        """
         now_ns = time.monotonic_ns()
         now_s = now_ns / 1e9
         seen_s = min(now_s - self._last_look_s, _LATE_FACTOR * LOOK_EVERY_S)
         self._last_look_s = now_s
         hung = list(self.link.look())
         for process in self.processes.values():
-            if process.ready and process.kill_reason is None:
-                sign = self._arena.sign(self._index[process.place])
-                usual_s = expected_s.get(process.place, 0.0)
-                wants_core = functools.partial(_wants_core, process.pid)
-                reason = process.watch.look(sign, now_ns, seen_s, usual_s, self.patience, wants_core)
+            if process.kill_reason is None:
+                has_parts = process.incarnation in having_parts
+                reason = self._hangs(process, now_ns, seen_s, expected_s.get(process.place, 0.0), has_parts=has_parts)
                 if reason is not None:
                     hung.append(WorkerHung(process.incarnation, reason))
         return hung
+
+    def _hangs(self, process: Process, now_ns: int, seen_s: float, usual_s: float, *, has_parts: bool) -> str | None:
+        wants_core = functools.partial(_wants_core, process.pid)
+        if not process.ready:
+            return process.watch.look_at_start(_cpu_ticks(process.pid), seen_s, self.patience, wants_core)
+        sign = self._arena.sign(self._index[process.place])
+        return process.watch.look(sign, now_ns, seen_s, usual_s, self.patience, wants_core, has_parts=has_parts)
 
     def end_all(self) -> None:
         """Kill and reap every worker; what they had to say is heard no more."""
@@ -190,12 +198,25 @@ class Supervisor:
 
 
 def _wants_core(pid: int) -> bool:
-    """Whether some thread of the process is runnable."""
+    """Whether some thread of the process is runnable, or waits for a disk."""
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
         with contextlib.suppress(OSError):  # it has just ended
-            if stat.read_text().rpartition(")")[2].split()[0] == "R":
+            if _stat(stat)[0] in "RD":
                 return True
     return False
+
+
+def _cpu_ticks(pid: int) -> int:
+    """What the process has computed so far, in the kernel's ticks."""
+    try:
+        return sum(map(int, _stat(Path(f"/proc/{pid}/stat"))[11:13]))
+    except OSError:  # it has just ended
+        return -1
+
+
+def _stat(path: Path) -> list[str]:
+    """The fields behind a process's or thread's name, the first of which is its state."""
+    return path.read_text().rpartition(")")[2].split()
 
 
 def _cause(status: int, last_lines: deque[str]) -> str:

@@ -21,7 +21,8 @@ _BUILT: Final = ("frame_bytes", "private_bytes", "build_s", "difference")
 
 @dataclass(slots=True)
 class StageWindow:
-    """The last frames of one stage of one epoch on one team, and what its worker said when it was built.
+    """The last frames of one stage of one epoch on one team, and what its worker said when it was built: the first
+    time that it ran, to warm up, took `warm_s`.
 
     `segments` is (frames, segments) seconds, empty unless the stage's operators are placed on devices.
     """
@@ -32,6 +33,7 @@ class StageWindow:
     segments: deque[tuple[float, ...]] = field(default_factory=lambda: deque(maxlen=_SEGMENT_FRAMES))
     frames: int = 0
     built: dict[str, float | int | None] = field(default_factory=lambda: dict.fromkeys(_BUILT))
+    warm_s: float = 0.0
 
     def add(self, service_s: float, cpu_s: float, waited_s: float, segments_s: tuple[float, ...] = ()) -> None:
         self.frames += 1
@@ -42,6 +44,7 @@ class StageWindow:
             self.segments.append(segments_s)
 
     def note_built(self, prepared: Prepared) -> None:
+        self.warm_s = prepared.warm_s
         self.built = {name: getattr(prepared, name) for name in _BUILT}
 
     @property
@@ -102,6 +105,15 @@ class Telemetry:
         if any(all(seconds is None for seconds in teams) for teams in known):
             return None
         return rate_of(plan, [[math.inf if seconds is None else seconds for seconds in teams] for teams in known])
+
+    def expected_s(self, epoch: int, plan: Plan) -> dict[str, float]:
+        """By lead, the most that a frame's part takes: its median or, before the first, what warming up took."""
+        found: dict[str, float] = {}
+        for index, stage in enumerate(plan.stages):
+            for lead in stage.leads:
+                window = self.window(epoch, index, lead)
+                found[lead] = max(found.get(lead, 0.0), window.median_service_s or window.warm_s)
+        return found
 
     def forget(self, epoch: int) -> None:
         for key in [key for key in self._windows if key[0] == epoch]:

@@ -5,6 +5,9 @@ Time counts only as far as the daemon was there to see it: if the daemon itself 
 (a stopped machine, a laptop asleep), and no worker is to blame. Nor does time count in which an emulated place waits,
 as it has said it would: a place may be made slower than any limit. And a worker that has something to run but gets no
 core (a stopped process never does: it wants none) is given `starved_s` before its silence counts as a hang.
+
+Before it is ready a worker gives no sign of life, but it computes, or wants to: one that does neither for `start_s`
+hangs. And one that signs, has parts and runs none for `idle_s` has lost a message.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ class HangLimits:
     silence_s: float = 2.0
     starved_s: float = 10.0
     frame_s: float = 5.0
+    start_s: float = 5.0
+    idle_s: float = 5.0
     expected_factor: float = 20.0
 
 
@@ -30,6 +35,20 @@ class Watch:
     last: Sign | None = None
     silent_s: float = 0.0
     busy_s: float = 0.0
+    idle_s: float = 0.0
+    cpu_ticks: int = -1
+
+    def look_at_start(
+        self, cpu_ticks: int, seen_s: float, patience: HangLimits, wants_core: Callable[[], bool]
+    ) -> str | None:
+        """Of a worker that is not ready yet; `cpu_ticks` is what it has computed so far. As `look` otherwise."""
+        if cpu_ticks != self.cpu_ticks or wants_core():
+            self.cpu_ticks, self.silent_s = cpu_ticks, 0.0
+            return None
+        self.silent_s += seen_s
+        return (
+            f"it starts, and has done nothing for {self.silent_s:.1f} s" if self.silent_s > patience.start_s else None
+        )
 
     def look(
         self,
@@ -39,6 +58,8 @@ class Watch:
         expected_s: float,
         patience: HangLimits,
         wants_core: Callable[[], bool] = lambda: False,
+        *,
+        has_parts: bool = False,
     ) -> str | None:
         """`seen_s`: time since the last look, less what the daemon was late. Returns why it is hung, or None.
 
@@ -55,9 +76,13 @@ class Watch:
             self.busy_s = 0.0
         elif now_ns >= sign.paced_until_ns:
             self.busy_s += seen_s
+        ran_nothing = last is not None and sign.frame is None and sign.started_ns == last.started_ns
+        self.idle_s = self.idle_s + seen_s if has_parts and ran_nothing else 0.0
         limit_s = max(patience.frame_s, patience.expected_factor * expected_s)
         if self.silent_s > patience.silence_s and (self.silent_s > patience.starved_s or not wants_core()):
             return f"no sign of life for {self.silent_s:.1f} s"
         if self.busy_s > limit_s:
             return f"frame {sign.frame} has been running for {self.busy_s:.1f} s, the limit is {limit_s:.1f} s"
+        if self.idle_s > patience.idle_s and (self.idle_s > patience.starved_s or not wants_core()):
+            return f"it was given a frame {self.idle_s:.1f} s ago and does not run it"
         return None

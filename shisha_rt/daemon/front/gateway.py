@@ -5,17 +5,16 @@ A bad message costs its sender an error answer and nobody else anything.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import zmq
 
 from shisha_rt.daemon.front.connections import Connections
-from shisha_rt.daemon.front.endpoint import any_port, lock_ipc
+from shisha_rt.daemon.front.endpoint import any_port
+from shisha_rt.daemon.front.ipc_socket import IpcSocket
 from shisha_rt.daemon.front.outbox import Outbox
 from shisha_rt.daemon.front.requests import FrameAnswer
 from shisha_rt.errors import BadInput
@@ -96,8 +95,7 @@ class Gateway:
         self.signature = signature
         self.outputs: dict[str, Tensor] = {tensor.name: tensor for tensor in signature.outputs}
         self.limits = limits
-        self._bound = endpoint
-        self._lock = lock_ipc(endpoint)
+        self._ipc = IpcSocket(endpoint) if endpoint.startswith("ipc://") else None
         self.socket = context.socket(zmq.ROUTER)
         queued = _queued(limits.max_message_bytes)
         for option, value in (
@@ -114,6 +112,8 @@ class Gateway:
         # Those that wait, and one that is coming; their framing is small beside the header's bytes.
         allowed_bytes = (queued + 1) * (limits.max_message_bytes + limits.max_header_bytes)
         self.connections = Connections(self.socket, allowed_bytes, partial(count, "shisha_connections_cut"))
+        if self._ipc is not None:
+            self.socket.setsockopt(zmq.USE_FD, self._ipc.hand_over())
         try:
             self.socket.bind(any_port(endpoint))
         except zmq.ZMQError as error:
@@ -173,12 +173,8 @@ class Gateway:
     def close(self) -> None:
         self.connections.close()
         self.socket.close()
-        if self._lock is not None:
-            path = Path(self._bound.removeprefix("ipc://"))
-            for leftover in (path, path.with_name(path.name + ".lock")):
-                leftover.unlink(missing_ok=True)
-            os.close(self._lock)
-            self._lock = None
+        if self._ipc is not None:
+            self._ipc.close()
 
 
 def _queued(message_bytes: int) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 def lock_file(path: Path) -> int:
     """A descriptor that holds an exclusive lock on `path`. Raises `BlockingIOError` if somebody else has it."""
     while True:
-        fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

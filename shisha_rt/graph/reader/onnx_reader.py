@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +24,14 @@ from shisha_rt.graph.clean import clean, without_weights
 from shisha_rt.graph.default_dims import default_dims
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.reader.external_data import datatype_of, load_weights, save_with_external_weights
+from shisha_rt.graph.reader.onnx_versions import MICROSOFT, check_versions
 
 CLEANER_VERSION: Final = 2  # raise it when `clean` would give another model for the same file
 CLEAN_FILE: Final = "clean.onnx"
 _EMBEDDED_BELOW_BYTES: Final = 1024
 _PROTOBUF_LIMIT_BYTES: Final = 1 << 31
 _OLDEST_OPSET: Final = 7  # the oldest that engines promise to run
-_DOMAINS: Final = ("", "com.microsoft")
+_DOMAINS: Final = ("", MICROSOFT)
 _PROSE: Final = ("doc_string", "value")  # protobuf fields of free text; `value` is that of a metadata entry
 _MESSAGE_LIMIT: Final = 200  # characters of what the ONNX checker has to say
 
@@ -59,6 +61,8 @@ def read_model(path: Path, dims: Mapping[str, int] = MappingProxyType({})) -> Mo
     content = _read_file(path)
     model = _parse(content, path)
     _check_header(model, path)
+    _drop_unused_domains(model)
+    check_versions(model, path)
     _check_operators(model, path)
     _check_inputs(model, path)
     _fix_dimensions(model, dims, path)
@@ -138,12 +142,14 @@ def _check_header(model: onnx.ModelProto, path: Path) -> None:
     for part in (*model.opset_import, *model.graph.node):
         if part.domain == "ai.onnx":
             part.domain = ""
-    newest = onnx.defs.onnx_opset_version()
-    for opset in model.opset_import:
-        if not opset.domain and not _OLDEST_OPSET <= opset.version <= newest:
-            raise BadInput(f"{path}: opset version {opset.version}; expected {_OLDEST_OPSET} to {newest}")
-    if not any(not opset.domain for opset in model.opset_import):
-        raise BadInput(f"{path}: truncated, or no opset version given; expected one of {_OLDEST_OPSET} to {newest}")
+    for domain, count in Counter(opset.domain for opset in model.opset_import).items():
+        if count > 1:
+            raise BadInput(f"{path}: {count} opset versions of domain {domain or 'ai.onnx'!r}; expected one")
+    version = next((opset.version for opset in model.opset_import if not opset.domain), None)
+    if version is None:
+        raise BadInput(f"{path}: truncated, or no opset version given; expected {_OLDEST_OPSET} or newer")
+    if version < _OLDEST_OPSET:
+        raise BadInput(f"{path}: opset version {version}; expected {_OLDEST_OPSET} or newer")
     if model.graph.sparse_initializer:
         name = model.graph.sparse_initializer[0].values.name
         raise BadInput(f"{path}: weight {name!r} is sparse; expected dense weights")
@@ -160,6 +166,14 @@ def _check_operators(model: onnx.ModelProto, path: Path) -> None:
             raise BadInput(f"{what} is control flow with a subgraph; expected a network without If, Loop and Scan")
         if not node.domain and not _is_known(node.op_type, version):
             raise BadInput(f"{what} is unknown; expected an operator of ONNX opset {version}")
+
+
+def _drop_unused_domains(model: onnx.ModelProto) -> None:
+    """Some tools import every domain that they know; an engine refuses a version that it does not, used or not."""
+    used = {"", *(node.domain for node in model.graph.node)}
+    kept = [opset for opset in model.opset_import if opset.domain in used]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
 
 
 def _is_known(op_type: str, version: int) -> bool:
@@ -210,6 +224,9 @@ def _fix_dimensions(model: onnx.ModelProto, dims: Mapping[str, int], path: Path)
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if dim.dim_value > 0:
                 continue
+            if dim.HasField("dim_value") and dim.dim_value == 0:
+                expected = "expected 1 or more, or none where it is unknown"
+                raise BadInput(f"{path}: input {value.name!r} has size 0 in dimension {axis}; {expected}")
             dim.dim_param = dim.dim_param or f"{value.name}:{axis}"
             found.setdefault(dim.dim_param, value.name)
             if axis == 0:

@@ -18,7 +18,7 @@ from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.toml_file import parse_toml, read_text
 from shisha_rt.machine.detect import this_machine, usable_cores
 from shisha_rt.machine.device import MAX_DEVICES
-from shisha_rt.machine.machine import Machine, Memory, Place
+from shisha_rt.machine.machine import MIN_SPEED, Machine, Memory, Place
 
 THIS_MACHINE: Final = "this-machine"
 
@@ -37,7 +37,7 @@ _Core = Annotated[int, msgspec.Meta(ge=0)]
 
 class _Memory(msgspec.Struct, forbid_unknown_fields=True):
     name: _Name
-    bandwidth_bytes_per_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    bandwidth_bytes_per_s: Annotated[float, msgspec.Meta(ge=1000)] | None = None
 
 
 class _Place(msgspec.Struct, forbid_unknown_fields=True):
@@ -45,7 +45,7 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
     cores: Annotated[list[_Core], msgspec.Meta(min_length=1)] | None = None
     core_count: _Count | None = None
     threads: _Count | None = None
-    speed: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+    speed: Annotated[float, msgspec.Meta(ge=MIN_SPEED, le=1)] = 1.0
     rank: _Count = 1
     memory: str | None = None
     memory_bytes: _Count | None = None
@@ -58,7 +58,7 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     timing: str = "measured"
-    time_scale: Annotated[float, msgspec.Meta(ge=1)] = 1.0
+    time_scale: Annotated[float, msgspec.Meta(ge=1, le=1e6)] = 1.0
     memory: list[_Memory] = []
     place: list[_Place] = []
 

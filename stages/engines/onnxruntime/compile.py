@@ -65,8 +65,9 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
 
 def _link(model_folder: Path, target: Path) -> None:
     """The cleaned model as it lies there, its weights under the name by which it refers to them."""
-    for file in model_folder.iterdir():
-        there = target / (MODEL_FILE if file.suffix == ".onnx" else file.name)
+    weights = Path(CLEAN_FILE).with_suffix(".bin").name
+    for name, its_name in ((CLEAN_FILE, MODEL_FILE), (weights, weights)):
+        file, there = model_folder / name, target / its_name
         try:
             there.hardlink_to(file)
         except OSError:  # some file systems have no hard links

@@ -1,0 +1,70 @@
+"""Which results are older than the code, or of another machine, by their headers: `python -m benchmarks stale`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from benchmarks.report.facts import commits_since, host
+from benchmarks.report.results import RESULTS, Row, show
+
+_UNKNOWN: Final = "unknown"
+
+
+def header(path: Path) -> dict[str, str]:
+    """What `save_csv` has written above the table: the facts by their names."""
+    found = {}
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if not line.startswith("# "):
+                break
+            key, _, value = line[2:].rstrip("\n").partition(": ")
+            found[key] = value
+    return found
+
+
+def stale_rows(headers: Mapping[str, Mapping[str, str]], here: Mapping[str, str]) -> list[Row]:
+    """Results by the command that repeats them, in the order of `headers` (file name -> header).
+
+    `here`: what `host` says of this machine. Those that this very code has made on such a machine are left out.
+    """
+    by_command: dict[tuple[str, ...], list[str]] = {}
+    for name, about in headers.items():
+        code, since = about.get("commit", _UNKNOWN), _since(about)
+        elsewhere = [key for key, value in here.items() if about.get(key) != value]
+        if since or elsewhere:
+            machine = f"other: {', '.join(about.get(key, _UNKNOWN) for key in elsewhere)}" if elsewhere else "this one"
+            command = about.get("repeat", _UNKNOWN)
+            by_command.setdefault((command, about.get("date", _UNKNOWN), code, since, machine), []).append(name)
+    return [
+        {
+            "files": " ".join(files),
+            "date": date,
+            "commit": code,
+            "changes to the code since": since,
+            "machine": machine,
+            "command": command,
+        }
+        for (command, date, code, since, machine), files in by_command.items()
+    ]
+
+
+def _since(about: Mapping[str, str]) -> str:
+    """Empty if there are none."""
+    code, _, changed = about.get("commit", _UNKNOWN).partition(" ")
+    number = None if code == _UNKNOWN else commits_since(code)
+    return _UNKNOWN if number is None else str(number) if number or changed else ""
+
+
+def stale() -> None:
+    """Results that older code or another machine has made, with the commands that take them again. Runs nothing."""
+    headers = {path.name: header(path) for path in sorted(RESULTS.glob("*.csv"))}
+    rows = stale_rows(headers, host())
+    if rows:
+        show("To be taken again, by the headers of benchmarks/results", rows)
+    print(f"{len(headers)} files; of this code and a machine like this one: {len(headers) - _count(rows)}")
+
+
+def _count(rows: list[Row]) -> int:
+    return sum(len(str(row["files"]).split()) for row in rows)

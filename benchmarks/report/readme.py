@@ -1,0 +1,100 @@
+"""The README's table of the daemon against plain engines, made from the results: `python -m benchmarks readme`.
+
+Nobody copies figures by hand, so none is left standing there when its file has been taken again; a test compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from benchmarks.report.facts import ROOT
+from benchmarks.report.headers import header
+from benchmarks.report.results import RESULTS, read_csv
+from shisha_rt.errors import BadInput
+
+BEGIN: Final = "<!-- python -m benchmarks readme -->"
+END: Final = "<!-- /readme -->"
+
+TITLES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "squeezenet": "SqueezeNet",
+        "shufflenet": "ShuffleNet",
+        "inception_v1": "Inception v1",
+        "densenet121": "DenseNet-121",
+        "resnet50": "ResNet-50",
+        "alexnet": "AlexNet",
+    }
+)
+ENGINES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "openvino_throughput": "OpenVINO",
+        "openvino_latency": "OpenVINO",
+        "ort_threads": "ONNX Runtime, one session",
+        "ort_copies": "ONNX Runtime, two sessions",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table: `ratio` of a result's file, or one over it, and the engine that it is against."""
+
+    title: str
+    result: str
+    ratio: str
+    inverse: bool = False
+    engine: str | None = None
+
+    def cell(self, row: Mapping[str, str]) -> str:
+        names = (self.ratio, f"{self.ratio}, lower quartile", f"{self.ratio}, upper quartile")
+        figures = [float(row[name]) for name in names if name in row]  # files of older code have no quartiles
+        middle, *ends = [1 / figure for figure in figures] if self.inverse else figures
+        spread = f" ({min(ends):.2f} to {max(ends):.2f})" if ends else ""
+        engine = f", {ENGINES[row[self.engine]]}" if self.engine else ""
+        return f"{middle:.2f}{spread}{engine}"
+
+
+COLUMNS: Final = (
+    Column("frames from a client; the best engine", "against_engines", "best rival / daemon", engine="best rival"),
+    Column("frames made inside; two sessions of ONNX Runtime", "copies", "rival / free"),
+    Column("one frame at a time; the best engine", "alone", "latency / best engine", True, "best engine"),
+)
+
+
+def engines_table(folder: Path) -> str:
+    """Markdown: a row for each network, a column for each result that is there; and below, what each was made by."""
+    columns = [column for column in COLUMNS if (folder / f"{column.result}.csv").exists()]
+    found = [{row["model"]: row for row in read_csv(folder / f"{column.result}.csv")} for column in columns]
+    lines = [f"| | {' | '.join(column.title for column in columns)} |", f"|---|{'---|' * len(columns)}"]
+    for model in dict.fromkeys(model for rows in found for model in rows):
+        cells = [
+            column.cell(rows[model]) if model in rows else "not measured"
+            for column, rows in zip(columns, found, strict=True)
+        ]
+        lines.append(f"| {TITLES.get(model, model)} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"From {'; '.join(_made_by(folder, column.result) for column in columns)}."])
+
+
+def _made_by(folder: Path, result: str) -> str:
+    about = header(folder / f"{result}.csv")
+    return f"[{result}](benchmarks/results/{result}.csv), {about['date'].partition(' ')[0]}, commit {about['commit']}"
+
+
+def with_table(page: str, table: str) -> str:
+    """The page with the table between the two marks. Raises BadInput where they are missing."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise BadInput(f"README.md: has no {BEGIN} ... {END}, expected the table of engines between them")
+    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+
+
+def readme() -> None:
+    """Write the results that are kept into the README's table of plain engines."""
+    page = ROOT / "README.md"
+    text = page.read_text(encoding="utf-8")
+    page.write_text(with_table(text, engines_table(RESULTS)), encoding="utf-8")

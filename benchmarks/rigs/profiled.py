@@ -1,0 +1,25 @@
+"""A model whose costs are known before a daemon starts: measuring may take longer than a daemon is waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from shisha_rt.graph.zoo import resolve_model
+from shisha_rt.machine.machine import Machine
+from shisha_rt.ready.model_on_machine import ModelOnMachine, make_ready
+
+_NONE: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+def profiled(
+    model: str, machine: Machine, strategy: str, *, dims: Mapping[str, int] = _NONE, precision: str = "exact"
+) -> ModelOnMachine:
+    """A network of the zoo, with all that `serve --strategy STRATEGY` would measure first."""
+    guided = strategy == "guided"
+    path = resolve_model(f"zoo:{model}", print)
+    ready = make_ready(path, dims, machine, precision=precision, teams=guided, on_progress=print)
+    if guided:
+        ready.layer_costs(print)
+    return ready

@@ -1,0 +1,113 @@
+"""A UNIX socket at a path that is ours alone. We bind it: ZeroMQ would first remove whatever lies there.
+
+Beside it lies a lock (`PATH.lock`), which tells a daemon that serves from one that died and left its socket behind.
+Nothing is ever removed but such a leftover, and what we have made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+from pathlib import Path
+from typing import Final
+
+from shisha_rt.daemon.front.lock_file import lock_file
+from shisha_rt.errors import BadInput
+
+_MAX_PATH_BYTES: Final = 107  # `sun_path` of unix(7), less the zero at its end
+_BACKLOG: Final = 100  # ZeroMQ's own
+_EXPECTED: Final = "expected a path at which there is nothing yet"
+
+
+def check_ipc_path(endpoint: str) -> Path:
+    """The path of `ipc://PATH`. Raises BadInput if no socket fits there, or something else than a socket is there."""
+    path = Path(endpoint.removeprefix("ipc://"))
+    size_bytes = len(os.fsencode(path))
+    if size_bytes > _MAX_PATH_BYTES:
+        limit = f"expected at most {_MAX_PATH_BYTES}, as UNIX sockets have it"
+        raise BadInput(f"endpoint {endpoint}: a path of {size_bytes} bytes; {limit}")
+    if "\0" in endpoint:
+        raise BadInput(f"endpoint {endpoint!r}: no path has a zero byte in it; {_EXPECTED}")
+    mode = _mode(path)
+    if mode is not None and not stat.S_ISSOCK(mode):
+        raise BadInput(f"endpoint {endpoint}: there is {_kind(mode)}; {_EXPECTED}")
+    return path
+
+
+class IpcSocket:
+    """Raises BadInput where it cannot be, and then leaves everything as it was. `fd`: the listening socket."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._path = check_ipc_path(endpoint)
+        self._lock_path = self._path.with_name(f"{self._path.name}.lock")
+        self._lock: int | None = _locked(self._lock_path, endpoint)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._inode: int | None = None
+        try:
+            _remove_leftover(self._path)
+            self._socket.bind(str(self._path))
+            self._inode = self._path.lstat().st_ino
+            self._socket.listen(_BACKLOG)
+            self._socket.setblocking(False)
+        except OSError as error:
+            self.close()
+            said = "another program serves there" if error.errno == errno.EADDRINUSE else error.strerror
+            raise BadInput(f"endpoint {endpoint}: {said}; expected a path of its own") from None
+
+    def hand_over(self) -> int:
+        """The listening descriptor, which its taker closes."""
+        return self._socket.detach()
+
+    def close(self) -> None:
+        """Remove the socket and its lock, unless something else has been put there since."""
+        self._socket.close()
+        if self._lock is None:
+            return
+        for path, inode in ((self._path, self._inode), (self._lock_path, os.fstat(self._lock).st_ino)):
+            with contextlib.suppress(OSError):
+                if path.lstat().st_ino == inode:
+                    path.unlink()
+        os.close(self._lock)
+        self._lock = None
+
+
+def _locked(path: Path, endpoint: str) -> int:
+    try:
+        mode = _mode(path)
+        if mode is not None and (not stat.S_ISREG(mode) or path.stat().st_size):
+            raise BadInput(f"endpoint {endpoint}: {path.name} beside it is {_kind(mode)}, not its lock; {_EXPECTED}")
+        return lock_file(path)
+    except BlockingIOError:
+        raise BadInput(f"endpoint {endpoint}: another daemon serves there; expected a path of its own") from None
+    except OSError as error:
+        raise BadInput(f"endpoint {endpoint}: {error.strerror}; expected a path in a folder to write to") from None
+
+
+def _remove_leftover(path: Path) -> None:
+    """A socket that nobody listens at was left by somebody who died. Raises OSError if somebody does."""
+    if _mode(path) is None:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.setblocking(False)
+        if asking.connect_ex(str(path)) != errno.ECONNREFUSED:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+    path.unlink()
+
+
+def _mode(path: Path) -> int | None:
+    """Links are not followed. None: nothing is there, or nothing can be."""
+    try:
+        return path.lstat().st_mode
+    except OSError:
+        return None
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISLNK(mode):
+        return "a link"
+    if stat.S_ISDIR(mode):
+        return "a folder"
+    return "a file"

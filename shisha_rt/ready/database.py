@@ -1,0 +1,121 @@
+"""SQLite files in the user's cache, which several processes may use at once.
+
+What they hold can be found out again, so none of them is worth stopping for. A damaged one is set aside and begun anew,
+rows of an earlier version are dropped, and one that cannot be used (it is locked for long, may not be written, is of a
+newer version) is a Failure of one line, for its owner to go on without it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from shisha_rt.errors import Failure
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S: Final = 5.0  # for another process's transaction, which takes milliseconds
+_DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_LOW_BYTE: Final = 0xFF  # what is above it in SQLite's codes tells cases of one error apart
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The one table of a file. `columns`: its definition; `version`: that of the file's form; `rows`: in words."""
+
+    name: str
+    columns: str
+    version: int
+    rows: str
+
+
+class _Damaged(Exception):
+    """The file is no database, or not any more."""
+
+
+def open_database(path: Path, table: Table) -> sqlite3.Connection:
+    """In autocommit mode: who needs a transaction begins one. Raises Failure."""
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return _opened(path, table)
+        except _Damaged as damage:
+            aside = path.with_name(f"{path.name}.damaged")
+            log.warning("%s: damaged (%s): set aside as %s, and begun anew", path, damage, aside.name)
+            path.replace(aside)
+            for suffix in ("-wal", "-shm"):  # they belong to it
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
+            return _opened(path, table)
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Whatever keeps the file from being used, as a Failure of one line."""
+    try:
+        yield
+    except (sqlite3.Error, OSError, _Damaged) as error:
+        raise Failure(f"{path}: cannot be used ({error})") from error
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """Exclusive among writers from its start: two processes never both find a table missing."""
+    database.execute("BEGIN IMMEDIATE")
+    with database:
+        yield
+
+
+def _opened(path: Path, table: Table) -> sqlite3.Connection:
+    database = sqlite3.connect(path, timeout=PATIENCE_S, isolation_level=None)
+    try:
+        _prepare(database, path, table)
+    except BaseException as error:
+        database.close()
+        if getattr(error, "sqlite_errorcode", 0) & _LOW_BYTE in _DAMAGE:
+            raise _Damaged(str(error)) from error
+        raise
+    return database
+
+
+def _prepare(database: sqlite3.Connection, path: Path, table: Table) -> None:
+    """See that the file is whole and has the table; only where it has not is anything written."""
+    database.execute("PRAGMA synchronous = NORMAL")  # a power cut may cost the last rows, never the file
+    (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise _Damaged(found)
+    if _is_as_expected(database, path, table):
+        return
+    # Kept in the file once set. Readers then never wait for a writer.
+    database.execute("PRAGMA journal_mode = WAL")
+    with transaction(database):
+        if not _is_as_expected(database, path, table):
+            _create(database, path, table)
+
+
+def _is_as_expected(database: sqlite3.Connection, path: Path, table: Table) -> bool:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version > table.version:
+        raise Failure(
+            f"{path}: written by a newer shisha-rt (version {version}, expected {table.version}): update shisha-rt, or "
+            "remove the file"
+        )
+    return bool(version == table.version and _is_there(database, table))
+
+
+def _is_there(database: sqlite3.Connection, table: Table) -> bool:
+    return database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table.name,)).fetchone() is not None
+
+
+def _create(database: sqlite3.Connection, path: Path, table: Table) -> None:
+    if _is_there(database, table):
+        (count,) = database.execute(f"SELECT count(*) FROM {table.name}").fetchone()
+        database.execute(f"DROP TABLE {table.name}")
+        if count:
+            log.warning("%s: %d %s of an earlier version are dropped", path, count, table.rows)
+    database.execute(f"CREATE TABLE {table.name} {table.columns}")
+    database.execute(f"PRAGMA user_version = {table.version}")

@@ -1,0 +1,87 @@
+"""What stands in a result's file, and which files are to be taken again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.report import results
+from benchmarks.report.facts import commits_since, facts, git, host
+from benchmarks.report.headers import header, stale_rows
+from benchmarks.report.readme import engines_table, with_table
+from benchmarks.report.results import Spread, read_csv, save_csv
+from shisha_rt.errors import BadInput
+
+HERE = {"cpu": "A", "kernel": "1"}
+
+
+def test_a_file_says_which_code_which_machine_when_and_how_to_repeat_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    about = facts("copies --rounds 3")
+    assert about["repeat"] == "python -m benchmarks copies --rounds 3"
+    path = save_csv("x", [{"model": "a, b", "ms": 1.23456, "not measured": None}], about)
+    assert path.read_text().startswith(f"# commit: {about['commit']}\n# date: ")
+    assert header(path) == about
+    assert header(path).items() >= host().items()
+    assert read_csv(path) == [{"model": "a, b", "ms": "1.235", "not measured": ""}]
+
+
+def test_every_result_that_is_kept_says_so() -> None:
+    kept = sorted(results.RESULTS.glob("*.csv"))
+    assert [path.name for path in kept if not header(path).keys() >= {"commit", "date", "repeat", *host()}] == []
+
+
+def test_a_figure_of_several_rounds_has_its_quartiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    assert Spread.of([3.0]) == Spread(3.0, 3.0, 3.0)
+    found = Spread.of([5.0, 1.0, 2.0, 3.0, 4.0])
+    assert found == Spread(2.0, 3.0, 4.0)
+    assert str(found) == "3 (2 to 4)"
+    rows: list[results.Row] = [{"model": "a", "ms": None, "n": 1}, {"model": "b", "ms": found, "n": 2}]
+    assert save_csv("x", rows, {}).read_text().splitlines() == [
+        'model,ms,"ms, lower quartile","ms, upper quartile",n',
+        "a,,,,1",
+        "b,3,2,4,2",
+    ]
+
+
+def test_a_result_is_stale_by_its_code_or_its_machine() -> None:
+    current = git("rev-parse", "HEAD")
+    if current is None or commits_since(f"{current}~1") is None:
+        pytest.skip("not in a repository with a past")
+    told = {"commit": current, "date": "d", "repeat": "r", **HERE}
+    headers = {
+        "current.csv": told,
+        "a.csv": {**told, "kernel": "2"},
+        "b.csv": {**told, "kernel": "2"},
+        "changed.csv": {**told, "commit": f"{current} and changes"},
+        "silent.csv": HERE,
+    }
+    assert [(row["files"], row["changes to the code since"], row["machine"]) for row in stale_rows(headers, HERE)] == [
+        ("a.csv b.csv", "", "other: 2"),
+        ("changed.csv", "0", "this one"),
+        ("silent.csv", "unknown", "this one"),
+    ]
+
+
+def test_the_table_of_engines_has_the_results_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    made_by = {"commit": "c", "date": "2026-01-02 03:04 UTC"}
+    ratio = Spread(1.25, 2.0, 2.5)
+    alone = {"model": "squeezenet", "latency / best engine": ratio, "best engine": "openvino_latency"}
+    copies = {"model": "mine", "rival / free": ratio}
+    save_csv("alone", [alone], made_by)
+    save_csv("copies", [copies], made_by)
+    head, _, mine, squeezenet, _, source = engines_table(tmp_path).splitlines()
+    assert head.count("|") == 4
+    assert mine == "| mine | 2.00 (1.25 to 2.50) | not measured |"
+    assert squeezenet == "| SqueezeNet | not measured | 0.50 (0.40 to 0.80), OpenVINO |"
+    assert "[alone](benchmarks/results/alone.csv), 2026-01-02, commit c" in source
+
+
+def test_a_page_without_a_place_for_the_table_is_refused() -> None:
+    with pytest.raises(BadInput, match="expected the table of engines"):
+        with_table("# A page\n", "| |")

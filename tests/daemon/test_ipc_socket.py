@@ -1,0 +1,174 @@
+"""Whatever lies at an ipc path stays there, unless it is the socket of a daemon that died."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from shisha_rt.daemon.front.endpoint import check_endpoint
+from shisha_rt.daemon.front.gateway import Gateway
+from shisha_rt.daemon.front.ipc_socket import IpcSocket
+from shisha_rt.errors import BadInput
+from shisha_rt.wire.limits import Limits
+from shisha_rt.wire.request import Signature
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "socket"
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    yield context
+    context.destroy(linger=0)
+
+
+def serve(context: zmq.Context[zmq.Socket[bytes]], path: Path) -> Gateway:
+    return Gateway(context, f"ipc://{path}", Signature("tiny", (), ()), Limits(), lambda _: None)
+
+
+def assert_answers(context: zmq.Context[zmq.Socket[bytes]], gateway: Gateway, path: Path) -> None:
+    client = context.socket(zmq.DEALER)
+    client.connect(f"ipc://{path}")
+    client.send(b"no header")
+    assert gateway.socket.poll(timeout=5000)
+    assert list(gateway.receive()) == []  # it has been refused
+    assert client.poll(timeout=5000)
+    assert b"it is not JSON" in client.recv()
+    client.close(linger=0)
+
+
+def refusal(endpoint: str) -> str:
+    with pytest.raises(BadInput) as refused:
+        IpcSocket(endpoint)
+    said = str(refused.value)
+    assert said.startswith(f"endpoint {endpoint}: ")
+    assert "expected a" in said
+    assert "\n" not in said
+    return said
+
+
+def make_file(path: Path) -> None:
+    path.write_text("precious")
+
+
+def make_link(path: Path) -> None:
+    path.with_name("elsewhere").write_text("precious")
+    path.symlink_to("elsewhere")
+
+
+def make_link_to_nothing(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def make_link_to_a_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path.with_name("other")))
+    path.symlink_to("other")
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (make_file, "a file"),
+        (Path.touch, "a file"),
+        (Path.mkdir, "a folder"),
+        (os.mkfifo, "a file"),
+        (make_link, "a link"),
+        (make_link_to_nothing, "a link"),
+        (make_link_to_a_socket, "a link"),
+    ],
+)
+def test_what_is_there_and_no_socket_is_left_alone(make: Callable[[Path], object], kind: str, path: Path) -> None:
+    make(path)
+    before = {(file.name, file.lstat().st_ino, file.lstat().st_mtime_ns) for file in path.parent.iterdir()}
+    assert f"there is {kind}; expected a path at which there is nothing" in refusal(f"ipc://{path}")
+    with pytest.raises(BadInput, match=f"there is {kind}"):  # before anything else is done
+        check_endpoint(f"ipc://{path}")
+    assert {(file.name, file.lstat().st_ino, file.lstat().st_mtime_ns) for file in path.parent.iterdir()} == before
+
+
+@pytest.mark.parametrize("make", [make_file, Path.mkdir, make_link])
+def test_what_is_beside_it_and_no_lock_of_ours_is_left_alone(make: Callable[[Path], object], path: Path) -> None:
+    lock = path.with_name("socket.lock")
+    make(lock)
+    before = lock.lstat()
+    assert "socket.lock beside it is a" in refusal(f"ipc://{path}")
+    assert lock.lstat() == before
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("text", ["/", ".", "..", "/tmp/"])
+def test_the_odd_names_of_folders_are_folders(text: str) -> None:
+    assert "there is a folder" in refusal(f"ipc://{text}")
+
+
+def test_a_path_is_as_long_as_a_socket_address_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, context: zmq.Context[zmq.Socket[bytes]]
+) -> None:
+    """Not as long as a file's name: characters of two bytes count twice."""
+    monkeypatch.chdir(tmp_path)
+    assert "a path of 108 bytes; expected at most 107" in refusal(f"ipc://{'ü' * 54}")
+    assert list(tmp_path.iterdir()) == []
+    longest = Path("ü" * 53 + "x")
+    gateway = serve(context, longest)
+    assert_answers(context, gateway, longest)
+    gateway.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_zero_byte_is_no_part_of_a_path() -> None:
+    with pytest.raises(BadInput, match=r"'ipc:///tmp/a\\x00b': no path has a zero byte"):
+        check_endpoint("ipc:///tmp/a\0b")
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    assert "No such file or directory; expected a path in a folder to write to" in refusal(f"ipc://{tmp_path}/no/such")
+
+
+def test_the_socket_of_a_daemon_that_died_is_taken_over(path: Path, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+        dead.listen()
+    path.with_name("socket.lock").touch()
+    gateway = serve(context, path)
+    assert_answers(context, gateway, path)
+    gateway.close()
+    assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
+def test_the_socket_of_another_program_is_left_alone(kind: socket.SocketKind, path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, kind) as other:
+        other.bind(str(path))
+        if kind == socket.SOCK_STREAM:
+            other.listen()
+        assert "another program serves there" in refusal(f"ipc://{path}")
+        assert [file.name for file in path.parent.iterdir()] == ["socket"]
+
+
+def test_a_second_daemon_is_refused_and_the_first_goes_on(path: Path, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    gateway = serve(context, path)
+    assert "another daemon serves there" in refusal(f"ipc://{path}")
+    assert_answers(context, gateway, path)
+    gateway.close()
+
+
+def test_what_was_put_there_meanwhile_outlives_us(path: Path, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    gateway = serve(context, path)
+    for name in ("socket", "socket.lock"):
+        path.with_name(name).unlink()
+        path.with_name(name).write_text("precious")
+    gateway.close()
+    context.term()  # by now ZeroMQ has closed it, too
+    assert {file.name: file.read_text() for file in path.parent.iterdir()} == {
+        "socket": "precious",
+        "socket.lock": "precious",
+    }

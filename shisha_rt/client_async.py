@@ -118,7 +118,7 @@ class AsyncClient:
         return await self.call("plan_set", timeout_s=timeout_s, stages=stages_of(plan))
 
     async def events(self, since: int = 0, limit: int = 1000) -> Fields:
-        """`{"events", "next"}`: events from number `since` on; ask again with `next`."""
+        """`{"events", "next"}`: some events from number `since` on; ask again with `next` until there are none."""
         return await self.call("events", since=since, limit=limit)
 
     async def cancel(self, request_id: str) -> bool:

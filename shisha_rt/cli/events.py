@@ -47,7 +47,7 @@ def events(
                     kept.append(event)
                 else:
                     print(json.dumps(event) if as_json else f"{event['event']:>5}  {clock(event)}  {in_words(event)}")
-            if len(page["events"]) == _AT_ONCE:
+            if page["events"]:
                 continue
             if not follow:
                 break

@@ -74,7 +74,7 @@ class _View:
             page = client.events(self._next, _AT_ONCE)
             self._next = page["next"]
             yield from page["events"]
-            if len(page["events"]) < _AT_ONCE:
+            if not page["events"]:
                 return
 
 

@@ -45,7 +45,7 @@ def transfer_bytes(tensor: Tensor, device: Device) -> int:
 
 def _family_of(graph: Graph, operator: Operator, device: Device) -> Family | None:
     tensors = [tensor_of(graph, name) for name in (*operator.inputs, *operator.outputs) if name]
-    if device.datatypes and any(tensor.datatype not in device.datatypes for tensor in tensors):
+    if not all(device.takes(tensor.datatype) for tensor in tensors):
         return None
     if device.max_rank is not None and any(len(tensor.shape) > device.max_rank for tensor in tensors):
         return None

@@ -37,9 +37,9 @@ class Counting:
         if dropped_s:
             self.metrics.counter("shisha_pacing_dropped_seconds").labels(place).inc(dropped_s)
 
-    def trial(self, verdict: str, *, moved: bool) -> None:
+    def trial(self, verdict: str, moves: int) -> None:
         self.metrics.counter("shisha_tuner_trials").labels(verdict).inc()
-        self.metrics.counter("shisha_tuner_moves").inc(moved)
+        self.metrics.counter("shisha_tuner_moves").inc(moves)
 
     def solved(self, solver: str) -> None:
         self.metrics.counter("shisha_placement_solves").labels(solver).inc()

@@ -41,7 +41,7 @@ COUNTERS: Final[_Table] = (
     ),
     ("shisha_placement_solves", "Plans whose operators were placed on devices.", ("solver",)),
     ("shisha_tuner_trials", "Plans measured by the tuner, by verdict.", ("outcome",)),
-    ("shisha_tuner_moves", "Plans measured that were reached by a move.", ()),
+    ("shisha_tuner_moves", "Layers that passed from a stage to its neighbour, from one trial to the next.", ()),
 )
 HISTOGRAMS: Final[_Table] = (
     ("shisha_frame_latency_seconds", "From receipt of a frame to its answer; answered with a result only.", ()),

@@ -46,6 +46,7 @@ from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.ready import plan_store
 from shisha_rt.ready.compile import Compiled
 from shisha_rt.ready.model_on_machine import ModelOnMachine
+from shisha_rt.tuning.at_once import AtOnce
 from shisha_rt.tuning.best import BestPlans
 from shisha_rt.tuning.choice import Choice
 from shisha_rt.tuning.cores import Cores
@@ -262,9 +263,11 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
     if planning.strategy != "seed":
         options = SearchOptions(planning.strategy, DEFAULT_ALPHA, DEFAULT_HEURISTIC.balance)
     tuning = Tuning(lifecycle, choice, options, warm_up=lifecycle.frames.slot_count + 2)
-    return Cores(
-        lifecycle, tuning, Placing(lifecycle, tuning, planning.solver, rules.devices) if rules.devices else None
-    )
+    placing = None
+    if rules.devices:
+        at_once = AtOnce(ready.operator_costs, ready.compiled.index.operators_of)
+        placing = Placing(lifecycle, tuning, planning.solver, at_once)
+    return Cores(lifecycle, tuning, placing)
 
 
 def _plan_by_costs(costs: Costs, replicate: bool, objective: Objective) -> Plan | None:

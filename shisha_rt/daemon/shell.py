@@ -100,7 +100,7 @@ class Shell:
             td.TellTuner: lambda i: children.tell_tuner(i.message),
             td.TellPlacer: lambda i: children.tell_placer(i.message),
             td.Keep: lambda i: children.keeper.keep(i.key, i.best),
-            td.CountTrial: lambda i: self.counting.trial(i.verdict, moved=i.moved),
+            td.CountTrial: lambda i: self.counting.trial(i.verdict, i.moves),
             td.CountSolve: lambda i: self.counting.solved(i.solver),
         }
 
@@ -185,9 +185,9 @@ class Shell:
 
     def _part_done(self, done: messages.Done) -> None:
         run, scale = done.run, self._timing.scale
-        lifecycle = self.cores.lifecycle
-        worker = lifecycle.places.workers.get(run.incarnation)
-        if run.epoch in lifecycle.epochs.live and worker is not None:
+        descriptor = _descriptor(run)
+        worker = self.cores.lifecycle.places.workers.get(run.incarnation)
+        if worker is not None and descriptor in worker.out:  # else it is late, or comes again
             service_s = done.service_s / scale
             window = self.telemetry.window(run.epoch, run.stage, worker.place)
             window.add(service_s, done.cpu_s, done.waited_s / scale, done.segments_s)
@@ -195,7 +195,7 @@ class Shell:
             self.requests.spent(run.frame, done.service_s)
             taken = te.PartTaken(run.epoch, run.stage, worker.place, service_s, done.segments_s)
             self.post(taken, "a part was computed")
-        self.post(ev.PartDone(_descriptor(run), done.service_s / scale), "a part was computed")
+        self.post(ev.PartDone(descriptor, done.service_s / scale), "a part was computed")
 
     def _note_prepared(self, message: messages.Prepared) -> None:
         worker = self.cores.lifecycle.places.workers.get(message.incarnation)

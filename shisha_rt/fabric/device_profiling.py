@@ -28,8 +28,12 @@ class DeviceProfilingJob(Rounds, frozen=True):
 
 
 class Profiled(msgspec.Struct, frozen=True, tag="profiled"):
-    """The last line: what the runs took, in the order of the job; medians over `rounds` rounds."""
+    """The last line: what the runs took, in the order of the job; medians over `rounds` rounds.
 
-    node_runs: tuple[Run, ...]
-    edge_runs: tuple[Run, ...]
-    rounds: int
+    Nothing was run if there is `incapable`: (devices,) of the operators that each has in its own run and cannot run.
+    """
+
+    node_runs: tuple[Run, ...] = ()
+    edge_runs: tuple[Run, ...] = ()
+    rounds: int = 0
+    incapable: tuple[tuple[int, ...], ...] = ()

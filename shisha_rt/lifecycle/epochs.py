@@ -1,8 +1,9 @@
 """The plans' part of the lifecycle (rule R2): proposals in, one prepared at a time, at most two live.
 
 Every plan passes one gate, whoever made it: `verify`, as it is proposed, and again when its operators are placed.
-Proposals take their turns in the order in which they came, each ends once (`Settled`), and one of the daemon's own
-holds only for the epoch under which it was made: what was searched, placed or chosen for another plan is out of date.
+Proposals take their turns in the order in which they came, but none waits for one whose operators are not placed yet.
+Each ends once (`Settled`), and one of the daemon's own holds only for the epoch under which it was made: what was
+searched, placed or chosen for another plan is out of date.
 
 A new plan takes over without a drain: its segments are built beside the old ones, new frames take it when every
 worker concerned has said so, and the old epoch is retired with its last frame. A death, error or timeout in
@@ -101,14 +102,15 @@ class Epochs:
     # --- proposals --------------------------------------------------------------------------------------------
 
     def propose(self, event: ev.PlanProposed, now: float) -> None:
-        faults = self._rules.problems(event.plan) or self._crashing(event.plan)
+        crashing = self._crashing(event.plan)
+        faults = self._rules.problems(event.plan) or list(crashing.values())
         placed = not self._rules.devices or any(stage.placement for stage in event.plan.stages)
         if not faults and placed:
             faults = self._rules.placement_problems(event.plan)
         if self._closed:
             self._refuse(event, "the daemon is stopping")
         elif faults:
-            self._refuse(event, _told(faults))
+            self._refuse(event, _told(faults), next(iter(crashing), None))
         elif len(self.proposals) >= self._policy.waiting_plans:
             self._refuse(event, f"{len(self.proposals)} plans wait already")
         else:
@@ -121,10 +123,11 @@ class Epochs:
         if proposal is None:
             return
         rules, plan = self._rules, event.plan
-        faults = rules.problems(plan) or rules.placement_problems(plan) or self._crashing(plan)
+        crashing = self._crashing(plan)
+        faults = rules.problems(plan) or rules.placement_problems(plan) or list(crashing.values())
         if faults:
             self.proposals.remove(proposal)
-            self._refuse(proposal.event, _told(faults))
+            self._refuse(proposal.event, _told(faults), next(iter(crashing), None))
         else:
             proposal.plan, proposal.placed = event.plan, True
 
@@ -134,22 +137,25 @@ class Epochs:
             self.proposals.remove(proposal)
             self._refuse(proposal.event, event.reason)
 
-    def _crashing(self, plan: Plan) -> list[str]:
-        """The stages that have ended workers which were only preparing them."""
-        return [
-            f"stage {index} on {team_name(team)} has ended its worker {times} times in its preparation"
+    def _crashing(self, plan: Plan) -> dict[int, str]:
+        """The stages that have ended workers which were only preparing them, and what is to be said of each."""
+        return {
+            index: f"stage {index} on {team_name(team)} has ended its worker {times} times in its preparation"
             for index, stage in enumerate(plan.stages)
             for team in stage.teams
             if (times := self._crashes[_content(stage, team)]) >= self._policy.crashes_per_stage
-        ]
+        }
+
+    def _first_placed(self) -> QueuedPlan | None:
+        return next((one for one in self.proposals if one.placed), None)
 
     def _unplaced(self, owner: ev.Owner, number: int) -> QueuedPlan | None:
         """None if it has ended meanwhile."""
         waiting = (one for one in self.proposals if not one.placed)
         return next((one for one in waiting if (one.event.owner, one.event.proposal) == (owner, number)), None)
 
-    def _refuse(self, event: ev.PlanProposed, reason: str) -> None:
-        self._settle(event, event.plan, None, Ending.REFUSED, reason)
+    def _refuse(self, event: ev.PlanProposed, reason: str, failed_stage: int | None = None) -> None:
+        self._settle(event, event.plan, None, Ending.REFUSED, reason, failed_stage=failed_stage)
 
     def _settle(
         self,
@@ -161,15 +167,17 @@ class Epochs:
         *,
         bad_machine: str | None = None,
         transient: bool = False,
+        failed_stage: int | None = None,
     ) -> None:
-        self._emit(do.Settled(event.owner, event.proposal, plan, epoch, ending, reason, bad_machine, transient))
+        said = reason, bad_machine, transient, failed_stage
+        self._emit(do.Settled(event.owner, event.proposal, plan, epoch, ending, *said))
 
     def advance(self, now: float) -> None:
         """Drop a preparation that lost a place, begin the next if no old epoch lingers, ask for a plan if needed."""
         if self.preparing is not None and (missing := self._missing(self.preparing.plan)):
             self._drop(missing, transient=True)
-        while self.proposals and self.proposals[0].placed and self.preparing is None and len(self.live) < 2:
-            proposal = self.proposals.popleft()
+        while self.preparing is None and len(self.live) < 2 and (proposal := self._first_placed()) is not None:
+            self.proposals.remove(proposal)
             event = proposal.event
             newest = self.newest.number if self.newest is not None else None
             if event.owner is not ev.Owner.CLIENT and event.under != newest:
@@ -240,7 +248,7 @@ class Epochs:
             return
         if self.preparing is not None and self.preparing.number == event.epoch:
             reason = f"{worker.place} could not prepare it: {event.reason}"
-            self._drop(reason, event.reason if event.bad_machine else None)
+            self._drop(reason, event.reason if event.bad_machine else None, failed_stage=event.stage)
         else:
             self._places.kill(worker, f"it could not load the live plan: {event.reason}", now)
 
@@ -302,7 +310,9 @@ class Epochs:
         times += [t for w in self._places.workers.values() if not w.killed for t in w.loading.values()]
         return [*times, self._replan_at_s] if self._needs_plan() else times
 
-    def _drop(self, reason: str, bad_machine: str | None = None, *, transient: bool = False) -> None:
+    def _drop(
+        self, reason: str, bad_machine: str | None = None, *, transient: bool = False, failed_stage: int | None = None
+    ) -> None:
         epoch = self.preparing
         assert epoch is not None
         self.preparing = None
@@ -316,6 +326,7 @@ class Epochs:
             reason,
             bad_machine=bad_machine,
             transient=transient,
+            failed_stage=failed_stage,
         )
         self._emit(do.EpochEnded(epoch.number, epoch.plan))
 
@@ -347,10 +358,11 @@ class Epochs:
             self._settle(proposal.event, proposal.plan, None, Ending.DROPPED, "the daemon stopped")
 
     def _needs_plan(self) -> bool:
-        if self._closed or self.preparing is not None or self.proposals:
-            return False
+        """One that waits for its placement, perhaps for long, may be the first, but stands in for none that is lost."""
         newest = self.newest
-        return newest is None or bool(self._missing(newest.plan))
+        if self._closed or self.preparing is not None or self._first_placed() is not None:
+            return False
+        return not self.proposals if newest is None else bool(self._missing(newest.plan))
 
     def _ask_for_plan(self, now: float) -> None:
         if self._needs_plan() and self._replan_at_s <= now:

@@ -107,7 +107,8 @@ class Settled:
     """How a proposal ended. `epoch` is None if it never got a number.
 
     `bad_machine`: what the machine file promises and this host cannot keep, if that was it. `transient`: it says
-    nothing of the plan, which may well go live another time.
+    nothing of the plan, which may well go live another time. `failed_stage`: the stage (index) that an engine could not
+    build, if that was it.
     """
 
     owner: Owner
@@ -118,6 +119,7 @@ class Settled:
     reason: str
     bad_machine: str | None = None
     transient: bool = False
+    failed_stage: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

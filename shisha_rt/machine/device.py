@@ -19,6 +19,8 @@ Precision = Literal["fp32", "bf16"]
 
 ELEMENT_BYTES: Final[Mapping[Precision, int]] = {"fp32": 4, "bf16": 2}
 
+_NOT_COMPUTED: Final[Mapping[EngineName, frozenset[str]]] = {"openvino": frozenset({"FP64"})}
+"""Datatypes in which an engine does not compute: OpenVINO takes float32 instead, and in some networks fails."""
 
 MAX_DEVICES: Final = 8
 """Of one place."""
@@ -88,6 +90,10 @@ class Device:
     def exact(self) -> bool:
         """Whether it computes in the precision that the model states, up to rounding."""
         return self.precision == "fp32"
+
+    def takes(self, datatype: str) -> bool:
+        """Whether an operator of it may read and write tensors of this datatype."""
+        return datatype not in _NOT_COMPUTED.get(self.engine, ()) and (not self.datatypes or datatype in self.datatypes)
 
     def threads_on(self, place_threads: int) -> int:
         """How many threads it uses on a place of so many."""

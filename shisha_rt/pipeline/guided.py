@@ -85,10 +85,12 @@ class GuidedTuner:
         if solution.plan is None:
             return trials, self._final(trials, f"no other plan: {solution.reason}", solution)
         found = self._promising(trials, believed, solution)
-        if found is None or any(found.plan == plan for plan, _ in trials.done):
+        failed = found is not None and any(found.plan == plan for plan, _ in trials.done)
+        if found is None or failed:
             found = self._without_copies(trials)
         if found is None:
-            return trials, self._final(trials, self._why_none(believed, solution), solution)
+            why = "what promises most could not be run" if failed else self._why_none(believed, solution)
+            return trials, self._final(trials, why, solution)
         return replace(trials, at=found.plan), found
 
     def _promising(self, trials: Trials, believed: Learnt, solution: PlanSolution) -> Proposal | None:

@@ -124,11 +124,16 @@ def _mean_s(belief: Belief, told_s: Floats) -> Floats:
 
 
 def _seen(by_costs: TeamCosts, trials: Sequence[tuple[Plan, Measurement]]) -> Iterator[tuple[Team, _Seen]]:
-    """Of stages that are one run of layers. Where no team's own time was measured, each is as told of the others."""
+    """Of stages that are one run of layers. Where no team's own time was measured, each is as told of the others.
+
+    A plan that never ran tells of the stage that could not be built, if that was it, and of no other.
+    """
     for plan, measurement in trials:
         error = max(measurement.band / _BAND_OF_ERROR, _LEAST_ERROR)
         team_s = measurement.team_s or _shared_out(plan, measurement, by_costs)
-        for stage, times_s in zip(plan.stages, team_s, strict=True):
+        for index, (stage, times_s) in enumerate(zip(plan.stages, team_s, strict=True)):
+            if not measurement.frames and index != measurement.failed_stage:
+                continue
             # What several teams took was measured together, and counts as one measurement.
             once = 1.0 if measurement.team_s else math.sqrt(len(times_s))
             for team, service_s in zip(stage.teams, times_s, strict=True):

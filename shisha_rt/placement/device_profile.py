@@ -68,13 +68,17 @@ class DeviceTimes:
     entry: Transfer
 
 
-def runs_to_profile(graph: Graph, devices: Sequence[Device]) -> ProfileRuns:
+def runs_to_profile(graph: Graph, devices: Sequence[Device], incapable: Sequence[Sequence[int]] = ()) -> ProfileRuns:
     """The runs that show every cost of measured devices, at least one, each a memory of its own.
 
-    Raises BadInput for an operator that none of them can run.
+    `incapable`: (devices,) of operators that are known not to run there, or nothing. Raises BadInput for an operator
+    that none of them can run.
     """
     unpriced = [replace(device, memory=device.name, families=(_UNPRICED,)) for device in devices]
-    problem = build_problem(graph, described_costs(graph, unpriced))
+    costs = described_costs(graph, unpriced)
+    for column, operators in enumerate(incapable):
+        costs.time_s[list(operators), column] = math.inf
+    problem = build_problem(graph, costs)
     return profile_runs(device_mapped_graph(problem, tensor_kinds(graph, problem)))
 
 

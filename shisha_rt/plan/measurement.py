@@ -39,15 +39,16 @@ class Measurement:
 
     Of a stage on several teams it is what they would take if they were alike (`rate.stage_seconds`), and `rate` what
     follows for the plan; None: it is a plain chain, whose slowest stage says all. `band` is relative to the bottleneck:
-    two measurements of one plan agree within it. `frames` is how many each stage ran, and `took_s` the (virtual) time
-    that measuring took: 0 for a plan that could not run.
+    two measurements of one plan agree within it. `frames` is how many each stage ran, 0 if the plan never did, and
+    `took_s` the (virtual) time that measuring took: 0 for a plan that could not run.
 
-    `team_s` (stages, teams): what each stage took on each of its teams; empty: those of a stage are alike.
+    `team_s` (stages, teams): what each stage took on each of its teams, inf where a team ran none; empty: those of a
+    stage are alike.
 
     `alone_s`: how long frames took that met no other, None where none were seen; `overlap`: how busy the plan was, as a
     share of what it can be (1: saturated, and all plans without copies). Copies that never worked at the same time look
-    faster than they are.
-    `team_s`: (stages, teams) seconds, inf where a team ran none; empty for a plain chain.
+    faster than they are. `failed_stage`: of a plan that was never run, the stage that its place could not build; where
+    that is None, too, it says of no layer that it cannot run.
     """
 
     service_s: tuple[float, ...]
@@ -58,6 +59,7 @@ class Measurement:
     alone_s: float | None = None
     overlap: float = 1.0
     team_s: tuple[tuple[float, ...], ...] = ()
+    failed_stage: int | None = None
 
     @property
     def bottleneck_s(self) -> float:

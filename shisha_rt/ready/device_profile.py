@@ -4,7 +4,7 @@ The store keeps a row for each operator of the whole model on each measured devi
 the place has, and two rows for a tensor that comes from one of those: what one of no bytes takes, and one of many. A
 row belongs to its place's class (see `daemon.profile`) and to its device's own number of threads. If one is missing
 all runs are made: costs taken from one another, as the price of entry is, come from one sitting. Described devices
-have formulas and no rows.
+have formulas and no rows. That an engine cannot run an operator, which only trying shows, is kept as infinite seconds.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def profile_devices(
                 if times is None:
                     start_s = time.monotonic()
                     sitting = _Sitting(compiled, place, its, measured, on_progress or (lambda _: None))
-                    for row, taken in zip(rows, sitting.device_times(runs), strict=True):
+                    for row, taken in zip(rows, sitting.device_times(), strict=True):
                         row.write(store, taken, _MIN_ROUNDS)
                     seconds = time.monotonic() - start_s
                     times = _read(store, rows)
@@ -109,15 +109,14 @@ class _Sitting:
     devices: tuple[Device, ...]
     tell: Tell
 
-    def device_times(self, runs: ProfileRuns) -> tuple[DeviceTimes, ...]:
-        """(devices,): from `runs`, and from runs of what then seems best, until one takes what was predicted of it.
+    def device_times(self) -> tuple[DeviceTimes, ...]:
+        """(devices,): from all runs, and from runs of what then seems best, until one takes what was predicted of it.
 
         Of many placements the one that is predicted to be best is the one most flattered by errors. To run it shows
         them: tensors then cost more to bring in, and another placement seems best.
         """
         graph = self.compiled.model.graph
-        node_runs = [run.assignment for run in runs.node_runs]
-        profiled = self._profiled(node_runs, [run.assignment for run in runs.edge_runs], _BUDGET_S)
+        node_runs, profiled = self._all_runs()
         edge_runs = profiled.edge_runs
         known = {*node_runs}
         while True:
@@ -133,6 +132,17 @@ class _Sitting:
             edge_runs = (*edge_runs, check)
             if sum(part.time_s for part in check) <= (1 + _CLOSE) * cost(problem, best).total_s:
                 return found
+
+    def _all_runs(self) -> tuple[_Runs, Profiled]:
+        """The node runs, and what all took: those that the engines can make of the operators that they know."""
+        incapable: list[tuple[int, ...]] = [() for _ in self.devices]
+        while True:
+            runs = runs_to_profile(self.compiled.model.graph, self.devices, incapable)
+            node_runs = [run.assignment for run in runs.node_runs]
+            profiled = self._profiled(node_runs, [run.assignment for run in runs.edge_runs], _BUDGET_S)
+            if not profiled.incapable:
+                return node_runs, profiled
+            incapable = [before + more for before, more in zip(incapable, profiled.incapable, strict=True)]
 
     def _profiled(self, node_runs: _Runs, edge_runs: _Runs, budget_s: float) -> Profiled:
         job = DeviceProfilingJob(

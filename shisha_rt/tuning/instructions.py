@@ -39,10 +39,10 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class CountTrial:
-    """`moved`: its plan was reached by a move; the first of a search is where that starts."""
+    """`moves`: from the plan tried before it; the first of a search is where that starts."""
 
     verdict: str
-    moved: bool
+    moves: int
 
 
 @dataclass(frozen=True, slots=True)

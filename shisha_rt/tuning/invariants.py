@@ -25,6 +25,7 @@ def check_cores(cores: Cores) -> None:
     lifecycle, tuning = cores.lifecycle, cores.tuning
     ours = {name for name in _proposed(lifecycle) if name[0] in (Owner.TUNER, Owner.DAEMON)}
     assert ours == set(tuning.awaited), f"the lifecycle has {ours}, tuning awaits {set(tuning.awaited)}"
+    _check_turns(lifecycle)
     _check_state(lifecycle, tuning)
     if tuning.state is State.TUNING:
         _check_trial(lifecycle, tuning)
@@ -40,6 +41,13 @@ def _proposed(lifecycle: Lifecycle) -> Iterator[tuple[Owner, int]]:
         yield one.event.owner, one.event.proposal
     if epochs.preparing is not None:
         yield epochs.preparing.proposal.owner, epochs.preparing.proposal.proposal
+
+
+def _check_turns(lifecycle: Lifecycle) -> None:
+    """A plan whose operators are placed waits for no other that is still to be placed."""
+    epochs = lifecycle.epochs
+    waiting = [one.event for one in epochs.proposals if one.placed]
+    assert not waiting or epochs.preparing is not None or lifecycle.changing, f"{waiting} wait for nothing"
 
 
 def _check_state(lifecycle: Lifecycle, tuning: Tuning) -> None:

@@ -5,13 +5,16 @@ of both its stages with it. While a plan is live, what its segments take is comp
 that is slower or faster than that, beyond noise (see `device_ratios`), is corrected for; then the live plan is placed
 anew, and if some stage gains by it the new placement is proposed as an epoch like any other. Not while the tuner
 searches: its next proposals are placed with the corrected costs anyway, and its measurements would be spoilt.
+
+A plan that is needed because the live one has lost a place does not wait for the placer, which may be at work for a
+minute: it is placed at once, and placed anew when it is live, search or not.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Final
@@ -22,9 +25,11 @@ from shisha_rt.plan.form import brief
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import events as ev
 from shisha_rt.tuning import placer_messages as pm
+from shisha_rt.tuning.at_once import AtOnce
 from shisha_rt.tuning.desk import Desk
 from shisha_rt.tuning.device_ratios import DeviceRatios
 from shisha_rt.tuning.instructions import CountSolve, Decision, TellPlacer
+from shisha_rt.tuning.placer_queue import DEATHS, PlacerQueue
 from shisha_rt.tuning.state import Searching, Serving
 from shisha_rt.wire import journal
 
@@ -62,23 +67,24 @@ class _Asked:
 
 
 class Placing:
-    """Follows the placer's process. `devices` names those of each place.
+    """Follows the placer's process.
 
-    `known`: what is predicted of the live plan, and its epoch.
+    `known`: what is predicted of the live plan, and its epoch; None of one that was placed at once.
     """
 
-    def __init__(self, serving: Serving, tuner: Searching, solver: str, devices: Mapping[str, Collection[str]]) -> None:
+    def __init__(self, serving: Serving, tuner: Searching, solver: str, at_once: AtOnce) -> None:
         self.solver = solver
         self.known: tuple[int, Predicted] | None = None
         self._serving = serving
         self._tuner = tuner
-        self._devices = devices
+        self._at_once = at_once
         self._ratios = DeviceRatios()
         self._version = 0  # of the ratios
-        self._asked: dict[int, _Asked] = {}
+        self._asked = PlacerQueue[_Asked]()
         self._predictions: dict[tuple[object, ...], Predicted] = {}
         self._taken_s: defaultdict[int, deque[tuple[float, ...]]] = defaultdict(lambda: deque(maxlen=FRAMES))
         self._replacing: int | None = None
+        self._not_anew: int | None = None  # the epoch whose plan the placer cannot place
         self._rest_until_s = -math.inf
         self._desk = Desk()
 
@@ -91,43 +97,66 @@ class Placing:
     # --- placing ----------------------------------------------------------------------------------------------
 
     def _place(self, wanted: PlaceOperators) -> None:
+        self._assume(wanted.plan)
+        plan = self._at_once.placed(wanted.plan, self._ratios.ratios) if self._is_awaited(wanted) else None
+        if plan is not None:
+            self._desk.write(journal.PlacedAtOnce(plan=str(plan)))
+            self._desk.decide(PlanPlaced(wanted.owner, wanted.proposal, plan))
+            return
         self._ask(_Asked(wanted.plan, self._version, "a plan was proposed", wanted))
 
+    def _is_awaited(self, wanted: PlaceOperators) -> bool:
+        """The live plan cannot serve, and the daemon has chosen another."""
+        live = self._serving.live
+        return wanted.owner is Owner.DAEMON and live is not None and not {*live[1].places} <= {*self._serving.available}
+
+    def _assume(self, plan: Plan) -> None:
+        for stage in plan.stages:
+            self._ratios.assume(stage.team_name, self._at_once.devices(stage.place))
+
     def _ask(self, asked: _Asked) -> int:
-        for stage in asked.plan.stages:
-            self._ratios.assume(stage.team_name, self._devices[stage.place])
         request = self._desk.next_number()
-        self._asked[request] = asked
-        self._send_solve(request)
+        self._asked.add(request, asked)
+        self._send_solve(request, asked.plan)
         return request
 
-    def _send_solve(self, request: int) -> None:
+    def _send_solve(self, request: int, plan: Plan) -> None:
         ratios = tuple((place, device, ratio) for (place, device), ratio in self._ratios.ratios.items())
-        self._desk.decide(TellPlacer(pm.Solve(request, brief(self._asked[request].plan), ratios)))
+        self._desk.decide(TellPlacer(pm.Solve(request, brief(plan), ratios)))
 
     def _placer_said(self, said: ev.PlacerSaid) -> None:
         message = said.message
-        asked = self._asked.pop(message.request, None)
+        asked = self._asked.answered(message.request)
         if asked is None:
             return
-        place = asked.place
         match message:
-            case pm.NotSolved(reason=reason) if place is not None:
-                self._desk.decide(PlanNotPlaced(place.owner, place.proposal, reason))
             case pm.NotSolved(reason=reason):
-                self._not_placed_anew(asked, reason)
+                self._not_solved(asked, reason)
             case pm.Solved():
                 plan = self._solved(asked, message)
-                if place is not None:
-                    self._desk.decide(PlanPlaced(place.owner, place.proposal, plan))
+                if asked.place is not None:
+                    self._desk.decide(PlanPlaced(asked.place.owner, asked.place.proposal, plan))
                 else:
                     self._placed_anew(asked, plan)
 
     def _placer_died(self, died: ev.PlacerDied) -> None:
-        """Its successor is asked whatever has not been answered."""
+        """Its successor is asked whatever has not been answered, but for what its predecessors have died of."""
         self._desk.write(journal.PlacerEnded(reason=died.reason))
-        for request in self._asked:
-            self._send_solve(request)
+        poison = self._asked.died()
+        if poison is not None:
+            self._not_solved(poison, f"the placer has died of it {DEATHS} times: {died.reason}")
+        for request, asked in self._asked:
+            self._send_solve(request, asked.plan)
+
+    def _not_solved(self, asked: _Asked, reason: str) -> None:
+        if asked.place is not None:
+            self._desk.decide(PlanNotPlaced(asked.place.owner, asked.place.proposal, reason))
+            return
+        self._replacing = None
+        self._not_anew = asked.under
+        self._desk.write(journal.PlacementRefused(reason=reason))
+        if self.known is not None and self.known[0] == asked.under:
+            self.known = self.known[0], replace(self.known[1], version=asked.version)
 
     def _solved(self, asked: _Asked, found: pm.Solved) -> Plan:
         stages = list(zip(asked.plan.stages, found.stages, strict=True))
@@ -159,7 +188,7 @@ class Placing:
             self._taken_s.clear()
         for request, place in self.asked.items():
             if place is not None and (place.owner, place.proposal) == (end.owner, end.proposal):
-                del self._asked[request]  # it was not placed in time
+                self._asked.withdraw(request)  # it was not placed in time
         if end.owner is Owner.PLACER and end.proposal == self._replacing:
             self._replacing = None
 
@@ -173,15 +202,33 @@ class Placing:
 
     def _look(self, look: ev.Look) -> None:
         live = self._serving.live
-        if self.known is None or live is None or live[0] != self.known[0]:
+        rested = self._desk.now_s >= self._rest_until_s and self._replacing is None
+        if live is None or not any(stage.placement for stage in live[1].stages):
+            return
+        if self.known is None:
+            if rested and self._not_anew != live[0]:
+                self._place_anew(*live, "it was placed at once, as the plan before had lost a place")
             return
         for index, stage in enumerate(live[1].stages):
             if len(self._taken_s[index]) == FRAMES:
                 self._observe(index, stage.team_name, [median(s) for s in zip(*self._taken_s[index], strict=True)])
                 self._taken_s[index].clear()
-        rested = self._desk.now_s >= self._rest_until_s and self._replacing is None
-        if self.known[1].version != self._version and rested and not self._tuner.searching:
-            self._place_anew(*live)
+        if not rested or self._tuner.searching:
+            return
+        self._give_chances(live[1])
+        if self.known[1].version != self._version:
+            self._place_anew(*live, f"devices take other than was predicted: {self._ratios}")
+
+    def _give_chances(self, plan: Plan) -> None:
+        """What is not used as it was slow may have recovered."""
+        assert self.known is not None
+        stages = list(zip(plan.stages, self.known[1].stages, strict=True))
+        used = {(stage.team_name, device) for stage, solved in stages for device in solved.devices}
+        for name, lead in {stage.team_name: stage.place for stage in plan.stages}.items():
+            idle = [device for device in self._at_once.devices(lead) if (name, device) not in used]
+            for device in self._ratios.give_chances(name, idle, self._desk.now_s):
+                self._version += 1
+                self._tell_ratio(name, device)
 
     def _observe(self, index: int, place: str, taken_s: Sequence[float]) -> None:
         assert self.known is not None
@@ -189,7 +236,7 @@ class Placing:
         solved = known.stages[index]
         devices = [device for device, _ in solved.segments]
         before = self._ratios.ratios
-        if not self._ratios.observe(place, devices, solved.segments_s, taken_s):
+        if not self._ratios.observe(place, devices, solved.segments_s, taken_s, self._desk.now_s):
             return
         self._version += 1
         changes = {
@@ -202,21 +249,17 @@ class Placing:
         self.known = epoch, replace(known, stages=(*stages[:index], corrected, *stages[index + 1 :]))
         for device, change in changes.items():
             if change != 1:
-                ratio = self._ratios.ratios.get((place, device), 1.0)
-                self._desk.write(journal.DeviceRatio(place=place, device=device, ratio=round(ratio, 4)))
+                self._tell_ratio(place, device)
+
+    def _tell_ratio(self, place: str, device: str) -> None:
+        ratio = self._ratios.ratios.get((place, device), 1.0)
+        self._desk.write(journal.DeviceRatio(place=place, device=device, ratio=round(ratio, 4)))
 
     # --- placing anew -----------------------------------------------------------------------------------------
 
-    def _place_anew(self, epoch: int, plan: Plan) -> None:
-        ratios = [f"{device} on {place} x{ratio:.3g}" for (place, device), ratio in self._ratios.ratios.items()]
-        reason = f"devices take other than was predicted: {', '.join(ratios) or 'as at first again'}"
+    def _place_anew(self, epoch: int, plan: Plan, reason: str) -> None:
+        self._assume(plan)
         self._replacing = self._ask(_Asked(plan, self._version, reason, None, epoch))
-
-    def _not_placed_anew(self, asked: _Asked, reason: str) -> None:
-        self._replacing = None
-        self._desk.write(journal.PlacementRefused(reason=reason))
-        if self.known is not None and self.known[0] == asked.under:
-            self.known = self.known[0], replace(self.known[1], version=asked.version)
 
     def _placed_anew(self, asked: _Asked, plan: Plan) -> None:
         """Propose the new placement if a stage gains by it; the live plan goes on under the new predictions otherwise.
@@ -225,28 +268,40 @@ class Placing:
         meanwhile at a bad time: it is asked for again after that.
         """
         self._replacing = None
-        if self.known is None or self.known[0] != asked.under or self._tuner.searching:
+        live = self._serving.live
+        if live is None or live[0] != asked.under:
+            return
+        new = self._predictions[_key(plan)]
+        if self.known is None:
+            if _key(plan) == _key(live[1]):
+                self.known = live[0], new
+            else:
+                self._propose_anew(plan, live[0])
+            return
+        if self._tuner.searching:
             return
         epoch, old = self.known
-        new = self._predictions[_key(plan)]
         pairs = list(zip(new.stages, old.stages, strict=True))
         if any(a.devices != b.devices and a.cost_s <= _WORTH * b.cost_s for a, b in pairs):
             self.known = epoch, replace(old, version=asked.version)  # not twice, should the proposal come to nothing
-            self._rest_until_s = self._desk.now_s + _REST_S
-            self._replacing = self._desk.next_number()
-            self._desk.decide(PlanProposed(Owner.PLACER, self._replacing, plan, epoch))
+            self._propose_anew(plan, epoch)
         else:
             self.known = (
                 epoch,
                 Predicted(tuple(a if a.devices == b.devices else b for a, b in pairs), asked.version, old.reason),
             )
 
+    def _propose_anew(self, plan: Plan, epoch: int) -> None:
+        self._rest_until_s = self._desk.now_s + _REST_S
+        self._replacing = self._desk.next_number()
+        self._desk.decide(PlanProposed(Owner.PLACER, self._replacing, plan, epoch))
+
     # --- what it tells ----------------------------------------------------------------------------------------
 
     @property
     def asked(self) -> Mapping[int, PlaceOperators | None]:
         """What the placer has not answered yet, and for whose proposal; None: for the live plan, placed anew."""
-        return {request: asked.place for request, asked in self._asked.items()}
+        return {request: asked.place for request, asked in self._asked}
 
     @property
     def replacing(self) -> int | None:

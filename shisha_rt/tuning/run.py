@@ -24,7 +24,8 @@ class SearchOptions:
 
 @dataclass(slots=True)
 class SearchRun:
-    """One search, which began under `epoch`. `trials` counts plans measured; `best` is the best of them so far.
+    """One search, which began under `epoch`. `trials` counts plans measured; `best` is the best of them so far, `tried`
+    the last.
 
     `over`: the places that it may use. `order`: those of the walk's positions. `proposal`: under which the plan being
     tried was made live, None if it was live already. `lower_bound_s`: no plan is faster as far as the search knows.
@@ -40,6 +41,7 @@ class SearchRun:
     trying: tm.Try | None = None
     proposal: int | None = None
     best: tuple[Plan, Measurement] | None = None
+    tried: Plan | None = None
     lower_bound_s: float | None = None
 
     @property
@@ -48,9 +50,19 @@ class SearchRun:
         best, bound_s = self.best, self.lower_bound_s
         return best[1].value_s(self.objective) / bound_s if best is not None and bound_s else math.nan
 
+    def moves_to(self, plan: Plan) -> int:
+        """From the plan tried before: none to the first."""
+        return 0 if self.tried is None else moves_between(self.tried, plan)
+
+    @property
+    def found(self) -> tuple[Plan, Measurement] | None:
+        """The best, unless none could run so far."""
+        return self.best if self.best is not None and self.best[1].can_run else None
+
     def judge(self, plan: Plan, found: Measurement) -> str:
         """Count a trial. The best is the best beyond noise: what goes live, is kept and is reported in the end."""
         self.trials += 1
+        self.tried = plan
         best = self.best
         if best is None:
             self.best = plan, found
@@ -61,6 +73,21 @@ class SearchRun:
             return "not_better"
         self.best = plan, found
         return "better"
+
+
+def moves_between(before: Plan, after: Plan) -> int:
+    """How many times a layer passes from a stage to its neighbour, so that one plan becomes the other.
+
+    A stage may come to be empty on the way, or be given layers again. 0 for plans that moves do not lead to: other than
+    chains, or over other teams.
+    """
+    shorter, longer = sorted(([stage.teams for stage in plan.stages] for plan in (before, after)), key=len)
+    position = {teams: index for index, teams in enumerate(longer)}
+    at = [position.get(teams, -1) for teams in shorter]
+    if not (before.is_chain and after.is_chain) or len(position) < len(longer) or -1 in at or at != sorted(at):
+        return 0
+    was, now = ([position[stage.teams] for stage in plan.stages for _ in stage.layers] for plan in (before, after))
+    return sum(abs(one - other) for one, other in zip(was, now, strict=False))  # a plan that is refused may be anything
 
 
 def walk_order(before: SearchRun, start: Plan, available: tuple[str, ...]) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def began_record(search: SearchRun, options: SearchOptions, plan: Plan, why: str
 
 
 def ended_record(search: SearchRun, plan: Plan, reason: str, now_s: float) -> journal.TuningEnded:
-    best = search.best[1] if search.best is not None and search.best[1].can_run else None
+    best = None if search.found is None else search.found[1]
     return journal.TuningEnded(
         run=search.number,
         plan=str(plan),
@@ -69,7 +69,7 @@ def ended_record(search: SearchRun, plan: Plan, reason: str, now_s: float) -> jo
 def description(tuning: Tuning, now_s: float) -> dict[str, Any]:
     """For `tuner_get` and `status`."""
     search, options = tuning.search, tuning.options
-    best = search.best if search.best is not None and search.best[1].can_run else None
+    best = search.found
     return {
         "state": tuning.doing(now_s),
         "strategy": "seed" if tuning.state is State.OFF else tuning.strategy,

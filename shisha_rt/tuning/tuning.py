@@ -182,10 +182,10 @@ class Tuning:
 
     def _leave_best(self, attempts: int) -> None:
         """A paused search leaves its best plan live, also if a trial that was on its way goes live after that."""
-        best, live = self.search.best, self._serving.live
+        best, live = self.search.found, self._serving.live
         on_its_way = any(one.purpose is _For.PAUSE for one in self._awaited.values())
         on_its_way |= self.search.objective != self.choice.objective  # the plan that is best at the new one
-        if best is None or not best[1].can_run or live is None or best[0] == live[1] or on_its_way or not attempts:
+        if best is None or live is None or best[0] == live[1] or on_its_way or not attempts:
             return
         self._propose(Owner.TUNER, best[0], _For.PAUSE, attempts)
 
@@ -235,9 +235,8 @@ class Tuning:
         """A search that has lost its process begins again, from the best plan that it had found (R5)."""
         self._desk.write(journal.TunerEnded(reason=died.reason))
         if self.state is State.TUNING:
-            best = self.search.best
-            why = f"the tuner's process died ({died.reason})"
-            self._begin(why, best[0] if best is not None and best[1].can_run else None)
+            best = self.search.found
+            self._begin(f"the tuner's process died ({died.reason})", None if best is None else best[0])
 
     def _try(self, wanted: tm.Try) -> None:
         live = self._serving.live
@@ -256,7 +255,7 @@ class Tuning:
         elif end.ending is Ending.DROPPED and attempts > 1:
             self.search.proposal = self._propose(Owner.TUNER, end.plan, _For.TRIAL, attempts - 1)
         else:
-            never = Measurement((math.inf,) * max(1, len(end.plan.stages)), 0.0, 0, 0.0)
+            never = Measurement((math.inf,) * max(1, len(end.plan.stages)), 0.0, 0, 0.0, failed_stage=end.failed_stage)
             self._trial_done(never, f"{end.ending.value}: {end.reason}")
 
     def _measure(self, warm_up: int | None = None) -> None:
@@ -272,12 +271,12 @@ class Tuning:
         plan = unfolded(trying.stages)
         self.repeatability.observe(plan, found)
         found = self.repeatability.widen(found)
-        number, moved = search.trials, search.trials > 0 and self.strategy == "shisha"
+        number, moves = search.trials, search.moves_to(plan)
         verdict = search.judge(plan, found)
         self.trials += 1
-        self.moves += moved
+        self.moves += moves
         self._desk.write(trial_record(search, number, live[0] if live else None, plan, verdict, found, trouble))
-        self._desk.decide(CountTrial(verdict, moved))
+        self._desk.decide(CountTrial(verdict, moves))
         search.trying = None
         self._tell(tm.Measured(search.number, found))
 
@@ -285,7 +284,7 @@ class Tuning:
         """The search has ended: the best plan measured is to be live, whatever its tuner has made of the noise."""
         search, live = self.search, self._serving.live
         assert live is not None
-        plan = search.best[0] if search.best is not None and search.best[1].can_run else told
+        plan = told if search.found is None else search.found[0]
         self._desk.write(ended_record(search, plan, reason, self._desk.now_s))
         self.state = State.SETTLING
         if plan == live[1]:
@@ -301,12 +300,11 @@ class Tuning:
 
     def _stay(self) -> None:
         """The best plan of the search is live: it is kept, as that of the places searched, and watched."""
-        best = self.search.best
-        known = best[1] if best is not None and best[1].can_run else None
-        if best is not None and known is not None:
-            kept = BestPlan(best[0], known, self.search.order)
+        best = self.search.found
+        if best is not None:
+            kept = BestPlan(*best, self.search.order)
             self._desk.decide(Keep(self.choice.keep(kept, self.search.over, self.search.objective), kept))
-        self._watch(known)
+        self._watch(None if best is None else best[1])
 
     # --- watching ---------------------------------------------------------------------------------------------
 
@@ -368,8 +366,8 @@ class Tuning:
     @property
     def watched(self) -> Plan | None:
         """The plan of a search that has ended, while it is watched."""
-        best = self.search.best
-        return best[0] if self.state is State.WATCHING and best is not None and best[1].can_run else None
+        best = self.search.found
+        return best[0] if self.state is State.WATCHING and best is not None else None
 
     def doing(self, now_s: float) -> str:
         """Its state in a word, for people: `waiting` while it needs frames and none come."""

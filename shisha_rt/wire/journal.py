@@ -144,6 +144,10 @@ class PlacementSolved(Record, frozen=True):
     stages: tuple[StageSegments, ...]
 
 
+class PlacedAtOnce(Record, frozen=True):
+    plan: str
+
+
 class PlacementRefused(Record, frozen=True):
     reason: str
 
@@ -236,6 +240,7 @@ AnyRecord: TypeAlias = (
     | DeviceSpeed
     | DeviceRatio
     | PlacementSolved
+    | PlacedAtOnce
     | PlacementRefused
     | PlacerEnded
     | TunerEnded

@@ -17,7 +17,7 @@ MAX_DEADLINE_MS: Final = 86_400_000.0
 """A day. Beyond it a deadline says nothing that leaving it out does not."""
 MAX_STAGES: Final = 1024
 MAX_EVENTS: Final = 10_000
-"""Events in one answer."""
+"""Events in one answer; they may be fewer, see `next` in it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,8 +127,8 @@ class PlacedStage:
     """A built stage. `frame_bytes`: weights, inputs and outputs that one frame moves.
 
     `segments` and `devices` are one for each segment. `described`: the time of some segment is a formula's.
-    `difference`: by how much the devices' precision changes what it hands on, over the largest value of that; found on
-    one frame of noise.
+    `difference`: by how much the devices' precision changes what it hands on, over the largest value of that (of what
+    are no floats: the share that is another); found on one frame of noise.
     """
 
     def __init__(
@@ -218,8 +218,10 @@ def _difference(graph: Graph, stage: PlacedStage, exact: PlacedStage) -> float:
     names, _ = ends_of(graph, stage.runs)
     given = {name: noise(graph.tensors[name].shape, graph.tensors[name].datatype, generator) for name in names}
     found, expected = stage.compute(given), exact.compute(given)
-    return max(
-        float(np.abs(found[name] - array).max() / max(np.abs(array).max(), np.finfo(np.float32).tiny))
-        for name, array in expected.items()
-        if array.dtype.kind == "f" and array.size
-    )
+    return max((_apart(found[name], array) for name, array in expected.items() if array.size), default=0.0)
+
+
+def _apart(found: Array, expected: Array) -> float:
+    if expected.dtype.kind != "f":
+        return float((found != expected).mean())
+    return float(np.abs(found - expected).max() / max(np.abs(expected).max(), np.finfo(np.float32).tiny))

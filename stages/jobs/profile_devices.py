@@ -7,6 +7,9 @@ built first, and their weights are in memory at once. What a segment took is the
 The engine's profiler comes last and on sessions of its own: it slows what it watches, and only the shares in which it
 divides a segment's time among operators are used. Its clock runs on while the host does something else, and what it
 says are means, so it watches three times, and the median of each operator counts.
+
+An engine may not know all operators of a network. Where a run cannot be made, each operator is tried by itself, and
+those with which that fails are what is answered.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from shisha_rt.errors import Failure
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.calibration import Progress
 from shisha_rt.fabric.device_profiling import DeviceProfilingJob, Profiled
@@ -30,9 +34,10 @@ from shisha_rt.fabric.plain_index import plain_index
 from shisha_rt.graph.layers import group_layers
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.device_profile import Run, SegmentTime
-from shisha_rt.placement.segments import segment
+from shisha_rt.placement.segments import Segment, segment
 from stages.built.clean_model import CleanModel
 from stages.built.placed import PlacedModel, PlacedStage
+from stages.engines.device_session import build_session
 from stages.engines.operator_times import operator_times
 from stages.jobs.calibrate import fill, run_rounds, say, stand
 from stages.jobs.neighbour import neighbours
@@ -52,7 +57,10 @@ def main(arguments: list[str]) -> int:
 
 
 def profile(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -> Profiled:
-    """Time the job's runs in this process, on the cores that it already runs on. Raises whatever an engine raises."""
+    """Time the job's runs in this process, on the cores that it already runs on.
+
+    Raises whatever an engine raises, unless that is about some operators alone.
+    """
     model = CleanModel(Path(job.model_folder))
     index = plain_index(model.graph, group_layers(model.graph))
     placed = PlacedModel(model, index, job.devices, job.threads, device_speed=lambda _: 1.0)
@@ -68,6 +76,11 @@ def profile(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -> Profil
         fill(arena, index)
         node_timers, edge_timers = built(job.node_runs), built(job.edge_runs)
         run_rounds([timer.run for timer in (*node_timers, *edge_timers)], job, tell)
+    except Exception:
+        incapable = _incapable(model, job)
+        if not any(incapable):
+            raise
+        return Profiled(incapable=incapable)
     finally:
         arena.close()
     return Profiled(
@@ -78,6 +91,33 @@ def profile(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -> Profil
         edge_runs=tuple(timer.result() for timer in edge_timers),
         rounds=len((*node_timers, *edge_timers)[0].times_s),
     )
+
+
+def _incapable(model: CleanModel, job: DeviceProfilingJob) -> tuple[tuple[int, ...], ...]:
+    """(devices,): the operators of its own run that a device cannot run by themselves."""
+    return tuple(
+        tuple(
+            operator
+            for operator, on in enumerate(run)
+            if on == index and not _runs(model, segment(model.graph, operator, operator, device.name), device)
+        )
+        for index, (device, run) in enumerate(zip(job.devices, job.node_runs, strict=bool(job.node_runs)))
+    )
+
+
+def _runs(model: CleanModel, operator: Segment, device: Device) -> bool:
+    generator = np.random.default_rng(0)
+    inputs, outputs = (
+        [noise(tensor.shape, tensor.datatype, generator) for tensor in map(model.graph.tensors.__getitem__, names)]
+        for names in (operator.inputs, operator.outputs)
+    )
+    try:
+        build_session(model, operator, device, threads=1).bind(inputs, outputs)()
+    except Failure:  # of the engine, whatever it is to run
+        raise
+    except Exception:  # an engine's own kinds
+        return False
+    return True
 
 
 @dataclass(slots=True)

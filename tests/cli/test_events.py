@@ -6,12 +6,14 @@ import json
 import selectors
 import subprocess
 import sys
-from typing import Final
+from typing import Final, get_args
 
 import pytest
 
+from shisha_rt.cli.views import story
 from shisha_rt.cli.views.story import in_words
 from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.wire.journal import AnyRecord
 from tests.cli.conftest import Run
 from tests.cli.journal import MOVED, SEED, a_run, event, trial
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess
@@ -67,12 +69,17 @@ def test_a_run_in_words() -> None:
             | {"latency_s": 0.006},
             "tuning ended after 3 trials and 1.0 s at 50.00 frames/s, 6.00 ms for one by itself (r): p",
         ),
+        ("placed_at_once", {"plan": SEED}, f"operators placed without a solver, as frames wait: {SEED}"),
         ("new_kind", {"a": 1, "b": "x\ny"}, "new kind: a 1, b x y"),
         ("new_kind", {}, "new_kind"),
     ],
 )
 def test_other_kinds(kind: str, fields: dict[str, object], expected: str) -> None:
     assert in_words(event(1, kind, **fields)) == expected
+
+
+def test_there_are_words_for_every_kind() -> None:
+    assert story._TELL.keys() == {*get_args(AnyRecord)}
 
 
 def test_a_trial_tells_its_latency() -> None:

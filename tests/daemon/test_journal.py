@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from shisha_rt.daemon import journal as module
-from shisha_rt.daemon.journal import Journal
-from shisha_rt.wire.journal import Draining, PlanLive, PlanRefused, WorkerStarted
+from shisha_rt.daemon.journal import PAGE_BYTES, Journal
+from shisha_rt.wire.header import decode_fields, encode_answer
+from shisha_rt.wire.journal import Draining, PlanLive, PlanRefused, Replanned, WorkerStarted
+
+
+def answer(journal: Journal, since: int, limit: int) -> Mapping[str, Any]:
+    """As a client gets it."""
+    fields = decode_fields(encode_answer("1", journal.since(since, limit)))
+    assert fields.pop("id") == "1"
+    return fields
 
 
 def test_polling_page_by_page_gives_every_event_once() -> None:
@@ -17,7 +27,7 @@ def test_polling_page_by_page_gives_every_event_once() -> None:
         journal.write(Draining(in_flight=i), "test")
     seen, since = [], 0
     while True:
-        page = journal.since(since, limit=3)
+        page = answer(journal, since, limit=3)
         if not page["events"]:
             break
         seen += [event["in_flight"] for event in page["events"]]
@@ -25,7 +35,7 @@ def test_polling_page_by_page_gives_every_event_once() -> None:
     assert seen == list(range(10))
     assert since == 10
     journal.write(WorkerStarted(place="late", incarnation=1), "a late cause")
-    assert [event["place"] for event in journal.since(since, 100)["events"]] == ["late"]
+    assert [event["place"] for event in answer(journal, since, 100)["events"]] == ["late"]
 
 
 def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,14 +43,41 @@ def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal()
     for i in range(10):
         journal.write(Draining(in_flight=i), "test")
-    page = journal.since(0, 100)
+    page = answer(journal, 0, 100)
     assert [event["in_flight"] for event in page["events"]] == [6, 7, 8, 9]
     assert [event["event"] for event in page["events"]] == [6, 7, 8, 9]
     assert page["next"] == 10
 
 
+def test_an_answer_is_short_however_much_is_asked_for() -> None:
+    """The loop answers nobody else meanwhile: 10,000 trials of 64 stages were 59 MB, and 0.3 s."""
+    journal = Journal()
+    plan = " | ".join(f"core{place}: {place}-{place}" for place in range(200))
+    for i in range(300):
+        journal.write(Replanned(reason=f"{i}", plan=plan), "test")
+    sizes, reasons, since = [], [], 0
+    while (page := journal.since(since, 10_000))["events"]:
+        sizes.append(len(encode_answer("1", page)))
+        reasons += [event["reason"] for event in answer(journal, since, 10_000)["events"]]
+        since = page["next"]
+    assert reasons == [f"{i}" for i in range(300)]
+    assert max(sizes) <= PAGE_BYTES + 1024
+    assert len(sizes) < 10
+
+
+def test_an_event_of_any_size_comes() -> None:
+    journal = Journal()
+    for reason in ("short", "x" * 2 * PAGE_BYTES, "short too"):
+        journal.write(Replanned(reason=reason, plan=""), "test")
+    counts, since = [], 0
+    while (page := journal.since(since, 100))["events"]:
+        counts.append(len(page["events"]))
+        since = page["next"]
+    assert counts == [1, 1, 1]
+
+
 def test_a_number_that_is_still_to_come_is_waited_for() -> None:
-    assert Journal().since(5, 10) == {"events": [], "next": 5}
+    assert answer(Journal(), 5, 10) == {"events": [], "next": 5}
 
 
 def test_an_event_has_its_kind_its_fields_and_what_caused_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -48,7 +85,7 @@ def test_an_event_has_its_kind_its_fields_and_what_caused_it(caplog: pytest.LogC
     with caplog.at_level(logging.INFO, "shisha_rt"):
         live = PlanLive(proposal="tuner 3", proposed_on="the tuner", epoch=2, plan="a: 0-1", reason="loaded")
         journal.write(live, "worker 1 is prepared")
-    (event,) = journal.since(0, 10)["events"]
+    (event,) = answer(journal, 0, 10)["events"]
     assert event.pop("time_s") > 0
     fields = {"proposal": "tuner 3", "proposed_on": "the tuner", "epoch": 2, "plan": "a: 0-1", "reason": "loaded"}
     assert event == {"event": 0, "kind": "plan_live", **fields, "cause": "worker 1 is prepared"}

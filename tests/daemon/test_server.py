@@ -7,8 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shisha_rt.daemon.front.requests import FrameAnswer
+from shisha_rt.daemon.front.requests import AnswerTo, FrameAnswer
 from shisha_rt.daemon.server import Daemon, Planning
+from shisha_rt.fabric.messages import Done, Run
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.detect import usable_cores
 from shisha_rt.ready.model_on_machine import make_ready
@@ -21,24 +22,53 @@ class Fault(RuntimeError):
     pass
 
 
-def test_a_fault_of_its_own_is_told_to_whoever_waits(tmp_path: Path) -> None:
+@pytest.fixture
+def daemon(tmp_path: Path) -> Daemon:
     text = f'[[place]]\nname = "a"\ncores = [{usable_cores()[0]}]\n'
     ready = make_ready(write_identity_model(tmp_path), {}, parse_machine(text, name="one", source="one"))
-    daemon = Daemon(ready, "tcp://127.0.0.1:0", 0, Planning())
-    (tensor,), (output,) = ready.compiled.model.graph.inputs, ready.compiled.model.graph.outputs
-    raw = {tensor.name: memoryview(frame_of(1).tobytes())}
+    return Daemon(ready, "tcp://127.0.0.1:0", 0, Planning())
+
+
+def submit(daemon: Daemon, count: int, answer_to: AnswerTo) -> None:
+    raw = {"x": memoryview(frame_of(1).tobytes())}
+    for number in range(count):
+        request = InferRequest(str(number), "s", None, None, raw, ("y",), len(raw["x"]))
+        daemon.shell.submit("c", request, answer_to)
+
+
+def test_a_fault_of_its_own_is_told_to_whoever_waits(daemon: Daemon) -> None:
     answers: list[FrameAnswer] = []
 
     def fail_while_frames_wait() -> None:
-        if daemon.shell.cores.lifecycle.live is None:
-            return
-        for number in range(20):  # more than there are slots
-            request = InferRequest(str(number), "s", None, None, raw, (output.name,), len(raw[tensor.name]))
-            daemon.shell.submit("c", request, answers.append)
-        raise Fault
+        if daemon.shell.cores.lifecycle.live is not None:
+            submit(daemon, 20, answers.append)  # more than there are slots
+            raise Fault
 
     with pytest.raises(Fault):
         daemon.run(turn=fail_while_frames_wait)
     assert [answer.request.id for answer in answers] == [str(number) for number in range(20)]
     assert {answer.code for answer in answers} == {Code.UNAVAILABLE}
     assert not [child for child in psutil.Process().children() if "stages.worker" in child.cmdline()]
+
+
+def test_a_part_counts_once_however_often_its_worker_tells_of_it(daemon: Daemon) -> None:
+    """What no worker is to compute any more is none of the live plan's times."""
+    shell = daemon.shell
+    counted: list[tuple[int, float]] = []
+
+    def tell_again_and_again() -> None:
+        if (live := shell.cores.lifecycle.live) is None:
+            return
+        submit(daemon, 1, lambda answer: None)
+        (part,) = (part for worker in shell.cores.lifecycle.places.workers.values() for part in worker.out)
+        run = Run(part.incarnation, part.frame, part.attempt, part.stage, part.epoch, part.slot, layout=0)
+        window = shell.telemetry.window(live[0], 0, "a")
+        for service_s in (0.25, 99.0, 99.0):
+            shell.take(Done(run, service_s, 0.0, 0.0, 0.0))
+            counted.append((window.frames, window.service_s[-1]))
+        raise Fault
+
+    with pytest.raises(Fault):
+        daemon.run(turn=tell_again_and_again)
+    assert counted == [(1, 0.25)] * 3
+    assert shell.cores.lifecycle.frames.stale_replies == 2

@@ -39,6 +39,16 @@ def network(
     return helper.make_model(graph, opset_imports=imports, ir_version=8)
 
 
+def odd_network() -> onnx.ModelProto:
+    """Of three operators, the middle one of which (Det) OpenVINO does not know."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["ta"]),
+        helper.make_node("Det", ["ta"], ["tb"]),
+        helper.make_node("Relu", ["tb"], ["y"]),
+    ]
+    return network(nodes, {"x": [8, 3, 3]}, {"y": [8]})
+
+
 def weight(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).standard_normal(shape, np.float32)
 

@@ -59,16 +59,22 @@ class Contended:
 
 
 class Failing:
-    """Plans with a stage on `place` cannot run; like the live evaluator, it does not say which stage it was."""
+    """Plans with a stage on `place` cannot be made live, as it cannot build that, or as its process dies of something
+    else; then nobody says which stage it was.
+    """
 
-    def __init__(self, truth: Costs, place: str) -> None:
+    def __init__(self, truth: Costs, place: str, *, told: bool = True) -> None:
         self._truth = CostsEvaluator(truth)
         self._place = place
+        self._told = told
 
     def measure(self, proposal: Proposal) -> Measurement:
-        if self._place in proposal.plan.places:
-            return Measurement((math.inf,) * len(proposal.plan.stages), band=0.0, frames=0, took_s=0.0)
-        return self._truth.measure(proposal)
+        stages = proposal.plan.stages
+        failed = next((index for index, stage in enumerate(stages) if stage.place == self._place), None)
+        if failed is None:
+            return self._truth.measure(proposal)
+        never = Measurement((math.inf,) * len(stages), band=0.0, frames=0, took_s=0.0)
+        return replace(never, failed_stage=failed) if self._told else never
 
 
 def plans_of(found: Result) -> list[str]:
@@ -166,6 +172,13 @@ class TestWhatCannotRun:
         assert plans_of(found) == list(script)
         assert str(found.solution) == "p0: 0-0 | p1: 1-2"
         assert found.reason == "best of 2 plans; no other promises to be 1% faster"
+
+    def test_a_plan_that_never_came_to_run_says_nothing_of_layers(self) -> None:
+        costs = costs_of([[1, 1, 2]] * 6, ranks=(1, 1, 2))
+        start = Plan.of([(0, 5, "p0")])
+        found = run(guided(costs, start), Failing(costs, "p1", told=False))
+        assert (len(found.trials), found.solution) == (2, start)
+        assert found.reason == "best of 2 plans; what promises most could not be run"
 
     def test_nothing_can(self) -> None:
         costs = costs_of([[1]] * 3, ranks=(1,))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.errors import BadInput, Failure
@@ -19,7 +22,10 @@ from shisha_rt.ready.compile import Compiled, compile_model
 from shisha_rt.ready.device_profile import DeviceProfile, profile_devices
 from shisha_rt.ready.model_on_machine import make_ready
 from shisha_rt.ready.profile import Tell, measure
+from tests.graph.networks import network, odd_network, weight, write
 from tests.stages.test_segments import residual
+
+WITHOUT_OPENVINO = pytest.mark.skipif(find_spec("openvino") is None, reason="needs the extra openvino")
 
 
 @pytest.fixture
@@ -55,6 +61,17 @@ def profiled(compiled: Compiled, on: Machine, place: int = 0, told: list[str] | 
     return profile_devices(compiled, on, its, devices_of(on, its), None if told is None else told.append)
 
 
+def small_doubles() -> onnx.ModelProto:
+    """Each operator by itself OpenVINO would run; not the three in one piece."""
+    nodes = [
+        helper.make_node("Gemm", ["x", "v"], ["ta"]),
+        helper.make_node("Relu", ["ta"], ["tb"]),
+        helper.make_node("Gemm", ["tb", "w"], ["y"]),
+    ]
+    weights = {"v": weight(16, 8).astype(np.float64), "w": weight(8, 5).astype(np.float64)}
+    return network(nodes, {"x": [3, 16]}, {"y": [3, 5]}, weights, element=TensorProto.DOUBLE)
+
+
 def assert_equal(one: OperatorCosts, other: OperatorCosts) -> None:
     assert one.devices == other.devices
     np.testing.assert_array_equal(one.time_s, other.time_s)
@@ -73,14 +90,14 @@ def test_a_second_start_measures_nothing(compiled: Compiled, jobs: list[DevicePr
     assert (first.costs.time_s.sum(axis=0) > 0).all()
     assert all(device.transfer_in is not None for device in first.costs.devices)
 
-    (job,) = jobs
+    job, *_ = made = list(jobs)  # what seemed best may have been run too
     assert (first.node_runs, first.edge_runs) == (len(job.node_runs), len(job.edge_runs))
     assert first.node_runs == 2
     assert first.edge_runs >= 1
 
     told.clear()
     again, beside = profiled(compiled, on, told=told), profiled(compiled, on, place=1)
-    assert len(jobs) == 1
+    assert jobs == made
     assert told == []
     for other in (again, beside):  # the other place is of the same class
         assert other.seconds == 0
@@ -90,10 +107,11 @@ def test_a_second_start_measures_nothing(compiled: Compiled, jobs: list[DevicePr
 
 def test_a_device_costs_the_same_whatever_stands_beside_it(compiled: Compiled, jobs: list[DeviceProfilingJob]) -> None:
     both = profiled(compiled, machine("ort_serial", "ort_parallel"))
+    before = len(jobs)  # what seemed best may have been run too
     alone = profiled(compiled, machine("ort_parallel"))
     assert (alone.node_runs, alone.edge_runs) == (1, 0)
     np.testing.assert_array_equal(alone.costs.time_s[:, 0], both.costs.time_s[:, 1])
-    assert len(jobs) == 1  # alone it has no price of entry either
+    assert len(jobs) == before  # alone it has no price of entry either
 
 
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
@@ -127,6 +145,31 @@ def test_described_devices_need_no_runs(compiled: Compiled, jobs: list[DevicePro
     np.testing.assert_array_equal(mixed.costs.time_s[:, [2, 0]], on_paper.costs.time_s)
     (job,) = jobs
     assert [device.name for device in job.devices] == ["ort_serial"]
+
+
+@WITHOUT_OPENVINO
+class TestWhatAnEngineCannotRun:
+    def test_an_operator_that_it_does_not_know(
+        self, compiled: Compiled, tmp_path: Path, jobs: list[DeviceProfilingJob]
+    ) -> None:
+        odd = compile_model(write(odd_network(), tmp_path), {}, plain=True)
+        both = machine("openvino", "ort_serial")
+        found = profiled(odd, both).costs
+        assert np.isfinite(found.time_s).tolist() == [[True, True], [False, True], [True, True]]
+        before = len(jobs)
+        assert_equal(profiled(odd, both).costs, found)
+        assert len(jobs) == before  # kept
+
+    def test_doubles_which_it_computes_as_floats(self, compiled: Compiled, tmp_path: Path) -> None:
+        doubles = compile_model(write(small_doubles(), tmp_path), {}, plain=True)
+        found = profiled(doubles, machine("openvino", "ort_serial")).costs
+        assert np.isfinite(found.time_s).tolist() == [[False, True]] * 3
+
+    def test_without_another_device(self, compiled: Compiled, tmp_path: Path) -> None:
+        for built in (odd_network(), small_doubles()):
+            model = compile_model(write(built, tmp_path), {}, plain=True)
+            with pytest.raises(BadInput, match="no device can run it of openvino, expected at least one that can"):
+                profiled(model, machine("openvino"))
 
 
 def test_failure_carries_the_childs_last_words(compiled: Compiled) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.layout import layout_of
@@ -260,6 +260,21 @@ class TestTimes:
         model = model_of(compiled, [SERIAL, rounding])
         assert model.stage(((0, 0),), ["serial"] * 3).difference == 0
         assert 1e-5 < model.stage(((0, 0),), ["serial", "rounding", "serial"]).difference < 2**-7
+
+    def test_a_stage_that_hands_on_whole_numbers_alone(self, tmp_path: Path) -> None:
+        """What is said of it is the share that is another: of many values, rounded, another may be the largest."""
+        node = helper.make_node("ArgMax", ["x"], ["y"], axis=1, keepdims=0)
+        graph = network([node], {"x": [200, 4096]}, {"y": [200]})
+        graph.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+        compiled = compile_model(write(graph, tmp_path), {}, plain=True)
+        rounding = replace(SERIAL, name="rounding", precision="bf16")
+        stage = model_of(compiled, [rounding]).stage(((0, 0),), ["rounding"])
+        assert 0 < stage.difference < 0.1
+        frame = np.eye(200, 4096, k=7, dtype=np.float32)
+        with arena_for(compiled) as arena:
+            put(arena, 0, {"x": frame})
+            stage.run(arena, 0, no_clock)
+            np.testing.assert_array_equal(outputs_in(arena, 0, compiled)["y"], frame.argmax(axis=1))
 
     def test_what_is_paced(self, compiled: Compiled) -> None:
         speeds = {0: 1.0, 1: 0.5, 2: 1.0}

@@ -18,6 +18,7 @@ from shisha_rt.machine.detect import usable_cores
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.device_profile import Run, device_times, runs_to_profile
 from shisha_rt.ready.compile import Compiled, compile_model
+from tests.graph.networks import odd_network, write
 from tests.stages.test_calibrate import at_work
 from tests.stages.test_segments import residual
 
@@ -93,6 +94,13 @@ def test_every_run_is_made_and_progress_only_grows(tmp_path: Path, devices: tupl
         device_times(compiled.model.graph, devices, answer.node_runs, answer.edge_runs), answer.node_runs, strict=True
     ):
         assert times.operators_s.sum() == pytest.approx(run[0].time_s)
+
+
+@WITHOUT_OPENVINO
+def test_operators_that_an_engine_does_not_know_are_the_answer(tmp_path: Path) -> None:
+    compiled = compile_model(write(odd_network(), tmp_path), {}, plain=True)
+    _, answer = profile(job_of(compiled, (SERIAL, OPENVINO)))
+    assert answer == Profiled(incapable=((), (1,)))
 
 
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")

@@ -59,6 +59,8 @@ class Books:
         self._to_be_asked: deque[Name] = deque()
         self.set_by_client: Plan | None = None
         self._asked: dict[int, Name] = {}
+        self._at_once: set[Name] = set()
+        self._makeshift = False  # the live plan was placed at once
         self._parts_s: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
         self._event: CoreEvent = le.Tick()
         self._heeded = True
@@ -134,7 +136,7 @@ class Books:
         self.proposed[name] = proposed
         self.seen[f"proposed by {proposed.owner}"] += 1
         if proposed.owner is le.Owner.PLACER:
-            assert not self._searching_before, f"{proposed} disturbs a search"
+            assert self._makeshift or not self._searching_before, f"{proposed} disturbs a search"
 
     def _epoch_started(self, started: do.EpochStarted) -> None:
         self.plans[started.epoch] = started.plan
@@ -153,6 +155,7 @@ class Books:
             return
         assert end.epoch is not None
         self.live = end.epoch, end.plan
+        self._makeshift = name in self._at_once
         if end.owner is le.Owner.CLIENT:
             self.clients = self.set_by_client = end.plan
             self.left_by_pause = None
@@ -223,9 +226,11 @@ class Books:
         assert isinstance(message, pm.Solve)
         if isinstance(self._event, ev.Look):
             self.seen["placed anew"] += 1
-            assert not self._searching_before, f"{message} while the tuner searches"
+            assert self._makeshift or not self._searching_before, f"{message} while the tuner searches"
         elif not isinstance(self._event, ev.PlacerDied):
-            self._asked[message.request] = self._to_be_asked.popleft()
+            self._asked[message.request] = name = self._to_be_asked.popleft()
+            serves = self.live is None or set(self.live[1].places) <= set(self._available)
+            assert serves or name[0] is not le.Owner.DAEMON, f"frames wait for {message}"
 
     # --- the journal ------------------------------------------------------------------------------------------
 
@@ -240,6 +245,9 @@ class Books:
                 expected = self._own_choice()
                 assert record.plan == str(expected), f"{record}, expected {expected}"
                 self.seen["replan"] += 1
+            case journal.PlacedAtOnce():
+                self._at_once.add(self._to_be_asked.popleft())
+                self.seen["placed at once"] += 1
             case journal.Drifted():
                 self.seen["drift"] += 1
             case journal.TuningResumed():

@@ -30,6 +30,7 @@ from shisha_rt.tuning import events as ev
 from shisha_rt.tuning import placing as placing_module
 from shisha_rt.tuning import tuning as tuning_module
 from shisha_rt.tuning import window as window_module
+from shisha_rt.tuning.at_once import AtOnce
 from shisha_rt.tuning.best import BestPlan, BestPlans, key_of
 from shisha_rt.tuning.choice import Choice
 from shisha_rt.tuning.cores import CoreEvent, Cores, Outward
@@ -45,7 +46,7 @@ from tests.lifecycle.random_plans import LAYERS, plain_plan
 from tests.lifecycle.simulated_workers import Workers
 from tests.lifecycle.simulated_world import BrokenPromise, random_policy
 from tests.tuning.planning_books import Books
-from tests.tuning.simulated_children import DEVICES, OPERATORS_PER_LAYER, Placer, Tuner
+from tests.tuning.simulated_children import COSTS, DEVICES, OPERATORS_PER_LAYER, Placer, Tuner, operators_of
 
 _TRACE_KEPT: Final = 60
 _MOST_STEPS_TO_REST: Final = 300
@@ -75,7 +76,8 @@ class World:
         options = SearchOptions("shisha", rng.randint(1, 4), "nlfep") if rng.random() < 0.9 else None
         warm_up = rng.choice((0, 1, 2))
         self.tuning = Tuning(self.lifecycle, choice, options, warm_up)
-        placing = Placing(self.lifecycle, self.tuning, "exact", rules.devices) if rules.devices else None
+        at_once = AtOnce(dict.fromkeys(self.devices, COSTS), operators_of)
+        placing = Placing(self.lifecycle, self.tuning, "exact", at_once) if rules.devices else None
         for part in (self.lifecycle.epochs, choice, self.tuning, placing):
             if broken is not None and issubclass(broken, type(part)):
                 part.__class__ = broken

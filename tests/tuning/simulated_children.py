@@ -10,16 +10,31 @@ from collections import deque
 from itertools import groupby
 from typing import Any, Final
 
+import numpy as np
+
+from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.graph.spans import Span
+from shisha_rt.machine.device import Device
 from shisha_rt.pipeline.tune import Balance, ShishaTuner, shisha
 from shisha_rt.plan.form import Brief, brief, unfolded
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import placer_messages as pm
 from shisha_rt.tuning import tuner_messages as tm
-from tests.lifecycle.random_plans import plain_plan
+from tests.lifecycle.random_plans import LAYERS, plain_plan
 
 DEVICES: Final = ("d0", "d1")
 OPERATORS_PER_LAYER: Final = 2
 OPERATOR_S: Final = 1e-3
+
+COSTS: Final = OperatorCosts(
+    tuple(Device(name, "test", "onnxruntime", name, "fp32") for name in DEVICES),
+    np.full((LAYERS * OPERATORS_PER_LAYER, len(DEVICES)), OPERATOR_S),
+)
+"""As known; a world may be other."""
+
+
+def operators_of(first: int, last: int) -> Span:
+    return OPERATORS_PER_LAYER * first, OPERATORS_PER_LAYER * (last + 1) - 1
 
 
 class Tuner:

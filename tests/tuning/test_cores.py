@@ -22,7 +22,7 @@ from shisha_rt.tuning.cores import CoreEvent, Cores, Outward
 from shisha_rt.tuning.instructions import CountSolve, TellPlacer
 from shisha_rt.tuning.placing import Placing
 from shisha_rt.tuning.tuning import Tuning
-from tests.tuning.test_placing import DEVICES, LEFT, OPERATORS, PLAN, RIGHT
+from tests.tuning.test_placing import AT_ONCE, DEVICES, LEFT, OPERATORS, PLAN, RIGHT
 
 MACHINE = Machine(
     "m", "m", (Memory("ram"),), tuple(Place(name, (core,), 1, 1, 1.0, 1, "ram") for core, name in enumerate(DEVICES))
@@ -38,14 +38,20 @@ class Daemon:
         rules = PlanRules(3, tuple(DEVICES), None, OPERATORS, DEVICES)
         lifecycle = Lifecycle(rules, 2, Policy())
         tuning = Tuning(lifecycle, Choice(MACHINE, rules, [2.0, 1.0, 3.0], BestPlans({})), None, 0)
-        self.cores = Cores(lifecycle, tuning, Placing(lifecycle, tuning, "exact", DEVICES))
+        self.cores = Cores(lifecycle, tuning, Placing(lifecycle, tuning, "exact", AT_ONCE))
         self.said: list[Outward] = []
+        self.now_s = 0.0
         self.post(le.Tick())
         for start in self.all(do.Start):
             self.post(le.WorkerReady(start.incarnation))
 
     def post(self, event: CoreEvent) -> None:
-        self.said += self.cores.handle(event, 0.0)
+        self.said += self.cores.handle(event, self.now_s)
+
+    def prepare(self) -> None:
+        """Workers prepare what they have been asked to."""
+        for order in self.all(do.PrepareStage):
+            self.post(le.StagePrepared(order.epoch, order.stage, order.incarnation))
 
     def all(self, kind: type[SaidT]) -> list[SaidT]:
         return [one for one in self.said if isinstance(one, kind)]
@@ -63,12 +69,27 @@ def test_the_first_plan_is_asked_for_placed_prepared_and_live(daemon: Daemon) ->
     daemon.post(ev.PlacerSaid(pm.Solved(1, (LEFT, RIGHT), 0.001)))
     orders = daemon.all(do.PrepareStage)
     assert [order.plan.stages[order.stage].placement for order in orders] == [LEFT.devices, RIGHT.devices]
-    for order in orders:
-        daemon.post(le.StagePrepared(order.epoch, order.stage, order.incarnation))
+    daemon.prepare()
     assert daemon.cores.lifecycle.live == (1, PLAN)
     assert daemon.cores.placing is not None
     assert daemon.cores.placing.predicted_s(1, 0) == LEFT.cost_s
     assert (daemon.cores.tuning.fault, len(daemon.all(CountSolve))) == (None, 1)
+
+
+def test_when_a_place_is_lost_nobody_waits_for_the_placer(daemon: Daemon) -> None:
+    """It is at work on a plan of a client's, which has its turn later."""
+    daemon.post(ev.PlacerSaid(pm.Solved(1, (LEFT, RIGHT), 0.001)))
+    daemon.prepare()
+    daemon.post(le.PlanProposed(le.Owner.CLIENT, 7, PLAN))
+    daemon.now_s = 1.0
+    daemon.post(le.PlaceDown("left"))
+    daemon.prepare()
+    assert daemon.cores.lifecycle.live == (2, Plan.of([(0, 2, "right")]))
+    assert len(daemon.all(TellPlacer)) == 2
+    assert not [end for end in daemon.all(do.Settled) if end.owner is le.Owner.CLIENT]
+    daemon.post(ev.PlacerSaid(pm.Solved(2, (LEFT, RIGHT), 0.001)))
+    (end,) = [end for end in daemon.all(do.Settled) if end.owner is le.Owner.CLIENT]
+    assert (end.ending, end.reason) == (do.Ending.REFUSED, "place left is down")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ class Stage:
         self.ratios = ratios
         self.place = place
         self.moved_s = moved_s
+        self.now_s = 0.0
 
     def predicted_s(self) -> list[float]:
         ratios = self.ratios.ratios
@@ -33,7 +34,7 @@ class Stage:
 
     def run(self, slower: Mapping[str, float] | None = None) -> bool:
         """One window, with devices so many times as slow as known."""
-        return self.ratios.observe(self.place, DEVICES, self.predicted_s(), self.taken_s(slower or {}))
+        return self.ratios.observe(self.place, DEVICES, self.predicted_s(), self.taken_s(slower or {}), self.now_s)
 
 
 @pytest.fixture
@@ -120,10 +121,10 @@ def test_transfers_in_a_prediction_are_closed_in_on(ratios: DeviceRatios) -> Non
 def test_segments_that_are_too_short_say_nothing(ratios: DeviceRatios) -> None:
     short_s = [0.4 * LEAST_S] * 2
     for _ in range(5):
-        assert not ratios.observe("near", ["pim", "pim"], short_s, [9 * s for s in short_s])
+        assert not ratios.observe("near", ["pim", "pim"], short_s, [9 * s for s in short_s], 0.0)
     long_s = [0.6 * LEAST_S] * 2
-    assert not ratios.observe("near", ["pim", "pim"], long_s, [9 * s for s in long_s])
-    assert ratios.observe("near", ["pim", "pim"], long_s, [9 * s for s in long_s])
+    assert not ratios.observe("near", ["pim", "pim"], long_s, [9 * s for s in long_s], 0.0)
+    assert ratios.observe("near", ["pim", "pim"], long_s, [9 * s for s in long_s], 0.0)
 
 
 def test_ratios_that_were_kept_stay_as_they_were(stage: Stage) -> None:
@@ -137,7 +138,7 @@ def test_ratios_that_were_kept_stay_as_they_were(stage: Stage) -> None:
 
 def test_segments_have_one_device_and_two_times_each(ratios: DeviceRatios) -> None:
     with pytest.raises(ValueError, match="shorter"):
-        ratios.observe("near", ["cpu", "pim"], [1e-3, 1e-3], [1e-3])
+        ratios.observe("near", ["cpu", "pim"], [1e-3, 1e-3], [1e-3], 0.0)
 
 
 class TestDevicesNotAtWork:
@@ -145,7 +146,7 @@ class TestDevicesNotAtWork:
 
     def _seen(self, ratios: DeviceRatios, times: float) -> None:
         for _ in range(2):
-            ratios.observe("p", ["used"], [1e-3], [times * 1e-3])
+            ratios.observe("p", ["used"], [1e-3], [times * 1e-3], 0.0)
         ratios.assume("p", ["used", "idle"])
 
     def test_a_host_that_has_drifted_has_for_all(self, ratios: DeviceRatios) -> None:
@@ -162,9 +163,9 @@ class TestDevicesNotAtWork:
 
     def test_one_that_has_been_seen_keeps_its_own(self, ratios: DeviceRatios) -> None:
         self._seen(ratios, 1.25)
-        ratios.observe("p", ["idle"], [1e-3], [1e-3])
+        ratios.observe("p", ["idle"], [1e-3], [1e-3], 0.0)
         for _ in range(2):
-            ratios.observe("p", ["used"], [1e-3], [2e-3])
+            ratios.observe("p", ["used"], [1e-3], [2e-3], 0.0)
         ratios.assume("p", ["used", "idle"])
         assert ratios.ratios["p", "idle"] == pytest.approx(1.25)
 

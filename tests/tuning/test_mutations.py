@@ -14,6 +14,7 @@ import pytest
 
 from shisha_rt.lifecycle.epochs import Epochs
 from shisha_rt.lifecycle.events import Owner
+from shisha_rt.lifecycle.instructions import PlaceOperators
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import events as ev
@@ -69,9 +70,16 @@ class LosesThePlacersRefusal(Placing):
 
     def handle(self, event: ev.PlacingEvent, now_s: float) -> list[Decision]:
         if isinstance(event, ev.PlacerSaid) and isinstance(event.message, pm.NotSolved):
-            self._asked.pop(event.message.request, None)
+            self._asked.answered(event.message.request)
             return []
         return super().handle(event, now_s)
+
+
+class WaitsForThePlacer(Placing):
+    """While the live plan cannot serve, the one that is to take its place waits for no solver."""
+
+    def _is_awaited(self, wanted: PlaceOperators) -> bool:
+        return False
 
 
 class JudgesTwice(Tuning):
@@ -185,6 +193,7 @@ MUTANTS: Final = (
     TakesPlansOutOfDate,
     SearchesOnFromAClientsPlan,
     LosesThePlacersRefusal,
+    WaitsForThePlacer,
     JudgesTwice,
     MeasuresAnyFrame,
     PlacesAnewWhileTheTunerSearches,

@@ -9,14 +9,19 @@ from itertools import product
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
+from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.graph.spans import Span
 from shisha_rt.lifecycle.events import Owner, PlanNotPlaced, PlanPlaced, PlanProposed
 from shisha_rt.lifecycle.instructions import Ending, PlaceOperators, Settled
+from shisha_rt.machine.device import Device
 from shisha_rt.plan.form import brief
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import events as ev
 from shisha_rt.tuning import placer_messages as pm
+from shisha_rt.tuning.at_once import AtOnce
 from shisha_rt.tuning.instructions import CountSolve, TellPlacer, Write
 from shisha_rt.tuning.placing import FRAMES, Placing
 
@@ -24,11 +29,31 @@ PLAN = Plan.of([(0, 1, "left"), (2, 2, "right")])
 STAGES = brief(PLAN)
 OPERATORS = (2, 1, 3)
 DEVICES = {"left": ("quick", "steady"), "right": ("quick",)}
+COSTS_S = {"quick": 1e-3, "steady": 1.5e-3}
+"""Of each operator on a device."""
+
+
+def operators_of(first: int, last: int) -> Span:
+    return sum(OPERATORS[:first]), sum(OPERATORS[: last + 1]) - 1
+
+
+AT_ONCE = AtOnce(
+    {
+        place: OperatorCosts(
+            tuple(Device(name, "test", "onnxruntime", name, "fp32") for name in names),
+            np.tile([COSTS_S[name] for name in names], (sum(OPERATORS), 1)),
+        )
+        for place, names in DEVICES.items()
+    },
+    operators_of,
+)
 
 LEFT = pm.StageSolved(("quick", "quick", "steady"), 3e-3, (2e-3, 1e-3), 3e-3, "optimal")
 LEFT_SLOWED = pm.StageSolved(LEFT.devices, 7e-3, (6e-3, 1e-3), 7e-3, "optimal")
 LEFT_STEADY = pm.StageSolved(("steady",) * 3, 4e-3, (4e-3,), 4e-3, "optimal")
 RIGHT = pm.StageSolved(("quick",) * 3, 2e-3, (2e-3,), 2e-3, "optimal")
+ON_LEFT = Plan.of([(0, 2, "left")])
+ALL_ON_STEADY = pm.StageSolved(("steady",) * 6, 5e-3, (5e-3,), 5e-3, "optimal")
 AS_PREDICTED = LEFT.segments_s, RIGHT.segments_s
 QUICK_3_TIMES_SLOWER = LEFT_SLOWED.segments_s, RIGHT.segments_s
 
@@ -47,8 +72,8 @@ class World:
         self.now_s = 0.0
         self.live: tuple[int, Plan] | None = None
         self.changing = False
-        self.available = ("left", "right")
-        self.placing = Placing(self, self, "exact", DEVICES)
+        self.available: tuple[str, ...] = ("left", "right")
+        self.placing = Placing(self, self, "exact", AT_ONCE)
         self._proposals = 0
 
     def post(self, event: ev.PlacingEvent) -> None:
@@ -67,9 +92,19 @@ class World:
                 case CountSolve():
                     self.solves += 1
 
-    def place(self, plan: Plan = PLAN) -> None:
+    def place(self, plan: Plan = PLAN, owner: Owner = Owner.TUNER) -> None:
         self._proposals += 1
-        self.post(PlaceOperators(Owner.TUNER, self._proposals, plan))
+        self.post(PlaceOperators(owner, self._proposals, plan))
+
+    @property
+    def requests(self) -> list[int]:
+        return [asked.request for asked in self.asked if isinstance(asked, pm.Solve)]
+
+    @property
+    def known_segments(self) -> list[tuple[str, int]]:
+        """Of the first stage."""
+        assert self.placing.known is not None
+        return self.placing.known[1].stages[0].segments
 
     @property
     def last_asked(self) -> pm.Solve:
@@ -85,7 +120,10 @@ class World:
         self.post(ev.PlacerSaid(message))
 
     def answer(self, *stages: pm.StageSolved) -> None:
-        self.say(pm.Solved(self.last_asked.request, stages, 0.001))
+        self.answer_to(self.last_asked.request, *stages)
+
+    def answer_to(self, request: int, *stages: pm.StageSolved) -> None:
+        self.say(pm.Solved(request, stages, 0.001))
 
     def go_live(self, plan: Plan, owner: Owner = Owner.TUNER, proposal: int = 1) -> None:
         self.live = self.epoch + 1, plan
@@ -176,6 +214,171 @@ def test_the_successor_of_a_placer_that_died_is_asked_what_is_open(world: World)
     world.answer(LEFT, RIGHT)
     assert len(world.placed) == 2
     assert [event["reason"] for event in world.events("placer_died")] == ["killed by signal 9"]
+
+
+class TestWhatThePlacerDiesOf:
+    def test_it_is_refused_the_second_time_and_others_go_on(self, world: World) -> None:
+        for _ in range(3):
+            world.place()
+        world.answer_to(1, LEFT, RIGHT)
+        world.post(ev.PlacerDied("killed by signal 11"))
+        assert (world.requests[3:], world.refused) == ([2, 3], [])
+        world.post(ev.PlacerDied("killed by signal 11"))
+        assert world.refused == ["the placer has died of it 2 times: killed by signal 11"]
+        assert world.requests[5:] == [3]
+        for _ in range(2):
+            world.place()
+        world.answer_to(3, LEFT, RIGHT)
+        world.post(ev.PlacerDied("killed by signal 11"))
+        assert (len(world.refused), world.requests[-2:]) == (1, [4, 5])
+
+    def test_what_nobody_waits_for_any_more_is_charged_to_nobody_else(self, world: World) -> None:
+        for _ in range(2):
+            world.place()
+        world.post(ev.PlacerDied("killed by signal 11"))
+        world.post(Settled(Owner.TUNER, 1, PLAN, None, Ending.DROPPED, "not placed in time"))
+        world.post(ev.PlacerDied("killed by signal 11"))
+        assert (world.refused, world.requests[4:]) == ([], [2])
+        world.post(ev.PlacerDied("killed by signal 11"))
+        assert (world.refused, world.requests[5:]) == ([], [2])
+
+    def test_the_live_plan_is_then_not_placed_anew(self, live: World) -> None:
+        live.look(*QUICK_3_TIMES_SLOWER, times=2)
+        for _ in range(2):
+            live.post(ev.PlacerDied("killed by signal 11"))
+        live.look(*QUICK_3_TIMES_SLOWER, times=5)
+        assert live.requests == [1, 2, 2]
+        (event,) = live.events("placement_refused")
+        assert event["reason"] == "the placer has died of it 2 times: killed by signal 11"
+
+
+class TestAPlanThatIsAwaited:
+    """The live one has lost a place."""
+
+    @pytest.fixture
+    def awaiting(self, live: World) -> World:
+        live.place()  # a trial, which the placer works on
+        live.available = ("left",)
+        live.place(ON_LEFT, Owner.DAEMON)
+        return live
+
+    def test_it_is_placed_at_once(self, awaiting: World) -> None:
+        assert awaiting.requests == [1, 2]
+        assert awaiting.placed[-1].stages[0].placement == ("quick",) * 6
+        assert [event["plan"] for event in awaiting.events("placed_at_once")] == [str(ON_LEFT)]
+
+    def test_it_is_placed_anew_as_soon_as_it_is_live_though_a_search_has_begun(self, awaiting: World) -> None:
+        awaiting.searching = True
+        awaiting.go_live(awaiting.placed[-1], Owner.DAEMON)
+        assert awaiting.placing.describe(awaiting.epoch, 0, ()) is None
+        awaiting.look()
+        awaiting.look()
+        assert awaiting.last_asked == pm.Solve(3, brief(ON_LEFT))
+        awaiting.answer(ALL_ON_STEADY)
+        awaiting.settle()
+        assert awaiting.live is not None
+        assert awaiting.live[1].stages[0].placement == ALL_ON_STEADY.devices
+        assert awaiting.placing.predicted_s(awaiting.epoch, 0) == ALL_ON_STEADY.cost_s
+        assert awaiting.events("placement_solved")[-1]["reason"].startswith("it was placed at once")
+        awaiting.look()
+        assert awaiting.requests == [1, 2, 3]
+
+    def test_if_nothing_is_better_that_is_all(self, awaiting: World) -> None:
+        awaiting.go_live(awaiting.placed[-1], Owner.DAEMON)
+        awaiting.look()
+        awaiting.answer(pm.StageSolved(("quick",) * 6, 6e-3, (6e-3,), 6e-3, "optimal"))
+        awaiting.look()
+        assert (awaiting.requests, awaiting.proposed) == ([1, 2, 3], [])
+        assert awaiting.placing.predicted_s(awaiting.epoch, 0) == 6e-3
+
+    def test_a_proposal_that_is_dropped_is_made_again_after_a_rest(self, awaiting: World) -> None:
+        awaiting.go_live(awaiting.placed[-1], Owner.DAEMON)
+        awaiting.look()
+        awaiting.answer(ALL_ON_STEADY)
+        awaiting.settle(Ending.DROPPED)
+        awaiting.look()
+        assert awaiting.requests == [1, 2, 3]
+        awaiting.now_s += 60
+        awaiting.look()
+        assert len(awaiting.requests) == 4
+
+    def test_what_cannot_be_placed_anew_is_not_asked_for_again(self, awaiting: World) -> None:
+        awaiting.go_live(awaiting.placed[-1], Owner.DAEMON)
+        awaiting.look()
+        awaiting.say(pm.NotSolved(3, "no"))
+        awaiting.now_s += 60
+        awaiting.look()
+        assert awaiting.requests == [1, 2, 3]
+
+    def test_no_other_plan_is_placed_so(self, live: World) -> None:
+        live.place(ON_LEFT, Owner.DAEMON)  # the live one serves
+        live.available = ("left",)
+        live.place(ON_LEFT, Owner.CLIENT)
+        assert live.requests == [1, 2, 3]
+        assert live.events("placed_at_once") == []
+
+
+class TestADeviceThatIsNoLongerUsed:
+    """It was slow, and what there is now is without it."""
+
+    @pytest.fixture
+    def without(self, live: World) -> World:
+        live.look(*QUICK_3_TIMES_SLOWER, times=2)
+        live.answer(LEFT_STEADY, RIGHT)
+        live.settle()
+        live.look(LEFT_STEADY.segments_s, RIGHT.segments_s, times=3)
+        assert live.requests == [1, 2]
+        return live
+
+    def again(self, world: World) -> int:
+        """How many minutes until another chance is given to it; that is taken, and it proves to be slow still."""
+        minutes = 0
+        while "quick" not in [device for device, _ in world.known_segments]:
+            minutes += 1
+            world.now_s += 60
+            asked = len(world.asked)
+            world.look(LEFT_STEADY.segments_s, RIGHT.segments_s)
+            if len(world.asked) > asked:
+                assert dict.fromkeys(place for place, _, _ in world.last_asked.ratios) == {}
+                world.answer(LEFT, RIGHT)
+                world.settle()
+        world.now_s += 10
+        world.look(*QUICK_3_TIMES_SLOWER, times=2)
+        world.answer(LEFT_STEADY, RIGHT)
+        world.settle()
+        return minutes
+
+    def test_it_gets_another_chance_after_ever_longer_times(self, without: World) -> None:
+        assert [self.again(without) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+        assert without.events("device_ratio")[-2]["ratio"] == 1.0
+
+    def test_if_it_has_recovered_it_stays_in_use(self, without: World) -> None:
+        without.now_s += 60
+        without.look(LEFT_STEADY.segments_s, RIGHT.segments_s)
+        without.answer(LEFT, RIGHT)
+        without.settle()
+        without.look(*AS_PREDICTED, times=3)
+        without.now_s += 3600
+        without.look(*AS_PREDICTED, times=3)
+        assert len(without.requests) == 3
+
+    def test_not_while_the_tuner_searches(self, without: World) -> None:
+        without.searching = True
+        without.now_s += 600
+        without.look(LEFT_STEADY.segments_s, RIGHT.segments_s)
+        assert without.requests == [1, 2]
+        without.searching = False
+        without.look(LEFT_STEADY.segments_s, RIGHT.segments_s)
+        assert len(without.requests) == 3
+
+
+def test_a_device_that_is_slow_but_still_the_best_needs_no_chance(live: World) -> None:
+    live.look(*QUICK_3_TIMES_SLOWER, times=2)
+    live.answer(LEFT_SLOWED, RIGHT)
+    for _ in range(5):  # nobody sends frames
+        live.now_s += 600
+        live.look()
+    assert live.requests == [1, 2]
 
 
 def test_what_goes_as_predicted_changes_nothing(live: World) -> None:

@@ -45,6 +45,7 @@ def test_random_interleavings_keep_the_promises(seeds: range) -> None:
         "drift": 1,
         "client live": 5,
         "placed anew": 1,
+        "placed at once": 2,
         "plan live": 100,
         "plan dropped": 60,
         "plan refused": 20,

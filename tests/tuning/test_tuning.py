@@ -105,6 +105,28 @@ def test_a_plan_that_cannot_go_live_is_a_trial_that_lost() -> None:
     assert lost["trouble"] == "dropped: fast could not prepare it: no room"
     assert lost["throughput_fps"] is None
     assert sum(end.plan == bad for end in world.ends) == ATTEMPTS
+    (told,) = (m.measurement for m in world.told if not m.measurement.can_run)
+    assert (told.frames, told.failed_stage) == (0, 0)
+
+
+@pytest.mark.parametrize(("running", "failed"), [(None, 1), (7, None)])
+def test_only_a_stage_that_workers_die_of_is_evidence_against_its_layers(
+    world: World, running: int | None, failed: int | None
+) -> None:
+    """Those that compute a frame meanwhile may die of that."""
+    world.holds = True
+    world.serve_until(1)
+    world.step_search()
+    for _ in range(ATTEMPTS):
+        incarnation = world.held[-1].incarnation
+        world.held.clear()
+        world.post(le.WorkerGone(incarnation, running, "killed"))
+        world.wait(1.0)  # until there is another
+        if not world.held:
+            break
+    world.step_search()
+    assert not world.told[-1].measurement.can_run
+    assert world.told[-1].measurement.failed_stage == failed
 
 
 def test_a_plan_that_is_dropped_once_is_tried_again() -> None:

@@ -118,6 +118,7 @@ _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     journal.DeviceSpeed: lambda e: f"the speed of {e.device} on {e.place} is {e.speed:g} now, by request",
     journal.DeviceRatio: lambda e: f"{e.device} on {e.place} takes {e.ratio:.3g} times what was known of it",
     journal.PlacementSolved: _placed,
+    journal.PlacedAtOnce: lambda e: f"operators placed without a solver, as frames wait: {e.plan}",
     journal.PlacementRefused: lambda e: f"no other devices for the live plan: {e.reason}",
     journal.PlacerEnded: lambda e: f"the placer's process died and was started again: {e.reason}",
     journal.TuningBegan: _began,

@@ -1,0 +1,60 @@
+"""Where a plan's operators go when frames wait for it, and so nobody can wait for a solver.
+
+All operators of a stage go to the one device that takes the least for them. Where none can run all of them, those that
+it cannot run go where each takes the least. What tensors cost to move is left out: a better placement may follow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from shisha_rt.arrays import Floats
+from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.graph.spans import Span
+from shisha_rt.plan.plan import Plan, Stage
+
+
+class AtOnce:
+    """`costs`: what the network's operators cost on the devices of each place.
+
+    `operators_of` (first, last): those of a run of layers, both ends inclusive.
+    """
+
+    def __init__(self, costs: Mapping[str, OperatorCosts], operators_of: Callable[[int, int], Span]) -> None:
+        self._time_s = {place: its.time_s for place, its in costs.items()}
+        self._devices = {place: tuple(device.name for device in its.devices) for place, its in costs.items()}
+        self._operators_of = operators_of
+
+    def devices(self, place: str) -> tuple[str, ...]:
+        """Names, of those that a place has."""
+        return self._devices[place]
+
+    def placed(self, plan: Plan, ratios: Mapping[tuple[str, str], float]) -> Plan | None:
+        """`ratios`: (team, device) -> so many times as slow as known. None where no device can run some operator."""
+        stages = [(stage, self._stage(stage, ratios)) for stage in plan.stages]
+        if not all(placement for _, placement in stages):
+            return None
+        return Plan(tuple(replace(stage, placement=placement) for stage, placement in stages))
+
+    def _stage(self, stage: Stage, ratios: Mapping[tuple[str, str], float]) -> tuple[str, ...]:
+        """() where no device can run some operator."""
+        devices, of_network_s = self._devices[stage.place], self._time_s[stage.place]
+        runs = [self._operators_of(first, last) for first, last in stage.work]
+        time_s = np.concatenate([of_network_s[first : last + 1] for first, last in runs])
+        time_s *= [ratios.get((stage.team_name, device), 1.0) for device in devices]
+        sums_s = time_s.sum(axis=0)
+        best = int(sums_s.argmin())
+        if math.isfinite(sums_s[best]):
+            return (devices[best],) * len(time_s)
+        return self._parted(devices, time_s)
+
+    def _parted(self, devices: tuple[str, ...], time_s: Floats) -> tuple[str, ...]:
+        least_s, able = time_s.min(axis=1), np.isfinite(time_s)
+        if not np.isfinite(least_s).all():
+            return ()
+        best = np.where(able, time_s, least_s[:, None]).sum(axis=0).argmin()
+        return tuple(devices[device] for device in np.where(able[:, best], best, time_s.argmin(axis=1)))

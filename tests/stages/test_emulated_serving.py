@@ -201,9 +201,9 @@ def test_speeds_that_cannot_be(identity: Path, emulated: Path, tmp_path: Path) -
         ),
         (
             ["[[memory]]", 'name = "ram"', "bandwidth_bytes_per_s = 0"],
-            "bandwidth_bytes_per_s = 0: expected a number > 0",
+            "bandwidth_bytes_per_s = 0: expected a number >= 1000",
         ),
-        (["speed = 0"], "place[0].speed = 0: expected a number > 0"),
+        (["speed = 0"], "place[0].speed = 0: expected a number >= 0.001"),
     ],
 )
 def test_a_machine_file_that_cannot_be(identity: Path, tmp_path: Path, lines: list[str], expected: str) -> None:

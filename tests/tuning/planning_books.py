@@ -155,6 +155,8 @@ class Books:
             return
         assert end.epoch is not None
         self.live = end.epoch, end.plan
+        if end.owner is le.Owner.DAEMON:  # for other places than were searched, and on its way before the pause
+            self.left_by_pause = None
         self._makeshift = name in self._at_once
         if end.owner is le.Owner.CLIENT:
             self.clients = self.set_by_client = end.plan

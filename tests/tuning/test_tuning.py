@@ -120,7 +120,7 @@ def test_only_a_stage_that_workers_die_of_is_evidence_against_its_layers(
     for _ in range(ATTEMPTS):
         incarnation = world.held[-1].incarnation
         world.held.clear()
-        world.post(le.WorkerGone(incarnation, running, "killed"))
+        world.post(le.WorkerGone(incarnation, running, "killed", crashed=True))
         world.wait(1.0)  # until there is another
         if not world.held:
             break

@@ -108,7 +108,7 @@ def test_a_child_without_descriptors_to_be_had_leaves_nothing(module: str) -> No
             break
         assert open_descriptors() == before
         assert psutil.Process().children() == children_before
-    assert 5 < count < 19
+    assert 4 < count < 19  # two pipes and what stands for /dev/null; from Python 3.13 on that is all
     assert open_descriptors() == before
 
 

@@ -9,6 +9,7 @@ frames and one of time. What has not passed by then is there to stay, and all fr
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Sequence
 from typing import Final
 
@@ -39,7 +40,9 @@ class Window:
         self._warm_up = warm_up
         self._time_scale = time_scale
         self._seen = [0] * len(plan.stages)
-        self._frames: list[list[tuple[int, float]]] = [[] for _ in plan.stages]
+        self._team_of = [{lead: team for team, lead in enumerate(stage.leads)} for stage in plan.stages]
+        self._ran = [array("q") for _ in plan.stages]  # the team of each frame of a stage, and its seconds
+        self._seconds = [array("d") for _ in plan.stages]
         self._alone_s: list[float] = []
         self._since_s: float | None = None
 
@@ -55,8 +58,9 @@ class Window:
             return None
         if self._since_s is None:
             self._since_s = now_s
-        self._frames[stage].append((self._plan.stages[stage].leads.index(place), service_s))
-        frames = min(map(len, self._frames))
+        self._ran[stage].append(self._team_of[stage][place])
+        self._seconds[stage].append(service_s)
+        frames = min(map(len, self._seconds))
         if frames < FRAMES:
             return None
         took_s = now_s - self._since_s
@@ -64,7 +68,7 @@ class Window:
         if not last and (frames % FRAMES or not self._every_team_has_some()):
             return None
         kept = frames if last else KEPT_FRAMES
-        windows = [times[-kept:] for times in self._frames]
+        windows = [(ran[-kept:], seconds[-kept:]) for ran, seconds in zip(self._ran, self._seconds, strict=True)]
         found = measure_window(
             self._plan,
             windows,
@@ -82,6 +86,6 @@ class Window:
     def _every_team_has_some(self) -> bool:
         """Teams that are alike speak for each other."""
         return all(
-            alike or len({team for team, _ in frames}) == len(stage.teams)
-            for alike, frames, stage in zip(self._alike, self._frames, self._plan.stages, strict=True)
+            alike or len(set(ran)) == len(teams)
+            for alike, ran, teams in zip(self._alike, self._ran, self._team_of, strict=True)
         )

@@ -81,7 +81,7 @@ class Noisy:
     def measure(self, proposal: Proposal) -> Measurement:
         true = self._truth.measure(proposal)
         windows = [
-            [(0, service_s * (1 + 0.05 * self._rng.expovariate(1))) for _ in range(self._frames)]
+            ([0] * self._frames, [service_s * (1 + 0.05 * self._rng.expovariate(1)) for _ in range(self._frames)])
             for service_s in true.service_s
         ]
         return measure_window(proposal.plan, windows, alike=[True] * len(windows), took_s=0.0)

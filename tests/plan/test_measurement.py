@@ -19,7 +19,7 @@ from shisha_rt.plan.plan import Plan
 def measured(windows: Sequence[Sequence[float]], *, took_s: float, band_floor: float = BAND_FLOOR) -> Measurement:
     """Of a plain chain."""
     plan = Plan.of((i, i, f"p{i}") for i in range(len(windows)))
-    frames = [[(0, seconds) for seconds in window] for window in windows]
+    frames = [([0] * len(window), window) for window in windows]
     return measure_window(plan, frames, alike=[True] * len(windows), took_s=took_s, band_floor=band_floor)
 
 

@@ -21,6 +21,7 @@ from shisha_rt.daemon.front.requests import AnswerTo, Requests
 from shisha_rt.daemon.journal import Journal
 from shisha_rt.daemon.metrics import Metrics
 from shisha_rt.daemon.proposals import Proposals
+from shisha_rt.daemon.sweep import Sweep
 from shisha_rt.fabric import messages
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.model_index import ModelIndex
@@ -60,13 +61,13 @@ class Shell:
     ) -> None:
         self.cores = cores
         self.arena = arena
+        self.sweep = Sweep(arena, index)
         self.supervisor = supervisor
         self.counting = Counting(metrics)
         self.requests = Requests(arena)
         self.journal = Journal()
         self.telemetry = Telemetry()
         self.proposals = Proposals()
-        self._index = index
         self._timing = timing
         self._cause = "start"
         self._events: deque[tuple[CoreEvent, str]] = deque()
@@ -87,7 +88,7 @@ class Shell:
             do.RetireEpoch: lambda i: self._send(i.incarnation, messages.Retire(i.epoch)),
             do.PlaceOperators: _nothing,
             do.Settled: self._settled,
-            do.EpochStarted: lambda i: self.write(self.proposals.started(i)),
+            do.EpochStarted: self._epoch_started,
             do.EpochEnded: self._epoch_ended,
             do.Replan: _nothing,
             do.PlaceAway: lambda i: self.write(records.PlaceMissed(place=i.place)),
@@ -279,14 +280,16 @@ class Shell:
         self.counting.settled(end.ending.value)
         self.write(self.proposals.settled(end))
 
+    def _epoch_started(self, started: do.EpochStarted) -> None:
+        self.sweep.keep(started.plan)
+        self.write(self.proposals.started(started))
+
     def _epoch_ended(self, ended: do.EpochEnded) -> None:
         """Slots need no room any more for what only the ended plan's stages passed."""
-        names = self.cores.lifecycle.epochs.passed_by_none_but(ended.plan, self._crossing)
-        self.arena.punch(self.arena.layout.regions[name] for name in names)
+        epochs = self.cores.lifecycle.epochs
+        self.sweep.want(epochs.passed_by_none_but(ended.plan, self.sweep.passing))
         self.telemetry.forget(ended.epoch)
-
-    def _crossing(self, plan: Plan) -> set[str]:
-        return self._index.passing(plan.stage_of(self._index.layer_count))
+        self.counting.plan_ended(epochs.plans)
 
     def _answer(self, instruction: do.Deliver | do.Refuse) -> None:
         answer, answer_to = self.requests.answer(instruction, time.monotonic())

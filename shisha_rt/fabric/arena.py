@@ -16,7 +16,6 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -99,17 +98,12 @@ class Arena:
             raise IndexError(f"slot {slot} of {self.slot_count}")
         return self._slots_at + slot * self.layout.slot_bytes + region.offset_bytes
 
-    def punch(self, regions: Iterable[Region]) -> None:
-        """Give back the pages of these tensors in every slot; they read as zeros from then on."""
-        for region in regions:
-            length = page_aligned(region.size_bytes)
-            for slot in range(self.slot_count):
-                start = self._start(slot, region)
-                done = _libc.fallocate(
-                    self.fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_longlong(start), ctypes.c_longlong(length)
-                )
-                if done != 0 and ctypes.get_errno() != errno.EOPNOTSUPP:
-                    raise OSError(ctypes.get_errno(), "punching a hole into the arena failed")
+    def punch(self, slot: int, region: Region) -> None:
+        """Give back the pages of this tensor; it reads as zeros from then on."""
+        start, length = self._start(slot, region), page_aligned(region.size_bytes)
+        done = _libc.fallocate(self.fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_longlong(start), ctypes.c_longlong(length))
+        if done != 0 and ctypes.get_errno() != errno.EOPNOTSUPP:
+            raise OSError(ctypes.get_errno(), "punching a hole into the arena failed")
 
     # --- the board --------------------------------------------------------------------------------------------
 

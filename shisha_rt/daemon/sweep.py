@@ -1,0 +1,53 @@
+"""Room in slots that no plan needs any more, given back piece by piece.
+
+A plan over many places may leave gigabytes behind, and freeing those takes tens of milliseconds: too long for the
+daemon's loop at a stretch (R10). Until a piece's turn has come, a new plan may want its room again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.model_index import ModelIndex
+from shisha_rt.plan.plan import Plan
+
+PIECE_BYTES: Final = 2 << 20
+_LEAST_BYTES: Final = PIECE_BYTES // 8  # a call has its price, however little it gives back
+
+
+class Sweep:
+    """`some` is to be called again and again: each time it gives back about `PIECE_BYTES`, at least one tensor's."""
+
+    def __init__(self, arena: Arena, index: ModelIndex) -> None:
+        self._arena = arena
+        self._index = index
+        self._slots: dict[str, int] = {}  # by tensor: it is still to be given back in those below this one
+
+    def passing(self, plan: Plan) -> set[str]:
+        """Names of the tensors that a plan's stages pass to each other."""
+        return self._index.passing(plan.stage_of(self._index.layer_count))
+
+    def want(self, names: Iterable[str]) -> None:
+        """No plan needs these tensors any more, in any slot."""
+        self._slots |= dict.fromkeys(names, self._arena.slot_count)
+
+    def keep(self, plan: Plan) -> None:
+        """Soon it needs its own again."""
+        for name in self.passing(plan):
+            self._slots.pop(name, None)
+
+    def some(self) -> bool:
+        """Give back a piece. Returns whether there is more."""
+        left_bytes = PIECE_BYTES
+        while self._slots and left_bytes > 0:
+            name, slots = next(iter(self._slots.items()))
+            region = self._arena.layout.regions[name]
+            self._arena.punch(slots - 1, region)
+            left_bytes -= max(region.size_bytes, _LEAST_BYTES)
+            if slots > 1:
+                self._slots[name] = slots - 1
+            else:
+                del self._slots[name]
+        return bool(self._slots)

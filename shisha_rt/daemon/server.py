@@ -8,6 +8,7 @@ it starts or in other processes.
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import time
 from collections.abc import Callable
@@ -155,6 +156,8 @@ class Daemon:
 
         Raises `Failure`, with the root cause, if no plan can be made live at the start.
         """
+        gc.collect()
+        gc.freeze()  # what has been read and imported stays: looking through it time and again takes tens of ms
         with self._closing, signals(self._poller):
             try:
                 self._serve(on_ready, turn)
@@ -192,6 +195,8 @@ class Daemon:
             turn()
             wake_s = look_at_s if wake_s is None else min(wake_s, look_at_s)
             wait_s = max(0.0, min(wake_s, self.gateway.wake_s()) - now_s)
+            if shell.sweep.some():
+                wait_s = 0.0
 
     def _take(self, event: object) -> None:
         match event:

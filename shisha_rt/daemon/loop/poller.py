@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import zmq
 
 Read: TypeAlias = Callable[[], Iterable[object]]
 """Reads what has come, and makes events of it."""
+
+_READ_PER_TURN: Final = 4
+"""Descriptors: a turn of the loop is to be short (R10), however many can be read. The kernel takes them in turns."""
 
 
 class Poller:
@@ -38,12 +41,15 @@ class Poller:
         self.watch(socket.fileno(), _nothing)
 
     def poll(self, wait_s: float) -> Iterator[object]:
-        """The events of what can be read, each to be handled before the next; waits for at most `wait_s` if none is."""
+        """The events of some of what can be read, each to be handled before the next.
+
+        Waits for at most `wait_s` if there is nothing.
+        """
         for socket, read in self._sockets:
             if int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
                 yield from read()
                 wait_s = 0.0
-        found = [(fd, self._readers.get(fd)) for fd, _ in self._epoll.poll(wait_s)]
+        found = [(fd, self._readers.get(fd)) for fd, _ in self._epoll.poll(wait_s, _READ_PER_TURN)]
         for fd, reader in found:
             # An earlier event of this turn may have ended it, and its number may be another's by now.
             if reader is not None and self._readers.get(fd) is reader:

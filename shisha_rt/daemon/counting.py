@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from prometheus_client import Histogram
 
 from shisha_rt.daemon.front.requests import FrameAnswer
 from shisha_rt.daemon.metrics import Metrics
+from shisha_rt.plan.plan import Plan
+
+MOST_SERIES: Final = 256
+"""Of stages' service times, beyond those of live plans: every plan that is tried may add some, 20 lines each."""
 
 
 class Counting:
@@ -17,7 +25,8 @@ class Counting:
         self.outcomes: Counter[str] = Counter()
         self.latency_s = self.queue_s = self.compute_s = 0.0
         # Looking a label up costs more than counting.
-        self._service_of = functools.cache(metrics.histogram("shisha_stage_service_seconds").labels)
+        self._services: dict[tuple[int, str], Histogram] = {}
+        self._service = metrics.histogram("shisha_stage_service_seconds")
         self._latency = metrics.histogram("shisha_frame_latency_seconds")
         self._answered_as = functools.cache(metrics.counter("shisha_frames").labels)
 
@@ -33,9 +42,20 @@ class Counting:
 
     def part_done(self, stage: int, place: str, service_s: float, dropped_s: float) -> None:
         """`dropped_s`: lateness that an emulated place has given up making up for."""
-        self._service_of(stage, place).observe(service_s)
+        service = self._services.get((stage, place))
+        if service is None:
+            service = self._services[stage, place] = self._service.labels(stage, place)
+        service.observe(service_s)
         if dropped_s:
             self.metrics.counter("shisha_pacing_dropped_seconds").labels(place).inc(dropped_s)
+
+    def plan_ended(self, others: Iterable[Plan]) -> None:
+        """Beyond so many, the oldest series of stages that no other plan has on that place are dropped."""
+        used = {(i, lead) for plan in others for i, stage in enumerate(plan.stages) for lead in stage.leads}
+        spare = [series for series in self._services if series not in used]
+        for series in spare[: max(0, len(spare) - MOST_SERIES)]:
+            del self._services[series]
+            self._service.remove(*series)
 
     def trial(self, verdict: str, moves: int) -> None:
         self.metrics.counter("shisha_tuner_trials").labels(verdict).inc()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from prometheus_client import Gauge
+
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.fabric.budgets import Budgets
 from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.plan import Plan
+from shisha_rt.tuning.placing import Placing
 
 
 class Gauges:
@@ -16,6 +19,8 @@ class Gauges:
         self._budgets = budgets
         self._reserved_bytes: dict[str, int] = {}
         self._replayed = self._stale = 0
+        self._shown: int | None = None
+        self._queues: list[Gauge] = []
         metrics = shell.counting.metrics
         if shell.cores.placing is not None:
             metrics.counter("shisha_placement_solves").labels(shell.cores.placing.solver)
@@ -41,24 +46,39 @@ class Gauges:
 
     def _show_plan(self, epoch: int, plan: Plan) -> None:
         shell, metrics = self._shell, self._shell.counting.metrics
-        layers, queue = metrics.gauge("shisha_stage_layers"), metrics.gauge("shisha_stage_queue_frames")
-        cost = metrics.gauge("shisha_placement_cost_seconds")
-        for gauge in (layers, queue, cost):
-            gauge.clear()
-        metrics.gauge("shisha_plan_epoch").set(epoch)
+        if epoch != self._shown:
+            self._show_stages(epoch, plan)
         queued = shell.cores.lifecycle.frames.queued(epoch)
-        placing = shell.cores.placing
-        for i, stage in enumerate(plan.stages):
-            queue.labels(i, ",".join(stage.leads)).set(queued.get(i, 0))
-            predicted_s = None if placing is None else placing.predicted_s(epoch, i)
-            for lead in stage.leads:
-                layers.labels(i, lead).set(stage.layer_count)
-                if predicted_s is not None:
-                    cost.labels(lead).inc(predicted_s)  # of all of its stages
+        for i, queue in enumerate(self._queues):
+            queue.set(queued.get(i, 0))
+        if shell.cores.placing is not None:
+            self._show_costs(epoch, plan, shell.cores.placing)
         rate = shell.telemetry.rate(epoch, plan)
         if rate is not None and rate.bottleneck_s:
             metrics.gauge("shisha_pipeline_throughput_fps").set(1 / rate.bottleneck_s)
             metrics.gauge("shisha_pipeline_bottleneck_stage").set(rate.slowest_stage)
+
+    def _show_stages(self, epoch: int, plan: Plan) -> None:
+        """What changes with the plan only: looking labels up costs more than setting them."""
+        metrics = self._shell.counting.metrics
+        layers, queue = metrics.gauge("shisha_stage_layers"), metrics.gauge("shisha_stage_queue_frames")
+        layers.clear()
+        queue.clear()
+        for i, stage in enumerate(plan.stages):
+            for lead in stage.leads:
+                layers.labels(i, lead).set(stage.layer_count)
+        self._queues = [queue.labels(i, ",".join(stage.leads)) for i, stage in enumerate(plan.stages)]
+        metrics.gauge("shisha_plan_epoch").set(epoch)
+        self._shown = epoch
+
+    def _show_costs(self, epoch: int, plan: Plan, placing: Placing) -> None:
+        cost = self._shell.counting.metrics.gauge("shisha_placement_cost_seconds")
+        cost.clear()
+        for i, stage in enumerate(plan.stages):
+            predicted_s = placing.predicted_s(epoch, i)
+            if predicted_s is not None:
+                for lead in stage.leads:
+                    cost.labels(lead).inc(predicted_s)  # of all of its stages
 
     def _count_frames(self) -> None:
         frames, metrics = self._shell.cores.lifecycle.frames, self._shell.counting.metrics

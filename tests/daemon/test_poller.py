@@ -38,8 +38,8 @@ def test_one_that_an_earlier_event_of_the_turn_has_ended_is_not_read(pipes: list
         os.write(writing, b"x")
         poller.watch(reading, lambda number=number: [number])  # type: ignore[misc]
     seen = []
-    for number in poller.poll(0.0):
-        seen.append(number)
-        poller.unwatch(pipes[1 - int(str(number))][0])
+    for event in poller.poll(0.0):
+        seen.append(event)
+        poller.unwatch(pipes[1 - int(str(event))][0])
     assert len(seen) == 1
     poller.close()

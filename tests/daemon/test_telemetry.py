@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shisha_rt.daemon.fleet.telemetry import StageWindow, Telemetry
+from shisha_rt.daemon.fleet.telemetry import StageWindow, Telemetry, pooled
 from shisha_rt.fabric.messages import Prepared
 from shisha_rt.plan.plan import Plan
 
@@ -56,3 +56,20 @@ def test_before_its_first_frame_a_stage_is_expected_to_take_what_it_took_to_warm
         telemetry.window(7, 0, place).note_built(Prepared(7, 0, 1, 0.1, warm_s, 0, 0))
     telemetry.window(7, 0, "b").add(7.5, 7.5, 0.0)
     assert telemetry.expected_s(7, plan) == {"a": 6.0, "b": 7.5}
+
+
+def test_a_median_is_of_the_frames_there_are_when_it_is_asked_for() -> None:
+    window = window_of((1.0,))
+    assert (window.median_service_s, window.median_service_s) == (1.0, 1.0)
+    add(window, (3.0,), (3.0,))
+    assert window.median_service_s == 3.0
+    window.restart()
+    assert window.median_service_s is None
+
+
+def test_many_teams_are_summed_up_by_the_last_frames_of_each() -> None:
+    windows = [window_of(*[(9.0,)] * 100, *[(float(team),)] * 16) for team in range(64)]
+    found = pooled(windows)
+    assert found["service_s"] == pytest.approx(31.5)
+    assert found["frames"] == 64 * 116
+    assert pooled(windows[:1])["service_s"] == pytest.approx(9.0)

@@ -7,7 +7,7 @@ import statistics
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from shisha_rt.fabric.messages import Prepared
@@ -16,6 +16,7 @@ from shisha_rt.plan.rate import Rate, rate_of
 
 _WINDOW_FRAMES: Final = 128
 _SEGMENT_FRAMES: Final = 32
+_LEAST_POOLED: Final = 16
 _BUILT: Final = ("frame_bytes", "private_bytes", "build_s", "difference")
 
 
@@ -34,6 +35,7 @@ class StageWindow:
     frames: int = 0
     built: dict[str, float | int | None] = field(default_factory=lambda: dict.fromkeys(_BUILT))
     warm_s: float = 0.0
+    _medians: dict[str, tuple[int, float | None]] = field(default_factory=dict)  # each with the frames there were then
 
     def add(self, service_s: float, cpu_s: float, waited_s: float, segments_s: tuple[float, ...] = ()) -> None:
         self.frames += 1
@@ -56,20 +58,33 @@ class StageWindow:
         """The place is another one from now on: what it did before says nothing of it."""
         for values in (self.service_s, self.cpu_s, self.waited_s, self.segments):
             values.clear()
+        self._medians.clear()
 
     @property
     def median_service_s(self) -> float | None:
-        return statistics.median(self.service_s) if self.service_s else None
+        return self._median("service", self.service_s)
+
+    @property
+    def median_cpu_s(self) -> float | None:
+        return self._median("cpu", self.cpu_s)
 
     @property
     def median_waited_s(self) -> float | None:
-        return statistics.median(self.waited_s) if self.waited_s else None
+        return self._median("waited", self.waited_s)
+
+    def _median(self, what: str, values: deque[float]) -> float | None:
+        """Found once for all who ask before the next frame: of many teams, sorting takes longer than all the rest."""
+        frames, known = self._medians.get(what, (-1, None))
+        if frames != self.frames:
+            known = statistics.median(values) if values else None
+            self._medians[what] = self.frames, known
+        return known
 
     def summary(self) -> dict[str, float | int | None]:
         """For `status`: medians over the window, in seconds."""
         return {
             "service_s": self.median_service_s,
-            "cpu_s": statistics.median(self.cpu_s) if self.cpu_s else None,
+            "cpu_s": self.median_cpu_s,
             "waited_s": self.median_waited_s,
             "frames": self.frames,
             **self.built,
@@ -121,13 +136,21 @@ class Telemetry:
 
 
 def pooled(windows: Sequence[StageWindow]) -> dict[str, float | int | None]:
-    """A stage's summary over all of its teams: medians of all their frames, and bytes and seconds of the largest."""
+    """A stage's summary over all of its teams: medians of their last frames, and bytes and seconds of the largest.
+
+    The more teams, the fewer frames of each: the last few of many say as much as many of one.
+    """
     if len(windows) == 1:
         return windows[0].summary()
+    kept = max(_LEAST_POOLED, _WINDOW_FRAMES // len(windows))
+
+    def last(values: Iterable[deque[float]]) -> deque[float]:
+        return deque(chain.from_iterable(islice(reversed(its), kept) for its in values))
+
     whole = StageWindow(
-        service_s=deque(chain.from_iterable(one.service_s for one in windows)),
-        cpu_s=deque(chain.from_iterable(one.cpu_s for one in windows)),
-        waited_s=deque(chain.from_iterable(one.waited_s for one in windows)),
+        service_s=last(one.service_s for one in windows),
+        cpu_s=last(one.cpu_s for one in windows),
+        waited_s=last(one.waited_s for one in windows),
         frames=sum(one.frames for one in windows),
     )
     for name in _BUILT:

@@ -22,9 +22,9 @@ from typing import Final, Protocol
 
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.messages import Prepare, Prepared, PrepareFailed
-from stages.built.placed import CpuClock
 from stages.emulate.place import Demand, EmulatedPlace
 from stages.engines.onnxruntime.segment import OptimisedSegment
+from stages.engines.session import CpuClock
 
 _BUILDER_NICE: Final = 5
 _TIMED_RUNS: Final = 20

@@ -30,10 +30,7 @@ from shisha_rt.fabric.layout import layout_of
 from shisha_rt.fabric.messages import WorkerConfig
 from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.fabric.parent import die_with
-from stages.built.clean_model import CleanModel
-from stages.built.placed import PlacedModel
 from stages.emulate.place import EmulatedPlace, Started
-from stages.engines.device_session import load_engines
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.executor import BuiltStage, Executor, Ran, WholeStage, one_line
 
@@ -47,7 +44,10 @@ def main(arguments: list[str]) -> int:
     die_with(config.parent_pid)
     for number in (signal.SIGINT, signal.SIGTERM):  # both may reach the whole group; only the daemon acts on them
         signal.signal(number, signal.SIG_IGN)
-    load_engines(config.devices)
+    if config.devices:
+        from stages.engines.device_session import load_engines
+
+        load_engines(config.devices)
     os.sched_setaffinity(0, config.cores)
     _wake_on_time()
     try:
@@ -209,8 +209,14 @@ class Worker:
 
 
 def _stage_builder(config: WorkerConfig, index: ModelIndex, arena: Arena) -> Callable[[messages.Prepare], BuiltStage]:
-    """Stages along the placement that each order has; on a place without devices, cuts of the engine's own form."""
+    """Stages along the placement that each order has; on a place without devices, cuts of the engine's own form.
+
+    What only places with devices need would take as long to import as all the rest, in each of many workers.
+    """
     if config.devices:
+        from stages.built.clean_model import CleanModel
+        from stages.built.placed import PlacedModel
+
         placed = PlacedModel(
             CleanModel(Path(config.model_folder)),
             index,

@@ -14,9 +14,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 from shisha_rt.fabric.parent import die_with
+
+_ENVIRONMENT: Final = {"OPENBLAS_NUM_THREADS": "1"}
+"""Of the numpy in each: it would have a thread for each core of the machine, in every one of as many workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ def start_child(
             stderr=nothing if stderr == subprocess.DEVNULL else stderr,
             pass_fds=pass_fds,
             preexec_fn=ask,
+            env={**os.environ, **_ENVIRONMENT},
         )
     try:
         return Child(popen, os.pidfd_open(popen.pid))

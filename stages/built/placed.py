@@ -32,13 +32,10 @@ from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import Segment, segment, segments
 from stages.built.clean_model import CleanModel
 from stages.engines.device_session import build_session
-from stages.engines.session import Array, Bound, Session
+from stages.engines.session import Array, Bound, CpuClock, Session
 from stages.jobs.noise import noise
 
 _EXACT: Final = Device("(exact)", "", "onnxruntime", memory="(exact)", precision="fp32")
-
-CpuClock = Callable[[], float]
-"""CPU seconds of the engine's threads until now."""
 
 
 class PlacedModel:

@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 Bound = Callable[[], None]
+CpuClock = Callable[[], float]
+"""CPU seconds of the engine's threads until now."""
 
 
 class Session(Protocol):

@@ -29,8 +29,10 @@ from shisha_rt.graph.graph import Graph, Tensor
 from shisha_rt.graph.layers import group_layers
 from shisha_rt.graph.reader.onnx_reader import CLEAN_FILE, read_clean
 from stages.engines.onnxruntime.align import align_weights
+from stages.engines.onnxruntime.apart import take_apart
 from stages.engines.onnxruntime.mapping import map_nodes
 from stages.engines.onnxruntime.options import as_built_options, base_options
+from stages.engines.onnxruntime.parts import write_parts
 
 MODEL_FILE: Final = "model.onnx"
 WEIGHTS_FILE: Final = "weights.bin"
@@ -38,16 +40,18 @@ _EMBED_BELOW_BYTES: Final = 1024  # shapes and axes must be in the graph itself:
 
 
 def compile_into(model_folder: Path, target: Path, form: Form) -> None:
-    """Bring `model_folder`'s cleaned model into `form` in `target`: graph, weights, and the index of its cuts."""
+    """Bring `model_folder`'s cleaned model into `form` in `target`: graph, weights, parts, index of its cuts."""
     graph = read_clean(model_folder)
     layers = group_layers(graph)
     engine = f"onnxruntime {ort.__version__}"
     if form == "as_is":
         _link(model_folder, target)
-        index = plain_index(graph, layers, engine)
     else:
         _optimise(model_folder, target, prepack=form == "prepacked")
-        optimised = onnx.load(str(target / MODEL_FILE), load_external_data=False)
+    optimised = onnx.load(str(target / MODEL_FILE), load_external_data=False)
+    if form == "as_is":
+        index = plain_index(graph, layers, engine)
+    else:
         _check_made(optimised.graph)
         node_layers = map_nodes(graph, layers, optimised.graph)
         index = ModelIndex(
@@ -61,6 +65,7 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
             crossing=_crossing(optimised.graph, node_layers, _specs(optimised, graph, str(target))),
         )
     model_index.write_index(index, target)
+    write_parts(take_apart(optimised, index), target)
 
 
 def _link(model_folder: Path, target: Path) -> None:

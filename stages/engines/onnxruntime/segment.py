@@ -1,9 +1,8 @@
 """A stage as ONNX Runtime runs it: a cut of the graph that was compiled for it, bound to the arena's slots.
 
-Weights stay in the file that every worker maps, so cutting is a matter of a few hundred nodes. Even that is done
-beforehand: a serialised protobuf message is merged with another by putting one behind the other, so each node is
-serialised once, and a segment's model is the concatenation of its parts. Building holds the interpreter's lock for
-microseconds instead of milliseconds, in which no frame could start.
+Weights stay in the file that every worker maps, so cutting is a matter of a few hundred nodes; and those have been
+serialised beforehand (see `parts`). Building holds the interpreter's lock for microseconds instead of milliseconds, in
+which no frame could start.
 
 A binding is made once for each slot and holds raw addresses, which the engine does not check: shapes and sizes are
 compared here instead.
@@ -12,11 +11,9 @@ compared here instead.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 
 from shisha_rt.fabric.arena import Arena
@@ -24,79 +21,44 @@ from shisha_rt.fabric.layout import Region
 from shisha_rt.fabric.model_index import ModelIndex, TensorSpec
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.spans import Span
-from stages.engines.onnxruntime.compile import MODEL_FILE
 from stages.engines.onnxruntime.options import as_built_options, optimising_options
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """A node of the graph: its layer, what it reads and makes, and itself as part of a model."""
-
-    layer: int
-    reads: tuple[str, ...]
-    makes: tuple[str, ...]
-    part: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Constant:
-    size_bytes: int
-    part: bytes
+from stages.engines.onnxruntime.parts import read_parts
 
 
 class OptimisedModel:
     """The whole graph (without weight values), optimised unless its form is "as_is", from which segments are cut."""
 
     def __init__(self, folder: Path, index: ModelIndex) -> None:
-        model = onnx.load(str(folder / MODEL_FILE), load_external_data=False)
         self._folder = str(folder)
-        self._header = onnx.ModelProto(
-            ir_version=model.ir_version, opset_import=model.opset_import, graph=onnx.GraphProto(name="segment")
-        ).SerializeToString()
-        self._nodes = [
-            _Node(
-                layer,
-                tuple(filter(None, node.input)),
-                tuple(filter(None, node.output)),
-                _part(onnx.GraphProto(node=[node])),
-            )
-            for node, layer in zip(model.graph.node, index.node_layers, strict=True)
-        ]
-        self._constants = {
-            constant.name: _Constant(_size_bytes(constant), _part(onnx.GraphProto(initializer=[constant])))
-            for constant in model.graph.initializer
-        }
+        self._parts = read_parts(folder)
         self._specs = {spec.name: spec for spec in index.tensors}
         self._options = optimising_options if index.form == "as_is" else as_built_options
         self._readers = {spec.name: {index.layer_count} for spec in index.outputs}  # a layer that no work has
-        for node in self._nodes:
+        for node in self._parts.nodes:
             for name in node.reads:
                 self._readers.setdefault(name, set()).add(node.layer)
 
     def segment(self, work: Sequence[Span], threads: int, cores: Sequence[int] = ()) -> OptimisedSegment:
         """Build one or more runs of layers as one session; `cores` as in `base_options`."""
+        parts = self._parts
         layers = {layer for first, last in work for layer in range(first, last + 1)}
-        here = [node for node in self._nodes if node.layer in layers]
+        here = [node for node in parts.nodes if node.layer in layers]
         made = dict.fromkeys(name for node in here for name in node.makes)
         read = dict.fromkeys(name for node in here for name in node.reads)
-        constants = [self._constants[name] for name in read if name in self._constants]
-        inputs = [self._specs[name] for name in read if name not in made and name not in self._constants]
+        constants = [parts.constants[name] for name in read if name in parts.constants]
+        inputs = [self._specs[name] for name in read if name not in made and name not in parts.constants]
         outputs = [self._specs[name] for name in made if not self._readers.get(name, layers) <= layers]
-        parts = (
-            self._header,
+        model = (
+            parts.header,
             *(node.part for node in here),
             *(constant.part for constant in constants),
-            _part(onnx.GraphProto(input=map(_value_info, inputs), output=map(_value_info, outputs))),
+            *(parts.inputs[spec.name] for spec in inputs),
+            *(parts.outputs[spec.name] for spec in outputs),
         )
         session = ort.InferenceSession(
-            b"".join(parts), self._options(threads, self._folder, cores), providers=["CPUExecutionProvider"]
+            b"".join(model), self._options(threads, self._folder, cores), providers=["CPUExecutionProvider"]
         )
         return OptimisedSegment(session, inputs, outputs, sum(constant.size_bytes for constant in constants))
-
-
-def _part(graph: onnx.GraphProto) -> bytes:
-    """A model that has nothing but these fields of its graph, to be merged with others."""
-    return bytes(onnx.ModelProto(graph=graph).SerializeToString())
 
 
 class OptimisedSegment:
@@ -143,12 +105,3 @@ def _check_fits(region: Region, spec: TensorSpec) -> None:
     if region.tensor != spec:
         raise ValueError(f"tensor {spec.name!r} is {spec.datatype} {spec.shape}, its room in the slot is for "
                          f"{region.tensor.datatype} {region.tensor.shape}")  # fmt: skip
-
-
-def _value_info(spec: TensorSpec) -> onnx.ValueInfoProto:
-    element = onnx.helper.np_dtype_to_tensor_dtype(NUMPY_OF[spec.datatype])
-    return onnx.helper.make_tensor_value_info(spec.name, element, spec.shape)
-
-
-def _size_bytes(constant: onnx.TensorProto) -> int:
-    return int(np.prod(constant.dims)) * int(onnx.helper.tensor_dtype_to_np_dtype(constant.data_type).itemsize)

@@ -1,0 +1,53 @@
+"""Takes a compiled model apart, once for all workers (see `parts`)."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from shisha_rt.fabric.model_index import ModelIndex, TensorSpec
+from shisha_rt.graph.datatypes import NUMPY_OF
+from stages.engines.onnxruntime.parts import ConstantPart, NodePart, Parts
+
+
+def take_apart(model: onnx.ModelProto, index: ModelIndex) -> Parts:
+    """`model` has no values of weights beyond the few that are embedded."""
+    graph = model.graph
+    header = onnx.ModelProto(
+        ir_version=model.ir_version, opset_import=model.opset_import, graph=onnx.GraphProto(name="segment")
+    )
+    nodes = (
+        NodePart(layer, _named(node.input), _named(node.output), _part(onnx.GraphProto(node=[node])))
+        for node, layer in zip(graph.node, index.node_layers, strict=True)
+    )
+    constants = {
+        constant.name: ConstantPart(_size_bytes(constant), _part(onnx.GraphProto(initializer=[constant])))
+        for constant in graph.initializer
+    }
+    ends = {spec.name: _value_info(spec) for spec in index.tensors}
+    return Parts(
+        header=header.SerializeToString(),
+        nodes=tuple(nodes),
+        constants=constants,
+        inputs={name: _part(onnx.GraphProto(input=[value])) for name, value in ends.items()},
+        outputs={name: _part(onnx.GraphProto(output=[value])) for name, value in ends.items()},
+    )
+
+
+def _named(tensors: list[str]) -> tuple[str, ...]:
+    """An optional input or output that is not there has the name of nothing."""
+    return tuple(filter(None, tensors))
+
+
+def _part(graph: onnx.GraphProto) -> bytes:
+    """A model that has nothing but these fields of its graph, to be merged with others."""
+    return bytes(onnx.ModelProto(graph=graph).SerializeToString())
+
+
+def _value_info(spec: TensorSpec) -> onnx.ValueInfoProto:
+    element = onnx.helper.np_dtype_to_tensor_dtype(NUMPY_OF[spec.datatype])
+    return onnx.helper.make_tensor_value_info(spec.name, element, spec.shape)
+
+
+def _size_bytes(constant: onnx.TensorProto) -> int:
+    return int(np.prod(constant.dims)) * int(onnx.helper.tensor_dtype_to_np_dtype(constant.data_type).itemsize)

@@ -20,7 +20,8 @@ check: .venv/.ready
 
 # Tests that time nothing share the cores. The others start processes that do, and run one at a time.
 SIDE_BY_SIDE := $(addprefix tests/,benchmarks costs daemon fabric graph lifecycle machine pipeline placement plan ready \
-	simulate tuning wire stages/test_segments.py stages/test_teams.py stages/test_worker_start.py test_cache.py test_docs.py test_job.py test_map.py)
+	simulate tuning wire stages/test_segments.py stages/test_teams.py stages/test_worker_start.py test_cache.py \
+	test_docs.py test_job.py test_map.py)
 
 test: check
 	$(BIN)/python -m pytest -m "not long" --numprocesses 2 $(SIDE_BY_SIDE)

@@ -39,6 +39,7 @@ from shisha_rt.fabric.layout import layout_of
 from shisha_rt.lifecycle.events import Stop, Tick
 from shisha_rt.lifecycle.lifecycle import Lifecycle
 from shisha_rt.lifecycle.policy import Policy
+from shisha_rt.machine.detect import usable_cores
 from shisha_rt.pipeline.exact import exact_plan
 from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC
 from shisha_rt.placement.placed_costs import PlacedCosts
@@ -61,6 +62,7 @@ from shisha_rt.wire.request import InferRequest, Signature
 
 _DRAIN_S: Final = 30.0
 _PLANNING_S: Final = 2.0
+_LEAST_STARTS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +314,11 @@ def _model_key(compiled: Compiled) -> str:
 def _policy(compiled: Compiled, slots: int) -> Policy:
     """Of large frames a client may have fewer in flight: what fits into the slots, and into the room for waiting."""
     usual, request_bytes = Policy(), sum(tensor.size_bytes for tensor in compiled.model.graph.inputs)
-    return replace(usual, max_in_flight=min(usual.max_in_flight, slots + usual.waiting_bytes // max(1, request_bytes)))
+    return replace(
+        usual,
+        max_in_flight=min(usual.max_in_flight, slots + usual.waiting_bytes // max(1, request_bytes)),
+        starts_at_once=max(_LEAST_STARTS, 2 * len(usable_cores())),
+    )
 
 
 def _limits(compiled: Compiled, lifecycle: Lifecycle) -> Limits:

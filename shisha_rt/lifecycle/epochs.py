@@ -214,9 +214,15 @@ class Epochs:
             self._emit(do.PrepareStage(worker.incarnation, epoch.number, index, team, epoch.plan))
 
     def load(self, worker: WorkerState, now: float) -> None:
-        """A worker has come up: it loads its stages of each live epoch, and of the one that waits for it."""
+        """A worker has come up: it loads its stages of each live epoch, and of the one that waits for it.
+
+        As long as workers come up one after the other, waiting for them is not preparing.
+        """
+        until_s = now + self._policy.prepare_s
         for epoch in self._epochs():
-            self._ask(worker, epoch, now + self._policy.prepare_s)
+            self._ask(worker, epoch, until_s)
+        if self.preparing is not None and worker.incarnation in self.preparing.asked:
+            self.preparing.prepare_until_s = until_s
 
     def prepared(self, event: ev.StagePrepared, now: float) -> None:
         worker, key = self._places.workers.get(event.incarnation), (event.epoch, event.stage)

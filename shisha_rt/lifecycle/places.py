@@ -58,18 +58,19 @@ class Places:
         return serves and not any(worker.loading for worker in self.serving.values())
 
     def tick(self, now: float) -> None:
-        """Start what is due, kill what took too long to come up, and plan without what is not back in time."""
+        """Kill what took too long to come up, start what is due in turns, plan without what is not back in time."""
         self._now_s = now
         for place in self.by_name.values():
-            if place.phase is PlacePhase.RESTARTING and place.start_at_s <= now:
-                place.incarnation = next(self._incarnations)
-                self.workers[place.incarnation] = WorkerState(place.incarnation, place.name, now)
-                self._step(place, "start")
-                self._emit(do.Start(place.name, place.incarnation))
-            elif place.phase is PlacePhase.STARTING and place.incarnation is not None:
+            if place.phase is PlacePhase.STARTING and place.incarnation is not None:
                 worker = self.workers[place.incarnation]
                 if worker.start_s + self._policy.start_s <= now:
                     self.kill(worker, f"not up within {self._policy.start_s:g} s", now)
+        due = [place for place in self.by_name.values() if self._is_due(place, now)]
+        for place in sorted(due, key=lambda place: place.start_at_s)[: self._turns]:  # who waits longest comes first
+            place.incarnation = next(self._incarnations)
+            self.workers[place.incarnation] = WorkerState(place.incarnation, place.name, now)
+            self._step(place, "start")
+            self._emit(do.Start(place.name, place.incarnation))
         self._plan_without_overdue(now)
 
     def _plan_without_overdue(self, now: float) -> None:
@@ -90,8 +91,19 @@ class Places:
         usual_s = place.usual_start_s or max(one.usual_start_s for one in self.by_name.values())
         return place.lost_s + max(self._policy.away_s, min(3 * usual_s, self._policy.away_most_s))
 
+    def _is_due(self, place: PlaceState, now: float) -> bool:
+        return place.phase is PlacePhase.RESTARTING and place.start_at_s <= now
+
+    @property
+    def _turns(self) -> int:
+        """How many more may start now: very many at once would all be up late, and none early."""
+        starting = sum(place.phase is PlacePhase.STARTING for place in self.by_name.values())
+        return max(0, self._policy.starts_at_once - starting)
+
     def wake_times(self) -> list[float]:
         times = [p.start_at_s for p in self.by_name.values() if p.phase is PlacePhase.RESTARTING]
+        if not self._turns:  # the next one can when one of those that start is up, or gone
+            times = []
         starting = (p for p in self.by_name.values() if p.phase is PlacePhase.STARTING and p.incarnation is not None)
         workers = (self.workers[p.incarnation] for p in starting if p.incarnation is not None)
         times += [w.start_s + self._policy.start_s for w in workers if not w.killed]

@@ -22,6 +22,7 @@ class Policy:
     )
     away_most_s: float = 10.0  # ... but no longer than this: a start on a busy host says little
     crashes_per_stage: int = 2  # deaths of workers that prepare a stage, before no plan with it is prepared any more
+    starts_at_once: int = 8  # workers that start take their cores from each other: the rest wait for their turn
     deaths_in_window: int = 5  # more than this many ...
     death_window_s: float = 30.0  # ... in this time take a place out of planning
     restart_delay_s: float = 0.1  # the last place left is restarted after this, doubled each time ...

@@ -425,6 +425,43 @@ def test_a_worker_that_does_not_come_up_in_time_is_killed_once() -> None:
 # --- the end ------------------------------------------------------------------------------------------------------
 
 
+def test_very_many_workers_start_in_turns_and_the_first_plan_waits_for_all() -> None:
+    """Each takes 40 s of the 60 that it has, and all of them ten times as long as a plan may take to be prepared."""
+    names = [f"p{i}" for i in range(64)]
+    daemon = Daemon(places=names, starts_at_once=4, start_s=60.0, prepare_s=120.0)
+    daemon.propose(Plan.chain([(0, 3, [(name,) for name in names])]))
+    begun = 0
+    while begun < 64:
+        starts = daemon.all(do.Start)[begun:]
+        assert len(starts) == min(4, 64 - begun)
+        begun += len(starts)
+        assert all(daemon.lifecycle.next_wake_s() == daemon.now + 60.0 for _ in range(2))
+        daemon.now += 40.0
+        for start in starts:
+            daemon.feed(ev.WorkerReady(start.incarnation))
+            for one in [one for one in daemon.all(do.PrepareStage) if one.incarnation == start.incarnation]:
+                daemon.feed(ev.StagePrepared(one.epoch, one.stage, one.incarnation))
+        daemon.feed(ev.Tick())
+    assert daemon.all(do.Kill) == []
+    assert daemon.lifecycle.live is not None
+    daemon.kill("p7")
+    daemon.feed(ev.Tick())
+    assert daemon.all(do.Start)[64:] == [do.Start("p7", daemon.incarnation("p7"))]
+
+
+def test_a_worker_that_never_comes_up_gives_its_turn_to_the_next() -> None:
+    daemon = Daemon(places=["a", "b"], starts_at_once=1, start_s=60.0)
+    assert [start.place for start in daemon.all(do.Start)] == ["a"]
+    daemon.feed(ev.Tick(), after_s=60.0)
+    assert [kill.incarnation for kill in daemon.all(do.Kill)] == [daemon.incarnation("a")]
+    daemon.kill("a")
+    daemon.feed(ev.Tick())
+    assert [start.place for start in daemon.all(do.Start)] == ["a", "b"]
+    daemon.connect("b")
+    daemon.feed(ev.Tick())
+    assert [start.place for start in daemon.all(do.Start)] == ["a", "b", "a"]
+
+
 def test_draining_admits_nothing_and_answers_what_is_in_flight() -> None:
     daemon = live()
     frame = daemon.send()

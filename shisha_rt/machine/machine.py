@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 
@@ -46,9 +46,13 @@ class Machine:
     places: tuple[Place, ...]
     timing: str = "measured"
     time_scale: float = 1.0
+    _by_name: Mapping[str, Place] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_name", {place.name: place for place in self.places})
 
     def place(self, name: str) -> Place:
-        return next(place for place in self.places if place.name == name)
+        return self._by_name[name]
 
     def bandwidth_bytes_per_s(self, place: Place) -> float | None:
         """Of the place's memory; None where it is as fast as it really is."""

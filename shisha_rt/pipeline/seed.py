@@ -106,13 +106,14 @@ def _merge(groups: list[_Group], stage_count: int) -> list[_Group]:
 
     Ties: the lightest group furthest left, and its left neighbour.
     """
-    groups = list(groups)
+    groups, weights = list(groups), [group.weight for group in groups]
     while len(groups) > stage_count:
-        lightest = min(range(len(groups)), key=lambda i: groups[i].weight)
+        lightest = weights.index(min(weights))
         left, right = lightest - 1, lightest + 1
-        leftwards = right == len(groups) or (left >= 0 and groups[left].weight <= groups[right].weight)
+        leftwards = right == len(groups) or (left >= 0 and weights[left] <= weights[right])
         at = left if leftwards else lightest
         groups[at : at + 2] = [groups[at].joined_with(groups[at + 1])]
+        weights[at : at + 2] = [groups[at].weight]
     return groups
 
 

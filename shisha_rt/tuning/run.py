@@ -92,8 +92,11 @@ def moves_between(before: Plan, after: Plan) -> int:
 
 def walk_order(before: SearchRun, start: Plan, available: tuple[str, ...]) -> tuple[str, ...]:
     """The places of the walk's positions: as before, so that one that was emptied may be given layers again."""
-    kept = tuple(name for name in before.order if name in available)
-    return kept if tuple(name for name in kept if name in start.places) == start.places else start.places
+    left = set(available)
+    kept = tuple(name for name in before.order if name in left)
+    places = start.places
+    used = set(places)
+    return kept if tuple(name for name in kept if name in used) == places else places
 
 
 def beginning(search: SearchRun, options: SearchOptions, start: Plan, choice: Choice) -> tm.Begin:

@@ -50,6 +50,7 @@ class Status:
         live = lifecycle.live
         rate = None if live is None else self._shell.telemetry.rate(*live)
         draining = lifecycle.frames.draining
+        emulated = {place.name: self.is_emulated(place) for place in self.machine.places}
         return {
             "state": "draining" if draining else "serving" if epoch is not None else "starting",
             "version": __version__,
@@ -65,7 +66,7 @@ class Status:
             },
             "machine": {
                 "name": self.machine.name,
-                "emulated": any(map(self.is_emulated, self.machine.places)),
+                "emulated": any(emulated.values()),
                 "timing": self.machine.timing,
                 "time_scale": self.machine.time_scale,
                 "memories": [
@@ -81,7 +82,7 @@ class Status:
             "bottleneck_s": None if rate is None else rate.bottleneck_s,
             "bottleneck_stage": None if rate is None else rate.slowest_stage,
             "latency_s": None if rate is None else rate.latency_s,
-            "places": self._places(),
+            "places": self._places(emulated),
             "frames": {
                 "in_flight": lifecycle.frames.streams.undelivered,
                 "slots": lifecycle.frames.slot_count,
@@ -145,7 +146,7 @@ class Status:
         window = self._shell.telemetry.window
         return [[window(epoch, index, lead) for lead in stage.leads] for index, stage in enumerate(plan.stages)]
 
-    def _places(self) -> list[dict[str, object]]:
+    def _places(self, emulated: Mapping[str, bool]) -> list[dict[str, object]]:
         processes = {process.place: process.pid for process in self._shell.supervisor.processes.values()}
         places = self._shell.cores.lifecycle.places
         known, available = places.by_name, places.available
@@ -160,7 +161,7 @@ class Status:
                 "speed": place.speed,
                 "memory": place.memory,
                 "devices": self._device_states(index, place.name),
-                "emulated": self.is_emulated(place),
+                "emulated": emulated[place.name],
                 "restarts": known[place.name].restarts,
                 "last_error": known[place.name].last_error or None,
             }

@@ -115,7 +115,7 @@ class Arena:
         self._board[place, :_SPEED] = (now_ns, 0, 0, 0)
 
     def sign(self, place: int) -> Sign:
-        heartbeat, frame, started, paced_until = (int(word) for word in self._board[place, :_SPEED])
+        heartbeat, frame, started, paced_until = self._board[place, :_SPEED].tolist()
         return Sign(heartbeat, frame - 1 if frame else None, started, paced_until)
 
     def set_speed(self, place: int, speed: float) -> None:

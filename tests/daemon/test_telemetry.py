@@ -67,6 +67,17 @@ def test_a_median_is_of_the_frames_there_are_when_it_is_asked_for() -> None:
     assert window.median_service_s is None
 
 
+def test_the_median_of_a_full_window_follows_within_some_frames() -> None:
+    window = window_of(*[(1.0,)] * 129)
+    assert window.median_service_s == 1.0
+    add(window, *[(5.0,)] * 100)
+    assert window.median_service_s == 5.0
+    add(window, *[(2.0,)] * 100)
+    assert window.median_service_s == 2.0
+    add(window, *[(9.0,)] * 15)
+    assert window.median_service_s == 2.0
+
+
 def test_many_teams_are_summed_up_by_the_last_frames_of_each() -> None:
     windows = [window_of(*[(9.0,)] * 100, *[(float(team),)] * 16) for team in range(64)]
     found = pooled(windows)

@@ -17,6 +17,7 @@ from shisha_rt.plan.rate import Rate, rate_of
 _WINDOW_FRAMES: Final = 128
 _SEGMENT_FRAMES: Final = 32
 _LEAST_POOLED: Final = 16
+_SETTLED_FRAMES: Final = _WINDOW_FRAMES // 8  # so few move the median of a full window by next to nothing
 _BUILT: Final = ("frame_bytes", "private_bytes", "build_s", "difference")
 
 
@@ -73,9 +74,9 @@ class StageWindow:
         return self._median("waited", self.waited_s)
 
     def _median(self, what: str, values: deque[float]) -> float | None:
-        """Found once for all who ask before the next frame: of many teams, sorting takes longer than all the rest."""
+        """Found anew after some frames, not after each: of very many teams, sorting takes longer than all the rest."""
         frames, known = self._medians.get(what, (-1, None))
-        if frames != self.frames:
+        if self.frames - frames >= (_SETTLED_FRAMES if self.frames > _WINDOW_FRAMES else 1):
             known = statistics.median(values) if values else None
             self._medians[what] = self.frames, known
         return known

@@ -24,7 +24,7 @@ from shisha_rt.wire.header import encode_answer, encode_error, encode_infer_answ
 from shisha_rt.wire.limits import Limits
 from shisha_rt.wire.request import InferRequest, OpRequest, Signature, parse, split_envelope
 
-_MESSAGES_PER_TURN: Final = 4  # a turn of the loop is to be short (R10)
+_MESSAGES_PER_TURN: Final = 32
 _QUEUED_MESSAGES: Final = 64
 _QUEUED_BYTES: Final = 8 << 20
 """Of one client, in ZeroMQ's queue for either direction, if that is a message or two."""

@@ -6,7 +6,9 @@ are asked directly before each wait, and their descriptors only end it.
 
 from __future__ import annotations
 
+import math
 import select
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
@@ -15,8 +17,8 @@ import zmq
 Read: TypeAlias = Callable[[], Iterable[object]]
 """Reads what has come, and makes events of it."""
 
-_READ_PER_TURN: Final = 4
-"""Descriptors: a turn of the loop is to be short (R10), however many can be read. The kernel takes them in turns."""
+_SHARE_S: Final = 0.00025
+"""After this long no more requests are read in a turn of the loop, nor other descriptors: turns are short (R10)."""
 
 
 class Poller:
@@ -38,27 +40,32 @@ class Poller:
 
     def watch_socket(self, socket: zmq.Socket[bytes], read: Read) -> None:
         self._sockets.append((socket, read))
-        self.watch(socket.fileno(), _nothing)
+        self._epoll.register(socket.fileno(), select.EPOLLIN)
 
     def poll(self, wait_s: float) -> Iterator[object]:
-        """The events of some of what can be read, each to be handled before the next.
+        """The events of what can be read, each to be handled before the next, for as long as a turn may last.
 
-        Waits for at most `wait_s` if there is nothing.
+        Waits for at most `wait_s` if there is nothing. Sockets and all else have a share of the turn each, and of the
+        rest descriptors come one by one: the kernel has them take turns.
         """
         for socket, read in self._sockets:
             if int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-                yield from read()
+                share_ends_s = time.monotonic() + _SHARE_S
+                for event in read():
+                    yield event
+                    if time.monotonic() >= share_ends_s:
+                        break
                 wait_s = 0.0
-        found = [(fd, self._readers.get(fd)) for fd, _ in self._epoll.poll(wait_s, _READ_PER_TURN)]
-        for fd, reader in found:
-            # An earlier event of this turn may have ended it, and its number may be another's by now.
-            if reader is not None and self._readers.get(fd) is reader:
-                yield from reader()
+        share_ends_s = math.inf
+        while found := self._epoll.poll(wait_s, 1):
+            read_next = self._readers.get(found[0][0])
+            if read_next is None:  # a socket: it is asked at the next turn
+                return
+            share_ends_s = min(share_ends_s, time.monotonic() + _SHARE_S)
+            yield from read_next()
+            if time.monotonic() >= share_ends_s:
+                return
+            wait_s = 0.0
 
     def close(self) -> None:
         self._epoll.close()
-
-
-def _nothing() -> Iterable[object]:
-    """The socket is asked at the next turn."""
-    return ()

@@ -1,0 +1,222 @@
+"""How long the daemon's loop runs at a stretch: `python -m benchmarks loop`.
+
+While a turn of the loop lasts nobody is heard, so R10 wants them short. Each turn's time is the CPU time of the loop's
+own thread between two polls: wall time would measure whatever else the host does. The daemon runs on many places that
+share the cores, with its tuner, under a steady load. Meanwhile clients do all that makes a daemon work: they set plans
+(a chain over all places, copies on all of them, teams), change the objective and have plans searched anew, take places
+down and up, slow one; workers are killed; `status` is polled, and `events` from the first one on.
+
+The table says what turns take: all of them, and the parts of them by what had come. A second one says of the longest
+what they were doing. Times are shown as this host took them, and scaled to a core at about 4 GHz: by a piece of plain
+Python that the loop's thread runs before the end, under the same load.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from benchmarks.report.facts import facts
+from benchmarks.report.results import Row, save_csv, show
+from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.steady_load import SteadyLoad, Tally
+from shisha_rt.client import Client
+from shisha_rt.graph.zoo import resolve_model
+from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.machine.detect import usable_cores
+from shisha_rt.pipeline.seed import seed
+from shisha_rt.plan.plan import Plan
+from shisha_rt.ready.compile import compile_model
+
+MODEL: Final = "squeezenet"
+_AIM_MS: Final = {"p99.9": 1.0, "largest": 5.0}
+_TIMEOUT_S: Final = 300.0
+_POLL_EVERY_S: Final = 0.5
+_CHANGE_EVERY_S: Final = (0.5, 3.0)
+_EXTRA_IN_FLIGHT: Final = 4  # beyond the daemon's slots: frames that wait at the door or travel
+_SHARES: Final = ("p50", "p99", "p99.9", "largest")
+
+
+class Unrest:
+    """What clients and accidents do to a daemon; each call of `change` does one thing."""
+
+    def __init__(self, control: Client, plans: Sequence[Plan], generator: random.Random) -> None:
+        self._control = control
+        self._plans = plans
+        self._generator = generator
+        self._down: str | None = None
+        self._slow: str | None = None
+        self._kinds: tuple[Callable[[], object], ...] = (
+            self._set_plan,
+            self._set_plan,
+            self._search,
+            self._search,
+            self._kill,
+            self._take_down_or_up,
+            self._slow_down_or_up,
+        )
+        self.changes = 0
+
+    def change(self) -> None:
+        self.changes += 1
+        self._generator.choice(self._kinds)()
+
+    def poll(self) -> None:
+        """All that a page that shows everything would ask for."""
+        self._control.status()
+        self._control.events(since=0, limit=10_000)
+
+    def _set_plan(self) -> None:
+        """Refused and dropped ones, as places are down or die, are part of the unrest."""
+        self._control.set_plan(self._generator.choice(self._plans), timeout_s=_TIMEOUT_S)
+
+    def _search(self) -> None:
+        strategy = self._generator.choice(("guided", "shisha"))
+        objective = self._generator.choice(("throughput", "latency"))
+        self._control.call("tuner_set", restart=True, strategy=strategy, objective=objective)
+
+    def _kill(self) -> None:
+        up = [place["pid"] for place in self._control.status()["places"] if place["state"] == "up"]
+        if up:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._generator.choice(up), signal.SIGKILL)
+
+    def _take_down_or_up(self) -> None:
+        if self._down is None:
+            self._down = self._generator.choice(self._names())
+            self._control.call("place_set", place=self._down, down=True)
+        else:
+            self._control.call("place_set", place=self._down, up=True)
+            self._down = None
+
+    def _slow_down_or_up(self) -> None:
+        """To no less than half: a chain is as slow as its slowest place."""
+        if self._slow is None:
+            self._slow = self._generator.choice(self._names())
+            self._control.call("place_set", place=self._slow, speed=0.5)
+        else:
+            self._control.call("place_set", place=self._slow, speed=1.0)
+            self._slow = None
+
+    def _names(self) -> list[str]:
+        return [place["name"] for place in self._control.status()["places"]]
+
+
+def write_machine(folder: Path, place_count: int) -> Path:
+    """Places that take turns on the cores that this process may use."""
+    cores = usable_cores()
+    path = folder / f"shared-{place_count}.toml"
+    path.write_text(
+        "".join(
+            f'[[place]]\nname = "p{i}"\ncores = [{cores[i % len(cores)]}]\nshared = true\n' for i in range(place_count)
+        )
+    )
+    return path
+
+
+def plans_over(model: str, machine: Path) -> list[Plan]:
+    """A chain, copies and teams over all places; and a chain in which each stage has two copies."""
+    compiled = compile_model(resolve_model(f"zoo:{model}"), {})
+    places = load_machine(str(machine)).places
+    names, weights = [place.name for place in places], [layer.weight for layer in compiled.layers]
+    last, half = len(weights) - 1, len(names) // 2
+    chain = seed(weights, places, legal_cuts=compiled.legal_cuts)
+    halves = seed(weights, places[:half], legal_cuts=compiled.legal_cuts)
+    pairs = list(zip(names[:half], names[half:], strict=False))
+    mates = dict(pairs)
+    return [
+        chain,
+        Plan.chain([(0, last, [(name,) for name in names])]),
+        Plan.chain([(0, last, pairs)]),
+        Plan.chain([(stage.first, stage.last, [(stage.place,), (mates[stage.place],)]) for stage in halves.stages]),
+    ]
+
+
+def drive(child: ChildProcess, control: Client, load: SteadyLoad, unrest: Unrest, seconds: float) -> dict[str, Any]:
+    """Unrest for so long; returns what the daemon has found of its turns."""
+    generator = random.Random(0)
+    until_s = time.monotonic() + seconds
+    change_s = 0.0
+    while (now_s := time.monotonic()) < until_s:
+        load.check()
+        unrest.poll()
+        if now_s >= change_s:
+            unrest.change()
+            change_s = now_s + generator.uniform(*_CHANGE_EVERY_S)
+        time.sleep(_POLL_EVERY_S)
+    return child.ask()
+
+
+def _row(what: str, found: dict[str, float], slower: float) -> Row:
+    scaled = {f"{share} ms, scaled": 1e3 * found[share] / slower for share in _SHARES}
+    return (
+        {"what": what, "count": int(found["count"])} | {f"{share} ms": 1e3 * found[share] for share in _SHARES} | scaled
+    )
+
+
+def report(found: dict[str, Any], tally: Tally, changes: int, about: dict[str, str]) -> None:
+    slower = found["slower"]
+    by_what = sorted(found["by_what"].items(), key=lambda item: -item[1]["largest"])
+    rows = [_row("turns", found["turns"], slower), *(_row(what, its, slower) for what, its in by_what)]
+    longest: list[Row] = [
+        {"ms": 1e3 * seconds, "ms, scaled": 1e3 * seconds / slower, "what came, with ms": told}
+        for seconds, told in found["longest"]
+    ]
+    aims = ", ".join(f"{share} {aim_ms:g} ms" for share, aim_ms in _AIM_MS.items())
+    show(
+        "CPU time of the daemon's loop between two polls",
+        rows,
+        [
+            f"{changes} changes; {tally.answered} frames answered, {tally.errors} errors, {tally.lost} lost.",
+            f"scaled: this host took {slower:.2f} times as long as a core at 4 GHz. Aims: {aims}.",
+            "(collection N): the interpreter's garbage collection, within whatever else came.",
+        ],
+    )
+    show("The longest turns", longest)
+    told = about | {"this host": f"{slower:.2f} times as slow as a core at 4 GHz", "changes": str(changes)}
+    for what, table in (("", rows), ("_longest", longest)):
+        print(f"written to {save_csv(f'loop{what}', table, told)}")
+
+
+def loop(
+    model: Annotated[str, typer.Option(help="A network of the zoo.")] = MODEL,
+    places: Annotated[int, typer.Option(min=4, help="Places, which share the cores.")] = 8,
+    seconds: Annotated[float, typer.Option(min=1, help="How long; 600 for figures.")] = 30.0,
+) -> None:
+    """How long the daemon's loop runs at a stretch, whatever happens to it."""
+    about = facts() | {
+        "repeat": f"python -m benchmarks loop --model {model} --places {places} --seconds {seconds:g}",
+        "places": f"{places}, which share the cores",
+    }
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as closing:
+        machine = write_machine(Path(folder), places)
+        plans = plans_over(model, machine)
+        child, up = closing.enter_context(
+            child_process(
+                "benchmarks.rigs.loop_process",
+                model=f"zoo:{model}",
+                machine=str(machine),
+                endpoint="tcp://127.0.0.1:0",
+                keep=folder,
+            )
+        )
+        control = closing.enter_context(Client(up["endpoint"], timeout_s=_TIMEOUT_S))
+        load = closing.enter_context(SteadyLoad(up["endpoint"], up["slots"] + _EXTRA_IN_FLIGHT))
+        unrest = Unrest(control, plans, random.Random(0))
+        print(f"loop: {seconds:g} s of unrest on {places} places ...", flush=True)
+        found = drive(child, control, load, unrest, seconds)
+        tally = load.stop()
+    report(found, tally, unrest.changes, about)
+
+
+if __name__ == "__main__":
+    typer.run(loop)

@@ -1,0 +1,219 @@
+"""A daemon whose loop is timed: the CPU seconds of its thread in each turn, and what came in it.
+
+A turn is what happens between two polls. Waiting costs no CPU time, and neither does another process that has the
+core, so a turn says how long the daemon's own work keeps everybody else from being heard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import heapq
+import itertools
+import json
+import os
+import sys
+import threading
+import time
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.rigs.child_process import say
+from benchmarks.rigs.daemon_process import Orders, slot_count
+from shisha_rt.daemon.front.gateway import Arrived
+from shisha_rt.daemon.server import Daemon, Planning
+from shisha_rt.graph.zoo import resolve_model
+from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.ready.model_on_machine import make_ready
+from shisha_rt.tuning.cores import CoreEvent
+from shisha_rt.tuning.events import PlacerSaid, TunerSaid
+from shisha_rt.wire.request import OpRequest
+
+_LONGEST: Final = 40
+"""Turns of which it is kept what they were doing."""
+_PIECE: Final = range(20_000)
+_USUAL_PIECE_S: Final = 0.7e-3
+"""What a piece of work takes on a core at about 4 GHz, CPython 3.11: by it figures of unequal hosts are compared."""
+
+Part = tuple[str, float]
+"""What came, and the CPU seconds that it took."""
+
+
+class Turns:
+    """Every turn's CPU seconds, by what came in it, too; of the longest ones what they were doing."""
+
+    def __init__(self) -> None:
+        self.turns_s = array("d")
+        self.by_what: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
+        self.longest: list[tuple[float, int, list[Part]]] = []
+        self._parts: list[Part] = []
+        self._within_s: list[float] = []  # by depth: what has been counted under a name of its own
+        self._numbers = itertools.count()
+        self._collecting: contextlib.AbstractContextManager[None] | None = None
+        self._since_s = time.thread_time()
+        gc.callbacks.append(self._collected)
+
+    @contextlib.contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        """Its time is that of what is done within, less what has a name of its own there."""
+        self._within_s.append(0.0)
+        begun_s = time.thread_time()
+        try:
+            yield
+        finally:
+            took_s = time.thread_time() - begun_s
+            self._parts.append((what, took_s - self._within_s.pop()))
+            if self._within_s:
+                self._within_s[-1] += took_s
+
+    def end(self) -> None:
+        """A turn is over."""
+        now_s = time.thread_time()
+        took_s, parts = now_s - self._since_s, self._parts
+        self.turns_s.append(took_s)
+        for what, seconds in parts:
+            self.by_what[what].append(seconds)
+        if len(self.longest) < _LONGEST:
+            heapq.heappush(self.longest, (took_s, next(self._numbers), parts[:]))
+        elif took_s > self.longest[0][0]:
+            heapq.heapreplace(self.longest, (took_s, next(self._numbers), parts[:]))
+        parts.clear()
+
+    def begin(self) -> None:
+        self._since_s = time.thread_time()
+
+    def _collected(self, phase: str, info: dict[str, int]) -> None:
+        """The interpreter's garbage collection, where it is the loop's thread that has to do it."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if phase == "start":
+            self._collecting = self.doing(f"collection {info['generation']}")
+            self._collecting.__enter__()
+        elif self._collecting is not None:
+            self._collecting.__exit__(None, None, None)
+            self._collecting = None
+
+
+class TimedDaemon(Daemon):
+    """`turns` notes what comes: each event of the loop, and each that the shell hands to the cores."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.measure()
+        post = self.shell.post
+
+        def timed(event: CoreEvent, cause: str) -> None:
+            with self.turns.doing(type(event).__name__):
+                post(event, cause)
+
+        self.shell.post = timed  # type: ignore[method-assign]
+
+    def measure(self) -> None:
+        """Begin anew."""
+        gc.callbacks.clear()
+        self.turns = Turns()
+
+    def _take(self, event: object) -> None:
+        with self.turns.doing(_name(event)):
+            super()._take(event)
+
+    def _look(self, now_s: float) -> None:
+        with self.turns.doing("a look at all"):
+            super()._look(now_s)
+
+
+def _name(event: object) -> str:
+    match event:
+        case Arrived(request=OpRequest(op=op)):
+            return f"op {op}"
+        case Arrived():
+            return "infer"
+        case TunerSaid(message=message) | PlacerSaid(message=message):
+            return f"{type(event).__name__} {type(message).__name__}"
+        case _:
+            return type(event).__name__
+
+
+class Report:
+    """Answers each order with what has been found since the one before."""
+
+    running = False
+
+    def __init__(self, daemon: TimedDaemon) -> None:
+        self._daemon = daemon
+
+    def start(self, *_: Any, **order: Any) -> None:
+        turns = self._daemon.turns
+        say(
+            turns=figures(turns.turns_s),
+            by_what={what: figures(seconds) for what, seconds in turns.by_what.items()},
+            longest=[(seconds, _told(parts)) for seconds, _, parts in sorted(turns.longest, reverse=True)],
+            slower=host_slowness(),
+        )
+        self._daemon.measure()
+
+
+def figures(seconds: Iterable[float]) -> dict[str, float]:
+    ascending = sorted(seconds)
+
+    def share(part: float) -> float:
+        return ascending[min(len(ascending) - 1, int(part * len(ascending)))]
+
+    return {
+        "count": len(ascending),
+        "p50": share(0.5),
+        "p99": share(0.99),
+        "p99.9": share(0.999),
+        "largest": ascending[-1],
+    }
+
+
+def _told(parts: list[Part]) -> str:
+    """What came, the longest first."""
+    count: Counter[str] = Counter()
+    sum_s: Counter[str] = Counter()
+    for what, seconds in parts:
+        count[what] += 1
+        sum_s[what] += seconds  # type: ignore[assignment]  # a Counter adds up seconds as well
+    told = (f"{count[what]} {what} {1e3 * seconds:.2f}" for what, seconds in sum_s.most_common(5))
+    return ", ".join(told)
+
+
+def host_slowness() -> float:
+    """So many times as long as usual a fixed piece of work takes in this thread now: the median of several."""
+    return sorted(map(_piece_s, range(21)))[10] / _USUAL_PIECE_S
+
+
+def _piece_s(_: int) -> float:
+    begun_s, total = time.thread_time(), 0
+    for number in _PIECE:
+        total += number
+    return time.thread_time() - begun_s
+
+
+def main(arguments: list[str]) -> int:
+    settings = json.loads(arguments[0])
+    ready = make_ready(resolve_model(settings["model"]), {}, load_machine(settings["machine"]), teams=True)
+    stored = ready.layer_costs()
+    os.environ["XDG_CACHE_HOME"] = str(Path(settings["keep"]).resolve())
+    daemon = TimedDaemon(ready, settings["endpoint"], 0, Planning("guided"), stored)
+    orders = Orders(daemon, Report(daemon))
+
+    def turn() -> None:
+        daemon.turns.end()
+        orders.turn()
+        daemon.turns.begin()
+
+    def begin() -> None:
+        say(endpoint=daemon.gateway.endpoint, slots=slot_count(daemon))
+        daemon.measure()  # what it takes to start keeps nobody from being heard
+
+    daemon.run(begin, turn)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

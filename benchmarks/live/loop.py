@@ -28,6 +28,8 @@ import typer
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.host_speed import piece_s
+from benchmarks.rigs.loop_process import figures
 from benchmarks.rigs.steady_load import SteadyLoad, Tally
 from shisha_rt.client import Client
 from shisha_rt.graph.zoo import resolve_model
@@ -41,6 +43,7 @@ MODEL: Final = "squeezenet"
 _AIM_MS: Final = {"p99.9": 1.0, "largest": 5.0}
 _TIMEOUT_S: Final = 300.0
 _POLL_EVERY_S: Final = 0.5
+_PIECES: Final = 5  # of work, beside the daemon, after each poll
 _CHANGE_EVERY_S: Final = (0.5, 3.0)
 _EXTRA_IN_FLIGHT: Final = 4  # beyond the daemon's slots: frames that wait at the door or travel
 _SHARES: Final = ("p50", "p99", "p99.9", "largest")
@@ -141,9 +144,10 @@ def plans_over(model: str, machine: Path) -> list[Plan]:
     ]
 
 
-def drive(child: ChildProcess, control: Client, load: SteadyLoad, unrest: Unrest, seconds: float) -> dict[str, Any]:
-    """Unrest for so long; returns what the daemon has found of its turns."""
+def drive(child: ChildProcess, load: SteadyLoad, unrest: Unrest, seconds: float) -> dict[str, Any]:
+    """Unrest for so long; returns what the daemon has found of its turns, and what a piece of work took `beside`."""
     generator = random.Random(0)
+    beside_s = []
     until_s = time.monotonic() + seconds
     change_s = 0.0
     while (now_s := time.monotonic()) < until_s:
@@ -153,7 +157,8 @@ def drive(child: ChildProcess, control: Client, load: SteadyLoad, unrest: Unrest
             unrest.change()
             change_s = now_s + generator.uniform(*_CHANGE_EVERY_S)
         time.sleep(_POLL_EVERY_S)
-    return child.ask()
+        beside_s += [piece_s() for _ in range(_PIECES)]
+    return child.ask() | {"beside": figures(beside_s)}
 
 
 def _row(what: str, found: dict[str, float], slower: float) -> Row:
@@ -166,7 +171,11 @@ def _row(what: str, found: dict[str, float], slower: float) -> Row:
 def report(found: dict[str, Any], tally: Tally, changes: int, about: dict[str, str]) -> None:
     slower = found["slower"]
     by_what = sorted(found["by_what"].items(), key=lambda item: -item[1]["largest"])
-    rows = [_row("turns", found["turns"], slower), *(_row(what, its, slower) for what, its in by_what)]
+    rows = [
+        _row("turns", found["turns"], slower),
+        *(_row(what, its, slower) for what, its in by_what),
+        _row("a fixed piece of work beside them", found["beside"], slower),
+    ]
     longest: list[Row] = [
         {"ms": 1e3 * seconds, "ms, scaled": 1e3 * seconds / slower, "what came, with ms": told}
         for seconds, told in found["longest"]
@@ -178,7 +187,8 @@ def report(found: dict[str, Any], tally: Tally, changes: int, about: dict[str, s
         [
             f"{changes} changes; {tally.answered} frames answered, {tally.errors} errors, {tally.lost} lost.",
             f"scaled: this host took {slower:.2f} times as long as a core at 4 GHz. Aims: {aims}.",
-            "(collection N): the interpreter's garbage collection, within whatever else came.",
+            "All but turns: without what has a name of its own within. collection N: of garbage, by the interpreter.",
+            "What a fixed piece of work takes beyond its p50 is this host's doing, and in turns as well.",
         ],
     )
     show("The longest turns", longest)
@@ -193,8 +203,7 @@ def loop(
     seconds: Annotated[float, typer.Option(min=1, help="How long; 600 for figures.")] = 30.0,
 ) -> None:
     """How long the daemon's loop runs at a stretch, whatever happens to it."""
-    about = facts() | {
-        "repeat": f"python -m benchmarks loop --model {model} --places {places} --seconds {seconds:g}",
+    about = facts(f"loop --model {model} --places {places} --seconds {seconds:g}") | {
         "places": f"{places}, which share the cores",
     }
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as closing:
@@ -213,7 +222,7 @@ def loop(
         load = closing.enter_context(SteadyLoad(up["endpoint"], up["slots"] + _EXTRA_IN_FLIGHT))
         unrest = Unrest(control, plans, random.Random(0))
         print(f"loop: {seconds:g} s of unrest on {places} places ...", flush=True)
-        found = drive(child, control, load, unrest, seconds)
+        found = drive(child, load, unrest, seconds)
         tally = load.stop()
     report(found, tally, unrest.changes, about)
 

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from benchmarks.rigs.child_process import say
 from benchmarks.rigs.daemon_process import Orders, slot_count
+from benchmarks.rigs.host_speed import host_slowness
 from shisha_rt.daemon.front.gateway import Arrived
 from shisha_rt.daemon.server import Daemon, Planning
 from shisha_rt.graph.zoo import resolve_model
@@ -34,10 +35,6 @@ from shisha_rt.wire.request import OpRequest
 
 _LONGEST: Final = 40
 """Turns of which it is kept what they were doing."""
-_PIECE: Final = range(20_000)
-_USUAL_PIECE_S: Final = 0.7e-3
-"""What a piece of work takes on a core at about 4 GHz, CPython 3.11: by it figures of unequal hosts are compared."""
-
 Part = tuple[str, float]
 """What came, and the CPU seconds that it took."""
 
@@ -180,18 +177,6 @@ def _told(parts: list[Part]) -> str:
         sum_s[what] += seconds  # type: ignore[assignment]  # a Counter adds up seconds as well
     told = (f"{count[what]} {what} {1e3 * seconds:.2f}" for what, seconds in sum_s.most_common(5))
     return ", ".join(told)
-
-
-def host_slowness() -> float:
-    """So many times as long as usual a fixed piece of work takes in this thread now: the median of several."""
-    return sorted(map(_piece_s, range(21)))[10] / _USUAL_PIECE_S
-
-
-def _piece_s(_: int) -> float:
-    begun_s, total = time.thread_time(), 0
-    for number in _PIECE:
-        total += number
-    return time.thread_time() - begun_s
 
 
 def main(arguments: list[str]) -> int:

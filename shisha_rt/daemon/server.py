@@ -181,16 +181,18 @@ class Daemon:
         shell.post(Tick(), "start")
         wait_s = 0.0
         while not (self._stopping and (lifecycle.idle or time.monotonic() >= self._stop_at_s)):
-            for event in self._poller.poll(wait_s):
-                self._take(event)
             now_s = time.monotonic()
+            if now_s >= look_at_s:  # in a turn of its own
+                look_at_s = now_s + LOOK_EVERY_S
+                self._look(now_s)
+            else:
+                for event in self._poller.poll(wait_s):
+                    self._take(event)
+                now_s = time.monotonic()
             wake_s = lifecycle.next_wake_s()
             if wake_s is not None and wake_s <= now_s:
                 shell.post(Tick(), "the clock")
                 wake_s = lifecycle.next_wake_s()
-            if now_s >= look_at_s:
-                look_at_s = now_s + LOOK_EVERY_S
-                self._look(now_s)
             self.gateway.tend(now_s)
             if not ready:
                 ready = self._check_start(on_ready)

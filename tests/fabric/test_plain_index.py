@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from onnx import helper
 
+from shisha_rt.cache import LIST_FILE
 from shisha_rt.fabric.model_index import FILE_NAME, Crossing, TensorSpec
 from shisha_rt.fabric.plain_index import plain_index
 from shisha_rt.graph.graph import Graph, Operator, Tensor
@@ -80,7 +81,7 @@ def test_a_plain_model_needs_no_engine_and_keeps_nothing_but_its_index(
     compiled = compile_model(path, {}, plain=True)
     assert compiled.legal_cuts == {0}
     assert compiled.index == plain_index(compiled.model.graph, compiled.layers)
-    assert [file.name for file in compiled.engine_folder.iterdir()] == [FILE_NAME]
+    assert {file.name for file in compiled.engine_folder.iterdir()} == {FILE_NAME, LIST_FILE}
     assert compiled.engine_folder.parent.name == compiled.model.key
     assert (compiled.model_folder / "clean.onnx").is_file()
     assert compile_model(path, {}, plain=True).index == compiled.index

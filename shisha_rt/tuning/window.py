@@ -45,6 +45,7 @@ class Window:
         self._seconds = [array("d") for _ in plan.stages]
         self._alone_s: list[float] = []
         self._since_s: float | None = None
+        self._tried_at = 0
 
     def came(self, now_s: float) -> None:
         """A part came that is not to be counted."""
@@ -65,8 +66,9 @@ class Window:
             return None
         took_s = now_s - self._since_s
         last = frames >= MAX_FRAMES or took_s >= MAX_S
-        if not last and (frames % FRAMES or not self._every_team_has_some()):
+        if not last and (frames % FRAMES or frames == self._tried_at or not self._every_team_has_some()):
             return None
+        self._tried_at = frames  # the frames of other stages that come before the next of this one say little more
         kept = frames if last else KEPT_FRAMES
         windows = [(ran[-kept:], seconds[-kept:]) for ran, seconds in zip(self._ran, self._seconds, strict=True)]
         found = measure_window(

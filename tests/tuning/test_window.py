@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.measurement import Measurement, StageFrames, measure_window
 from shisha_rt.plan.plan import Plan
+from shisha_rt.tuning import window as window_module
 from shisha_rt.tuning.window import FRAMES, KEPT_FRAMES, MAX_FRAMES, MAX_S, WIDE_BAND, Window
 
 EPOCH = 7
@@ -47,6 +50,22 @@ def test_every_stage_must_have_its_frames() -> None:
     assert count == FRAMES
     assert found is not None
     assert found.service_s == (0.01, 0.02)
+
+
+def test_many_stages_are_measured_once_for_so_many_frames_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not with each frame of the other stages while the last one waits for its own."""
+    measured, rng = [], random.Random(4)
+
+    def counting(plan: Plan, windows: Sequence[StageFrames], **rest: Any) -> Measurement:
+        measured.append(min(len(seconds) for _, seconds in windows))
+        return measure_window(plan, windows, **rest)
+
+    monkeypatch.setattr(window_module, "measure_window", counting)
+    window = opened(64, 0, 0.0)
+    for _ in range(3 * FRAMES):
+        for stage in range(64):
+            assert window.add(stage, f"p{stage}", rng.choice((0.01, 0.03)), 0.1) is None
+    assert measured == [FRAMES, 2 * FRAMES, 3 * FRAMES]
 
 
 def test_how_busy_a_plan_was_is_told_by_all_frames_and_in_the_time_of_a_stretched_machine() -> None:

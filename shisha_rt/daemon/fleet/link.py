@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
 import socket
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
@@ -13,6 +14,9 @@ from shisha_rt.fabric import messages
 from shisha_rt.fabric.channel import GONE, Channel, ChannelBroken
 from shisha_rt.fabric.messages import FromWorker, ToWorker
 from shisha_rt.lifecycle.events import WorkerHung
+
+_MESSAGES_PER_READ: Final = 2
+"""A worker may answer as fast as it is asked, and would never be read to its end."""
 
 
 class WorkerLink:
@@ -26,7 +30,7 @@ class WorkerLink:
         """The end for a worker about to be started to inherit; ours is watched from now on. Raises OSError."""
         ours, theirs = Channel.pair()
         self._channels[incarnation] = ours
-        self._poller.watch(ours.fileno(), functools.partial(self.receive, incarnation))
+        self._poller.watch(ours.fileno(), lambda: itertools.islice(self.receive(incarnation), _MESSAGES_PER_READ))
         return theirs
 
     def send(self, incarnation: int, message: ToWorker) -> WorkerHung | None:

@@ -21,6 +21,7 @@ from benchmarks.live.engines import engines
 from benchmarks.live.guided_live import guided_live
 from benchmarks.live.live_change import MODELS as CHANGED
 from benchmarks.live.live_change import live_change
+from benchmarks.live.loop import loop
 from benchmarks.live.online_tuning import online_tuning
 from benchmarks.live.pim_board import pim_board
 from benchmarks.live.placed_prediction import placed_prediction
@@ -60,6 +61,7 @@ for command in (
     alone,
     copies_disturbed,
     crowd,
+    loop,
     stale,
     readme,
 ):

@@ -168,7 +168,7 @@ def _row(what: str, found: dict[str, float], slower: float) -> Row:
     )
 
 
-def report(found: dict[str, Any], tally: Tally, changes: int, about: dict[str, str]) -> None:
+def report(found: dict[str, Any], tally: Tally, places: int, changes: int, about: dict[str, str]) -> None:
     slower = found["slower"]
     by_what = sorted(found["by_what"].items(), key=lambda item: -item[1]["largest"])
     rows = [
@@ -194,7 +194,7 @@ def report(found: dict[str, Any], tally: Tally, changes: int, about: dict[str, s
     show("The longest turns", longest)
     told = about | {"this host": f"{slower:.2f} times as slow as a core at 4 GHz", "changes": str(changes)}
     for what, table in (("", rows), ("_longest", longest)):
-        print(f"written to {save_csv(f'loop{what}', table, told)}")
+        print(f"written to {save_csv(f'loop_{places}{what}', table, told)}")
 
 
 def loop(
@@ -224,7 +224,7 @@ def loop(
         print(f"loop: {seconds:g} s of unrest on {places} places ...", flush=True)
         found = drive(child, load, unrest, seconds)
         tally = load.stop()
-    report(found, tally, unrest.changes, about)
+    report(found, tally, places, unrest.changes, about)
 
 
 if __name__ == "__main__":

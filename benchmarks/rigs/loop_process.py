@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import heapq
-import itertools
 import json
 import os
 import sys
@@ -48,7 +47,6 @@ class Turns:
         self.longest: list[tuple[float, int, list[Part]]] = []
         self._parts: list[Part] = []
         self._within_s: list[float] = []  # by depth: what has been counted under a name of its own
-        self._numbers = itertools.count()
         self._collecting: contextlib.AbstractContextManager[None] | None = None
         self._since_s = time.thread_time()
         gc.callbacks.append(self._collected)
@@ -74,9 +72,9 @@ class Turns:
         for what, seconds in parts:
             self.by_what[what].append(seconds)
         if len(self.longest) < _LONGEST:
-            heapq.heappush(self.longest, (took_s, next(self._numbers), parts[:]))
+            heapq.heappush(self.longest, (took_s, len(self.turns_s), parts[:]))
         elif took_s > self.longest[0][0]:
-            heapq.heapreplace(self.longest, (took_s, next(self._numbers), parts[:]))
+            heapq.heapreplace(self.longest, (took_s, len(self.turns_s), parts[:]))
         parts.clear()
 
     def begin(self) -> None:

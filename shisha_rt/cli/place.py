@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _PROBLEM_SUFFIX: Final = ".json"
 _PRECISION: Final = "exact"
+EXACT_S: Final = 60.0
+"""What `exact` gets where nobody says how long it may take."""
 
 
 def place(
@@ -55,7 +57,10 @@ def place(
         float | None,
         typer.Option(metavar="X", help=f"Percent of nodes that duet reconsiders. Default: {DEFAULT_X:g}."),
     ] = None,
-    time_limit: Annotated[float | None, typer.Option(metavar="S", help="Seconds that milp may take.")] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(metavar="S", help=f"Seconds that the solver may take. Default: {EXACT_S:g} for exact, else none."),
+    ] = None,
     accelerator: Annotated[str | None, typer.Option(metavar="DEVICE", help="For typeseq; not built yet.")] = None,
     dot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the placement as Graphviz text.")] = None,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the placement (takes the extra plot).")] = None,
@@ -79,12 +84,9 @@ def place(
     from shisha_rt.placement.solvers import SolverOptions, solve
 
     _refuse_unbuilt(solver, accelerator)
-    _refuse_foreign(solver, priority, duet_x, time_limit)
-    options = SolverOptions(
-        priority=() if priority is None else tuple(priority.split(",")),
-        duet_x=DEFAULT_X if duet_x is None else duet_x,
-        time_limit_s=time_limit,
-    )
+    _refuse_foreign(solver, priority, duet_x)
+    if time_limit is not None and not time_limit > 0:
+        raise BadInput(f"--time-limit {time_limit:g}: expected a number of seconds above 0")
     if problem.endswith(_PROBLEM_SUFFIX):
         of_models = {
             "--machine": machine,
@@ -100,7 +102,13 @@ def place(
         raise BadInput(f"--precision {precision}: says what --measured may run, expected both or neither")
     else:
         asked = _modelled(problem, machine, place_, parse_dims(dim))
+    limit_s = time_limit or (EXACT_S if solver == "exact" else math.inf)
     started = perf_counter()
+    options = SolverOptions(
+        priority=() if priority is None else tuple(priority.split(",")),
+        duet_x=DEFAULT_X if duet_x is None else duet_x,
+        left_s=lambda: started + limit_s - perf_counter(),
+    )
     solution = solve(solver, asked.problem, options)
     found = _Found(asked, solution, perf_counter() - started)
     if as_json:
@@ -110,7 +118,7 @@ def place(
 
         print_report(asked.title, asked.problem, solution, solver, found.solve_time_s)
     if solution.assignment is None:
-        raise Failure(f"{solution.outcome}: {solver} has found no assignment")
+        raise Failure(f"{solution.outcome}: {solver} has found no assignment: {solution.reason}")
     if dot is not None:
         from shisha_rt.cli.views.place_dot import placement_dot
 
@@ -157,6 +165,7 @@ class _Found:
             "transfer_cost_s": found and found.transfer_s,
             "lower_bound_s": self.solution.lower_bound_s,
             "outcome": self.solution.outcome,
+            "reason": self.solution.reason,
             "solve_time_s": self.solve_time_s,
             **measured,
         }
@@ -178,18 +187,15 @@ def _refuse_unbuilt(solver: SolverName, accelerator: str | None) -> None:
         raise BadInput("--accelerator: not built yet, expected no such option")
 
 
-def _refuse_foreign(solver: SolverName, priority: str | None, duet_x: float | None, time_limit: float | None) -> None:
+def _refuse_foreign(solver: SolverName, priority: str | None, duet_x: float | None) -> None:
     for option, value, own in (
         ("--priority", priority, "priority"),
         ("--duet-x", duet_x, "duet"),
-        ("--time-limit", time_limit, "milp"),
     ):
         if value is not None and solver != own:
             raise BadInput(f"{option}: not with --solver {solver}, expected --solver {own}")
     if duet_x is not None and not 0 <= duet_x <= 100:
         raise BadInput(f"--duet-x {duet_x:g}: expected a percentage from 0 to 100")
-    if time_limit is not None and not time_limit > 0:
-        raise BadInput(f"--time-limit {time_limit:g}: expected a number of seconds above 0")
 
 
 # Where the problem comes from

@@ -23,24 +23,25 @@ from typing import Protocol
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.paths import START, Paths
 from shisha_rt.placement.problem import Problem, ProblemTensor
-from shisha_rt.placement.solution import Solution
+from shisha_rt.placement.solution import HEURISTIC, STOPPED, ShouldStop, Solution, never
 
 Rows = Sequence[Sequence[float]]
 """(devices, memories) seconds: what a tensor costs to bring into each memory, by the device where a path stands."""
 
 
-def als(problem: Problem) -> Solution:
+def als(problem: Problem, should_stop: ShouldStop = never) -> Solution:
     """Eq. 2 with T summed along the stored path, as `transfer_counting` has it.
 
-    Optimal on a chain without groups, else feasible. `statistics["recurrence_s"]` is f at the end.
+    Optimal on a chain without groups, else feasible. `statistics["recurrence_s"]` is f at the end. None (LIMIT) if
+    `should_stop`, asked at each node, says so.
     """
     paths = Paths()
-    return _solve(problem, paths, _AlongPath(problem, paths))
+    return _solve(problem, paths, _AlongPath(problem, paths), should_stop)
 
 
-def als_literal(problem: Problem) -> Solution:
+def als_literal(problem: Problem, should_stop: ShouldStop = never) -> Solution:
     """Eq. 2 as printed; `statistics["recurrence_s"]` is what it takes its assignment to cost."""
-    return _solve(problem, Paths(), _FromPrevious(problem))
+    return _solve(problem, Paths(), _FromPrevious(problem), should_stop)
 
 
 class _Transfers(Protocol):
@@ -53,11 +54,13 @@ class _Transfers(Protocol):
         """The node has read its tensors; the paths `kept` (devices,) now end with it."""
 
 
-def _solve(problem: Problem, paths: Paths, transfers: _Transfers) -> Solution:
+def _solve(problem: Problem, paths: Paths, transfers: _Transfers, should_stop: ShouldStop) -> Solution:
     memory_of = problem.memory_of
     kept = [START] * len(problem.devices)
     best_s = [0.0] * len(problem.devices)  # f of Eq. 2
     for index, node in enumerate(problem.nodes):
+        if should_stop():
+            return Solution(None, Outcome.LIMIT, reason=STOPPED)
         arrival_s = [best_s] * len(problem.memories)  # (memories, devices): by where the path stood before
         for rows in transfers.due_s(index, kept):
             columns = zip(*rows, strict=True)
@@ -72,7 +75,7 @@ def _solve(problem: Problem, paths: Paths, transfers: _Transfers) -> Solution:
     assignment = paths.devices(kept[best_s.index(total_s)])
     if _is_plain_chain(problem):
         return Solution(assignment, Outcome.OPTIMAL, total_s, statistics)
-    return Solution(assignment, Outcome.FEASIBLE, None, statistics)
+    return Solution(assignment, Outcome.FEASIBLE, None, statistics, HEURISTIC)
 
 
 def _is_plain_chain(problem: Problem) -> bool:

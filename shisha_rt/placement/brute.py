@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.problem import Group, Problem, ProblemTensor
-from shisha_rt.placement.solution import Solution
+from shisha_rt.placement.solution import STOPPED, ShouldStop, Solution, never
 
 LIMIT_ASSIGNMENTS: Final = 2**24
 """128 MiB of costs; 15 nodes on three devices are within it."""
@@ -25,11 +25,13 @@ LIMIT_ASSIGNMENTS: Final = 2**24
 Term = NDArray[np.float64]
 
 
-def brute(problem: Problem, limit_assignments: int = LIMIT_ASSIGNMENTS) -> Solution:
-    """The cheapest of all assignments; none (LIMIT) where there are more than `limit_assignments`."""
+def brute(problem: Problem, limit_assignments: int = LIMIT_ASSIGNMENTS, should_stop: ShouldStop = never) -> Solution:
+    """The cheapest of all assignments; none (LIMIT) where there are more than `limit_assignments`, or on a stop."""
     if assignment_count(problem) > limit_assignments:
-        return Solution(None, Outcome.LIMIT)
-    cost_s = every_cost_s(problem)
+        return Solution(None, Outcome.LIMIT, reason=f"more than {limit_assignments} assignments to try")
+    cost_s = _summed_s(problem, should_stop)
+    if cost_s is None:
+        return Solution(None, Outcome.LIMIT, reason=STOPPED)
     best = int(cost_s.argmin())
     assignment = assignment_at(problem, best)
     # The checker adds the same costs in another order; that can only lower the bound, by a rounding.
@@ -52,9 +54,17 @@ def assignment_at(problem: Problem, index: int) -> tuple[int, ...]:
 
 def every_cost_s(problem: Problem) -> NDArray[np.float64]:
     """(assignments,) seconds, by the index that `assignment_at` takes."""
+    cost_s = _summed_s(problem, never)
+    assert cost_s is not None
+    return cost_s
+
+
+def _summed_s(problem: Problem, should_stop: ShouldStop) -> NDArray[np.float64] | None:
     sizes = [len(node.capable) for node in problem.nodes if len(node.capable) > 1]
     total_s = np.zeros(sizes)
     for term_s in _Terms(problem, len(sizes)).all():
+        if should_stop():
+            return None
         total_s += term_s
     return total_s.reshape(-1)
 
@@ -73,12 +83,17 @@ class _Terms:
             self._devices.append(np.array(node.capable, np.intp).reshape(shape))
 
     def all(self) -> Iterator[Term]:
-        for node, device in zip(self._problem.nodes, self._devices, strict=True):
-            yield np.array(node.cost_s)[device]
+        grouped = {node for group in self._problem.groups for node in group.nodes}
+        for node in range(len(self._problem.nodes)):
+            if node not in grouped:
+                yield self._alone_s(node)
+        for groups in _overlapping(self._problem.groups):
+            yield self._least_s(groups)
         for tensor in self._problem.tensors:
             yield from self._transfers(tensor)
-        for groups in _overlapping(self._problem.groups):
-            yield -self._most_saved(groups)
+
+    def _alone_s(self, node: int) -> Term:
+        return np.array(self._problem.nodes[node].cost_s)[self._devices[node]]
 
     def _transfers(self, tensor: ProblemTensor) -> Iterator[Term]:
         memory_of, transfer_s = np.array(self._problem.memory_of), np.array(tensor.transfer_s)
@@ -93,21 +108,21 @@ class _Terms:
                 needed = needed | (target == memory)
             yield np.where(needed, transfer_s[source, memory], 0.0)
 
-    def _most_saved(self, groups: Sequence[Group]) -> Term:
-        """By the best of all sets of disjoint groups."""
-        packings: list[tuple[frozenset[int], Term]] = [(frozenset(), np.zeros(()))]  # the nodes, what they save
+    def _least_s(self, groups: Sequence[Group]) -> Term:
+        """What the nodes of all these groups cost, by the best of all sets of disjoint ones."""
+        packings: list[tuple[frozenset[int], Term]] = [(frozenset(), np.zeros(()))]  # the nodes, and what groups cost
         for group in groups:
-            nodes, saved_s = frozenset(group.nodes), self._saved(group)
-            packings += [(taken | nodes, sum_s + saved_s) for taken, sum_s in packings if not taken & nodes]
-        return reduce(np.maximum, (sum_s for _, sum_s in packings))
+            nodes, cost_s = frozenset(group.nodes), self._group_s(group)
+            packings += [(taken | nodes, sum_s + cost_s) for taken, sum_s in packings if not taken & nodes]
+        every = {node for group in groups for node in group.nodes}
+        return reduce(np.minimum, (sum((self._alone_s(n) for n in every - taken), s) for taken, s in packings))
 
-    def _saved(self, group: Group) -> Term:
-        """What the group saves where all of it is on its device, elsewhere nothing."""
-        saved_s = sum(self._problem.nodes[node].cost_s[group.device] for node in group.nodes) - group.cost_s
+    def _group_s(self, group: Group) -> Term:
+        """What the group costs where all of it is on its device; elsewhere inf."""
         whole = np.ones((), bool)
         for node in group.nodes:
             whole = whole & (self._devices[node] == group.device)
-        return np.where(whole, saved_s, 0.0)
+        return np.where(whole, group.cost_s, math.inf)
 
 
 def _overlapping(groups: Sequence[Group]) -> list[list[Group]]:

@@ -16,7 +16,7 @@ from typing import Final
 from shisha_rt.errors import BadInput
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.solution import Solution
+from shisha_rt.placement.solution import HEURISTIC, Solution
 
 DEFAULT_X: Final = 50.0
 """The share that the paper's Figure 9 compares with."""
@@ -32,7 +32,7 @@ def duet(problem: Problem, x: float = DEFAULT_X) -> Solution:
     state = _Present(problem)
     for node in range(int(len(problem.nodes) * x / 100)):
         state.choose_again(node)
-    return Solution(tuple(state.assignment), Outcome.FEASIBLE)
+    return Solution(tuple(state.assignment), Outcome.FEASIBLE, reason=HEURISTIC)
 
 
 class _Present:

@@ -1,18 +1,20 @@
 """Variable elimination: the least of a sum of tables over variables of few values each. Generic; nothing of placement.
 
 Eliminating a variable joins the tables that it stands in, and keeps, for each choice of its neighbours, its best
-value (Bertele and Brioschi, Nonserial Dynamic Programming, 1972). The work and the room are the entries of the joined
-tables: exponential in the width of the order, linear in the number of variables. A best order is hard to find. This
-one takes variables with at most two neighbours first, which never raises the treewidth (islet, twig and series rule)
-and so is best possible up to treewidth 2; beyond that, whichever makes the smallest table.
+value (Bertele and Brioschi, Nonserial Dynamic Programming, 1972). The work is the entries of the joined tables:
+exponential in the width of the order, linear in the number of variables. Of these only one is held at a time, and of
+each its best values; the best choices are joined again, for the values chosen before, on the way back. A best order is
+hard to find. This one takes variables with at most two neighbours first, which never raises the treewidth (islet, twig
+and series rule) and so is best possible up to treewidth 2; beyond that, whichever makes the smallest table.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +31,13 @@ Factor = tuple[Scope, Table]
 class Order:
     """`neighbours[i]` is what the table of `variables[i]` spans besides itself; all of it is eliminated later.
 
-    `entries` counts those of all joined tables, `width` is the most neighbours.
+    `entries` counts those of all joined tables, `held` those that are held at most; `width` is the most neighbours.
     """
 
     variables: tuple[int, ...]
     neighbours: tuple[Scope, ...]
     entries: int
+    held: int
     width: int
 
 
@@ -67,14 +70,16 @@ def elimination_order(sizes: Sequence[int], scopes: Sequence[Scope], limit_entri
     heapq.heapify(heap)
     variables: list[int] = []
     neighbours: list[Scope] = []
-    total = 0.0
+    total = largest = kept = 0.0
     while heap:
         value, variable = heapq.heappop(heap)
         if value != urgencies[variable]:
             continue  # its neighbours changed after this was pushed
-        total += entries(variable)
+        joined = entries(variable)
+        total += joined
         if total > limit_entries:
             return None
+        largest, kept = max(largest, joined), kept + joined / sizes[variable]
         urgencies[variable] = -1.0
         others = adjacent[variable]
         variables.append(variable)
@@ -87,13 +92,26 @@ def elimination_order(sizes: Sequence[int], scopes: Sequence[Scope], limit_entri
             if now != urgencies[other]:
                 urgencies[other] = now
                 heapq.heappush(heap, (now, other))
-    return Order(tuple(variables), tuple(neighbours), int(total), max(map(len, neighbours), default=0))
+    held = int(2 * largest + kept)  # a sum of two tables, and all best values
+    return Order(tuple(variables), tuple(neighbours), int(total), held, max(map(len, neighbours), default=0))
 
 
-def minimise(sizes: Sequence[int], factors: Sequence[Factor], order: Order) -> tuple[float, list[int]]:
-    """The least sum of the factors, inf if no values go together, and (variables,) values that have it.
+class Least(NamedTuple):
+    """The least sum of tables, inf if no values go together, and (variables,) values that have it."""
 
-    `order` is over the variables of the factors' scopes.
+    total: float
+    values: list[int]
+
+
+def minimise(
+    sizes: Sequence[int],
+    factors: Sequence[Factor],
+    order: Order,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Least | None:
+    """The least sum of the factors. `order` is over the variables of their scopes.
+
+    None if `should_stop`, asked at each variable, says so.
     """
     position = [0] * len(sizes)
     for place, variable in enumerate(order.variables):
@@ -113,27 +131,27 @@ def minimise(sizes: Sequence[int], factors: Sequence[Factor], order: Order) -> t
             buckets[places[0]].append((places, table.transpose(axes)))
 
     size = [sizes[variable] for variable in order.variables]
-    joined: list[tuple[Scope, Table]] = []
     for place, others in enumerate(order.neighbours):
+        if should_stop():
+            return None
         later = tuple(sorted([position[other] for other in others]))
-        table = _join(buckets[place], (place, *later), size)
-        buckets[place] = []
-        joined.append((later, table))
-        best = np.minimum.reduce(table, 0)
+        best = np.minimum.reduce(_join(buckets[place], (place, *later), size), 0)
         if later:
             buckets[later[0]].append((later, best))
         else:
             least += float(best)
 
     chosen = [0] * len(order.variables)
-    for place in range(len(joined) - 1, -1, -1):
-        later, table = joined[place]
-        known: tuple[int | slice, ...] = (slice(None), *[chosen[other] for other in later])
-        chosen[place] = int(table[known].argmin())
+    for place in range(len(order.variables) - 1, -1, -1):
+        left: list[Factor] = []
+        for places, table in buckets[place]:
+            fixed: tuple[int | slice, ...] = (slice(None), *[chosen[other] for other in places[1:]])
+            left.append(((place,), table[fixed]))
+        chosen[place] = int(_join(left, (place,), size).argmin())
     values = [0] * len(sizes)
     for place, variable in enumerate(order.variables):
         values[variable] = chosen[place]
-    return least, values
+    return Least(least, values)
 
 
 def _join(bucket: Sequence[Factor], scope: Scope, size: Sequence[int]) -> Table:

@@ -1,67 +1,75 @@
 """The optimum on any graph, proven, by elimination of the variables of its cost network.
 
 The time is linear in the operators where the treewidth of the network is bounded. With a helper variable for each
-tensor of several consumers the networks of the usual CNNs have treewidth at most 2.
+tensor of several consumers the networks of the usual CNNs have treewidth at most 2. A network may be too wide for it:
+how large its tables would be is known before the first is made. Then the problem is narrowed (`narrowing`), which
+mostly ends with the optimum too; if not, with what could be proven, and HiGHS is asked for something better.
 
 Costs are added up in floating point: the optimum is one up to that rounding.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
 from typing import Final
 
 from shisha_rt.errors import BadInput
 from shisha_rt.outcome import Outcome
-from shisha_rt.placement.als import als
 from shisha_rt.placement.check import cost
-from shisha_rt.placement.elimination import elimination_order, minimise
-from shisha_rt.placement.milp import milp
+from shisha_rt.placement.elimination import minimise
+from shisha_rt.placement.milp import column_count, least_by_program
+from shisha_rt.placement.narrowing import Narrowed, WidthLimits, bounded, narrowed, quick_assignment
 from shisha_rt.placement.network import cost_network
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.solution import Solution
+from shisha_rt.placement.solution import STOPPED, LeftSeconds, Solution, forever, within
 
-LIMIT_ENTRIES: Final = 2**25
-"""Entries of all tables together: 256 MiB, and a few seconds of work."""
+_MOST_COLUMNS: Final = 1 << 16
+"""Of a program for HiGHS: beyond that it finds nothing in its time."""
+_HIGHS_S: Final = 60.0
+"""Without a time limit."""
+_OF_THE_TIME: Final = 0.9
+"""The rest is for what its answer may prove."""
+_TOO_WIDE: Final = "the problem is too wide to be eliminated"
 
-FALLBACK_TIME_LIMIT_S: Final = 60.0
 
+def exact_placement(problem: Problem, limits: WidthLimits | None = None, left_s: LeftSeconds = forever) -> Solution:
+    """A placement of least cost, and proven to be; where that is beyond `limits` or the time left, a good one.
 
-def exact_placement(
-    problem: Problem, limit_entries: int = LIMIT_ENTRIES, time_limit_s: float | None = FALLBACK_TIME_LIMIT_S
-) -> Solution:
-    """A placement of least cost.
-
-    If that takes tables of more than `limit_entries` entries, `statistics["over_limit"]` is 1 and the solution is the
-    better of `als` and what `milp` finds in `time_limit_s`, with its bound; without scipy there is no bound.
+    That is looked at many times a second, but while HiGHS runs, which keeps to what is left. `statistics["over_limit"]`
+    is 1 where the problem as a whole was too wide.
     """
-    network = cost_network(problem, limit_entries)
-    if network is None:
-        return _fallback(problem, time_limit_s)
-    order = elimination_order(network.sizes, [scope for scope, _ in network.factors], limit_entries)
-    if order is None:
-        return _fallback(problem, time_limit_s)
-    cost_s, values = minimise(network.sizes, network.factors, order)
-    assignment = tuple([int(states.device[values[node]]) for node, states in enumerate(network.states)])
-    statistics = {
-        "over_limit": 0.0,
-        "variables": float(len(network.sizes)),
-        "table_entries": float(order.entries),
-        "width": float(order.width),
-    }
-    # The checker adds the same costs in another order; that can only lower the bound, by a rounding.
-    return Solution(assignment, Outcome.OPTIMAL, min(cost_s, cost(problem, assignment).total_s), statistics)
+    limits = limits or WidthLimits()
+    should_stop = within(left_s)
+    network = cost_network(problem)
+    order = limits.order(network)
+    statistics = {"over_limit": float(order is None), "variables": float(len(network.sizes))}
+    if order is not None:
+        statistics |= {"table_entries": float(order.entries), "width": float(order.width)}
+        least = minimise(network.sizes, network.factors, order, should_stop)
+        if least is not None:
+            assignment = network.devices(least.values)
+            # The checker adds the same costs in another order; that can only lower the bound, by a rounding.
+            bound_s = min(least.total, cost(problem, assignment).total_s)
+            return Solution(assignment, Outcome.OPTIMAL, bound_s, statistics)
+    found = _narrowed(problem, limits, left_s)
+    if found.is_settled:
+        return Solution(found.assignment, Outcome.OPTIMAL, found.lower_bound_s, statistics)
+    reason = STOPPED if should_stop() else _TOO_WIDE
+    return Solution(found.assignment, Outcome.FEASIBLE, found.lower_bound_s, statistics, reason)
 
 
-def _fallback(problem: Problem, time_limit_s: float | None) -> Solution:
-    statistics = {"over_limit": 1.0}
-    quick = als(problem)
+def _narrowed(problem: Problem, limits: WidthLimits, left_s: LeftSeconds) -> Narrowed:
+    """By half of the time; what is then left open, and is small, by HiGHS in the other half, if scipy is there."""
+    highs_s = left_s() / 2 if left_s() < math.inf else 0.0
+    start = bounded(problem, quick_assignment(problem, within(left_s, 0.5)))
+    if column_count(start.left) > _MOST_COLUMNS:
+        highs_s = 0.0
+    found = narrowed(start, limits, lambda: left_s() - highs_s)
+    if found.is_settled or left_s() <= 0 or column_count(found.left) > _MOST_COLUMNS:
+        return found
     try:
-        found = milp(problem, time_limit_s)
-    except BadInput:  # scipy is missing: nothing is proven, but there is an answer
-        return replace(quick, statistics=statistics)
-    if found.outcome is not Outcome.OPTIMAL:
-        assignments = [a for a in (quick.assignment, found.assignment) if a is not None]
-        best = min(assignments, key=lambda assignment: cost(problem, assignment).total_s)
-        found = Solution(best, Outcome.FEASIBLE, found.lower_bound_s)
-    return replace(found, statistics=statistics)
+        assignment = least_by_program(found, lambda: min(_HIGHS_S, _OF_THE_TIME * left_s()))
+    except BadInput:  # scipy is missing
+        return found
+    better = found if assignment is None else found.with_assignment(assignment)
+    return narrowed(better, limits, left_s) if better.cost_s < found.cost_s else found

@@ -1,42 +1,93 @@
-"""The placement problem as a mixed integer linear program, for graphs that are too wide for `exact`. Needs scipy.
+"""The placement problem as a mixed integer linear program. Needs scipy, whose solver is HiGHS.
 
-Columns, all from 0 to 1: `place` (device) of each node, 1 where it runs; `move` (device, memory) of each tensor and
-consumer, 1 where the producer runs on the one and the consumer in the other; `copy` (device, memory) of each tensor
-that is paid once for several consumers, no less than any `move` of it; `use` of each group. As `move` adds up to
-`place` on both sides, the relaxation is the local polytope, which has no gap on trees of tensors that are read once.
+Columns, all from 0 to 1: `place` (device) of each node, 1 where it runs there by itself, and `use` of each group, 1 for
+all of its nodes; `move` (device, memory) of each tensor and consumer, 1 where the producer runs on the one and the
+consumer in the other; `copy` (device, memory) of each tensor that is paid once for several consumers, no less than any
+`move` of it. As `move` adds up to `place` on both sides, the relaxation is the local polytope, which has no gap on
+trees of tensors that are read once.
 
-The solver is not trusted: an assignment is read off by rounding, which makes one of any answer, and its cost is
-checked; the bound is its own less what its tolerances are worth.
+HiGHS's tolerances are absolute, and costs may spread over many decades. So it is told no cost but what a node costs
+more than at least, what costs more than the best assignment known leaves room for is no column, and the rest is in
+units of that room. Where an answer leaves far less room, it is asked again.
+
+It is not trusted either: an assignment is read off by rounding, which makes one of any answer, its cost is checked, and
+what bound there is comes from elsewhere (`narrowing`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from itertools import chain
 from typing import Final
 
 import numpy as np
 
+from shisha_rt.arrays import Floats
 from shisha_rt.errors import BadInput
 from shisha_rt.outcome import Outcome
-from shisha_rt.placement.check import cost
+from shisha_rt.placement.narrowing import (
+    PROVEN,
+    Narrowed,
+    WidthLimits,
+    bounded,
+    least_node_s,
+    narrowed,
+    quick_assignment,
+)
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.solution import Solution
+from shisha_rt.placement.solution import STOPPED, LeftSeconds, Solution, forever, within
 
-_GAP: Final = 1e-6
-"""HiGHS's absolute gap, and how far from a whole number it takes a column to be one."""
+_MOST_COLUMNS: Final = 1 << 17
+"""Half a gigabyte."""
+_MUCH_LESS: Final = 1 / 8
+_OF_THE_TIME: Final = 0.7
+"""That is left: for HiGHS. The rest is for proving its answer."""
+_ROUNDED_UP: Final = 1 + 1e-6
+"""No column of the best assignment known is left out."""
 
-_PER_COLUMN: Final = 1e-7
-"""HiGHS's tolerance of a reduced cost; no column is above 1, so that is what each may be worth to the bound."""
 
-_SOLVED: Final = (0, 1)
-"""scipy's: to the end, or to a limit."""
+def milp(problem: Problem, left_s: LeftSeconds = forever, limits: WidthLimits | None = None) -> Solution:
+    """What HiGHS finds in the seconds that are left, which may be nothing (LIMIT); optimal if `narrowing` proves it.
 
-
-def milp(problem: Problem, time_limit_s: float | None = None) -> Solution:
-    """A placement of least cost; the best found if `time_limit_s` ends it, which may be none (LIMIT).
-
-    Optimal if the checked cost meets the bound, but for the tolerances. Raises BadInput if scipy is not installed.
+    Raises BadInput if scipy is not installed.
     """
+    should_stop = within(left_s)
+    start = bounded(problem, quick_assignment(problem, should_stop))
+    columns = column_count(start.left)
+    if columns > _MOST_COLUMNS:
+        reason = f"a program of {columns} columns, and {_MOST_COLUMNS} are the most"
+        return Solution(None, Outcome.LIMIT, start.lower_bound_s, reason=reason)
+    assignment = least_by_program(start, lambda: _OF_THE_TIME * left_s())
+    statistics = {"columns": float(columns)}
+    if assignment is None:
+        reason = STOPPED if should_stop() else "HiGHS has found nothing"
+        return Solution(None, Outcome.LIMIT, start.lower_bound_s, statistics, reason)
+    answer = bounded(problem, assignment)
+    found = narrowed(answer, limits or WidthLimits(), left_s)
+    bound_s = min(found.lower_bound_s, answer.cost_s)
+    if answer.cost_s <= bound_s * (1 + PROVEN):
+        return Solution(answer.assignment, Outcome.OPTIMAL, bound_s, statistics)
+    if found.cost_s < answer.cost_s:
+        reason = f"not the best: one found in proving costs {answer.cost_s - found.cost_s:.3g} s less"
+    else:
+        reason = STOPPED if should_stop() else "HiGHS's word is no proof, and apart from it there is none"
+    return Solution(answer.assignment, Outcome.FEASIBLE, bound_s, statistics, reason)
+
+
+def column_count(problem: Problem) -> int:
+    """Of the program, without those of groups and copies."""
+    capable = [node.capable for node in problem.nodes]
+    memories = [len({problem.memory_of[device] for device in its}) for its in capable]
+    return sum(map(len, capable)) + sum(
+        len(capable[tensor.producer]) * memories[consumer]
+        for tensor in problem.tensors
+        for consumer in tensor.consumers
+    )
+
+
+def least_by_program(found: Narrowed, left_s: LeftSeconds) -> tuple[int, ...] | None:
+    """The best that HiGHS finds of what is left, or None. Raises BadInput if scipy is not installed."""
     try:
         from scipy.optimize import Bounds, LinearConstraint
         from scipy.optimize import milp as solve
@@ -44,87 +95,107 @@ def milp(problem: Problem, time_limit_s: float | None = None) -> Solution:
     except ImportError:
         raise BadInput("milp: scipy is missing, expected the extra: pip install 'shisha-rt[solve]'") from None
 
-    program = _Program(problem)
-    cost_s = np.array(program.cost_s)
-    # HiGHS's tolerances are absolute: make the mean cost 1.
-    scale_s = float(np.abs(cost_s[cost_s != 0]).mean()) if cost_s.any() else 1.0
-    matrix = coo_array((program.coefficient, (program.row, program.column)), (len(program.low), len(cost_s)))
-    result = solve(
-        cost_s / scale_s,
-        integrality=np.array(program.whole),
-        bounds=Bounds(0, 1),
-        constraints=LinearConstraint(matrix.tocsr(), program.low, program.high),
-        options={"mip_rel_gap": 0.0} | ({} if time_limit_s is None else {"time_limit": time_limit_s}),
-    )
-    solved = result.status in _SOLVED and result.mip_dual_bound is not None
-    dual_s = float(result.mip_dual_bound) * scale_s if solved else 0.0
-    slack_s = (_GAP + _PER_COLUMN * len(cost_s)) * scale_s
-    bound_s = max(0.0, dual_s - slack_s)  # no cost is negative
-    statistics = {"columns": float(len(cost_s)), "rows": float(len(program.low))}
-    if result.x is None:
-        return Solution(None, Outcome.LIMIT, bound_s, statistics)
-    assignment = tuple(max(place, key=lambda device: result.x[place[device]]) for place in program.place)
-    found_s = cost(problem, assignment).total_s
-    outcome = Outcome.OPTIMAL if found_s <= dual_s + slack_s else Outcome.FEASIBLE
-    return Solution(assignment, outcome, min(bound_s, found_s), statistics)
+    best: Narrowed | None = None
+    while not found.is_settled:
+        least_s = least_node_s(found.left).min(axis=1)
+        room_s = found.cost_s - math.fsum(least_s)
+        if room_s <= 0:
+            break
+        program = _Program(found.left, least_s, room_s)
+        shape = len(program.low), len(program.cost)
+        limit_s = max(0.0, left_s())
+        result = solve(
+            np.array(program.cost),
+            integrality=np.array(program.whole),
+            bounds=Bounds(0, 1),
+            constraints=LinearConstraint(
+                coo_array((program.coefficient, (program.row, program.column)), shape).tocsr(),
+                program.low,
+                program.high,
+            ),
+            options={"mip_rel_gap": 0.0} | ({"time_limit": limit_s} if limit_s < math.inf else {}),
+        )
+        if result.x is None:
+            return None if best is None else best.assignment
+        answer = bounded(found.problem, program.assignment(result.x))
+        best = answer if best is None or answer.cost_s < best.cost_s else best
+        found = found.with_assignment(answer.assignment)
+        if found.cost_s - math.fsum(least_s) > _MUCH_LESS * room_s:
+            return best.assignment
+    return found.assignment
 
 
 class _Program:
-    """Columns and rows, `low` <= row <= `high`; the sparse matrix as (row, column, coefficient)."""
+    """Columns and rows, `low` <= row <= `high`; the sparse matrix as (row, column, coefficient).
 
-    def __init__(self, problem: Problem) -> None:
-        self.cost_s: list[float] = []
+    `least_s` (nodes,) is what each node costs in any case; `room_s`, the unit of `cost`, what an assignment may more.
+    """
+
+    def __init__(self, problem: Problem, least_s: Floats, room_s: float) -> None:
+        self._least_s, self._room_s, self._most_s = least_s, room_s, room_s * _ROUNDED_UP
+        self.cost: list[float] = []
         self.whole: list[bool] = []
         self.low: list[float] = []
         self.high: list[float] = []
         self.row: list[int] = []
         self.column: list[int] = []
         self.coefficient: list[float] = []
-        self.place = [{d: self._column(node.cost_s[d], whole=True) for d in node.capable} for node in problem.nodes]
-        for place in self.place:
-            self._row(place.values(), (), 1, 1)
-        self._tensors(problem)
+        self._place: list[dict[int, list[int]]] = [{} for _ in problem.nodes]
+        self._nodes(problem)
         self._groups(problem)
+        for place in self._place:
+            self._row(chain.from_iterable(place.values()), (), 1, 1)
+        self._tensors(problem)
+
+    def assignment(self, columns: Floats) -> tuple[int, ...]:
+        """Each node where it is more than elsewhere."""
+        return tuple([max(place, key=lambda device: columns[place[device]].sum()) for place in self._place])
+
+    def _nodes(self, problem: Problem) -> None:
+        for node, place, least_s in zip(problem.nodes, self._place, self._least_s, strict=True):
+            for device in node.capable:
+                place[device] = self._column(node.cost_s[device] - least_s, whole=True)
+
+    def _groups(self, problem: Problem) -> None:
+        for group in problem.groups:
+            places = [self._place[node] for node in group.nodes]
+            if all(group.device in place for place in places):
+                more_s = group.cost_s - math.fsum(self._least_s[list(group.nodes)])
+                use = self._column(more_s, whole=True)
+                for place in places:
+                    place[group.device] += use
 
     def _tensors(self, problem: Problem) -> None:
         memory_of = problem.memory_of
         for tensor in problem.tensors:
             together = problem.transfer_counting == "once" and len(tensor.consumers) > 1
-            source = self.place[tensor.producer]
-            copy: dict[tuple[int, int], int] = {}
+            source, transfer_s = self._place[tensor.producer], tensor.transfer_s
+            copy: dict[tuple[int, int], list[int]] = {}
             for consumer in tensor.consumers:
-                target = self.place[consumer]
+                target = self._place[consumer]
                 memories = sorted({memory_of[device] for device in target})
-                move = {
-                    (d, m): self._column(0.0 if together else tensor.transfer_s[d][m]) for d in source for m in memories
-                }
+                pairs = [(d, m) for d in source for m in memories if transfer_s[d][m] <= self._most_s]
+                move = {(d, m): self._column(0.0 if together else transfer_s[d][m]) for d, m in pairs}
                 for device in source:
-                    self._row([move[device, memory] for memory in memories], [source[device]], 0, 0)
+                    self._row(
+                        [column for (d, _), its in move.items() if d == device for column in its], source[device], 0, 0
+                    )
                 for memory in memories:
-                    there = [column for device, column in target.items() if memory_of[device] == memory]
-                    self._row([move[device, memory] for device in source], there, 0, 0)
+                    there = [column for device, its in target.items() if memory_of[device] == memory for column in its]
+                    self._row([column for (_, m), its in move.items() if m == memory for column in its], there, 0, 0)
                 if together:
                     for pair, column in move.items():
                         if pair not in copy:
-                            copy[pair] = self._column(tensor.transfer_s[pair[0]][pair[1]])
-                        self._row([copy[pair]], [column], 0, np.inf)
+                            copy[pair] = self._column(transfer_s[pair[0]][pair[1]])
+                        self._row(copy[pair], column, 0, np.inf)
 
-    def _groups(self, problem: Problem) -> None:
-        """A node where it runs is in one of its groups there, or in none."""
-        having: dict[int, list[int]] = {}
-        for group in problem.groups:
-            if all(group.device in self.place[node] for node in group.nodes):
-                alone_s = sum(problem.nodes[node].cost_s[group.device] for node in group.nodes)
-                use = self._column(group.cost_s - alone_s, whole=True)
-                for node in group.nodes:
-                    having.setdefault(self.place[node][group.device], []).append(use)
-        for place, uses in having.items():
-            self._row([place], uses, 0, np.inf)
-
-    def _column(self, cost_s: float, whole: bool = False) -> int:
-        self.cost_s.append(cost_s)
+    def _column(self, seconds: float, whole: bool = False) -> list[int]:
+        """It alone; none if it is too dear."""
+        if seconds > self._most_s:
+            return []
+        self.cost.append(seconds / self._room_s)
         self.whole.append(whole)
-        return len(self.cost_s) - 1
+        return [len(self.cost) - 1]
 
     def _row(self, plus: Iterable[int], minus: Iterable[int], low: float, high: float) -> None:
         """`low` <= sum of `plus` - sum of `minus` <= `high`."""

@@ -2,7 +2,10 @@
 
 Every node is a variable. So that a tensor of several consumers is paid once for each memory, it gets a helper
 variable, the set of memories that its copies are in: the producer pays for the set, and each consumer's memory must
-be one of it. As no cost is negative and copies come straight from the producer, a best set has no more than it needs.
+be one of it. As no cost is negative and copies come straight from the producer, a best set has no more than it needs:
+no more members than there are consumers. Where there are many such sets, a tensor of two consumers has a table over
+all three nodes instead, and of more consumers, where there are too many to list, a helper for each memory, which says
+whether there is a copy: small tables, many neighbours.
 
 Groups add no variables: a node is alone on a device, or there as a member of one group. Along each link of a chain
 both ends are in the same group or neither is in one that has the link. So groups in use are whole and disjoint, and
@@ -12,10 +15,10 @@ the constraint joins only what a tensor joins already.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import pairwise
+from functools import lru_cache
+from itertools import combinations, pairwise
 from typing import Final
 
 import numpy as np
@@ -27,6 +30,11 @@ from shisha_rt.placement.problem import Group, Problem, ProblemTensor
 Ints = NDArray[np.intp]
 
 _NO_GROUP: Final = -1
+
+_MANY_SETS: Final = 4
+"""For each value of a node. Of fewer, a helper makes the narrower network."""
+_MOST_ENTRIES: Final = 1 << 22
+"""Of the tables of all sets of copies together: 32 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,35 +54,56 @@ class States:
 class CostNetwork:
     """The sum of `factors` is to be least; variable i has `sizes[i]` values, and variables of one are in no scope.
 
-    The first variables are the nodes, and their values are `states`.
+    The first variables are the nodes, and their values are `states`. The helpers follow; `producers` are those of
+    their tensors.
     """
 
     states: tuple[States, ...]
     sizes: list[int]
     factors: list[Factor]
+    producers: list[int]
+
+    @property
+    def scopes(self) -> list[Scope]:
+        return [scope for scope, _ in self.factors]
+
+    @property
+    def sequence(self) -> list[int]:
+        """All variables, each helper after the node that makes its tensor."""
+        anchors = [*range(len(self.states)), *self.producers]
+        return sorted(range(len(anchors)), key=lambda variable: (anchors[variable], variable))
+
+    def devices(self, values: Sequence[int]) -> tuple[int, ...]:
+        """(nodes,): the assignment that (variables,) values mean."""
+        return tuple([int(states.device[value]) for states, value in zip(self.states, values, strict=False)])
 
 
-def cost_network(problem: Problem, limit_entries: int) -> CostNetwork | None:
-    """None where the helpers' tables alone, before any elimination, have more than `limit_entries` entries."""
+def cost_network(problem: Problem) -> CostNetwork:
+    """Its tables grow with the problem, and no faster."""
     groups = {index: group for index, group in enumerate(problem.groups) if _saves(problem, group)}
     states = _states(problem, groups)
-    network = CostNetwork(states, [len(node.device) for node in states], [])
+    network = CostNetwork(states, [len(node.device) for node in states], [], [])
     for node, of in enumerate(states):
         _add(network, (node,), of.cost_s)
     entries = 0
-    transfers_s = np.array([tensor.transfer_s for tensor in problem.tensors])  # (tensors, devices, memories)
-    for tensor, transfer_s in zip(problem.tensors, transfers_s, strict=True):
-        from_s = transfer_s[states[tensor.producer].device]
-        if not from_s.any():
+    for tensor in problem.tensors:
+        from_s = np.array(tensor.transfer_s)[states[tensor.producer].device]
+        readers = len(tensor.consumers)
+        if not readers or not from_s.any():
             continue  # free wherever it goes
-        if problem.transfer_counting == "per_edge" or len(tensor.consumers) == 1:
+        if problem.transfer_counting == "per_edge" or readers == 1:
             _add_moves(network, tensor, from_s)
-        elif tensor.consumers:
-            reach = frozenset([m for consumer in tensor.consumers for m in states[consumer].memory.tolist()])
-            entries += 2 ** len(reach) * sum([network.sizes[node] for node in (tensor.producer, *tensor.consumers)])
-            if entries > limit_entries:
-                return None
-            _add_copies(network, tensor, from_s, _sets(reach, len(problem.memories)))
+            continue
+        sizes = [network.sizes[node] for node in (tensor.producer, *tensor.consumers)]
+        reach = frozenset([m for consumer in tensor.consumers for m in states[consumer].memory.tolist()])
+        sets = sum(math.comb(len(reach), members) for members in range(1, readers + 1))
+        if readers == 2 and sets > _MANY_SETS * max(sizes):
+            _add_pair(network, tensor, from_s)
+        elif entries + sets * sum(sizes) <= _MOST_ENTRIES:
+            entries += sets * sum(sizes)
+            _add_sets(network, tensor, from_s, _sets(reach, min(readers, len(reach)), len(problem.memories)))
+        else:
+            _add_copies(network, tensor, from_s, reach)
     _add_links(network, groups)
     return network
 
@@ -115,23 +144,47 @@ def _add_moves(network: CostNetwork, tensor: ProblemTensor, from_s: Table) -> No
         _add(network, (tensor.producer, consumer), from_s[:, network.states[consumer].memory])
 
 
-def _add_copies(network: CostNetwork, tensor: ProblemTensor, from_s: Table, sets: Table) -> None:
+def _add_pair(network: CostNetwork, tensor: ProblemTensor, from_s: Table) -> None:
+    """One payment for each memory of the two consumers."""
+    one, other = [network.states[consumer].memory for consumer in tensor.consumers]
+    to_one_s, to_other_s = from_s[:, one, None], from_s[:, None, other]
+    table = to_one_s + np.where(one[:, None] == other, 0.0, to_other_s)
+    _add(network, (tensor.producer, *tensor.consumers), table)
+
+
+def _add_sets(network: CostNetwork, tensor: ProblemTensor, from_s: Table, sets: Table) -> None:
     """One payment for each memory; `from_s` is (states of the producer, memories) seconds, `sets` see _sets."""
-    helper = len(network.sizes)
-    network.sizes.append(len(sets))
+    helper = _helper(network, tensor, len(sets))
     _add(network, (tensor.producer, helper), from_s @ sets.T)
     absent_s = np.where(sets > 0, 0.0, math.inf)
     for consumer in tensor.consumers:
         _add(network, (helper, consumer), absent_s[:, network.states[consumer].memory])
 
 
-@cache
-def _sets(reach: frozenset[int], memories: int) -> Table:
-    """(sets, memories): 1 for what is in each set, of all sets of some of `reach` but the empty one."""
-    members = sorted(reach)
-    numbers = np.arange(1, 2 ** len(members))[:, None]
-    sets = np.zeros((len(numbers), memories))
-    sets[:, members] = numbers >> np.arange(len(members)) & 1
+def _add_copies(network: CostNetwork, tensor: ProblemTensor, from_s: Table, reach: frozenset[int]) -> None:
+    """The same, with a helper for each memory: 0, or 1 where it has a copy."""
+    for memory in sorted(reach):
+        helper = _helper(network, tensor, 2)
+        _add(network, (tensor.producer, helper), from_s[:, memory, None] * [0.0, 1.0])
+        for consumer in tensor.consumers:
+            there = network.states[consumer].memory == memory
+            if there.any():
+                _add(network, (helper, consumer), np.array([np.where(there, math.inf, 0.0), np.zeros(len(there))]))
+
+
+def _helper(network: CostNetwork, tensor: ProblemTensor, size: int) -> int:
+    network.sizes.append(size)
+    network.producers.append(tensor.producer)
+    return len(network.sizes) - 1
+
+
+@lru_cache(maxsize=8)
+def _sets(reach: frozenset[int], most: int, memories: int) -> Table:
+    """(sets, memories): 1 for what is in each set, of all sets of 1 to `most` of `reach`."""
+    listed = [members for size in range(1, most + 1) for members in combinations(sorted(reach), size)]
+    sets = np.zeros((len(listed), memories))
+    for row, members in zip(sets, listed, strict=True):
+        row[list(members)] = 1
     return sets
 
 

@@ -12,7 +12,7 @@ from shisha_rt.checked import shown
 from shisha_rt.errors import BadInput
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.solution import Solution
+from shisha_rt.placement.solution import HEURISTIC, Solution
 
 
 def priority(problem: Problem, order: Sequence[str] = ()) -> Solution:
@@ -27,7 +27,7 @@ def priority(problem: Problem, order: Sequence[str] = ()) -> Solution:
     assignment = tuple(
         next(device for device in ranked if device in capable) for capable in (node.capable for node in problem.nodes)
     )
-    return Solution(assignment, Outcome.FEASIBLE)
+    return Solution(assignment, Outcome.FEASIBLE, reason=HEURISTIC)
 
 
 def _index(problem: Problem, name: str) -> int:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 import msgspec
 
@@ -18,7 +18,9 @@ from shisha_rt.errors import BadInput
 from shisha_rt.placement.problem import Group, Node, Problem, ProblemTensor, TransferCounting
 
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
-_Seconds = Annotated[float, msgspec.Meta(ge=0)]
+_MOST_S: Final = 1e15
+"""30 million years: whoever has more means something else. Sums of such seconds are finite."""
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=_MOST_S)]
 
 
 class _Node(msgspec.Struct, forbid_unknown_fields=True):

@@ -11,11 +11,11 @@ from shisha_rt.errors import BadInput
 from shisha_rt.placement.als import als, als_literal
 from shisha_rt.placement.brute import brute
 from shisha_rt.placement.duet import DEFAULT_X, duet
-from shisha_rt.placement.exact import FALLBACK_TIME_LIMIT_S, exact_placement
+from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.milp import milp
 from shisha_rt.placement.priority import priority
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.solution import Solution
+from shisha_rt.placement.solution import LeftSeconds, Solution, forever, within
 from shisha_rt.placement.solver_names import SolverName
 
 
@@ -23,27 +23,22 @@ from shisha_rt.placement.solver_names import SolverName
 class SolverOptions:
     """Each solver reads its own and leaves the rest.
 
-    `priority`: the order of devices, by name. `duet`: x, in percent. `milp`, and `exact` where it falls back to it:
-    the time limit; None is the solver's own.
+    `priority`: the order of devices, by name. `duet`: x, in percent. `left_s`: seconds until the time limit; all but
+    `priority` and `duet`, which only pass the nodes once, go by it.
     """
 
     priority: tuple[str, ...] = ()
     duet_x: float = DEFAULT_X
-    time_limit_s: float | None = None
-
-
-def _exact(problem: Problem, options: SolverOptions) -> Solution:
-    time_limit_s = FALLBACK_TIME_LIMIT_S if options.time_limit_s is None else options.time_limit_s
-    return exact_placement(problem, time_limit_s=time_limit_s)
+    left_s: LeftSeconds = forever
 
 
 _SOLVERS: Final[Mapping[SolverName, Callable[[Problem, SolverOptions], Solution]]] = MappingProxyType(
     {
-        "als": lambda problem, _: als(problem),
-        "als_literal": lambda problem, _: als_literal(problem),
-        "exact": _exact,
-        "milp": lambda problem, options: milp(problem, options.time_limit_s),
-        "brute": lambda problem, _: brute(problem),
+        "als": lambda problem, options: als(problem, within(options.left_s)),
+        "als_literal": lambda problem, options: als_literal(problem, within(options.left_s)),
+        "exact": lambda problem, options: exact_placement(problem, left_s=options.left_s),
+        "milp": lambda problem, options: milp(problem, left_s=options.left_s),
+        "brute": lambda problem, options: brute(problem, should_stop=within(options.left_s)),
         "priority": lambda problem, options: priority(problem, options.priority),
         "duet": lambda problem, options: duet(problem, options.duet_x),
     }

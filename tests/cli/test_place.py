@@ -63,6 +63,7 @@ class TestTheObject:
             "transfer_cost_s": 2.0,
             "lower_bound_s": pytest.approx(5.5),
             "outcome": "optimal",
+            "reason": None,
         }
 
     @pytest.mark.parametrize("solver", SOLVERS)
@@ -75,9 +76,11 @@ class TestTheObject:
             "transfer_cost_s",
             "lower_bound_s",
             "outcome",
+            "reason",
             "solve_time_s",
         ]
         assert found["cost_s"] >= 5.5
+        assert (found["reason"] is None) == (found["outcome"] == "optimal")
 
     def test_priority(self, run: Run, problem_file: Path) -> None:
         found = run("place", problem_file, "--solver", "priority", "--priority", "cpu,pim", "--json").object
@@ -90,13 +93,26 @@ class TestTheObject:
     def test_a_limit_prints_its_object_and_fails(
         self, run: Run, problem_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        stopped = Solution(None, Outcome.LIMIT, lower_bound_s=1.0)
+        stopped = Solution(None, Outcome.LIMIT, lower_bound_s=1.0, reason="stopped by the time limit")
         monkeypatch.setattr("shisha_rt.placement.solvers.solve", lambda *_: stopped)
         ran = run("place", problem_file, "--solver", "brute", "--json")
         assert ran.status == 1
-        assert ran.err == "shisha-rt: limit: brute has found no assignment\n"
+        assert ran.err == "shisha-rt: limit: brute has found no assignment: stopped by the time limit\n"
         assert ran.object["assignment"] is ran.object["cost_s"] is ran.object["transfer_cost_s"] is None
         assert (ran.object["lower_bound_s"], ran.object["outcome"]) == (1.0, "limit")
+        assert ran.object["reason"] == "stopped by the time limit"
+
+    @pytest.mark.parametrize("solver", SOLVERS)
+    def test_every_solver_takes_a_time_limit(self, run: Run, problem_file: Path, solver: str) -> None:
+        """One that ends it at once: what needs no time answers, the rest has nothing; either says why."""
+        ran = run("place", problem_file, "--solver", solver, "--time-limit", "1e-9", "--json")
+        found = ran.object
+        if solver in ("exact", "priority", "duet"):
+            assert (ran.status, found["outcome"]) == (0, "feasible")
+        else:
+            assert (ran.status, found["outcome"], found["reason"]) == (1, "limit", "stopped by the time limit")
+        if solver == "exact":
+            assert (found["lower_bound_s"], found["reason"]) == (pytest.approx(3.5), "stopped by the time limit")
 
 
 class TestForPeople:
@@ -115,6 +131,20 @@ class TestForPeople:
         ):
             assert line in lines
         assert "all on pim" not in ran.out
+
+    def test_an_answer_that_is_not_proven_says_why(self, run: Run, problem_file: Path) -> None:
+        words = " ".join(run("place", problem_file, "--time-limit", "1e-9").out.split())
+        bound = "feasible: no assignment costs less than 3500 ms, this one 57.1% more"
+        assert f"{bound} (stopped by the time limit)" in words
+        words = " ".join(run("place", problem_file, "--solver", "duet").out.split())
+        assert "feasible: no lower bound is proven (a heuristic, which proves nothing)" in words
+
+    def test_costs_that_nobody_can_mean_and_those_too_small_to_matter(self, run: Run, problem_file: Path) -> None:
+        problem_file.write_text(json.dumps(problem()).replace('"pim": 1.5', '"pim": 1e-320'))
+        assert run("place", problem_file, "--json").object["outcome"] == "optimal"
+        problem_file.write_text(json.dumps(problem()).replace('"pim": 1.5', '"pim": 1e308'))
+        complaint = run("place", problem_file, "--json").complaint
+        assert complaint.endswith("expected a number <= 1000000000000000.0")
 
     def test_groups_show_what_they_save(self, run: Run, problem_file: Path) -> None:
         with_group = problem() | {"groups": [{"nodes": ["b", "c"], "device": "pim", "cost_s": 2}]}
@@ -184,11 +214,13 @@ def tensor(index: int, **changes: Any) -> dict[str, Any]:
         (node(1, cost_s={}), "nodes[1].cost_s has no cost: no device can run b, expected a cost on one of cpu,"),
         (node(1, cost_s=None), "nodes[1].cost_s = null: expected a table, got null"),
         (node(1, cost_s={"cpu": -1}), "nodes[1].cost_s"),
+        (node(1, cost_s={"cpu": 1e16}), "nodes[1].cost_s"),
         (node(1, cost_s={"npu": 1}), 'nodes[1].cost_s: "npu": no such device, expected one of cpu, pim'),
         (tensor(0, producer="c"), 'tensors[0].consumers[0] = "b": does not come after its producer c'),
         (tensor(0, consumers=["a"]), 'tensors[0].consumers[0] = "a": does not come after its producer a'),
         (tensor(0, transfer_s={"cpu->npu": 1}), 'tensors[0].transfer_s: "cpu->npu": expected DEVICE->DEVICE'),
         (tensor(0, transfer_s={"cpu->pim": -1}), "tensors[0].transfer_s"),
+        (tensor(0, transfer_s={"cpu->pim": 1e308}), "tensors[0].transfer_s"),
         (
             {"groups": [{"nodes": ["a", "c"], "device": "cpu", "cost_s": 1}]},
             "groups[0].nodes: a and c are no chain",
@@ -222,7 +254,6 @@ def test_an_infinite_cost(run: Run, problem_file: Path) -> None:
         (["--precision", "any"], "--precision: not with PROBLEM.json"),
         (["--priority", "cpu"], "--priority: not with --solver exact, expected --solver priority"),
         (["--duet-x", "10"], "--duet-x: not with --solver exact, expected --solver duet"),
-        (["--time-limit", "10"], "--time-limit: not with --solver exact, expected --solver milp"),
         (["--machine", "pim-board"], "--machine: not with PROBLEM.json, which states its own nodes and costs"),
         (["--place", "board"], "--place: not with PROBLEM.json"),
         (["--dim", "N=1"], "--dim: not with PROBLEM.json"),

@@ -37,7 +37,9 @@ def test_the_least_sum_and_values_that_have_it() -> None:
         order = elimination_order(sizes, [scope for scope, _ in factors], PLENTY)
         assert order is not None
         assert sorted(order.variables) == list(range(len(sizes)))
-        least, values = minimise(sizes, factors, order)
+        found = minimise(sizes, factors, order)
+        assert found is not None
+        least, values = found
         assert least == total(factors, values) == min(total(factors, v) for v in product(*map(range, sizes)))
         impossible += least == math.inf
     assert 0 < impossible < 150
@@ -67,6 +69,19 @@ def test_the_smallest_table_first_beyond_width_two() -> None:
     order = elimination_order([2, 2, 2, 2, 9, 9, 9], scopes, PLENTY)
     assert order is not None
     assert order.variables[:2] == (4, 5)  # 9 * 16 entries each, against 2 * 729
+
+
+def test_the_room_is_for_one_table_and_the_best_of_each() -> None:
+    """A chain of 5 variables of 10 values: 4 tables of 100 entries and one of 10 are joined, never two at once."""
+    order = elimination_order([10] * 5, [(i, i + 1) for i in range(4)], PLENTY)
+    assert order is not None
+    assert (order.entries, order.held) == (410, 2 * 100 + 4 * 10 + 1)
+
+
+def test_a_stop() -> None:
+    order = elimination_order([2] * 5, [(0, 1)], PLENTY)
+    assert order is not None
+    assert minimise([2] * 5, [((0, 1), np.zeros((2, 2)))], order, lambda: True) is None
 
 
 def test_what_is_far_too_wide_is_given_up_at_once() -> None:

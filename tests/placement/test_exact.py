@@ -14,6 +14,7 @@ from shisha_rt.placement.als import als
 from shisha_rt.placement.brute import brute
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.exact import exact_placement
+from shisha_rt.placement.narrowing import WidthLimits
 from shisha_rt.placement.problem import TRANSFER_COUNTINGS, Group, Node, Problem, ProblemTensor, TransferCounting
 from shisha_rt.placement.solution import Solution
 from tests.placement.random_problems import SHAPES, random_problem, random_small_problem
@@ -133,47 +134,72 @@ class TestLimit:
     def problem(self) -> Problem:
         return random_problem(random.Random(5), "dense", 10, 3, incapable=0, transfer_counting="once")
 
-    def test_beyond_it_milp_answers(self) -> None:
+    def test_beyond_it_the_answer_is_proven_otherwise_or_says_that_it_is_not(self) -> None:
         problem = self.problem()
         needed = int(exact_placement(problem).statistics["table_entries"])
-        assert exact_placement(problem, limit_entries=needed).statistics["over_limit"] == 0
-        for limit_entries in (needed - 1, 1):
-            solution = exact_placement(problem, limit_entries=limit_entries)
+        assert exact_placement(problem, WidthLimits(entries=needed)).statistics["over_limit"] == 0
+        for limits in (WidthLimits(needed - 1), WidthLimits(1), WidthLimits(held=1)):
+            solution = exact_placement(problem, limits)
             assert solution.statistics["over_limit"] == 1
-            assert solution.outcome is Outcome.OPTIMAL
+            assert (solution.outcome is Outcome.OPTIMAL) == (solution.reason is None)
             assert solution.lower_bound_s is not None
             assert solution.lower_bound_s <= cost_s(problem, solution) == cost_s(problem, exact_placement(problem))
 
-    def test_no_time_leaves_als_and_what_is_proven(self) -> None:
+    @pytest.mark.parametrize("limits", [WidthLimits(), WidthLimits(1)])
+    def test_no_time_leaves_a_quick_assignment_and_what_costs_nothing_to_know(self, limits: WidthLimits) -> None:
         problem = self.problem()
-        solution = exact_placement(problem, limit_entries=1, time_limit_s=0.0)
-        assert solution.statistics["over_limit"] == 1
+        solution = exact_placement(problem, limits, left_s=lambda: 0.0)
+        assert (solution.outcome, solution.reason) == (Outcome.FEASIBLE, "stopped by the time limit")
         assert solution.lower_bound_s is not None
-        assert solution.lower_bound_s <= cost_s(problem, exact_placement(problem)) <= cost_s(problem, solution)
-        assert cost_s(problem, solution) <= cost_s(problem, als(problem))
+        assert 0 < solution.lower_bound_s <= cost_s(problem, exact_placement(problem)) <= cost_s(problem, solution)
+        fastest = sum(min(node.cost_s) for node in problem.nodes)
+        assert solution.lower_bound_s == pytest.approx(fastest)
+        singles = [cost(problem, (device,) * len(problem.nodes)).total_s for device in range(3)]
+        assert cost_s(problem, solution) <= min(singles)
 
-    def test_without_scipy_als_answers_and_nothing_is_proven(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_scipy_it_is_the_same_but_for_what_highs_finds(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-        problem = self.problem()
-        solution = exact_placement(problem, limit_entries=1)
-        assert (solution.assignment, solution.outcome) == (als(problem).assignment, Outcome.FEASIBLE)
-        assert (solution.lower_bound_s, solution.statistics) == (None, {"over_limit": 1})
+        problem = random_problem(random.Random(1), "dense", 20, 8, own_memories=True, transfer_counting="per_edge")
+        solution = exact_placement(problem, WidthLimits(1 << 12))
+        assert (solution.outcome, solution.reason) == (Outcome.FEASIBLE, "the problem is too wide to be eliminated")
+        assert solution.lower_bound_s is not None
+        fastest = sum(min(node.cost_s) for node in problem.nodes)
+        assert fastest < solution.lower_bound_s < cost_s(problem, solution) <= cost_s(problem, als(problem))
 
-    def test_sets_of_many_memories_are_not_listed_first(self) -> None:
-        """2 ** 60 of them; the tensor's table would be too large before any order is looked for."""
+    def test_a_tensor_into_very_many_memories(self) -> None:
+        """It has 2 ** 60 sets of copies; those that its readers can need are few, or are not listed."""
         devices = 60
         each = range(devices)
         moves = tuple(tuple(float(a != b) for b in each) for a in each)
-        problem = Problem(
-            devices=tuple(map(str, each)),
-            memories=tuple(map(str, each)),
-            memory_of=tuple(each),
-            nodes=tuple(Node(f"n{i}", "", (2.0, *(1.0,) * (devices - 1))) for i in range(3)),
-            tensors=(ProblemTensor("t", 0, (1, 2), moves),),
+        for readers in (2, 3, 9):
+            problem = Problem(
+                devices=tuple(map(str, each)),
+                memories=tuple(map(str, each)),
+                memory_of=tuple(each),
+                nodes=tuple(Node(f"n{i}", "", (2.0, *(1.0,) * (devices - 1))) for i in range(readers + 1)),
+                tensors=(ProblemTensor("t", 0, tuple(range(1, readers + 1)), moves),),
+            )
+            solution = exact_placement(problem)
+            assert (cost_s(problem, solution), solution.outcome) == (readers + 1, Outcome.OPTIMAL)
+
+    def test_sixteen_devices(self) -> None:
+        """A transformer's shape on unlike devices with memories of their own: eliminated, in bounded tables."""
+        rng = random.Random(0)
+        each = range(16)
+        readers = {i: {i + 1, *([i + 6] if i % 6 == 0 else []), *([i + 3] if i % 12 == 2 else [])} for i in range(300)}
+        nodes = tuple(Node(f"n{i}", "", tuple(rng.uniform(1, 4) for _ in each)) for i in range(307))
+        tensors = tuple(
+            ProblemTensor(
+                f"t{i}", i, tuple(sorted(its)), tuple(tuple(rng.uniform(0.2, 1) * (a != b) for b in each) for a in each)
+            )
+            for i, its in readers.items()
         )
+        problem = Problem(tuple(f"d{i}" for i in each), tuple(f"m{i}" for i in each), tuple(each), nodes, tensors)
         solution = exact_placement(problem)
-        assert solution.statistics["over_limit"] == 1
-        assert cost_s(problem, solution) == 3
+        assert solution.outcome is Outcome.OPTIMAL
+        assert solution.statistics["width"] == 2
+        assert solution.statistics["table_entries"] < 310 * 16**3
+        assert cost_s(problem, solution) < cost_s(problem, als(problem))
 
 
 class TestLarge:

@@ -62,11 +62,11 @@ def _count(found: Sequence[Move]) -> str:
 
 
 def _proven(cost_s: float, solution: Solution) -> str:
-    bound_s = solution.lower_bound_s
+    bound_s, why = solution.lower_bound_s, "" if solution.reason is None else f" ({solution.reason})"
     if bound_s is None:
-        return f"{solution.outcome}: no lower bound is proven"
+        return f"{solution.outcome}: no lower bound is proven{why}"
     gap = f", this one {cost_s / bound_s - 1:.1%} more" if bound_s and solution.outcome is not Outcome.OPTIMAL else ""
-    return f"{solution.outcome}: no assignment costs less than {milliseconds(bound_s)}{gap}"
+    return f"{solution.outcome}: no assignment costs less than {milliseconds(bound_s)}{gap}{why}"
 
 
 def _instead(problem: Problem, cost_s: float) -> Iterator[str]:

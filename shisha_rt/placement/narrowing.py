@@ -1,0 +1,180 @@
+"""What is proven of an assignment, and better ones, where the cost network is too wide to be eliminated as it is.
+
+Devices are dropped that no better assignment than the best one known puts a node on: what every node costs at least
+bounds all others; then the relaxation of the cost network does, tighter. Until what is left is narrow enough, and its
+optimum that of the whole. On the way, better assignments are found by moving any nodes to some of the devices, all the
+others staying where they are: the best of all such moves at once (expansion moves: Boykov, Veksler, Zabih, 2001), by
+the same elimination.
+
+Nothing here asks a solver that is not the project's own, so a bound is one, whoever found the assignment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.arrays import Bools, Floats
+from shisha_rt.placement.als import als
+from shisha_rt.placement.check import cost
+from shisha_rt.placement.duet import duet
+from shisha_rt.placement.elimination import Order, elimination_order, minimise
+from shisha_rt.placement.network import CostNetwork, cost_network
+from shisha_rt.placement.problem import Assignment, Problem
+from shisha_rt.placement.relaxation import relaxed
+from shisha_rt.placement.solution import LeftSeconds, ShouldStop, within
+
+PROVEN: Final = 1e-9
+"""Relative: an assignment no further above a bound is the best. What sums of costs lose by rounding is far less."""
+_ROUNDED_DOWN: Final = 1 - 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class WidthLimits:
+    """Of an elimination: `entries` of all joined tables, which take time, and those `held` at once, of 8 bytes each."""
+
+    entries: int = 1 << 30
+    held: int = 1 << 25
+
+    def order(self, network: CostNetwork) -> Order | None:
+        """None where it would go beyond them."""
+        order = elimination_order(network.sizes, network.scopes, self.entries)
+        return None if order is None or order.held > self.held else order
+
+
+_OF_THE_TIME: Final = 0.6
+"""For a relaxation, of what is left: its first sweeps gain most."""
+_OF_A_MOVE: Final = WidthLimits(1 << 26, 1 << 23)
+"""There are many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """The best assignment so far, a bound of all of them, and where there may still be a better one.
+
+    `left` is the problem without devices (inf) that no better assignment puts a node on.
+    """
+
+    problem: Problem
+    left: Problem
+    assignment: tuple[int, ...]
+    cost_s: float
+    lower_bound_s: float
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the assignment is the best."""
+        return self.cost_s <= self.lower_bound_s * (1 + PROVEN)
+
+    def with_assignment(self, assignment: Sequence[int]) -> Narrowed:
+        """The better one."""
+        cost_s = cost(self.problem, assignment).total_s
+        return replace(self, assignment=tuple(assignment), cost_s=cost_s) if cost_s < self.cost_s else self
+
+    def with_bound(self, bound_s: float) -> Narrowed:
+        """The higher one, but for what rounding puts it above the assignment."""
+        return replace(self, lower_bound_s=min(max(bound_s, self.lower_bound_s), self.cost_s))
+
+    def only(self, alive: Bools) -> Problem:
+        """What is left on devices that are `alive` (nodes, devices), and on those of the assignment."""
+        alive = alive.copy()
+        alive[range(len(self.assignment)), self.assignment] = True
+        nodes = [
+            replace(node, cost_s=tuple([s if its else math.inf for s, its in zip(node.cost_s, row, strict=True)]))
+            for node, row in zip(self.left.nodes, alive.tolist(), strict=True)
+        ]
+        return replace(self.left, nodes=tuple(nodes))
+
+
+def quick_assignment(problem: Problem, should_stop: ShouldStop) -> tuple[int, ...]:
+    """The best of what takes linear time: nodes on their fastest devices, all on one device, duet, als."""
+    return min(_quick(problem, should_stop), key=lambda assignment: cost(problem, assignment).total_s)
+
+
+def _quick(problem: Problem, should_stop: ShouldStop) -> Iterator[tuple[int, ...]]:
+    fastest = [min(node.capable, key=node.cost_s.__getitem__) for node in problem.nodes]
+    yield tuple(fastest)
+    for device in range(len(problem.devices)):
+        able = [node.cost_s[device] < math.inf for node in problem.nodes]
+        yield tuple([device if it else other for it, other in zip(able, fastest, strict=True)])
+    for solution in (duet(problem, 100.0), als(problem, should_stop)):
+        if solution.assignment is not None:
+            yield solution.assignment
+
+
+def least_node_s(problem: Problem) -> Floats:
+    """(nodes, devices): seconds of a node, or its share of a group's; inf where it cannot run.
+
+    Shares are as the members' costs. So what the nodes of an assignment cost is at least the sum.
+    """
+    alone_s = np.array([node.cost_s for node in problem.nodes])
+    least_s = alone_s.copy()
+    for group in problem.groups:
+        members = list(group.nodes)
+        its_s = alone_s[members, group.device]
+        total_s = math.fsum(its_s)
+        if group.cost_s < total_s < math.inf:
+            share_s = its_s * (group.cost_s / total_s)
+            least_s[members, group.device] = np.minimum(least_s[members, group.device], share_s)
+    return least_s
+
+
+def bounded(problem: Problem, assignment: Assignment) -> Narrowed:
+    """What costs nothing to know: no node costs less than on its cheapest device."""
+    cost_s = cost(problem, assignment).total_s
+    least_s = least_node_s(problem)
+    floor_s = least_s.min(axis=1)
+    bound_s = math.fsum(floor_s) * _ROUNDED_DOWN
+    found = Narrowed(problem, problem, tuple(assignment), cost_s, min(bound_s, cost_s))
+    return replace(found, left=found.only(least_s - floor_s[:, None] <= cost_s - bound_s))
+
+
+def narrowed(found: Narrowed, limits: WidthLimits, left_s: LeftSeconds) -> Narrowed:
+    """As far as it goes within the limits."""
+    should_stop = within(left_s)
+    while not found.is_settled and not should_stop():
+        before = found
+        network = cost_network(found.left)
+        order = limits.order(network)
+        if order is not None:
+            least = minimise(network.sizes, network.factors, order, should_stop)
+            if least is None:
+                break
+            return found.with_assignment(network.devices(least.values)).with_bound(least.total)
+        relaxation = relaxed(
+            network.sizes, network.factors, network.sequence, found.cost_s, within(left_s, _OF_THE_TIME)
+        )
+        found = found.with_bound(relaxation.least).with_assignment(network.devices(relaxation.values))
+        found = _moved(found, should_stop)
+        alive = np.zeros((len(found.left.nodes), len(found.left.devices)), bool)
+        for node, (states, its) in enumerate(zip(network.states, relaxation.least_with, strict=False)):
+            alive[node, states.device[its <= found.cost_s]] = True
+        found = replace(found, left=found.only(alive))
+        if found.left == before.left:
+            break
+    return found
+
+
+def _moved(found: Narrowed, should_stop: ShouldStop) -> Narrowed:
+    """Until no move to any of the devices is a gain; to as many of them at once as are narrow enough."""
+    devices = len(found.left.devices)
+    count, first, idle = max(1, devices // 2), 0, 0
+    while count and idle < devices and not should_stop():
+        alive = np.zeros((len(found.left.nodes), devices), bool)
+        alive[:, [(first + i) % devices for i in range(count)]] = True
+        network = cost_network(found.only(alive))
+        order = _OF_A_MOVE.order(network)
+        if order is None:
+            count //= 2
+            continue
+        least = minimise(network.sizes, network.factors, order, should_stop)
+        if least is None:
+            break
+        before, found = found, found.with_assignment(network.devices(least.values))
+        step = max(1, count // 2)
+        first, idle = first + step, 0 if found.cost_s < before.cost_s else idle + step
+    return found

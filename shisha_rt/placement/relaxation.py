@@ -1,0 +1,163 @@
+"""A lower bound of the least sum of tables, where eliminating their variables takes too much. Generic.
+
+Costs are moved between tables so that no sum changes: what the best choice of all other variables adds to a value in
+any case goes to the table of its own variable, what all values of a variable have in common to the bound. What is then
+left of a variable goes back, in equal parts, to the tables that it shares with variables still to come (sequential
+message passing: Kolmogorov, TRW-S, 2006). The bound only ever grows, towards that of the linear programming relaxation.
+Values that the bound shows to be in no better choice than one that is known are made as dear as that.
+
+No table holds anything negative to begin with, nor later on, and whatever is dearer than the known choice may be taken
+to cost just that. So entries stay small, and what is lost by rounding is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from shisha_rt.placement.elimination import Factor, Scope, Table
+
+_MOST_SWEEPS: Final = 100
+_STALLED: Final = 1e-3
+"""Of the gap, that a sweep has to close for another one to be worth it."""
+_EPSILON: Final = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxed:
+    """No choice of values is below `least`, or below the known one. `values` is the best that was come across.
+
+    `least_with`, for each variable (values,): no choice of the value is below it, or below the known one.
+    """
+
+    least: float
+    values: Sequence[int]
+    least_with: Sequence[Table]
+
+
+def relaxed(
+    sizes: Sequence[int],
+    factors: Sequence[Factor],
+    sequence: Sequence[int],
+    known: float,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Relaxed:
+    """`factors` are not negative, `sequence` the variables as they follow each other, `known` what some choice costs.
+
+    Ends where a sweep gains little, or once `should_stop`, asked at each variable, says so.
+    """
+    passing = _Passing(sizes, factors, sequence, known)
+    best, values = np.inf, passing.guess()
+    stopped = False
+    for _ in range(_MOST_SWEEPS):
+        before = passing.least
+        for backwards in (False, True):
+            for variable in reversed(sequence) if backwards else sequence:
+                if stopped := should_stop():
+                    break
+                passing.visit(variable, backwards)
+        guess = passing.guess()
+        total = _total(factors, guess)
+        if total < best:
+            best, values = total, guess
+        gap = min(known, best) - passing.least
+        if stopped or passing.least - before <= _STALLED * gap:
+            break
+    return Relaxed(passing.proven, values, passing.least_with)
+
+
+def _total(factors: Sequence[Factor], values: Sequence[int]) -> float:
+    return sum([float(table[tuple([values[variable] for variable in scope])]) for scope, table in factors])
+
+
+class _Side(NamedTuple):
+    """A table as one of its variables sees it: the axes of the `others`, and the shape of a cost of its own."""
+
+    table: Table
+    scope: Scope
+    others: tuple[int, ...]
+    shape: tuple[int, ...]
+    has_later: bool
+    has_earlier: bool
+
+
+class _Passing:
+    """`least` is what has been gathered, `proven` what of it rounding leaves."""
+
+    def __init__(self, sizes: Sequence[int], factors: Sequence[Factor], sequence: Sequence[int], known: float) -> None:
+        self._known = known
+        self._roundings = 0
+        self._sequence = sequence
+        self.least = 0.0
+        self.least_with = [np.zeros(size) for size in sizes]
+        self._own = [np.zeros(size) for size in sizes]
+        self._sides: list[list[_Side]] = [[] for _ in sizes]
+        rank = {variable: rank for rank, variable in enumerate(sequence)}
+        for scope, full in factors:
+            table = np.minimum(full, known)
+            if not scope:
+                self.least += float(table)
+            elif len(scope) == 1:
+                self._own[scope[0]] += table
+            else:
+                ranks = [rank[variable] for variable in scope]
+                for axis, variable in enumerate(scope):
+                    others = tuple([other for other in range(len(scope)) if other != axis])
+                    shape = tuple([size if at == axis else 1 for at, size in enumerate(table.shape)])
+                    has = ranks[axis] < max(ranks), ranks[axis] > min(ranks)
+                    self._sides[variable].append(_Side(table, scope, others, shape, *has))
+
+    @property
+    def proven(self) -> float:
+        return self.least - self._lost
+
+    @property
+    def _lost(self) -> float:
+        """No result of a rounded operation is above twice the known cost, and each choice has one entry of a table."""
+        return self._roundings * _EPSILON * self._known
+
+    def visit(self, variable: int, backwards: bool) -> None:
+        own, sides = self._own[variable], self._sides[variable]
+        for side in sides:
+            moved = np.minimum.reduce(side.table, side.others)
+            np.subtract(side.table, moved.reshape(side.shape), out=side.table)
+            np.minimum(own + moved, self._known, out=own)
+        common = own.min()
+        self.least += float(common)
+        own -= common
+        self._roundings += 4 * len(sides) + 2
+        least_with = own + self.proven
+        np.maximum(self.least_with[variable], least_with, out=self.least_with[variable])
+        own[least_with > self._known] = self._known
+        ahead = [side for side in sides if (side.has_earlier if backwards else side.has_later)]
+        if ahead:
+            most = max(len(ahead), len(sides) - len(ahead))
+            part = own / most
+            for side in ahead:
+                np.minimum(side.table + part.reshape(side.shape), self._known, out=side.table)
+            own -= len(ahead) * part
+            np.maximum(own, 0.0, out=own)
+
+    def guess(self) -> list[int]:
+        """Each variable's best value in turn, those before it being as chosen."""
+        values = [-1] * len(self._own)
+        for variable in self._sequence:
+            cost = self._own[variable].copy()
+            for side in self._sides[variable]:
+                cost += _at(side, variable, values)
+            values[variable] = int(cost.argmin())
+        return values
+
+
+def _at(side: _Side, variable: int, values: Sequence[int]) -> Table:
+    """What a table adds to each value of a variable, where some of the others (not -1) have theirs."""
+    chosen: Iterator[int | slice] = (
+        values[other] if other != variable and values[other] >= 0 else slice(None) for other in side.scope
+    )
+    table = side.table[tuple(chosen)]
+    free = [other for other in side.scope if other == variable or values[other] < 0]
+    axes = tuple([axis for axis, other in enumerate(free) if other != variable])
+    return np.minimum.reduce(table, axes) if axes else table

@@ -101,9 +101,10 @@ def _quick(problem: Problem, should_stop: ShouldStop) -> Iterator[tuple[int, ...
     for device in range(len(problem.devices)):
         able = [node.cost_s[device] < math.inf for node in problem.nodes]
         yield tuple([device if it else other for it, other in zip(able, fastest, strict=True)])
-    for solution in (duet(problem, 100.0), als(problem, should_stop)):
-        if solution.assignment is not None:
-            yield solution.assignment
+    for solver in (lambda: als(problem, should_stop), lambda: duet(problem, 100.0)):
+        assignment = None if should_stop() else solver().assignment
+        if assignment is not None:
+            yield assignment
 
 
 def least_node_s(problem: Problem) -> Floats:

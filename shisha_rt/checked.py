@@ -11,13 +11,16 @@ import json
 import math
 import re
 from types import UnionType
-from typing import Any, Final, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, get_args, get_type_hints
 
 import msgspec
 
 from shisha_rt.errors import BadInput
 
 T = TypeVar("T")
+
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
+"""Up to 30 million years: whoever has more means something else, and sums of such are finite."""
 
 _SHOWN_CHARACTERS: Final = 60
 _WORDS: Final = {

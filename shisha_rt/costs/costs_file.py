@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.checked import convert, decode_json, shown
+from shisha_rt.checked import Seconds, convert, decode_json, shown
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, CostTeam
 from shisha_rt.errors import BadInput
 
 _Bytes = Annotated[int, msgspec.Meta(ge=0)]
-_Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+_LEAST_S: Final = 1e-30
+"""What is below it is no time at all: its inverse and its square are not what they should be."""
 
 
 class _Layer(msgspec.Struct, forbid_unknown_fields=True):
     name: str
-    weight: Annotated[float, msgspec.Meta(ge=0)]
+    weight: Annotated[float, msgspec.Meta(ge=0, le=1e30)]
     weight_bytes: _Bytes = 0
     live_bytes: _Bytes = 0
 
@@ -38,14 +40,14 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
 
 class _Team(msgspec.Struct, forbid_unknown_fields=True):
     places: Annotated[list[str], msgspec.Meta(min_length=2)]
-    time_s: list[_Seconds | None]
+    time_s: list[Seconds | None]
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     layers: Annotated[list[_Layer], msgspec.Meta(min_length=1)]
     places: Annotated[list[_Place], msgspec.Meta(min_length=1)]
-    time_s: list[list[_Seconds | None] | dict[str, _Seconds | None]]
-    transfer_s: list[_Seconds | None] | None = None
+    time_s: list[list[Seconds | None] | dict[str, Seconds | None]]
+    transfer_s: list[Seconds | None] | None = None
     teams: list[_Team] = []
     mixed: bool = True
 
@@ -128,8 +130,9 @@ def _check_length(entries: list[Any], expected: int, where: str, why: str, sourc
 
 
 def _floats(entries: list[Any]) -> Floats:
-    """None becomes nan; read-only, as the record that holds it is frozen."""
+    """None becomes nan, and too little to be anything 0; read-only, as the record that holds it is frozen."""
     array = np.array(entries, dtype=np.float64)
+    array[array < _LEAST_S] = 0.0
     array.flags.writeable = False
     return array
 

@@ -81,11 +81,12 @@ def believe(told_s: Floats, seen: Sequence[Sighting], scales: Scales) -> Belief:
     """Gaussian conditioning, by the Cholesky factor of the sightings' covariance (Rasmussen and Williams, Alg. 2.1)."""
     if not seen:
         return Belief(told_s, scales, told_s, np.zeros((0, len(told_s) + 1)))
-    firsts, ends, off_s, error_s = _columns(told_s, seen)
-    positions = np.arange(len(told_s) + 1)
-    covariance_s2 = _covariance_s2(told_s, scales, positions, ends[:, None])
-    covariance_s2 -= _covariance_s2(told_s, scales, positions, firsts[:, None])
-    factor_s = np.linalg.cholesky(covariance_s2[:, ends] - covariance_s2[:, firsts] + np.diag(error_s**2))
+    layers_s, off_s, error_s = _columns(told_s, seen)
+    stages_s = layers_s.sum(axis=1)
+    own_s2 = scales.layer**2 * np.cumsum(np.pad(layers_s**2, ((0, 0), (1, 0))), axis=1)
+    covariance_s2 = scales.place**2 * np.outer(stages_s, _before(told_s)) + own_s2
+    among_s2 = scales.place**2 * np.outer(stages_s, stages_s) + scales.layer**2 * layers_s @ layers_s.T
+    factor_s = np.linalg.cholesky(among_s2 + np.diag(error_s**2))
     explained_s = np.linalg.solve(factor_s, covariance_s2)
     surprise = np.linalg.solve(factor_s, off_s)
     return Belief(told_s, scales, told_s + np.diff(surprise @ explained_s), explained_s)
@@ -95,25 +96,25 @@ def log_likelihoods(told_s: Floats, seen: Sequence[Sighting]) -> Floats:
     """(SCALES,): of a place's sightings under each, up to what all have in common."""
     if not seen:
         return np.zeros(len(SCALES))
-    firsts, ends, off_s, error_s = _columns(told_s, seen)
-    before_s = _before(told_s)
-    layers_s = before_s[ends] - before_s[firsts]
-    overlap_s2 = _before(told_s**2)[np.minimum(ends, ends[:, None])]
-    overlap_s2 -= _before(told_s**2)[np.maximum(firsts, firsts[:, None])]
+    layers_s, off_s, error_s = _columns(told_s, seen)
+    stages_s = layers_s.sum(axis=1)
     place, layer = np.array(SCALES).T[:, :, None, None]
-    among_s2 = place**2 * np.outer(layers_s, layers_s) + layer**2 * np.maximum(0.0, overlap_s2) + np.diag(error_s**2)
+    among_s2 = place**2 * np.outer(stages_s, stages_s) + layer**2 * (layers_s @ layers_s.T) + np.diag(error_s**2)
     factor_s = np.linalg.cholesky(among_s2)
     surprise = np.linalg.solve(factor_s, off_s[:, None])
     diagonal_s = np.diagonal(factor_s, axis1=1, axis2=2)
     return np.asarray(-(surprise**2).sum(axis=(1, 2)) / 2 - np.log(diagonal_s).sum(axis=1))
 
 
-def _columns(told_s: Floats, seen: Sequence[Sighting]) -> tuple[Ints, Ints, Floats, Floats]:
-    """(sightings,) each: where they begin and end, what they are off by, and their errors."""
-    firsts, ends = np.array([(one.first, one.end) for one in seen]).T
-    time_s, error_s = np.array([(one.time_s, one.error_s) for one in seen]).T
-    before_s = _before(told_s)
-    return firsts, ends, time_s - (before_s[ends] - before_s[firsts]), error_s
+def _columns(told_s: Floats, seen: Sequence[Sighting]) -> tuple[Floats, Floats, Floats]:
+    """(sightings, layers) what was told of the layers of each, 0 elsewhere; (sightings,) what it was off by, errors.
+
+    Differences of sums over all layers before would lose what is small beside them.
+    """
+    firsts, ends, time_s, error_s = np.array(seen).T
+    layers = np.arange(len(told_s))
+    layers_s = np.where((layers >= firsts[:, None]) & (layers < ends[:, None]), told_s, 0.0)
+    return layers_s, time_s - layers_s.sum(axis=1), error_s
 
 
 def _covariance_s2(told_s: Floats, scales: Scales, some: Ints, others: Ints) -> Floats:

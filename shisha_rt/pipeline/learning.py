@@ -247,11 +247,10 @@ def _parted(told_s: Floats, group: Group, alone: Sequence[Sequence[Sighting]]) -
     if len(seen) < 2:
         return _Parted(-math.inf)
     layers_s = np.nan_to_num(told_s)
-    before_s = np.concatenate([[0.0], np.cumsum(layers_s)])
 
     def slower(place: int) -> float:
         taken_s = sum(one.time_s for one in alone[place])
-        return taken_s / float(sum(before_s[one.end] - before_s[one.first] for one in alone[place]))
+        return taken_s / float(sum(layers_s[one.first : one.end].sum() for one in alone[place]))
 
     order = sorted(seen, key=slower)
     ratios = np.array([slower(place) for place in order])

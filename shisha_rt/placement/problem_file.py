@@ -9,23 +9,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 
-from shisha_rt.checked import convert, decode_json, shown
+from shisha_rt.checked import Seconds, convert, decode_json, shown
 from shisha_rt.errors import BadInput
 from shisha_rt.placement.problem import Group, Node, Problem, ProblemTensor, TransferCounting
 
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
-_MOST_S: Final = 1e15
-"""30 million years: whoever has more means something else. Sums of such seconds are finite."""
-_Seconds = Annotated[float, msgspec.Meta(ge=0, le=_MOST_S)]
 
 
 class _Node(msgspec.Struct, forbid_unknown_fields=True):
     name: _Name
-    cost_s: dict[str, _Seconds | None]
+    cost_s: dict[str, Seconds | None]
     op: str = ""
 
 
@@ -33,13 +30,13 @@ class _Tensor(msgspec.Struct, forbid_unknown_fields=True):
     name: _Name
     producer: str
     consumers: list[str]
-    transfer_s: dict[str, _Seconds] = {}
+    transfer_s: dict[str, Seconds] = {}
 
 
 class _Group(msgspec.Struct, forbid_unknown_fields=True):
     nodes: Annotated[list[str], msgspec.Meta(min_length=1)]
     device: str
-    cost_s: _Seconds
+    cost_s: Seconds
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):

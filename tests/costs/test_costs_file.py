@@ -86,6 +86,10 @@ class TestReading:
         with pytest.raises(ValueError, match="read-only"):
             costs.time_s[0, 0] = 0.0
 
+    def test_what_is_too_little_to_be_any_time_is_none(self) -> None:
+        costs = parse(good() | {"time_s": [[1e-320, 2], [1e-29, 3], [1e15, None]]})
+        assert costs.time_s[:, 0].tolist() == [0, 1e-29, 1e15]
+
 
 class TestStages:
     def test_service_time_includes_the_entry_transfer(self) -> None:
@@ -146,6 +150,8 @@ def changed(path: list[str | int], value: object) -> bytes:
         (["time_s"], [[1, 2]], "time_s has 1 entry, expected 3: one for each layer"),
         (["time_s", 1], [1], "time_s[1] has 1 entry, expected 2: one for each place"),
         (["time_s", 1, 0], -0.1, "time_s[1][0] = -0.1: expected a number >= 0"),
+        (["time_s", 1, 0], 1e308, "time_s[1][0] = 1e+308: expected a number <= 1000000000000000.0"),
+        (["layers", 1, "weight"], 1e308, "layers[1].weight = 1e+308: expected a number <= 1e+30"),
         (["time_s", 1, 0], "1", 'time_s[1][0] = "1": expected a number or null, got text'),
         (["time_s", 1, 0], True, "time_s[1][0] = true: expected a number or null"),
         (["transfer_s"], [0.1], "transfer_s has 1 entry, expected 2: one fewer than layers"),

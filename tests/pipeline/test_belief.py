@@ -75,6 +75,16 @@ def test_against_conditioning_with_whole_matrices(seed: int) -> None:
     assert log_likelihoods(told_s, seen)[number] == pytest.approx(expected)
 
 
+def test_what_is_small_beside_other_layers_is_not_lost() -> None:
+    """Layers of 1e-12 s after one of 1e9 s: differences of sums over all layers would know nothing of them."""
+    told_s = seconds(1e9, 1e-12, 1e-12)
+    seen = [Sighting(0, 1, 1e9, 1e7), Sighting(1, 2, 2e-12, 1e-14), Sighting(2, 3, 2e-12, 1e-14)]
+    assert np.isfinite(log_likelihoods(told_s, seen)).all()
+    for scales in SCALES:
+        believe(told_s, seen, scales)
+    assert believe(told_s, seen, OWN).mean_s == pytest.approx([1e9, 2e-12, 2e-12], rel=0.01, abs=0)
+
+
 class TestWhomToTrust:
     """Two places of 24 layers of a second, all seen in stages of three."""
 

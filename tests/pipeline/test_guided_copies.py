@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import Costs, CostTeam
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
+from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.exact import exact_plan
 from shisha_rt.pipeline.guided import guided
 from shisha_rt.pipeline.loop import run
@@ -108,6 +110,22 @@ def test_costs_that_do_not_hold_are_corrected(objective: Objective) -> None:
         last.append(kept <= 1.05 * best_s)
     assert sum(last) >= 14
     assert sum(last) > sum(first)
+
+
+@pytest.mark.parametrize("decades", [(-30, 15), (-9, 1)])
+def test_costs_that_spread_over_many_decades(decades: tuple[float, float]) -> None:
+    """Layers that take nothing too: no step divides by what is lost beside the rest."""
+    for seed in range(12):
+        rng = random.Random(seed)
+        layer_s = [rng.choice([0.0, *[10 ** rng.uniform(*decades) for _ in range(7)]]) for _ in range(6)]
+        costs = costs_of([[time_s, time_s, 3 * time_s] for time_s in layer_s], ranks=(1, 1, 2))
+        costs = replace(costs, transfer_s=np.array([10 ** rng.uniform(*decades) for _ in range(5)]))
+        for replicate, objective in product((False, True), OBJECTIVES):
+            best = exact_plan(costs, replicate=replicate, objective=objective)
+            tuner = guided(costs, replicate=replicate, objective=objective)
+            found = run(tuner, CostsEvaluator(costs), objective=objective)
+            assert best.outcome is Outcome.OPTIMAL
+            assert found.measurement.value_s(objective) == best.lower_bound_s
 
 
 def test_copies_that_gain_nothing_are_given_up() -> None:

@@ -243,6 +243,24 @@ def test_a_client_whose_message_does_not_end_is_cut_off_and_what_it_sent_is_let_
     assert front.until(lambda: len(front.gateway.waiting) == 2) == ["after"]
 
 
+def test_a_client_of_an_old_protocol_is_told_so(front: Front) -> None:
+    """One message of 5 bytes, as ZeroMQ 2 framed it, ended a daemon."""
+    host, _, port = front.gateway.endpoint.removeprefix("tcp://").rpartition(":")
+    with socket.create_connection((host, int(port))) as end:
+        end.sendall(b"\x01\0" + b"\x03\0{}")  # no name of its own, and a message of one part
+        end.setblocking(False)
+        said = bytearray()
+
+        def told() -> bool:
+            with contextlib.suppress(BlockingIOError):
+                said.extend(end.recv(1000))
+            return b"expected 3.0" in said
+
+        assert front.until(told) == []
+    ask(front.client(), "after")
+    assert front.until(lambda: bool(front.gateway.waiting)) == ["after"]
+
+
 def test_who_sends_much_in_whole_messages_is_left_alone(front: Front) -> None:
     client, answers = front.client(), 0
     for number in range(400):

@@ -66,11 +66,18 @@ class Connections:
         self._monitor: zmq.Socket[bytes] = bound.get_monitor_socket(events, f"inproc://watch-{uuid.uuid4().hex}")
         self._monitor.linger = 0
 
-    def heard(self, frame: zmq.Frame) -> None:
-        """A message has been read; this is one of its parts."""
-        connection = self._by_fd.get(int(frame.get(zmq.SRCFD)))
+    def heard(self, frame: zmq.Frame) -> bool:
+        """A message has been read; this is one of its parts. False: libzmq does not say which connection it came by, as
+        with peers that speak a ZMTP older than 3.0.
+        """
+        try:
+            fd = int(frame.get(zmq.SRCFD))
+        except zmq.ZMQError:
+            return False
+        connection = self._by_fd.get(fd)
         if connection is not None:
             connection.heard = True
+        return True
 
     def fileno(self) -> int:
         """Of what tells that one has come or gone: `stirred` is to be called then."""

@@ -131,12 +131,12 @@ class Gateway:
                 frames = self.socket.recv_multipart(zmq.DONTWAIT, copy=False)
             except zmq.Again:
                 return
-            self.connections.heard(frames[-1])
+            known = self.connections.heard(frames[-1])
             client = frames[0].bytes
             if self.outbox.is_full(client):  # it reads no answers, so nothing is computed for it
                 self._undeliverable()
                 continue
-            arrived = self._take(client, [frame.buffer for frame in frames[1:]])
+            arrived = self._take(client, [frame.buffer for frame in frames[1:]], known)
             if arrived is not None:
                 yield arrived
 
@@ -149,9 +149,13 @@ class Gateway:
         self.outbox.flush(now_s)
         self.connections.look(now_s)
 
-    def _take(self, client: bytes, parts: Sequence[memoryview]) -> Arrived | None:
+    def _take(self, client: bytes, parts: Sequence[memoryview], known: bool) -> Arrived | None:
+        """`known`: its connection is, and so that what it sends is read."""
         delimited, payload = split_envelope(parts)
         envelope = [client, b""] if delimited else [client]
+        if not known:  # as what comes by it could not be counted, it would be cut off in the midst
+            self._refuse(envelope, None, "the connection speaks an old ZMTP; expected 3.0 or later (libzmq 4)")
+            return None
         try:
             request = parse(payload, self.signature, self.limits)
         except WireError as error:

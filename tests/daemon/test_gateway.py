@@ -6,6 +6,8 @@ import contextlib
 import math
 import socket
 import struct
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -205,20 +207,28 @@ def ask(client: zmq.Socket[bytes], request_id: str) -> None:
     client.send_json({"op": "server_live", "id": request_id})
 
 
-def endless_message(endpoint: str) -> Iterator[int]:
-    """A client that speaks ZMTP by hand, and parts of a message of which none is the last; yields the bytes sent,
-    until it is cut off.
-    """
+def plain_connection(endpoint: str) -> socket.socket:
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    return socket.create_connection((host, int(port)))
+
+
+def spoken_by_hand(endpoint: str) -> socket.socket:
+    """A connection over which ZMTP has been agreed on, as a DEALER."""
     greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
     ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
+    end = plain_connection(endpoint)
+    end.sendall(greeting + b"\x04" + bytes([len(ready)]) + ready)
+    said = b""
+    while b"READY" not in said:
+        said += end.recv(1000)
+    return end
+
+
+def endless_message(endpoint: str) -> Iterator[int]:
+    """Parts of a message of which none is the last; yields the bytes sent, until it is cut off."""
     part = b"\x03" + struct.pack(">Q", 60_000) + bytes(60_000)
     sent = 0
-    with socket.create_connection((host, int(port))) as end:
-        end.sendall(greeting + b"\x04" + bytes([len(ready)]) + ready)
-        said = b""
-        while b"READY" not in said:
-            said += end.recv(1000)
+    with spoken_by_hand(endpoint) as end:
         end.setblocking(False)
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):
             while True:
@@ -245,8 +255,7 @@ def test_a_client_whose_message_does_not_end_is_cut_off_and_what_it_sent_is_let_
 
 def test_a_client_of_an_old_protocol_is_told_so(front: Front) -> None:
     """One message of 5 bytes, as ZeroMQ 2 framed it, ended a daemon."""
-    host, _, port = front.gateway.endpoint.removeprefix("tcp://").rpartition(":")
-    with socket.create_connection((host, int(port))) as end:
+    with plain_connection(front.gateway.endpoint) as end:
         end.sendall(b"\x01\0" + b"\x03\0{}")  # no name of its own, and a message of one part
         end.setblocking(False)
         said = bytearray()
@@ -259,6 +268,29 @@ def test_a_client_of_an_old_protocol_is_told_so(front: Front) -> None:
         assert front.until(told) == []
     ask(front.client(), "after")
     assert front.until(lambda: bool(front.gateway.waiting)) == ["after"]
+
+
+def lose_a_client_whose_queue_is_full(wait_s: float) -> None:
+    """It sends until nothing goes any more, and is reset, while the daemon does something else for so long."""
+    front = Front("tcp://127.0.0.1:0")
+    with spoken_by_hand(front.gateway.endpoint) as end:
+        end.settimeout(0.2)
+        with contextlib.suppress(TimeoutError):
+            while True:
+                end.sendall(1000 * b"\0\x02{}")
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    time.sleep(wait_s)
+    ask(front.client(), "after")
+    front.until(lambda: bool(front.gateway.waiting))
+    front.close()
+
+
+@pytest.mark.long
+def test_a_client_that_is_lost_while_its_queue_is_full_does_not_end_the_process() -> None:
+    """With heartbeats every 2 s it did: "Assertion failed: !_io_error (src/stream_engine_base.cpp:310)"."""
+    lose = f"from {__name__} import lose_a_client_whose_queue_is_full as lose; lose(2.2)"
+    done = subprocess.run([sys.executable, "-c", lose], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_who_sends_much_in_whole_messages_is_left_alone(front: Front) -> None:

@@ -98,12 +98,12 @@ class Gateway:
         self._ipc = IpcSocket(endpoint) if endpoint.startswith("ipc://") else None
         self.socket = context.socket(zmq.ROUTER)
         queued = _queued(limits.max_message_bytes)
+        # No heartbeats of our own: on this machine the kernel says who has gone, and libzmq (4.3.5) aborts the process
+        # when one is due on a connection that was lost while its queue was full.
         for option, value in (
             (zmq.LINGER, 0),
             (zmq.ROUTER_MANDATORY, 1),
             (zmq.MAXMSGSIZE, limits.max_message_bytes),
-            (zmq.HEARTBEAT_IVL, 2000),
-            (zmq.HEARTBEAT_TIMEOUT, 10_000),
             (zmq.RCVHWM, queued),
             (zmq.SNDHWM, _queued(sum(tensor.size_bytes for tensor in signature.outputs))),
             (zmq.IPV6, "[" in endpoint),

@@ -12,7 +12,7 @@ Nothing here asks a solver that is not the project's own, so a bound is one, who
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -26,7 +26,7 @@ from shisha_rt.placement.elimination import Order, elimination_order, minimise
 from shisha_rt.placement.network import CostNetwork, cost_network
 from shisha_rt.placement.problem import Assignment, Problem
 from shisha_rt.placement.relaxation import relaxed
-from shisha_rt.placement.solution import LeftSeconds, ShouldStop, within
+from shisha_rt.placement.solution import LeftSeconds, ShouldStop, Solution, within
 
 PROVEN: Final = 1e-9
 """Relative: an assignment no further above a bound is the best. What sums of costs lose by rounding is far less."""
@@ -101,7 +101,8 @@ def _quick(problem: Problem, should_stop: ShouldStop) -> Iterator[tuple[int, ...
     for device in range(len(problem.devices)):
         able = [node.cost_s[device] < math.inf for node in problem.nodes]
         yield tuple([device if it else other for it, other in zip(able, fastest, strict=True)])
-    for solver in (lambda: als(problem, should_stop), lambda: duet(problem, 100.0)):
+    solvers: Sequence[Callable[[], Solution]] = (lambda: als(problem, should_stop), lambda: duet(problem, 100.0))
+    for solver in solvers:
         assignment = None if should_stop() else solver().assignment
         if assignment is not None:
             yield assignment

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterable
 from types import UnionType
 from typing import Annotated, Any, Final, TypeVar, get_args, get_type_hints
 
@@ -146,13 +147,21 @@ def _with_whole_numbers(raw: object) -> object:
 
 
 def _refuse_infinities(raw: object, source: str) -> None:
-    """Bounds let infinity through (TOML has `inf`); no quantity here is infinite, and no JSON."""
+    """Bounds let infinity through (TOML has `inf`); no quantity here is infinite, and no JSON.
+
+    There may be millions of numbers: only what holds others is put aside for later.
+    """
     pending: list[tuple[list[str | int], object]] = [([], raw)]
     while pending:
         steps, value = pending.pop()
-        if isinstance(value, float) and not math.isfinite(value):
-            raise BadInput(f"{source}: {_spelled(steps)} = {shown(value)}: expected a finite number")
+        inner: Iterable[tuple[str | int, object]] = ()
         if isinstance(value, dict):
-            pending.extend(([*steps, key], inner) for key, inner in value.items())
+            inner = value.items()
         elif isinstance(value, list):
-            pending.extend(([*steps, i], inner) for i, inner in enumerate(value))
+            inner = enumerate(value)
+        for step, one in inner:
+            if isinstance(one, float):
+                if not math.isfinite(one):
+                    raise BadInput(f"{source}: {_spelled([*steps, step])} = {shown(one)}: expected a finite number")
+            elif isinstance(one, dict | list):
+                pending.append(([*steps, step], one))

@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
 
 from shisha_rt.graph.layers import HEAVY, largest_layers
 
@@ -218,6 +217,8 @@ def _evaluate(node: onnx.NodeProto, net: _Net) -> list[Array] | None:
         [helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name],
     )
     model = helper.make_model(graph, opset_imports=net.opsets)
+    from onnx.reference import ReferenceEvaluator  # as much to import as the rest of onnx, and most models need none
+
     try:
         with np.errstate(all="ignore"):
             found = iter(

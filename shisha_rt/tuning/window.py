@@ -13,7 +13,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Final
 
-from shisha_rt.plan.measurement import Measurement, measure_window
+from shisha_rt.plan.measure import measure_window
+from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 
 FRAMES: Final = 32

@@ -122,7 +122,9 @@ def test_what_a_reader_sees(run: Run, tmp_path: Path, monkeypatch: pytest.Monkey
     assert not (tmp_path / "demo.png").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
+)
 def test_whatever_ends_it_nothing_is_left(tmp_path: Path, runtime: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "shisha_rt", "demo", "--seconds", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:

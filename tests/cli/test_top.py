@@ -172,7 +172,8 @@ def test_many_places_leave_room_for_the_trials(found: dict[str, Any], columns: i
     left_out = next((int(line.split()[1]) for line in lines if line.startswith("… ")), 0)
     assert len({line.split()[0] for line in lines if line} & names) == len(names) - left_out
     assert (left_out > 0) is (len(names) == 64)
-    assert all(any(line.startswith(name) for line in drawn(screen, columns, 30)) for name in names), "no terminal"
+    in_a_file = drawn(screen, columns, 30)
+    assert all(any(line.startswith(name) for line in in_a_file) for name in names), "no terminal"
 
 
 def test_for_latency_trials_are_judged_by_it(status: dict[str, Any]) -> None:

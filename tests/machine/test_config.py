@@ -95,10 +95,10 @@ def test_a_whole_number_may_be_written_as_one_with_a_point() -> None:
         (place("", name=""), 'place[0].name = "": expected text'),
         ("[[place]]\nname = 3\ncores = [0]\n", "place[0].name = 3: expected text, got a whole number"),
         (place("speed = 'fast'"), 'place[0].speed = "fast": expected a number, got text'),
-        (place("speed = 0"), "place[0].speed = 0: expected a number > 0"),
-        (place("speed = -0.5"), "place[0].speed = -0.5: expected a number > 0"),
+        (place("speed = 0"), "place[0].speed = 0: expected a number >= "),
+        (place("speed = -0.5"), "place[0].speed = -0.5: expected a number >= "),
         (place("speed = 1.5"), "place[0].speed = 1.5: expected a number <= 1"),
-        (place("speed = nan"), "place[0].speed = NaN: expected a number > 0"),
+        (place("speed = nan"), "place[0].speed = NaN: expected a number >= "),
         (place("rank = 0"), "place[0].rank = 0: expected a whole number >= 1"),
         (place("rank = 1.5"), "place[0].rank = 1.5: expected a whole number, got a fraction"),
         (place("rank = true"), "place[0].rank = true: expected a whole number, got true or false"),
@@ -128,7 +128,7 @@ def test_a_whole_number_may_be_written_as_one_with_a_point() -> None:
         ),
         (
             "[[memory]]\nname = 'x'\nbandwidth_bytes_per_s = 0\n",
-            "memory[0].bandwidth_bytes_per_s = 0: expected a number > 0",
+            "memory[0].bandwidth_bytes_per_s = 0: expected a number >= ",
         ),
         (
             "[[memory]]\nname = 'x'\nbandwidth_bytes_per_s = inf\n",

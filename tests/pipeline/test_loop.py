@@ -12,7 +12,8 @@ from shisha_rt.pipeline.loop import Trial, run
 from shisha_rt.pipeline.seed import seed
 from shisha_rt.pipeline.tune import shisha
 from shisha_rt.plan.evaluator import Proposal
-from shisha_rt.plan.measurement import Measurement, measure_window
+from shisha_rt.plan.measure import measure_window
+from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from tests.pipeline.evaluators import ScriptedEvaluator, costs_of
 

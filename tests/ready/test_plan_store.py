@@ -13,7 +13,8 @@ import pytest
 from shisha_rt.daemon.children.keeper import Keeper
 from shisha_rt.errors import Failure
 from shisha_rt.machine.machine import Machine, Memory, Place
-from shisha_rt.plan.measurement import Measurement, measure_window
+from shisha_rt.plan.measure import measure_window
+from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.ready import database, plan_store
 from shisha_rt.tuning.best import BestPlan, BestPlans, key_of

@@ -5,6 +5,7 @@ Nothing is measured here: the places take turns. The tuner's process must live, 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -17,10 +18,11 @@ from shisha_rt.plan.plan import Plan
 from tests.serving.daemon_process import DaemonProcess, machine_file, until
 from tests.serving.identity_model import write_long_identity_model
 from tests.serving.load import Load, assert_kept
+from tests.serving.page import scrape
 from tests.serving.tuned import events, tuner
 
-PATIENCE_S: Final = 180.0
-"""48 workers import their engine in turns."""
+PATIENCE_S: Final = 300.0
+"""64 workers start in turns."""
 
 
 def many_places(
@@ -33,9 +35,10 @@ def many_places(
 
 
 @pytest.mark.long
-def test_48_places_and_a_network_of_121_layers(tmp_path: Path) -> None:
-    with many_places("zoo:densenet121", tmp_path, 48, "shisha") as daemon:
-        with SteadyLoad(daemon.endpoint, in_flight=104) as load:
+def test_64_places_and_a_network_of_121_layers(tmp_path: Path) -> None:
+    with many_places("zoo:densenet121", tmp_path, 64, "shisha") as daemon:
+        starts_well(daemon, 64)
+        with SteadyLoad(daemon.endpoint, in_flight=132) as load:
 
             def answered() -> int:
                 load.check()
@@ -63,6 +66,19 @@ def test_costs_of_more_than_64_kib(tmp_path: Path, place_count: int, layers: int
             lives_on(daemon, answered, trials=1)
         assert_kept(load)
         leaves_nothing(daemon)
+
+
+def starts_well(daemon: DaemonProcess, place_count: int) -> None:
+    """Each worker comes up at its first start and has its room; what is told of all of them stays small."""
+    workers = daemon.wait_for_workers(PATIENCE_S)
+    assert len(workers) == place_count
+    status = daemon.control.status()
+    assert {place["restarts"] for place in status["places"]} == {0}
+    assert len(json.dumps(status)) < 1000 * place_count
+    assert len(scrape(daemon.metrics)) < 100 * place_count
+    for process in map(psutil.Process, workers.values()):
+        assert process.num_threads() <= 5
+        assert process.memory_full_info().uss < 80 << 20
 
 
 def lives_on(daemon: DaemonProcess, answered: Callable[[], int], trials: int) -> None:

@@ -30,6 +30,7 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.ready import profile
 from shisha_rt.ready.compile import Compiled, compile_model
 from shisha_rt.ready.profile import measure, profile_model
+from stages.engines.onnxruntime.parts import PARTS_FILE
 from tests.graph.networks import network, weight, write
 from tests.stages.test_segments import residual
 
@@ -215,8 +216,7 @@ def test_a_model_of_one_layer(own_store: Path, tmp_path: Path) -> None:
 
 def test_failure_carries_the_childs_last_words(own_store: Path, tmp_path: Path) -> None:
     compiled = compile_model(residual(tmp_path), {})
-    for file in compiled.engine_folder.glob("*.onnx"):
-        file.write_bytes(b"\xff damaged")
+    (compiled.engine_folder / PARTS_FILE).write_bytes(b"\xff damaged")
     with pytest.raises(Failure, match=r"the layers of residual could not be measured: .*Error"):
         profile_model(compiled, paper_machine(1.0))
 

@@ -23,7 +23,8 @@ from shisha_rt.lifecycle import instructions as do
 from shisha_rt.lifecycle.lifecycle import Lifecycle
 from shisha_rt.lifecycle.tables import UnknownTransition
 from shisha_rt.machine.machine import Machine, Memory, Place
-from shisha_rt.plan.measurement import MIN_FRAMES, Measurement
+from shisha_rt.plan.measure import MIN_FRAMES
+from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.tuning import events as ev

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from shisha_rt.plan.measurement import Measurement, StageFrames, measure_window
+from shisha_rt.plan.measure import StageFrames, measure_window
+from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import window as window_module
 from shisha_rt.tuning.window import FRAMES, KEPT_FRAMES, MAX_FRAMES, MAX_S, WIDE_BAND, Window

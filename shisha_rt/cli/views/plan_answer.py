@@ -109,7 +109,8 @@ class PlanAnswer:
 
     @property
     def unused(self) -> list[str]:
-        return [place.name for place in self.problem.places if place.name not in self.plan.places]
+        used = set(self.plan.places)
+        return [place.name for place in self.problem.places if place.name not in used]
 
     def in_words(self, width: int) -> str:
         """The picture, and where there was tuning, how it went and what it brought; or what is proven."""

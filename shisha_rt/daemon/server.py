@@ -8,7 +8,6 @@ it starts or in other processes.
 from __future__ import annotations
 
 import contextlib
-import gc
 import math
 import time
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from shisha_rt.daemon.front.gateway import Arrived, Gateway
 from shisha_rt.daemon.gauges import Gauges
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.loop.signals import Signalled, signals
+from shisha_rt.daemon.loop.undisturbed import undisturbed
 from shisha_rt.daemon.metrics import Metrics
 from shisha_rt.daemon.operations import Operations
 from shisha_rt.daemon.shell import Shell, Timing
@@ -158,9 +158,7 @@ class Daemon:
 
         Raises `Failure`, with the root cause, if no plan can be made live at the start.
         """
-        gc.collect()
-        gc.freeze()  # what has been read and imported stays: looking through it time and again takes tens of ms
-        with self._closing, signals(self._poller):
+        with self._closing, undisturbed(), signals(self._poller):
             try:
                 self._serve(on_ready, turn)
             finally:  # a fault of ours, too, leaves nobody without an answer

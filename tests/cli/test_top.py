@@ -203,7 +203,8 @@ def test_once_against_a_daemon(run: Run, daemon: DaemonProcess, monkeypatch: pyt
     assert run("top", "--endpoint", daemon.endpoint).status == 0  # no terminal: one frame, too
 
 
-def test_no_daemon(run: Run) -> None:
+def test_no_daemon(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shisha_rt.cli.drive.reach.REACH_S", 0.2)
     ran = run("top", "--endpoint", "tcp://127.0.0.1:1")
     assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
 

@@ -58,7 +58,7 @@ class Books:
         self._dropped_since_pause = 0
         self._to_be_asked: deque[Name] = deque()
         self.set_by_client: Plan | None = None
-        self._asked: dict[int, Name] = {}
+        self._asked: dict[int, Name | None] = {}  # None: the live plan, placed anew
         self._at_once: set[Name] = set()
         self._makeshift = False  # the live plan was placed at once
         self._parts_s: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
@@ -229,7 +229,8 @@ class Books:
         if isinstance(self._event, ev.Look):
             self.seen["placed anew"] += 1
             assert self._makeshift or not self._searching_before, f"{message} while the tuner searches"
-        elif not isinstance(self._event, ev.PlacerDied):
+            self._asked[message.request] = None
+        elif message.request not in self._asked:  # else its successor is asked again
             self._asked[message.request] = name = self._to_be_asked.popleft()
             serves = self.live is None or set(self.live[1].places) <= set(self._available)
             assert serves or name[0] is not le.Owner.DAEMON, f"frames wait for {message}"

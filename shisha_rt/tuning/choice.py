@@ -55,6 +55,10 @@ class Choice:
         """No client has set a plan, so the daemon may replace the live one."""
         return self.of_client is None
 
+    def is_clients(self, live: tuple[int, Plan] | None) -> bool:
+        """Whether it is what a client has set that is live."""
+        return live is not None and live[1] == self.of_client
+
     @property
     def legal_cuts(self) -> frozenset[int] | None:
         return self._rules.legal_cuts

@@ -94,9 +94,9 @@ class Tuning:
             self._plan_live(end.owner)
         if awaited is None:
             return
-        current = awaited.run == self.search.number
+        current, clients_is_live = awaited.run == self.search.number, self.choice.is_clients(self._serving.live)
         match awaited.purpose:
-            case _For.SERVE if end.ending is Ending.DROPPED and awaited.attempts > 1 and self.choice.automatic:
+            case _For.SERVE if end.ending is Ending.DROPPED and awaited.attempts > 1 and not clients_is_live:
                 self._plan_wanted(Replan(end.reason), awaited.attempts - 1)
             case _For.SERVE:
                 self._serves(end)
@@ -145,7 +145,9 @@ class Tuning:
         self._propose(Owner.DAEMON, plan, _For.SERVE, attempts)
 
     def _place_returned(self, returned: ev.PlaceReturned | PlaceBack) -> None:
-        if (live := self._serving.live) is None or live[1] != self.choice.of_client:
+        """A client's plan stays as it is, unless one without the place is on its way already."""
+        replaced = any(one.purpose is _For.SERVE for one in self._awaited.values())
+        if replaced or not self.choice.is_clients(self._serving.live):
             self._plan_wanted(Replan(f"place {returned.place} is up again"), ATTEMPTS)
 
     def _propose(self, owner: Owner, plan: Plan, purpose: _For, attempts: int = 1) -> int:

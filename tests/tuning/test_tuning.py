@@ -364,6 +364,19 @@ class TestPlacesThatComeAndGo:
         world.serve_until(State.WATCHING)
         assert world.plan == BEST
 
+    def test_a_clients_plan_is_live_again_also_if_its_place_was_away_for_a_moment_only(self, world: World) -> None:
+        """The plan without the place is on its way when the place returns, and goes live."""
+        clients = Plan.of([(0, 6, "fast"), (7, 7, "slow")])
+        world.propose(clients, le.Owner.CLIENT)
+        world.holds = True
+        world.post(le.PlaceDown("slow"))
+        world.wait(1.0)
+        world.post(le.PlaceUp("slow"))
+        world.post(ev.PlaceReturned("slow"))
+        world.release()
+        assert [end.plan for end in world.ends if end.ending is do.Ending.LIVE][-2:] == [ONLY_FAST, clients]
+        assert world.plan == clients
+
     def test_why_no_plan_can_be_made_live_at_the_start_is_known(self) -> None:
         world = World(refuse=lambda plan: True)
         assert world.lifecycle.live is None

@@ -229,7 +229,7 @@ class Epochs:
         if worker is None or worker.loading.pop(key, None) is None:
             return  # of an epoch that was dropped meanwhile
         worker.loaded.add(key)
-        for content in self._loading_of(worker, event.epoch, {event.stage}):
+        for content in self._loading_of(worker, event.epoch, event.stage):
             self._crashes.pop(content, None)
         epoch = self.preparing
         if epoch is None or epoch.number != event.epoch:
@@ -259,18 +259,24 @@ class Epochs:
             self._places.kill(worker, f"it could not load the live plan: {event.reason}", now)
 
     def blames_plan(self, worker: WorkerState, event: ev.WorkerGone) -> bool:
-        """Whether a worker crashed over what it was preparing, as it did nothing else; it is noted of those stages."""
+        """Whether a worker crashed over what it was preparing, as it did nothing else.
+
+        It prepares stages in the order in which it was asked: the first that it had not done is what it crashed over.
+        """
         epoch = self.preparing
         if epoch is None or not event.crashed or event.running is not None:
             return False
-        loading = {stage for number, stage in worker.loading if number == epoch.number}
-        self._crashes.update(self._loading_of(worker, epoch.number, loading))
-        return bool(loading)
+        first = next((stage for number, stage in worker.loading if number == epoch.number), None)
+        if first is not None:
+            self._crashes.update(self._loading_of(worker, epoch.number, first))
+        return first is not None
 
-    def _loading_of(self, worker: WorkerState, number: int, stages: set[int]) -> list[_Content]:
+    def _loading_of(self, worker: WorkerState, number: int, index: int) -> list[_Content]:
         epoch = next((epoch for epoch in self._epochs() if epoch.number == number), None)
-        of_plan = [] if epoch is None else [epoch.plan.stages[index] for index in stages]
-        return [_content(stage, team) for stage in of_plan for team in stage.teams if team[0] == worker.place]
+        if epoch is None:
+            return []
+        stage = epoch.plan.stages[index]
+        return [_content(stage, team) for team in stage.teams if team[0] == worker.place]
 
     def worker_gone(self, worker: WorkerState, reason: str) -> None:
         epoch = self.preparing

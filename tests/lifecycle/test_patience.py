@@ -174,6 +174,19 @@ def test_a_stage_that_ends_its_worker_is_tried_twice_and_not_laid_to_the_place()
     assert daemon.all(do.Settled)[-1].ending is do.Ending.LIVE, "other stages are no worse for it"
 
 
+def test_of_several_stages_of_a_worker_the_first_one_not_prepared_is_what_it_crashed_over() -> None:
+    daemon = live(TWO_STAGES)
+    innocent = Plan.of([(0, 0, "a"), (1, 1, "b"), (2, 2, "a"), (3, 3, "b")])
+    guilty = Plan.of([(0, 1, "b"), (2, 2, "a"), (3, 3, "b")])
+    for _ in range(2):
+        daemon.propose(guilty)
+        daemon.kill("b", crashed=True)
+        daemon.restart("b")
+    daemon.go_live(innocent)
+    daemon.go_live(guilty)
+    assert [one.ending for one in daemon.all(do.Settled)][-2:] == [do.Ending.LIVE, do.Ending.REFUSED]
+
+
 def test_a_stage_that_was_prepared_after_all_begins_anew() -> None:
     daemon = live(ONE_STAGE)
     for _ in range(2):

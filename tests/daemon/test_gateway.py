@@ -134,6 +134,19 @@ def test_however_many_do_not_read_what_is_kept_is_bounded_and_the_next_finds_roo
         assert len(slow.recv()) == ANSWER_BYTES
 
 
+def test_an_answer_larger_than_a_clients_room_waits_if_no_other_of_it_does(peers: Peers) -> None:
+    slow, size, sent = peers.peer(b"slow"), 2 * KEPT * (ANSWER_BYTES + 512), 0
+    while not peers.lost:
+        peers.outbox.send([b"slow", bytes(size)])
+        sent += 1
+    assert not peers.outbox.empty
+    for _ in range(sent - 1):
+        while not slow.poll(timeout=1):
+            peers.outbox.flush(math.inf)
+        assert len(slow.recv()) == size
+    assert peers.outbox.empty
+
+
 def test_what_waits_is_tried_soon_after_a_change_and_seldom_without(peers: Peers) -> None:
     peers.peer(b"slow")
     assert peers.outbox.wake_s() == math.inf

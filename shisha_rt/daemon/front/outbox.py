@@ -2,7 +2,7 @@
 
 The socket never blocks. What a client's queue does not take waits here; beyond a client's room, and for one that has
 left, answers are counted as undeliverable and dropped. Room is shared out as in `lifecycle.streams`: a client may keep
-as much as nobody keeps, so one alone has half of all.
+as much as nobody keeps, so one alone has half of all. Its first answer waits however large it is.
 
 ZeroMQ does not say of which client's queue there is room again, only (by the socket's descriptor, which ends the
 loop's wait) that something has changed. So after a change all are tried again, but not more often than every
@@ -54,7 +54,8 @@ class Outbox:
         if client not in self._waiting and self._try(parts):
             return
         size = _size_bytes(parts)
-        if not self._has_room(client, size):
+        is_first = client not in self._waiting and self._all_bytes < 2 * self._limit_bytes  # it waits however large
+        if not (is_first or self._has_room(client, size)):
             self._undeliverable()
             return
         self._waiting.setdefault(client, deque()).append(parts)

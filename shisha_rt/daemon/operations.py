@@ -134,7 +134,7 @@ class Operations:
         if arguments.down:
             self._shell.write(journal.PlaceTakenDown(place=name), cause)
             self._shell.post(PlaceDown(name), cause)
-            self._shell.repace(name, at_once=True)
+            self._shell.repace(name)
             return {"place": name, "state": "down"}
         was_available = places.by_name[name].available
         self._shell.write(journal.PlaceBroughtUp(place=name), cause)

@@ -142,11 +142,12 @@ class Shell:
         self.proposals.note(event, cause)
         self.post(event, cause)
 
-    def repace(self, place: str, *, at_once: bool = False) -> None:
-        """The place's speed has changed, or it is down: its worker may be waiting for a frame to be due."""
-        worker = self.cores.lifecycle.places.serving.get(place)
+    def repace(self, place: str) -> None:
+        """The place's speed has changed, or it is down or up: its worker may be waiting for a frame to be due."""
+        places = self.cores.lifecycle.places
+        worker = places.serving.get(place)
         if worker is not None:
-            self._send(worker.incarnation, messages.Repace(at_once))
+            self._send(worker.incarnation, messages.Repace(at_once=place in places.down))
 
     def take(self, event: object) -> None:
         """Something that a worker or a child has said, or that became of it."""

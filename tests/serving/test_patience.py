@@ -62,7 +62,10 @@ def test_a_worker_that_is_stopped_as_it_starts_holds_up_nothing(identity: Path, 
 
 
 def test_a_frame_that_waits_for_hours_can_be_had_at_once(identity: Path, tmp_path: Path) -> None:
-    """At a speed of 1e-7 nothing could be changed for good, even after it had been taken back."""
+    """At a speed of 1e-7 nothing could be changed for good, even after it had been taken back.
+
+    A place that is down waits for nothing, whatever its speed is set to then.
+    """
     machine = tmp_path / "slow.toml"
     core = min(os.sched_getaffinity(0))
     machine.write_text(
@@ -71,15 +74,23 @@ def test_a_frame_that_waits_for_hours_can_be_had_at_once(identity: Path, tmp_pat
     )
     with (
         DaemonProcess(tmp_path, identity, "--machine", machine) as daemon,
-        Client(daemon.endpoint, timeout_s=PATIENCE_S) as client,
-        ThreadPoolExecutor(1) as pool,
+        Client(daemon.endpoint, timeout_s=PATIENCE_S) as one,
+        Client(daemon.endpoint, timeout_s=PATIENCE_S) as other,
+        ThreadPoolExecutor(2) as pool,
     ):
-        for mend in ({"speed": 0.5}, {"down": True}):
+        changes: tuple[tuple[dict[str, Any], ...], ...] = (({"speed": 0.5},), ({"down": True}, {"speed": 0.001}))
+        for mends in changes:
             assert daemon.control.set_plan(chain("p0"))["outcome"] == "live"
             daemon.control.call("place_set", place="p0", speed=0.001)
-            waits = pool.submit(client.infer, frame_of(3))
+            waits = [pool.submit(client.infer, frame_of(3)) for client in (one, other)]
             daemon.board(2).wait_until_running(0)
+            until(lambda: daemon.control.status()["frames"]["in_flight"] == 2, "the other frame")
             assert daemon.control.set_plan(chain("p1"))["outcome"] == "live"
-            assert daemon.control.status()["frames"]["in_flight"] == 1
-            daemon.control.call("place_set", place="p0", **mend)
-            assert (waits.result().output == frame_of(3)).all()
+            assert daemon.control.status()["frames"]["in_flight"] == 2
+            worker = daemon.worker_pids()["p0"]
+            assert worker is not None
+            os.kill(worker, signal.SIGSTOP)  # it hears of all changes together
+            for mend in mends:
+                daemon.control.call("place_set", place="p0", **mend)
+            os.kill(worker, signal.SIGCONT)
+            assert all((frame.result().output == frame_of(3)).all() for frame in waits)

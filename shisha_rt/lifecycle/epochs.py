@@ -107,12 +107,13 @@ class Epochs:
         placed = not self._rules.devices or any(stage.placement for stage in event.plan.stages)
         if not faults and placed:
             faults = self._rules.placement_problems(event.plan)
+        waiting = sum(one.event.owner is event.owner for one in self.proposals)
         if self._closed:
             self._refuse(event, "the daemon is stopping")
         elif faults:
             self._refuse(event, _told(faults), next(iter(crashing), None))
-        elif len(self.proposals) >= self._policy.waiting_plans:
-            self._refuse(event, f"{len(self.proposals)} plans wait already")
+        elif waiting >= self._policy.waiting_plans:
+            self._refuse(event, f"{waiting} plans wait already")
         else:
             self.proposals.append(QueuedPlan(event, event.plan, placed, now + self._policy.prepare_s))
             if not placed:

@@ -13,7 +13,7 @@ class Policy:
     waiting_bytes: int = 96 << 20  # request bytes held for one client alone while no slot is free; for all, twice that
     descriptors_per_worker: int = 2  # one running, one next: a worker never waits for the daemon's turn
     deaths_per_frame: int = 2  # the second death is the frame's own error
-    waiting_plans: int = 8
+    waiting_plans: int = 8  # of one owner: however many clients propose, the daemon has room for its own
     prepare_s: float = 120.0
     start_s: float = 300.0  # many processes that start on few cores take long; one that does nothing is told of
     retire_s: float = 60.0  # for a superseded epoch, since a part of it was done last (or 20 of its parts' times)

@@ -157,6 +157,18 @@ def test_a_proposal_whose_turn_does_not_come_is_dropped() -> None:
     assert (end.proposal, end.ending, end.reason) == (late, do.Ending.DROPPED, "its turn did not come within 50 s")
 
 
+def test_a_plan_that_frames_wait_for_is_not_refused_as_clients_have_proposed_many() -> None:
+    daemon = live(TWO_STAGES, waiting_plans=2)
+    daemon.propose(ONE_STAGE)
+    for _ in range(3):
+        daemon.propose(ON_B)
+    ended = daemon.all(do.Settled)
+    assert [one.reason for one in ended] == ["2 plans wait already"]
+    assert daemon.lifecycle.live is not None
+    daemon.propose(ONE_STAGE, ev.Owner.DAEMON, daemon.lifecycle.live[0])
+    assert daemon.all(do.Settled) == ended
+
+
 # --- plans that crash ---------------------------------------------------------------------------------------------
 
 

@@ -31,13 +31,15 @@ def run_job(
     """Run `python -m MODULE ARGUMENTS` to its end; it reads `given`, and each line that it says is passed to `hear`.
 
     Raises JobFailed, `failed` and the last line of its standard error or the signal, where it does not end well.
-    Whatever else is raised meanwhile (at an interrupt, or by `hear`) ends it, too.
+    Whatever else is raised meanwhile (at an interrupt, or by `hear`) ends it, too, and so does the end of this process.
     """
     # Files, as a pipe that nobody reads yet could fill up, and both would wait for ever.
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stderr:
         stdin.write(given)
         stdin.seek(0)
-        child = start_child(module, *arguments, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr)
+        child = start_child(
+            module, *arguments, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, ended_by=signal.SIGKILL
+        )
         try:
             assert child.popen.stdout is not None  # a pipe was asked for
             for line in child.popen.stdout:

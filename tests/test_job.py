@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -59,3 +60,17 @@ def test_a_job_ends_with_what_hears_it() -> None:
     with pytest.raises(KeyError, match="going on"):
         run_job("endless", failed="no", hear=hear)
     assert psutil.Process().children() == children
+
+
+def test_a_job_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> None:
+    (tmp_path / "tells.py").write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)")
+    script = "from shisha_rt.job import run_job; run_job('tells', failed='no', hear=lambda x: print(int(x)))"
+    with subprocess.Popen([sys.executable, "-u", "-c", script], stdout=subprocess.PIPE) as waiting:
+        assert waiting.stdout is not None
+        job = psutil.Process(int(waiting.stdout.readline()))
+        waiting.terminate()
+    try:
+        job.wait(20)
+    finally:
+        if job.is_running():
+            job.kill()

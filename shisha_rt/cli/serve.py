@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import signal
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -88,24 +92,41 @@ def serve(
     port = settings.metrics_port
     places = load_machine(settings.machine)
     check_runnable(places)
-    model = resolve_model(settings.model, progress)
-    ready = make_ready(
-        model,
-        settings.dims,
-        places,
-        precision=settings.precision,
-        kind=layer_kind(settings),
-        teams=settings.replicate and settings.strategy == "guided",
-        on_progress=progress,
-    )
-    needs_costs = places.timing == "modelled" or settings.strategy == "guided"
-    planning = Planning(settings.strategy, settings.solver, fresh, settings.replicate, as_objective(settings.objective))
-    stored = ready.layer_costs(progress) if needs_costs else None
-    daemon = Daemon(ready, settings.endpoint, port, planning, stored)
+    with _sigterm_ends_a_start():
+        model = resolve_model(settings.model, progress)
+        ready = make_ready(
+            model,
+            settings.dims,
+            places,
+            precision=settings.precision,
+            kind=layer_kind(settings),
+            teams=settings.replicate and settings.strategy == "guided",
+            on_progress=progress,
+        )
+        needs_costs = places.timing == "modelled" or settings.strategy == "guided"
+        planning = Planning(
+            settings.strategy, settings.solver, fresh, settings.replicate, as_objective(settings.objective)
+        )
+        stored = ready.layer_costs(progress) if needs_costs else None
+        daemon = Daemon(ready, settings.endpoint, port, planning, stored)
 
-    def announce() -> None:
-        line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}
-        print(json.dumps(line), flush=True)
+        def announce() -> None:
+            line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}
+            print(json.dumps(line), flush=True)
 
-    progress(f"starting {len(places.places)} workers")
-    daemon.run(announce)
+        progress(f"starting {len(places.places)} workers")
+        daemon.run(announce)
+
+
+@contextlib.contextmanager
+def _sigterm_ends_a_start() -> Iterator[None]:
+    """Before the daemon's loop takes signals there is nothing to answer yet, and whatever was begun is put away."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(0)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

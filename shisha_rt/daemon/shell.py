@@ -197,7 +197,7 @@ class Shell:
             self.requests.spent(run.frame, done.service_s)
             taken = te.PartTaken(run.epoch, run.stage, worker.place, service_s, done.segments_s)
             self.post(taken, "a part was computed")
-        self.post(ev.PartDone(descriptor, done.service_s / scale), "a part was computed")
+        self.post(ev.PartDone(descriptor, done.service_s), "a part was computed")
 
     def _note_prepared(self, message: messages.Prepared) -> None:
         worker = self.cores.lifecycle.places.workers.get(message.incarnation)

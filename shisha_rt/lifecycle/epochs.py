@@ -16,24 +16,23 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final
 
-from shisha_rt.graph.spans import Span
 from shisha_rt.lifecycle import events as ev
 from shisha_rt.lifecycle import instructions as do
+from shisha_rt.lifecycle.crashes import Crashes
 from shisha_rt.lifecycle.instructions import Ending
 from shisha_rt.lifecycle.places import Places
 from shisha_rt.lifecycle.policy import Policy
 from shisha_rt.lifecycle.records import Epoch, QueuedPlan, WorkerState
 from shisha_rt.lifecycle.tables import EPOCH, EpochPhase, Transition, step
-from shisha_rt.plan.plan import Plan, Stage, Team, team_name
+from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 
 _FAULTS_TOLD: Final = 5
 _PARTS_OF_PATIENCE: Final = 20.0
-_Content: TypeAlias = tuple[tuple[Span, ...], Team, tuple[str, ...]]
 
 
 class Epochs:
@@ -57,7 +56,7 @@ class Epochs:
         self._story = story
         self._emit = emit
         self._replan_at_s = 0.0
-        self._crashes: Counter[_Content] = Counter()
+        self._crashes = Crashes(policy.crashes_per_stage)
         self._closed = False
 
     @property
@@ -102,7 +101,7 @@ class Epochs:
     # --- proposals --------------------------------------------------------------------------------------------
 
     def propose(self, event: ev.PlanProposed, now: float) -> None:
-        crashing = self._crashing(event.plan)
+        crashing = self._crashing(event.owner, event.plan)
         faults = self._rules.problems(event.plan) or list(crashing.values())
         placed = not self._rules.devices or any(stage.placement for stage in event.plan.stages)
         if not faults and placed:
@@ -124,7 +123,7 @@ class Epochs:
         if proposal is None:
             return
         rules, plan = self._rules, event.plan
-        crashing = self._crashing(plan)
+        crashing = self._crashing(event.owner, plan)
         faults = rules.problems(plan) or rules.placement_problems(plan) or list(crashing.values())
         if faults:
             self.proposals.remove(proposal)
@@ -132,20 +131,15 @@ class Epochs:
         else:
             proposal.plan, proposal.placed = event.plan, True
 
+    def _crashing(self, owner: ev.Owner, plan: Plan) -> dict[int, str]:
+        """Of one of the daemon's own none: if there is no other, it is its place that is given up in the end."""
+        return {} if owner is ev.Owner.DAEMON else self._crashes.faults(plan)
+
     def not_placed(self, event: ev.PlanNotPlaced) -> None:
         proposal = self._unplaced(event.owner, event.proposal)
         if proposal is not None:
             self.proposals.remove(proposal)
             self._refuse(proposal.event, event.reason)
-
-    def _crashing(self, plan: Plan) -> dict[int, str]:
-        """The stages that have ended workers which were only preparing them, and what is to be said of each."""
-        return {
-            index: f"stage {index} on {team_name(team)} has ended its worker {times} times in its preparation"
-            for index, stage in enumerate(plan.stages)
-            for team in stage.teams
-            if (times := self._crashes[_content(stage, team)]) >= self._policy.crashes_per_stage
-        }
 
     def _first_placed(self) -> QueuedPlan | None:
         return next((one for one in self.proposals if one.placed), None)
@@ -230,8 +224,9 @@ class Epochs:
         if worker is None or worker.loading.pop(key, None) is None:
             return  # of an epoch that was dropped meanwhile
         worker.loaded.add(key)
-        for content in self._loading_of(worker, event.epoch, event.stage):
-            self._crashes.pop(content, None)
+        for one in self._epochs():
+            if one.number == event.epoch:
+                self._crashes.forget(one.plan.stages[event.stage], worker.place)
         epoch = self.preparing
         if epoch is None or epoch.number != event.epoch:
             return
@@ -265,19 +260,12 @@ class Epochs:
         It prepares stages in the order in which it was asked: the first that it had not done is what it crashed over.
         """
         epoch = self.preparing
-        if epoch is None or not event.crashed or event.running is not None:
+        if epoch is None or not event.crashed or event.running is not None or epoch.proposal.owner is ev.Owner.DAEMON:
             return False
         first = next((stage for number, stage in worker.loading if number == epoch.number), None)
         if first is not None:
-            self._crashes.update(self._loading_of(worker, epoch.number, first))
+            self._crashes.note(epoch.plan.stages[first], worker.place)
         return first is not None
-
-    def _loading_of(self, worker: WorkerState, number: int, index: int) -> list[_Content]:
-        epoch = next((epoch for epoch in self._epochs() if epoch.number == number), None)
-        if epoch is None:
-            return []
-        stage = epoch.plan.stages[index]
-        return [_content(stage, team) for team in stage.teams if team[0] == worker.place]
 
     def worker_gone(self, worker: WorkerState, reason: str) -> None:
         epoch = self.preparing
@@ -393,11 +381,6 @@ class Epochs:
 
     def _step(self, epoch: Epoch, action: str) -> None:
         epoch.phase = step(EPOCH, "epoch", epoch.number, epoch.phase, action, self._story)
-
-
-def _content(stage: Stage, team: Team) -> _Content:
-    """What makes two stages the same, to who builds them."""
-    return stage.work, team, stage.placement
 
 
 def _told(faults: list[str]) -> str:

@@ -76,7 +76,7 @@ class StreamState:
 class QueuedPlan:
     """A plan that has passed the gate and waits for its turn; `placed`: so have the devices of its operators.
 
-    It is given up at `until_s` if it is still not placed then.
+    It is given up at `until_s` if it is still waiting then.
     """
 
     event: PlanProposed

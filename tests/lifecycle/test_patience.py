@@ -210,6 +210,19 @@ def test_a_stage_that_was_prepared_after_all_begins_anew() -> None:
     assert [one.ending for one in daemon.all(do.Settled)][-1] is do.Ending.LIVE
 
 
+def test_a_plan_of_the_daemons_own_that_crashes_costs_its_place_in_the_end() -> None:
+    """There is no other to be had: refused for good, frames would wait for ever."""
+    daemon = live(ONE_STAGE, deaths_in_window=2)
+    for _ in range(3):
+        daemon.propose(ON_B, ev.Owner.DAEMON, under=1)
+        daemon.kill("b", crashed=True)
+        daemon.feed(ev.Tick())
+        if "b" in daemon.lifecycle.available:
+            daemon.connect("b")
+    assert [one.ending for one in daemon.all(do.Settled)] == [do.Ending.DROPPED] * 3
+    assert [one.place for one in daemon.all(do.GivenUp)] == ["b"]
+
+
 def test_a_worker_that_somebody_kills_says_nothing_of_a_stage() -> None:
     daemon = live(ONE_STAGE)
     for _ in range(3):

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+import psutil
 import pytest
 import zmq
 
@@ -15,7 +16,7 @@ from shisha_rt.client import Client, Unavailable
 from shisha_rt.graph.graph import Tensor
 from shisha_rt.wire.codes import Code
 from shisha_rt.wire.header import InferParameters, decode_head, encode_infer, encode_operation
-from tests.serving.daemon_process import PATIENCE_MS, PATIENCE_S, DaemonProcess, leftovers, serve_command
+from tests.serving.daemon_process import PATIENCE_MS, PATIENCE_S, DaemonProcess, leftovers, serve_command, until
 from tests.serving.identity_model import NAME, frame_of, write_identity_model
 from tests.serving.load import Load
 
@@ -174,3 +175,17 @@ def _assert_refused(model: Path, machine: Path, endpoint: str, runtime: Path, *m
 def _receive(socket: zmq.Socket[bytes]) -> list[bytes]:
     assert socket.poll(PATIENCE_MS), "no answer"
     return socket.recv_multipart()
+
+
+def test_sigterm_before_anything_runs_is_an_orderly_end_too(identity: Path, four_places: Path, tmp_path: Path) -> None:
+    """It ended with -15, and jobs went on without it."""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    command = serve_command(identity, "--machine", four_places)
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as started:
+        starting = psutil.Process(started.pid)
+        until(lambda: starting.children(), "a job")
+        jobs = starting.children(recursive=True)
+        started.terminate()
+        assert started.wait(PATIENCE_S) == 0
+    until(lambda: not any(job.is_running() for job in jobs), "the end of the job")
+    assert not list((tmp_path / "cache").rglob("*unfinished*"))

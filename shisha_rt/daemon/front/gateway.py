@@ -26,9 +26,11 @@ from shisha_rt.wire.request import InferRequest, OpRequest, Signature, parse, sp
 
 _MESSAGES_PER_TURN: Final = 32
 _QUEUED_MESSAGES: Final = 64
-_QUEUED_BYTES: Final = 8 << 20
+_QUEUED_BYTES: Final = 2 << 20
 """Of one client, in ZeroMQ's queue for either direction, if that is a message or two."""
 _UNREAD_BYTES: Final = 32 << 20
+_UNREAD_ANSWERS: Final = 4
+"""Kept for a client in any case, however large they are."""
 
 
 class Reply:
@@ -121,7 +123,8 @@ class Gateway:
             raise BadInput(f"endpoint {endpoint}: {error.strerror}; expected a free address of this machine") from None
         self.endpoint = str(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
         self._undeliverable = partial(count, "shisha_answers_undeliverable")
-        self.outbox = Outbox(self.socket, _UNREAD_BYTES, self._undeliverable)
+        answer_bytes = sum(tensor.size_bytes for tensor in signature.outputs)
+        self.outbox = Outbox(self.socket, max(_UNREAD_BYTES, _UNREAD_ANSWERS * answer_bytes), self._undeliverable)
         self.waiting: set[tuple[bytes, str | None]] = set()
 
     def receive(self) -> Iterator[Arrived]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from shisha_rt.costs.costs import Costs, CostTeam, stage_bytes
 from shisha_rt.costs.operator_costs import OperatorCosts
 
 
+@lru_cache(maxsize=8)
 def kinds_of(costs: Costs) -> tuple[tuple[int, ...], ...]:
     """Places (indices) that no layer's time and no memory's size tells apart, in the order of the first of each kind.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -40,7 +41,7 @@ class CostTeam:
     time_s: Floats
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Costs:
     """`time_s` is (layers, places) seconds, nan where a place cannot run a layer.
 
@@ -61,7 +62,11 @@ class Costs:
         return frozenset(int(cut) for cut in np.flatnonzero(~np.isnan(self.transfer_s)))
 
     def place_index(self, name: str) -> int:
-        return [place.name for place in self.places].index(name)
+        return self._index[name]
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {place.name: index for index, place in enumerate(self.places)}
 
 
 def stage_service_s(costs: Costs, first: int, last: int, place: int) -> float:

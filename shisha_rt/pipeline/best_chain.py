@@ -3,8 +3,9 @@
 For throughput, what a share takes for a stage is sorted once and bisected, each time by the recursion of `need`; among
 the chains of the smallest bottleneck, `quickest` finds one of the least latency. For latency it is the other way round.
 
-Where there are too many kinds of places for that, the answer is the best plan with some of the places, and where there
-are too many layers, with some of the cuts: then it is not proven, but what bound is said holds for all of them.
+Where there are too many kinds of places for that, or too many places, the answer is the best plan with some of them,
+the others serving as further copies, and where there are too many layers, with some of the cuts: then it is not proven,
+but what bound is said holds for all of them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.chains import TOLERANCE, Chains, SharedStage, chains, seconds_of, team_kinds
+from shisha_rt.pipeline.further_copies import with_further_copies
 from shisha_rt.pipeline.kinds import StageCosts, stage_costs
 from shisha_rt.pipeline.need import Need, need, need_cells
 from shisha_rt.pipeline.quickest import latency_cells, periods_s, quickest, tight_stages
@@ -66,6 +68,8 @@ def best_chain(
         lower_s = bound_s if outcome is Outcome.LIMIT else None
         return PlanSolution(None, outcome, lower_s, reason=found, statistics=statistics, space=space.space)
     plan = space.plan(found.stages)
+    if space is not whole and replicate and objective == "throughput":
+        plan = with_further_copies(costs, plan)
     value_s = rate_by(costs, plan).value_s(objective)
     statistics["probes"] = found.probes
     lower_s = found.lower_s if space is whole and found.lower_s is not None else bound_s

@@ -21,8 +21,8 @@ import numpy.typing as npt
 from shisha_rt.arrays import Ints
 from shisha_rt.pipeline.chains import TOLERANCE, Chains, SharedStage
 
-Numbers = npt.NDArray[np.int16]
-_NEVER: Final = 1 << 14
+Numbers = npt.NDArray[np.int32]
+_NEVER: Final = 1 << 30
 """More than there are places; twice that is still a number."""
 
 
@@ -82,8 +82,8 @@ def need(chains: Chains, bound_s: float, should_stop: Callable[[], bool]) -> Nee
     padded = np.vstack([first, np.full(positions, positions)])
     first = np.where(first < padded[chains.before].min(axis=1), first, positions)
     heads = [tuple(share) for share in shares[:, :-1].tolist()]
-    own = shares[:, -1].astype(np.int16)
-    table = np.full((positions, *(count + 1 for count in chains.counts[:-1])), _NEVER, np.int16)
+    own = shares[:, -1].astype(np.int32)
+    table = np.full((positions, *(count + 1 for count in chains.counts[:-1])), _NEVER, np.int32)
     table[0] = 0
     windows = {head: _windows(head, chains.counts) for head in set(heads)}
     tables = [table]

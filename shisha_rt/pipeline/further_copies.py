@@ -1,0 +1,51 @@
+"""Places that a search has left out, put to use: each becomes a further copy of whatever stage is the slowest then."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import replace
+from functools import cache
+
+from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.team_costs import team_costs
+from shisha_rt.plan.plan import Plan, Team
+
+
+def with_further_copies(costs: Costs, plan: Plan) -> Plan:
+    """A chain, its stages on teams of their own, no slower than `plan`. It ends where no place left is of use."""
+    told = team_costs(costs)
+    used = set(plan.places)
+    free: dict[int, list[str]] = {}
+    for place in reversed(costs.places):
+        if place.name not in used:
+            free.setdefault(told.kind_of[place.name], []).append(place.name)
+
+    @cache
+    def seconds(index: int, kind: int) -> float:
+        """Of the stage, on a place of the kind, one that is left."""
+        alone = replace(plan.stages[index], teams=((free[kind][-1],),))
+        return told.team_s(Plan((alone,)))[0][0]
+
+    teams: list[list[tuple[float, Team]]] = [
+        list(zip(times_s, stage.teams, strict=True))
+        for stage, times_s in zip(plan.stages, told.team_s(plan), strict=True)
+    ]
+    alike = [told.kind_of[stage.place] for stage in plan.stages]
+    rates = [sum(1 / time_s if time_s else math.inf for time_s, _ in its) for its in teams]
+    slowest = [(rate, index) for index, rate in enumerate(rates)]
+    heapq.heapify(slowest)
+    while slowest:
+        rate, index = heapq.heappop(slowest)
+        kinds = [kind for kind, names in free.items() if names and (costs.mixed or alike[index] == kind)]
+        kind = min(kinds, key=lambda kind: seconds(index, kind), default=None)
+        if kind is None or not 0 < seconds(index, kind) < math.inf:
+            break
+        time_s = seconds(index, kind)
+        teams[index].append((time_s, (free[kind].pop(),)))
+        heapq.heappush(slowest, (rate + 1 / time_s, index))
+    stages = [
+        replace(stage, teams=tuple(team for _, team in sorted(its, key=lambda one: one[0])))
+        for stage, its in zip(plan.stages, teams, strict=True)
+    ]
+    return Plan(tuple(stages))

@@ -51,16 +51,26 @@ class _Found(NamedTuple):
 
 
 def best_chain(
-    costs: Costs, *, most_stages: int | None, replicate: bool, objective: Objective, latency: bool, should_stop: Stop
+    costs: Costs,
+    *,
+    most_stages: int | None,
+    replicate: bool,
+    objective: Objective,
+    latency: bool,
+    most_cells: int,
+    should_stop: Stop,
 ) -> PlanSolution:
     """See `exact_plan`. `latency`: for throughput, whether to look for a low latency too."""
+    most_cells = min(most_cells, _MOST_CELLS)
     model = stage_costs(costs)
     bound_s = _bound_s(model, replicate=replicate, objective=objective)
     whole = chains(model, most_stages=most_stages, replicate=replicate)
-    if whole is not None and _cells(whole, objective) <= _MOST_CELLS:
+    if whole is not None and _cells(whole, objective) <= most_cells:
         space = whole
     else:
-        space = _with_fewer_places(_with_fewer_cuts(model), most_stages, replicate=replicate, objective=objective)
+        space = _with_fewer_places(
+            _with_fewer_cuts(model), most_stages, most_cells, replicate=replicate, objective=objective
+        )
     statistics = {"kinds": len(model.kinds), "cells": _cells(space, objective), "probes": 0}
     found = _search(space, bound_s if space is whole else 0.0, objective, latency, should_stop)
     if isinstance(found, str):
@@ -81,6 +91,7 @@ def best_chain(
         proven and found.least,
         statistics=statistics,
         space=space.space,
+        is_partial=space is not whole,
     )
 
 
@@ -107,7 +118,9 @@ def _with_fewer_cuts(model: StageCosts) -> StageCosts:
     return stage_costs(replace(model.costs, transfer_s=transfer_s))
 
 
-def _with_fewer_places(model: StageCosts, most_stages: int | None, *, replicate: bool, objective: Objective) -> Chains:
+def _with_fewer_places(
+    model: StageCosts, most_stages: int | None, most_cells: int, *, replicate: bool, objective: Objective
+) -> Chains:
     """Without some of those of which there are most, the slowest first, until their states are few."""
     fewer = [len(kind.places) for kind in model.kinds]
     speeds = _prices(_place_seconds(model, replicate=replicate))
@@ -118,7 +131,7 @@ def _with_fewer_places(model: StageCosts, most_stages: int | None, *, replicate:
         counts = tuple(fewer[kind] for kind in kept)
         if math.prod(count + 1 for count in counts) * (model.groups + 1) <= _MOST_CELLS or len(kept) == 1:
             space = chains(small, counts, most_stages=most_stages, replicate=replicate)
-            if space is not None and (_cells(space, objective) <= _MOST_CELLS or sum(counts) == 1):
+            if space is not None and (_cells(space, objective) <= most_cells or sum(counts) == 1):
                 return space
         kind = max(range(len(fewer)), key=lambda kind: (fewer[kind], -speeds[kind]))
         fewer[kind] -= max(1, fewer[kind] // 8)

@@ -30,7 +30,7 @@ from shisha_rt.pipeline.solution import PlanSolution
 from shisha_rt.plan.rate import Objective
 
 DEFAULT_LATENCY_STATES: Final = 1000
-_MAX_CELLS: Final = 1 << 28
+MOST_CELLS: Final = 1 << 28
 """Of one or two bytes each, mostly."""
 _QUICK_CELLS: Final = 1 << 16
 _ROUNDED_DOWN: Final = 1 - 1e-9
@@ -57,6 +57,7 @@ def exact_plan(
     replicate: bool = False,
     objective: Objective = "throughput",
     latency_states: int = DEFAULT_LATENCY_STATES,
+    most_cells: int = MOST_CELLS,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> PlanSolution:
     """A plan of the smallest bottleneck that `costs` allow in up to `most_stages` stages, and of low latency.
@@ -66,7 +67,8 @@ def exact_plan(
 
     The bottleneck is that of `rate_of` to the last bit. `should_stop` is asked many times a second: once it
     says so, the answer is the best plan until then, with what is proven of it. `latency_states` limits the search for
-    low latency in plain chains; where more would be needed, `latency_proven` is false; 0: do without.
+    low latency in plain chains; where more would be needed, `latency_proven` is false; 0: do without. `most_cells`
+    limits the search itself, which may have no more of them by its own measure: beyond it, some of the places are used.
     """
     if most_stages is not None and most_stages < 1:
         raise ValueError(f"most_stages = {most_stages}, expected at least 1")
@@ -77,6 +79,7 @@ def exact_plan(
             replicate=replicate,
             objective=objective,
             latency=latency_states > 0,
+            most_cells=most_cells,
             should_stop=should_stop,
         )
         if solution.outcome is not Outcome.INFEASIBLE:
@@ -95,12 +98,13 @@ def exact_plan(
     if hopeless is not None:
         return without_plan(Outcome.INFEASIBLE, hopeless)
     lower_s = _relaxed_s(model, most)
-    stages = _early_plan(model, counts, most, lower_s, should_stop)
-    if cells > _MAX_CELLS:
+    fewer = _fewer(model, counts, most, min(most_cells, _QUICK_CELLS))
+    stages = None if fewer == counts else _early_plan(model, fewer, most, lower_s, should_stop)
+    if cells > most_cells:
         if stages is None:
-            reason = f"{len(counts)} kinds of places: {cells} states, expected at most {_MAX_CELLS}"
+            reason = f"{len(counts)} kinds of places: {cells} states, expected at most {most_cells}"
             return without_plan(Outcome.LIMIT, reason, lower_s)
-        return PlanSolution(model.plan(stages), Outcome.FEASIBLE, lower_s, statistics=statistics)
+        return PlanSolution(model.plan(stages), Outcome.FEASIBLE, lower_s, statistics=statistics, is_partial=True)
     states = lattice(counts, most)
     if stages is None:
         widest = reach(states, model.furthest(math.inf), should_stop)
@@ -126,15 +130,12 @@ def exact_plan(
 
 
 def _early_plan(
-    model: StageCosts, counts: Counts, most: int, lower_s: float, should_stop: Callable[[], bool]
+    model: StageCosts, fewer: Counts, most: int, lower_s: float, should_stop: Callable[[], bool]
 ) -> Sequence[KindedStage] | None:
-    """Where there are very many states, the best plan with so few of the places that it is found at once.
+    """The best plan with so few of the places that it is found at once.
 
     A search that is broken off has it to offer, and one that is not has less left to search. None if there is none.
     """
-    fewer = _fewer(model, counts, most)
-    if fewer == counts:
-        return None
     # Without the kinds that are left out: arrays have an axis for each, and there may be more than numpy allows.
     kept = [kind for kind, count in enumerate(fewer) if count]
     model = replace(model, kinds=tuple(model.kinds[kind] for kind in kept))
@@ -147,11 +148,11 @@ def _early_plan(
     return [(kept[kind], begin, end) for kind, begin, end in bracket.stages]
 
 
-def _fewer(model: StageCosts, counts: Counts, most: int) -> Counts:
-    """Half of those of which there are most, the slowest first, until their states are few."""
+def _fewer(model: StageCosts, counts: Counts, most: int, most_cells: int) -> Counts:
+    """Half of those of which there are most, the slowest first, until there are at most so many states of them."""
     speeds = _speeds(model)
     fewer = list(counts)
-    while cell_count(fewer, min(most, sum(fewer))) > _QUICK_CELLS:
+    while cell_count(fewer, min(most, sum(fewer))) > most_cells:
         kind = max(range(len(fewer)), key=lambda kind: (fewer[kind], -speeds[kind]))
         fewer[kind] //= 2
     return tuple(fewer)

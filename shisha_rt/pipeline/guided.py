@@ -25,8 +25,7 @@ from typing import Final
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.team_costs import team_costs
-from shisha_rt.outcome import Outcome
-from shisha_rt.pipeline.exact import DEFAULT_LATENCY_STATES, exact_plan
+from shisha_rt.pipeline.exact import DEFAULT_LATENCY_STATES, MOST_CELLS, exact_plan
 from shisha_rt.pipeline.learning import Learnt, learnt
 from shisha_rt.pipeline.outlook import outlook
 from shisha_rt.pipeline.solution import PlanSolution
@@ -43,6 +42,10 @@ DOUBTS: Final = tuple(quarters / 4 for quarters in range(1, 9))
 
 _MOST_CELLS: Final = 1 << 15
 """Of a recursion over counts of places (see `need`): a step is not to take long."""
+_MOST_PLAIN_CELLS: Final = 1 << 16
+"""Of one over places that have no copies (see `reach`)."""
+_MOST_LATENCY_CELLS: Final = 1 << 20
+"""Of one that has a latency for each count of each kind (see `quickest`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class GuidedTuner:
             replicate=self.replicate,
             objective=self.objective,
             latency_states=0 if self.replicate else DEFAULT_LATENCY_STATES,
+            most_cells=_most_cells(self.replicate, self.objective),
         )
         if len(trials.done) >= self.most_trials:
             return trials, self._final(trials, f"the limit of {self.most_trials} trials is reached", solution)
@@ -112,7 +116,7 @@ class GuidedTuner:
         to_beat_s = max(memory_s, min((predicted_s(plan) for plan, _ in measured), default=math.inf))
         if max(memory_s, best_s) <= (1 - self.gain) * to_beat_s:
             return Proposal(best, f"predicted {1e3 * best_s:.4g} ms, the best by the corrected costs", False, bound_s)
-        if solution.outcome is not Outcome.OPTIMAL:  # too many unlike places to search them all
+        if solution.is_partial:
             return None
         view = outlook(believed, self.most_stages, replicate=self.replicate, objective=self.objective)
         chains = [plan for plan, _ in measured if plan.is_chain]
@@ -138,7 +142,7 @@ class GuidedTuner:
         """Copies slow each other down in ways that costs do not know. So their best rival is tried before the end."""
         if not self.replicate or self.objective != "throughput" or all(plan.is_plain for plan, _ in trials.done):
             return None
-        told = exact_plan(self.costs, most_stages=self.most_stages)
+        told = exact_plan(self.costs, most_stages=self.most_stages, most_cells=_MOST_PLAIN_CELLS)
         best_s = self._best(trials)[1].bottleneck_s
         if told.plan is None or any(told.plan == plan for plan, _ in trials.done):
             return None
@@ -160,7 +164,7 @@ class GuidedTuner:
 
     def _why_none(self, believed: Learnt, solution: PlanSolution) -> str:
         kinds = len(kinds_of(believed.costs))
-        if solution.outcome is not Outcome.OPTIMAL:
+        if solution.is_partial:
             return f"places of {kinds} kinds are too many to look at all other plans"
         unlike = f", places taken as of {kinds} kinds though more of them differ" if believed.crowded else ""
         return f"no other promises to be {100 * self.gain:g}% faster{unlike}"
@@ -172,6 +176,12 @@ class GuidedTuner:
     def _final(self, trials: Trials, why: str, solution: PlanSolution) -> Proposal:
         best, count = self._best(trials)[0], len(trials.done)
         return Proposal(best, f"best of {count} plan{'s' * (count > 1)}; {why}", True, solution.lower_bound_s)
+
+
+def _most_cells(replicate: bool, objective: Objective) -> int:
+    if objective == "latency":
+        return _MOST_LATENCY_CELLS
+    return _MOST_CELLS if replicate else _MOST_PLAIN_CELLS
 
 
 def guided(
@@ -193,7 +203,13 @@ def guided(
     """
     if most_trials < 1 or not 0 < gain < 1:
         raise ValueError(f"{most_trials} trials, a gain of {gain}: expected at least 1, and between 0 and 1")
-    told = exact_plan(costs, most_stages=most_stages, replicate=replicate, objective=objective)
+    told = exact_plan(
+        costs,
+        most_stages=most_stages,
+        replicate=replicate,
+        objective=objective,
+        most_cells=MOST_CELLS if start is None else _most_cells(replicate, objective),
+    )
     start = told.plan if start is None else start
     if start is None:
         raise ValueError(f"costs without a plan: {told.reason}")

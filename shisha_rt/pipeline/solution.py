@@ -19,8 +19,9 @@ class PlanSolution:
     `space`, in words: the plans among which this one was sought. None of them is below `lower_bound_s` in what was to
     be small, be it bottleneck or latency. `latency_proven`: no plan of the space with this one's bottleneck, which is
     then the smallest, has a lower latency (up to a relative error of 1e-12); where latency was to be small, none has a
-    lower one at all. `statistics`: what it took, which depends on the space; kinds of places, cells of the recursion
-    and probes (bounds tried) always.
+    lower one at all. `is_partial`: it was sought with some of the places or cuts only, as there are too many.
+    `statistics`: what it took, which depends on the space; kinds of places, cells of the recursion and probes (bounds
+    tried) always.
     """
 
     plan: Plan | None
@@ -30,3 +31,4 @@ class PlanSolution:
     reason: str | None = None
     statistics: Mapping[str, float] = field(default_factory=dict)
     space: str = PLAIN_CHAINS
+    is_partial: bool = False

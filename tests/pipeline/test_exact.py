@@ -269,6 +269,15 @@ class TestLimits:
         assert solution.reason.startswith("40 kinds of places: ")
         assert solution.lower_bound_s == pytest.approx(1)
 
+    def test_fewer_states_when_asked_for(self) -> None:
+        costs = costs_of([[1 + i / 100 for i in range(12)]] * 12, ranks=[1] * 12)
+        whole, few = exact_plan(costs), exact_plan(costs, most_cells=100)
+        assert (whole.outcome, whole.is_partial) == (Outcome.OPTIMAL, False)
+        assert (few.outcome, few.is_partial) == (Outcome.FEASIBLE, True)
+        assert few.lower_bound_s is not None
+        assert whole.lower_bound_s is not None
+        assert few.lower_bound_s <= whole.lower_bound_s
+
     def test_a_plan_that_comes_early_where_states_are_many(self) -> None:
         rng = random.Random(1)
         times = [[rng.uniform(1, 3) for _ in range(15)] for _ in range(20)]

@@ -167,10 +167,28 @@ def test_a_slow_place_among_many_is_told_apart() -> None:
     assert found.measurement.bottleneck_s == exact_plan(truth).lower_bound_s == 2
 
 
-def test_places_of_too_many_kinds_are_the_reason_given() -> None:
+@pytest.mark.parametrize(("replicate", "objective"), [(False, "throughput"), (True, "throughput"), (True, "latency")])
+def test_places_of_too_many_kinds_are_the_reason_given(replicate: bool, objective: Objective) -> None:
+    """A step looks at a few of them only. From a plan that is beaten by what it finds there, it goes on to that."""
     costs = costs_of([[1 + i / 100 for i in range(30)]] * 12, ranks=[1] * 30)
-    found = run(guided(costs, replicate=True), CostsEvaluator(costs))
-    assert found.reason == "best of 1 plan; places of 30 kinds are too many to look at all other plans"
+    start = Plan.of([(0, 5, "p29"), (6, 11, "p28")])
+    found = run(
+        guided(costs, start, replicate=replicate, objective=objective), CostsEvaluator(costs), objective=objective
+    )
+    assert len(found.trials) >= 2
+    assert found.measurement.value_s(objective) < found.trials[0].measurement.value_s(objective)
+    reason = f"best of {len(found.trials)} plans; places of 30 kinds are too many to look at all other plans"
+    assert found.reason == reason
+
+
+def test_sixty_four_places_of_eight_kinds() -> None:
+    """All of them are in use, though a step cannot look at all ways to use them."""
+    costs = costs_of([[1 + i // 8 / 10 for i in range(64)]] * 40, ranks=[1] * 64)
+    start = Plan.of([(0, 39, "p63")])
+    found = run(guided(costs, start, replicate=True), CostsEvaluator(costs))
+    rate = sum(1 / (1 + i // 8 / 10) for i in range(64)) / 40
+    assert found.measurement.bottleneck_s < 1.2 / rate
+    assert len(found.solution.places) > 56
 
 
 @pytest.mark.parametrize("replicate", [False, True])

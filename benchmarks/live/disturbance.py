@@ -230,9 +230,9 @@ class LongRun:
 
     def go_on(self, minutes: float) -> list[Sample]:
         """For so long; the first sample is taken at the start and the last at the end."""
-        samples: list[Sample] = []
-        now_s = change_s = sample_s = time.time()
-        until_s = now_s + 60 * minutes
+        samples = self._sample()
+        now_s = change_s = time.time()
+        until_s, sample_s = now_s + 60 * minutes, now_s + _SAMPLE_EVERY_S
         while now_s < until_s:
             if now_s >= change_s:
                 self._change()

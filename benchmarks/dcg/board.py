@@ -13,6 +13,7 @@ import onnx
 
 from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.input_sizes import InputSizes
 from shisha_rt.graph.reader.onnx_reader import read_model
 from shisha_rt.graph.topologies.catalogue import TOPOLOGIES
 from shisha_rt.machine.config.device_files import devices_of
@@ -80,7 +81,7 @@ def cases(networks: Sequence[str], sequences: Sequence[int]) -> list[Case]:
             path = Path(folder) / f"{network}.onnx"
             onnx.save(TOPOLOGIES[network](), path)
             for sequence in sequences:
-                graph = read_model(path, {"sequence": sequence}).graph
+                graph = read_model(path, InputSizes({"sequence": sequence})).graph
                 problem = build_problem(graph, described_costs(graph, devices), "per_edge")
                 found.append(Case(network, sequence, graph, devices, problem))
     return found

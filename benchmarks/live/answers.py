@@ -92,7 +92,7 @@ def plans_of(compiled: Compiled, machine: Machine, generator: random.Random) -> 
 def compare(name: str, machine: Machine, frames: int) -> Comparison:
     """Send the same frames under every plan, and compare each answer with the whole graph's."""
     path = with_logits(name)
-    compiled = compile_model(path, {})
+    compiled = compile_model(path)
     inputs = [random_inputs(compiled, seed) for seed in range(frames)]
     expected = _whole(compiled, inputs)
     plans = plans_of(compiled, machine, random.Random(name))

@@ -79,7 +79,7 @@ def sharing_machine(places: int) -> Machine:
 def pace(model: str, machine_name: str, seconds: float) -> Iterator[Row]:
     machine = load_machine(machine_name)
     check_runnable(machine)
-    compiled = compile_model(resolve_model(f"zoo:{model}"), {})
+    compiled = compile_model(resolve_model(f"zoo:{model}"))
     with stage_rig(compiled, machine, _SLOTS) as rig:
         stages = _load_everywhere(rig, compiled, machine)
         for place, stage, rate in zip(machine.places, stages, _saturate(rig, stages, seconds), strict=True):
@@ -152,7 +152,7 @@ def emulation(
         print(f"emulation: pace on {machine} ...", flush=True)
         rows += pace(model, machine, seconds)
     with tempfile.TemporaryDirectory() as folder:
-        shared, large = (compile_model(triad(Path(folder), size), {}) for size in (_MEGA, 4 * _MEGA))
+        shared, large = (compile_model(triad(Path(folder), size)) for size in (_MEGA, 4 * _MEGA))
         for places in _SHARERS:
             print(f"emulation: a memory shared by {places} places ...", flush=True)
             rows.append(budget(shared, places, seconds))

@@ -102,7 +102,7 @@ def _one_layer(distance: int) -> str:
 
 def measure(model: str, machine: Machine, pairs: int, pause_s: float, in_flight: int) -> Run:
     """Stream to a daemon and change its plan, `pairs` times there and back in each way."""
-    compiled = compile_model(resolve_model(f"zoo:{model}"), {})
+    compiled = compile_model(resolve_model(f"zoo:{model}"))
     base, others = two_stage_plans(compiled, machine)
     steps = [(what, plan) for what, other in others.items() for _ in range(pairs) for plan in (other, base)]
     changes = []

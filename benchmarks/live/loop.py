@@ -128,7 +128,7 @@ def write_machine(folder: Path, place_count: int) -> Path:
 
 def plans_over(model: str, machine: Path) -> list[Plan]:
     """A chain, copies and teams over all places; and a chain in which each stage has two copies."""
-    compiled = compile_model(resolve_model(f"zoo:{model}"), {})
+    compiled = compile_model(resolve_model(f"zoo:{model}"))
     places = load_machine(str(machine)).places
     names, weights = [place.name for place in places], [layer.weight for layer in compiled.layers]
     last, half = len(weights) - 1, len(names) // 2

@@ -89,7 +89,7 @@ class Measured:
 
 def measure(model: str, machine: Machine, seconds: float, round_count: int, in_flight: int) -> Measured:
     """Find the best cut of one model and measure all sides in turns."""
-    compiled = compile_model(resolve_model(f"zoo:{model}"), {})
+    compiled = compile_model(resolve_model(f"zoo:{model}"))
     layer_count = len(compiled.layers)
     with contextlib.ExitStack() as closing:
         folder = closing.enter_context(tempfile.TemporaryDirectory())

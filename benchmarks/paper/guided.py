@@ -156,7 +156,7 @@ TUNERS: Final[Mapping[str, Maker]] = {
 
 def cases(networks: Sequence[str]) -> Iterator[Case]:
     for network in networks:
-        graph = read_model(resolve_model(f"zoo:{network}", print), {}).graph
+        graph = read_model(resolve_model(f"zoo:{network}", print)).graph
         layers = group_layers(graph)
         for machine in CONFIGURATIONS:
             yield Case(network, machine, roofline_costs(graph, layers, paper_machine(machine)))

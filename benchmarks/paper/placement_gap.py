@@ -23,6 +23,7 @@ from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
 from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.input_sizes import InputSizes
 from shisha_rt.graph.reader.onnx_reader import read_model
 from shisha_rt.graph.zoo import NAMES, resolve_model
 from shisha_rt.machine.config.device_files import devices_of
@@ -129,7 +130,7 @@ def network_cases(size: Size) -> Iterator[Case]:
 
 
 def _graph(model: str, dims: Mapping[str, int]) -> Graph:
-    return read_model(resolve_model(f"zoo:{model}", print), dims).graph
+    return read_model(resolve_model(f"zoo:{model}", print), InputSizes(dims)).graph
 
 
 def drawn(rng: random.Random, problem: Problem) -> Problem:

@@ -164,7 +164,7 @@ def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
     planning = Planning(**settings.get("planning", {}))
     teams = planning.replicate and planning.strategy == "guided"
-    ready = make_ready(resolve_model(settings["model"]), {}, load_machine(settings["machine"]), teams=teams)
+    ready = make_ready(resolve_model(settings["model"]), load_machine(settings["machine"]), teams=teams)
     stored = ready.layer_costs() if planning.strategy == "guided" else None
     daemon = Daemon(ready, settings["endpoint"], 0, planning, stored)
     orders = Orders(daemon, Generator(daemon, ready.compiled))

@@ -179,7 +179,7 @@ def _told(parts: list[Part]) -> str:
 
 def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
-    ready = make_ready(resolve_model(settings["model"]), {}, load_machine(settings["machine"]), teams=True)
+    ready = make_ready(resolve_model(settings["model"]), load_machine(settings["machine"]), teams=True)
     stored = ready.layer_costs()
     os.environ["XDG_CACHE_HOME"] = str(Path(settings["keep"]).resolve())
     daemon = TimedDaemon(ready, settings["endpoint"], 0, Planning("guided"), stored)

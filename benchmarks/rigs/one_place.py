@@ -16,6 +16,7 @@ import numpy as np
 from benchmarks.rigs.stage_rig import Loaded, StageRig, stage_rig
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.input_sizes import InputSizes
 from shisha_rt.machine.config.device_files import running_devices
 from shisha_rt.machine.config.machine_file import check_runnable, parse_machine
 from shisha_rt.machine.device import Device
@@ -92,7 +93,7 @@ class OnePlace:
 def on_one_place(path: Path, machine: Machine, dims: Mapping[str, int], precision: str) -> OnePlace:
     """The network at `path`, made ready. Raises BadInput, also where an engine is not installed."""
     devices = running_devices(machine, machine.places[0], precision)
-    return OnePlace(compile_model(path, dims, plain=True), machine, devices)
+    return OnePlace(compile_model(path, InputSizes(dims), plain=True), machine, devices)
 
 
 def by_order(costs: OperatorCosts, order: Sequence[int]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from shisha_rt.graph.input_sizes import InputSizes
 from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.machine import Machine
 from shisha_rt.ready.model_on_machine import ModelOnMachine, make_ready
@@ -19,7 +20,7 @@ def profiled(
     """A network of the zoo, with all that `serve --strategy STRATEGY` would measure first."""
     guided = strategy == "guided"
     path = resolve_model(f"zoo:{model}", print)
-    ready = make_ready(path, dims, machine, precision=precision, teams=guided, on_progress=print)
+    ready = make_ready(path, machine, sizes=InputSizes(dims), precision=precision, teams=guided, on_progress=print)
     if guided:
         ready.layer_costs(print)
     return ready

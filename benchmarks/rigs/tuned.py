@@ -43,7 +43,7 @@ class Case:
     @classmethod
     def of(cls, model: str, machine: Machine) -> Case:
         check_runnable(machine)
-        compiled = compile_model(resolve_model(f"zoo:{model}"), {})
+        compiled = compile_model(resolve_model(f"zoo:{model}"))
         return cls(model, machine, compiled, profile_model(compiled, machine))
 
     def optimum(self, machine: Machine | None = None, factors: Mapping[str, float] | None = None) -> Optimum:

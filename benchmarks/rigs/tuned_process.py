@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
     machine = load_machine(settings["machine"])
     check_runnable(machine)
-    ready = make_ready(resolve_model(settings["model"]), {}, machine)
+    ready = make_ready(resolve_model(settings["model"]), machine)
     costs = ready.layer_costs()
     os.environ["XDG_CACHE_HOME"] = str(Path(settings["keep"]).resolve())
     daemon = Daemon(ready, settings["endpoint"], 0, Planning(settings["strategy"]), costs)

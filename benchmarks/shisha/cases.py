@@ -139,5 +139,5 @@ def _run(result: Result, setup_s: float = 0.0) -> Run:
 
 @lru_cache
 def _read(zoo_name: str) -> tuple[Graph, tuple[Layer, ...]]:
-    graph = read_model(resolve_model(f"zoo:{zoo_name}"), {}).graph
+    graph = read_model(resolve_model(f"zoo:{zoo_name}")).graph
     return graph, group_layers(graph)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from shisha_rt.cli.layers import share_bar, short
-from shisha_rt.cli.options import Dims, Json, Layers, parse_dims, progress
+from shisha_rt.cli.options import Dims, Json, Layers, Shapes, parse_sizes, progress
 
 if TYPE_CHECKING:
     from shisha_rt.costs.costs import Costs
@@ -26,6 +26,7 @@ def costs(
     ] = "this-machine",
     kind: Layers = "heavy",
     dim: Dims = None,
+    shape: Shapes = None,
     teams: Annotated[
         bool, typer.Option("--teams", help="Also several alike places together, with as many threads.")
     ] = False,
@@ -48,9 +49,11 @@ def costs(
     from shisha_rt.machine.config.machine_file import load_machine
     from shisha_rt.ready.model_on_machine import make_ready
 
-    dims = parse_dims(dim)
+    sizes = parse_sizes(dim, shape)
     places = load_machine(machine)
-    ready = make_ready(resolve_model(model, progress), dims, places, kind=kind, teams=teams, on_progress=progress)
+    ready = make_ready(
+        resolve_model(model, progress), places, sizes=sizes, kind=kind, teams=teams, on_progress=progress
+    )
     found = ready.layer_costs(progress).costs()
     if as_json:
         print(json.dumps(costs_object(found)))

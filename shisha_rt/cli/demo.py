@@ -98,7 +98,7 @@ def demo(
     say = progress if as_json else to_reader
     with tempfile.TemporaryDirectory(prefix="shisha-rt-demo-") as folder:
         machine, about = _machine(Path(folder))
-        ready = make_ready(resolve_model(_MODEL, say), {}, load_machine(machine), teams=True, on_progress=say)
+        ready = make_ready(resolve_model(_MODEL, say), load_machine(machine), teams=True, on_progress=say)
         ready.layer_costs(say)  # here, where it can be told; the daemon finds it done
         say(f"starting a daemon for {_MODEL} on {about}\n")
         with child_daemon(_MODEL, "--machine", machine, *_HOW) as daemon, plainly():

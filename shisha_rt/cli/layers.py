@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from shisha_rt.cli.options import Dims, Json, Layers, parse_dims, progress
+from shisha_rt.cli.options import Dims, Json, Layers, Shapes, parse_sizes, progress
 
 if TYPE_CHECKING:
     from shisha_rt.fabric.model_index import Form
@@ -24,6 +24,7 @@ def layers(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A path to an ONNX file, or zoo:NAME.")],
     kind: Layers = "heavy",
     dim: Dims = None,
+    shape: Shapes = None,
     as_json: Json = False,
 ) -> None:
     """List the layers of MODEL with their weights and sizes.
@@ -45,7 +46,7 @@ def layers(
     from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.ready.compile import compiled_form
 
-    read = read_model(resolve_model(model, progress), parse_dims(dim))
+    read = read_model(resolve_model(model, progress), parse_sizes(dim, shape))
     found = group_layers(read.graph, kind)
     form = compiled_form(read) if kind == "heavy" else None
     if as_json:

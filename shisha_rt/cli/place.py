@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from shisha_rt.cli.options import Dims, Json, parse_dims, progress, read_bytes
+from shisha_rt.cli.options import Dims, Json, Shapes, parse_sizes, progress, read_bytes
 from shisha_rt.errors import BadInput, Failure
+from shisha_rt.graph.input_sizes import InputSizes
 from shisha_rt.placement.check import Cost, cost
 from shisha_rt.placement.duet import DEFAULT_X
 from shisha_rt.placement.problem import Problem
@@ -65,6 +66,7 @@ def place(
     dot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the placement as Graphviz text.")] = None,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the placement (takes the extra plot).")] = None,
     dim: Dims = None,
+    shape: Shapes = None,
     as_json: Json = False,
 ) -> None:
     """Decide which operator runs on which device, transfers counted.
@@ -97,11 +99,11 @@ def place(
         }
         asked = _of_file(Path(problem), of_models)
     elif measured:
-        asked = _measured(problem, machine, place_, precision or _PRECISION, parse_dims(dim))
+        asked = _measured(problem, machine, place_, precision or _PRECISION, parse_sizes(dim, shape))
     elif precision is not None:
         raise BadInput(f"--precision {precision}: says what --measured may run, expected both or neither")
     else:
-        asked = _modelled(problem, machine, place_, parse_dims(dim))
+        asked = _modelled(problem, machine, place_, parse_sizes(dim, shape))
     limit_s = time_limit or (EXACT_S if solver == "exact" else math.inf)
     started = perf_counter()
     options = SolverOptions(
@@ -209,7 +211,7 @@ def _of_file(path: Path, of_models: Mapping[str, object]) -> _Asked:
     return _Asked(path.name, parse_problem(read_bytes(path, "a placement problem as JSON"), str(path)))
 
 
-def _modelled(model: str, machine_name: str | None, place_name: str | None, dims: dict[str, int]) -> _Asked:
+def _modelled(model: str, machine_name: str | None, place_name: str | None, sizes: InputSizes) -> _Asked:
     from shisha_rt.costs.operator_costs import described_costs
     from shisha_rt.graph.reader.onnx_reader import read_model
     from shisha_rt.graph.zoo import resolve_model
@@ -224,13 +226,13 @@ def _modelled(model: str, machine_name: str | None, place_name: str | None, dims
             f"{machine.source}: place {chosen.name}: the costs of {', '.join(engines)} are measured, "
             "expected --measured"
         )
-    read = read_model(resolve_model(model, progress), dims)
+    read = read_model(resolve_model(model, progress), sizes)
     title = f"{read.name} on {chosen.name} of {machine.name}, modelled: times are those of device descriptions"
     return _Asked(title, build_problem(read.graph, described_costs(read.graph, devices)))
 
 
 def _measured(
-    model: str, machine_name: str | None, place_name: str | None, precision: str, dims: dict[str, int]
+    model: str, machine_name: str | None, place_name: str | None, precision: str, sizes: InputSizes
 ) -> _Asked:
     from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config.device_files import devices_of, running_devices
@@ -247,7 +249,7 @@ def _measured(
             f"--measured: {machine.source}: place {chosen.name} has described devices only ({described}), "
             "expected no such option: nothing has to be measured"
         )
-    compiled = compile_model(resolve_model(model, progress), dims, progress, plain=True)
+    compiled = compile_model(resolve_model(model, progress), sizes, progress, plain=True)
     profile = profile_devices(compiled, machine, chosen, devices, progress)
     runs = f"{_count(profile.node_runs, 'node run')} and {_count(profile.edge_runs, 'edge run')}"
     when = f"in {profile.seconds:.3g} s" if profile.seconds else "before"

@@ -14,9 +14,10 @@ from typing import Annotated
 
 import typer
 
-from shisha_rt.cli.options import Dims, Json, Layers, parse_dims, progress, read_bytes
+from shisha_rt.cli.options import Dims, Json, Layers, Shapes, parse_sizes, progress, read_bytes
 from shisha_rt.cli.views.plan_answer import KnownSeconds, PlanAim, PlanAnswer, PlanProblem
 from shisha_rt.errors import BadInput, Failure
+from shisha_rt.graph.input_sizes import InputSizes
 from shisha_rt.graph.layer_kinds import LayerKind
 from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.loop import Result, run
@@ -64,6 +65,7 @@ def plan(
     objective: Annotated[Objective, typer.Option(help="What the plan is to be best in.")] = "throughput",
     kind: Layers = "heavy",
     dim: Dims = None,
+    shape: Shapes = None,
     as_json: Json = False,
 ) -> None:
     """Plan MODEL's pipeline on a machine, or plan from a file of costs.
@@ -88,7 +90,7 @@ def plan(
     if (model is None) == (costs is None):
         raise BadInput("plan: expected exactly one of MODEL and --costs COSTS.json")
     if model is not None:
-        problem = _problem_of_model(model, machine, parse_dims(dim), kind, strategy, teams=replicate)
+        problem = _problem_of_model(model, machine, parse_sizes(dim, shape), kind, strategy, teams=replicate)
     else:
         assert costs is not None  # one of the two is given
         problem = _problem_of_costs(costs, machine, dim, kind)
@@ -133,7 +135,7 @@ def _refuse_foreign(
 
 
 def _problem_of_model(
-    model: str, machine: str | None, dims: dict[str, int], kind: LayerKind, strategy: StrategyName, *, teams: bool
+    model: str, machine: str | None, sizes: InputSizes, kind: LayerKind, strategy: StrategyName, *, teams: bool
 ) -> PlanProblem:
     """With the profile store's costs, those of `teams` too, measured first if missing.
 
@@ -148,7 +150,9 @@ def _problem_of_model(
     if machine is None:
         raise BadInput("plan MODEL: --machine is missing, expected a machine file or a name such as this-machine")
     described = load_machine(machine)
-    ready = make_ready(resolve_model(model, progress), dims, described, kind=kind, teams=teams, on_progress=progress)
+    ready = make_ready(
+        resolve_model(model, progress), described, sizes=sizes, kind=kind, teams=teams, on_progress=progress
+    )
     compiled = ready.compiled
     try:
         costs = ready.layer_costs(progress).costs()

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from shisha_rt.cli.options import Dims, parse_dims, progress
+from shisha_rt.cli.options import Dims, Shapes, parse_dims, parse_shapes, progress
 
 
 def serve(
@@ -53,6 +53,7 @@ def serve(
         bool, typer.Option("--fresh", help="Begin anew; leave the best plan of earlier runs as it is.")
     ] = False,
     dim: Dims = None,
+    shape: Shapes = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every event to standard error.")] = False,
 ) -> None:
     """Serve a model: cut it into a pipeline over the machine's places and answer frames.
@@ -72,6 +73,7 @@ def serve(
     from shisha_rt.daemon.front.endpoint import check_endpoint
     from shisha_rt.daemon.server import Daemon, Planning
     from shisha_rt.daemon.settings import Settings, check_built, layer_kind, read_settings
+    from shisha_rt.graph.input_sizes import InputSizes
     from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config.machine_file import check_runnable, load_machine
     from shisha_rt.plan.rate import as_objective
@@ -96,8 +98,8 @@ def serve(
         model = resolve_model(settings.model, progress)
         ready = make_ready(
             model,
-            settings.dims,
             places,
+            sizes=InputSizes(settings.dims, parse_shapes(shape)),
             precision=settings.precision,
             kind=layer_kind(settings),
             teams=settings.replicate and settings.strategy == "guided",

@@ -37,11 +37,12 @@ FORM_COST: Final = MappingProxyType(
 
 
 class TensorSpec(msgspec.Struct, frozen=True):
-    """A tensor of the optimised graph, by the engine's name for it."""
+    """A tensor of the optimised graph, by the engine's name for it; `open_axes` as in `graph.Tensor`."""
 
     name: str
     shape: tuple[int, ...]
     datatype: str
+    open_axes: tuple[int, ...] = ()
 
     @property
     def size_bytes(self) -> int:

@@ -37,4 +37,4 @@ def plain_index(graph: Graph, layers: Sequence[Layer], engine: str = "plain") ->
 
 
 def spec_of(tensor: Tensor) -> TensorSpec:
-    return TensorSpec(tensor.name, tensor.shape, tensor.datatype)
+    return TensorSpec(tensor.name, tensor.shape, tensor.datatype, tensor.open_axes)

@@ -15,11 +15,15 @@ from shisha_rt.graph.datatypes import size_bytes
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A dense tensor: its ONNX name, static shape and datatype (a name of `graph.datatypes`)."""
+    """A dense tensor: its ONNX name, shape and datatype (a name of `graph.datatypes`).
+
+    The shape is static but for the axes `open_axes`, whose sizes depend on the data: there it is what one run showed.
+    """
 
     name: str
     shape: tuple[int, ...]
     datatype: str
+    open_axes: tuple[int, ...] = ()
 
     @property
     def size_bytes(self) -> int:

@@ -13,7 +13,7 @@ import logging
 import os
 import platform
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
@@ -23,6 +23,7 @@ from shisha_rt.errors import Failure
 from shisha_rt.fabric import model_index
 from shisha_rt.fabric.model_index import FORM_COST, INDEX_VERSION, Form, ModelIndex
 from shisha_rt.fabric.plain_index import plain_index
+from shisha_rt.graph.input_sizes import ANY_SIZES, InputSizes
 from shisha_rt.graph.layer_kinds import LayerKind
 from shisha_rt.graph.layers import Layer, group_layers
 from shisha_rt.graph.reader.onnx_reader import Model, read_model
@@ -52,7 +53,7 @@ class Compiled:
 
 def compile_model(
     path: Path,
-    dims: Mapping[str, int],
+    sizes: InputSizes = ANY_SIZES,
     on_progress: Tell | None = None,
     *,
     plain: bool = False,
@@ -66,7 +67,7 @@ def compile_model(
     assert plain or kind == "heavy", "an engine's own form has no layer for each operator"
     tell = on_progress or (lambda _: None)
     tell(f"reading {path.name}")
-    model = read_model(path, dims)
+    model = read_model(path, sizes)
     layers = group_layers(model.graph, kind)
     model_folder = publish(cache_folder() / "models" / model.key, model.save)
 

@@ -18,6 +18,7 @@ from shisha_rt.cache import cache_folder
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.errors import BadInput
+from shisha_rt.graph.input_sizes import ANY_SIZES, InputSizes
 from shisha_rt.graph.layer_kinds import LayerKind
 from shisha_rt.machine.config.device_files import running_devices
 from shisha_rt.machine.device import Device
@@ -92,9 +93,9 @@ class ModelOnMachine:
 
 def make_ready(
     path: Path,
-    dims: Mapping[str, int],
     machine: Machine,
     *,
+    sizes: InputSizes = ANY_SIZES,
     precision: str = "exact",
     kind: LayerKind = "heavy",
     teams: bool = False,
@@ -118,7 +119,7 @@ def make_ready(
     has_devices = any(devices.values())
     if kind != "heavy" and not has_devices:
         raise BadInput(f'{machine.source}: no place has devices, which layers = "{kind}" is for, expected "heavy"')
-    compiled = compile_model(path, dims, on_progress, plain=has_devices, kind=kind)
+    compiled = compile_model(path, sizes, on_progress, plain=has_devices, kind=kind)
     if not has_devices:
         return ModelOnMachine(compiled, machine, {}, teams)
     with ProfileStore(cache_folder() / FILE_NAME) as store:

@@ -26,7 +26,7 @@ def test_a_daemon_generates_and_serves_frames() -> None:
 
 
 def test_stages_run_on_their_own() -> None:
-    compiled = compile_model(resolve_model(MODEL), {})
+    compiled = compile_model(resolve_model(MODEL))
     last = len(compiled.layers) - 1
     cut = min(compiled.legal_cuts)
     with stage_rig(compiled, load_machine(MACHINE), slot_count=3) as rig:

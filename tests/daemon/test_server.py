@@ -25,7 +25,7 @@ class Fault(RuntimeError):
 @pytest.fixture
 def daemon(tmp_path: Path) -> Daemon:
     text = f'[[place]]\nname = "a"\ncores = [{usable_cores()[0]}]\n'
-    ready = make_ready(write_identity_model(tmp_path), {}, parse_machine(text, name="one", source="one"))
+    ready = make_ready(write_identity_model(tmp_path), parse_machine(text, name="one", source="one"))
     return Daemon(ready, "tcp://127.0.0.1:0", 0, Planning())
 
 

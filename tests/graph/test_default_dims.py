@@ -10,6 +10,7 @@ from onnx.helper import make_node
 
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.default_dims import default_dims, set_default_dims
+from shisha_rt.graph.input_sizes import InputSizes
 from shisha_rt.graph.reader.onnx_reader import read_model
 from tests.graph.networks import network, write
 
@@ -23,7 +24,7 @@ def test_a_suggestion_stands_in_for_the_user(tmp_path: Path) -> None:
     set_default_dims(model, {"width": 7, "N": 2})
     path = write(model, tmp_path)
     assert read_model(path).graph.inputs[0].shape == (2, 7)
-    assert read_model(path, {"width": 3}).graph.inputs[0].shape == (2, 3)
+    assert read_model(path, InputSizes({"width": 3})).graph.inputs[0].shape == (2, 3)
 
 
 def test_other_metadata_stays() -> None:

@@ -18,6 +18,7 @@ from onnx.helper import make_node
 
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.graph import Tensor
+from shisha_rt.graph.input_sizes import InputSizes
 from shisha_rt.graph.reader.onnx_reader import read_clean, read_model
 from tests.graph.networks import Dims, network, run, weight, write
 
@@ -34,7 +35,7 @@ def product() -> onnx.ModelProto:
 def refusal(path: Path, dims: Mapping[str, int] | None = None) -> str:
     """The one line that says why the file is refused: it names the file, and what was expected."""
     with pytest.raises(BadInput) as raised:
-        read_model(path, dims or {})
+        read_model(path, InputSizes(dims or {}))
     message = str(raised.value)
     assert len(message.splitlines()) == 1
     assert message.startswith(f"{path}: ")
@@ -187,7 +188,6 @@ def of_type(element: int) -> onnx.ModelProto:
         pytest.param(with_input_of_no_shape(), ["'x'", "no shape"], id="no-rank"),
         pytest.param(one_node("Relu", ["nowhere"]), ["not a valid ONNX model", "nowhere"], id="dangling"),
         pytest.param(unsorted_operators(), ["not a valid ONNX model", "sorted"], id="order"),
-        pytest.param(relu(y=(1, 4)), ["not a valid ONNX model", "(3) vs (4)"], id="contradicting-shapes"),
         pytest.param(one_node("NonZero", ["x"]), ["not a valid ONNX model"], id="contradicting-types"),
         pytest.param(
             network([make_node("Constant", [], ["y"], value_float=1.0)], {}, {"y": []}), ["no input"], id="no-input"
@@ -270,9 +270,62 @@ def test_dims_for_a_model_without_unknown_dimensions_are_refused(tmp_path: Path)
     ],
 )
 def test_unknown_dimensions_are_set(shape: Dims, dims: dict[str, int], expected: tuple[int], tmp_path: Path) -> None:
-    model = read_model(write(relu(shape, shape), tmp_path), dims)
+    model = read_model(write(relu(shape, shape), tmp_path), InputSizes(dims))
     assert model.graph.inputs == (Tensor("x", expected, "FP32"),)
     assert model.graph.outputs == (Tensor("y", expected, "FP32"),)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dims", "expected"),
+    [
+        ({"x": (1, 3, 48, 320)}, {}, (1, 3, 48, 320)),
+        ({"x": (2, 3, 48, 320)}, {"N": 2}, (2, 3, 48, 320)),
+        ({"x": (1, 3, 8, 9)}, {"W": 9}, (1, 3, 8, 9)),
+    ],
+)
+def test_a_whole_shape_is_set(
+    shapes: dict[str, tuple[int, ...]], dims: dict[str, int], expected: tuple[int, ...], tmp_path: Path
+) -> None:
+    path = write(relu(("N", 3, None, "W"), ("N", 3, None, "W")), tmp_path)
+    assert read_model(path, InputSizes(dims, shapes)).graph.outputs == (Tensor("y", expected, "FP32"),)
+
+
+def test_an_input_without_any_shape_gets_the_one_that_is_given(tmp_path: Path) -> None:
+    path = write(with_input_of_no_shape(), tmp_path)
+    assert read_model(path, InputSizes({}, {"x": (1, 3)})).graph.inputs == (Tensor("x", (1, 3), "FP32"),)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dims", "words"),
+    [
+        ({"z": (1, 3)}, {}, ["--shape z=1x3", "no such input", "'x'"]),
+        ({"x": (1, 3)}, {}, ["--shape x=1x3: 2 sizes", "expected 4: [N, 3, ?, W]"]),
+        ({"x": (1, 4, 8, 8)}, {}, ["dimension 1 is 3 in the model"]),
+        ({"x": (1, 3, 8, 8)}, {"W": 9}, ["dimension 3 is 8, but --dim W=9 says 9 for 'W'"]),
+        ({"x": (1, 3, 0, 8)}, {}, ["size 0 in dimension 2"]),
+    ],
+)
+def test_bad_shapes_are_refused(
+    shapes: dict[str, tuple[int, ...]], dims: dict[str, int], words: list[str], tmp_path: Path
+) -> None:
+    path = write(relu(("N", 3, None, "W"), ("N", 3, None, "W")), tmp_path)
+    with pytest.raises(BadInput) as raised:
+        read_model(path, InputSizes(dims, shapes))
+    message = str(raised.value)
+    assert len(message.splitlines()) == 1
+    assert [word for word in words if word not in message] == []
+
+
+def test_what_exporters_write_for_an_unknown_size_is_no_name(tmp_path: Path) -> None:
+    """Both dimensions are called `?`: they are two, and one option does not set both."""
+    path = write(relu((1, 3, "?", "?"), (1, 3, "?", "?")), tmp_path)
+    message = refusal(path)
+    assert "2 unknown dimensions of input 'x' [1, 3, ?, ?]: dimensions 2 ('x:2'), 3 ('x:3')" in message
+    assert read_model(path, InputSizes({"x:2": 4, "x:3": 5})).graph.inputs[0].shape == (1, 3, 4, 5)
+
+
+def test_shapes_that_the_file_states_wrongly_are_found_anew(tmp_path: Path) -> None:
+    assert read_model(write(relu(y=(1, 4)), tmp_path)).graph.outputs == (Tensor("y", (1, 3), "FP32"),)
 
 
 # External data
@@ -333,10 +386,11 @@ def test_external_data_is_read_and_part_of_the_key(tmp_path: Path) -> None:
 
 def test_key_depends_on_file_and_dims(tmp_path: Path) -> None:
     path = write(relu(("N", "C"), ("N", "C")), tmp_path)
-    keys = [read_model(path, dims).key for dims in ({"C": 3}, {"C": 4}, {"N": 1, "C": 3}, {"C": 3, "N": 1})]
+    given: list[dict[str, int]] = [{"C": 3}, {"C": 4}, {"N": 1, "C": 3}, {"C": 3, "N": 1}]
+    keys = [read_model(path, InputSizes(dims)).key for dims in given]
     assert keys[2] == keys[3]
     write(relu(("N", "C"), ("N", "D")), tmp_path)
-    assert len({*keys, read_model(path, {"C": 3}).key}) == 4
+    assert len({*keys, read_model(path, InputSizes({"C": 3})).key}) == 4
 
 
 def test_saved_model_is_the_same_and_its_graph_needs_no_weights(tmp_path: Path) -> None:

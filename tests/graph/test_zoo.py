@@ -12,6 +12,7 @@ import pytest
 
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.graph import zoo
+from shisha_rt.graph.input_sizes import InputSizes
 from shisha_rt.graph.reader.onnx_reader import read_model
 from shisha_rt.graph.zoo import NAMES, resolve_model, zoo_path
 from stages.jobs.zoo_weights import LOGITS_STD
@@ -58,12 +59,13 @@ def test_answers_depend_on_the_tokens() -> None:
 
 
 def test_a_network_of_tokens_is_16_long_unless_told() -> None:
-    lengths = [read_model(zoo_path("bert"), dims).graph.inputs[0].shape for dims in ({}, {"sequence": 8})]
+    sizes = InputSizes(), InputSizes({"sequence": 8})
+    lengths = [read_model(zoo_path("bert"), its).graph.inputs[0].shape for its in sizes]
     assert lengths == [(1, 16), (1, 8)]
 
 
 def test_cleaned_tokens_network_computes_the_same() -> None:
-    model = read_model(zoo_path("bert"), {"sequence": 24}).proto
+    model = read_model(zoo_path("bert"), InputSizes({"sequence": 24})).proto
     (cleaned,), (whole,) = run(model, tokens(0, 24)), run(onnx.load(zoo_path("bert")), tokens(0, 24))
     np.testing.assert_allclose(cleaned, whole, rtol=1e-4, atol=1e-5)
 

@@ -14,6 +14,7 @@ import pytest
 from shisha_rt.costs.operator_costs import OperatorCosts, described_costs
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.graph import Graph, Operator, Tensor
+from shisha_rt.graph.input_sizes import InputSizes
 from shisha_rt.graph.reader.onnx_reader import read_model
 from shisha_rt.graph.topologies.bert import bert
 from shisha_rt.machine.config.device_files import devices_of
@@ -123,7 +124,7 @@ def test_bert_on_the_shipped_board_has_the_paper_s_counts(tmp_path: Path) -> Non
     """DCG-2024, Table 3: 222 operators, 108 on PIM; with those on CPU_P they are 469 nodes of the DCG."""
     onnx.save(bert(), tmp_path / "bert.onnx")
     machine = load_machine("pim-board")
-    network = read_model(tmp_path / "bert.onnx", {"sequence": 16}).graph
+    network = read_model(tmp_path / "bert.onnx", InputSizes({"sequence": 16})).graph
     problem = build_problem(network, described_costs(network, devices_of(machine, machine.places[0])))
     on_cpu_s, on_cpu_p, on_pim = (sum(device in node.capable for node in problem.nodes) for device in range(3))
     assert (on_cpu_s, on_pim, on_cpu_s + on_cpu_p + on_pim) == (222, 108, 469)

@@ -92,7 +92,7 @@ def answer(folder: Path, works: list[list[Span]], x: Array) -> dict[str, Array]:
 
 
 def test_weights_that_the_engine_would_die_of_are_put_where_it_can_read_them(tmp_path: Path) -> None:
-    compiled = compile_model(misaligned(tmp_path), {})
+    compiled = compile_model(misaligned(tmp_path))
     assert compiled.index.form == "prepacked" == compiled_form(compiled.model)
     graph = onnx.load(compiled.engine_folder / MODEL_FILE, load_external_data=False).graph
     entries = {entry.key: entry.value for tensor in graph.initializer for entry in tensor.external_data}
@@ -115,7 +115,7 @@ def test_a_form_that_the_job_dies_of_is_not_kept_and_the_next_one_is_tried(
 
     monkeypatch.setattr(compile_module, "run_job", run_some)
     with caplog.at_level(logging.WARNING):
-        compiled = compile_model(misaligned(tmp_path), {})
+        compiled = compile_model(misaligned(tmp_path))
     assert compiled.index.form == survives == compiled_form(compiled.model)
     assert not (compiled.engine_folder / "half.bin").exists()
     (line,) = caplog.messages
@@ -131,7 +131,7 @@ def test_a_job_that_is_killed_from_outside_says_nothing_about_the_form(
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
     monkeypatch.setattr(compile_module, "run_job", lambda _, *rest, failed: run_job("killed", *rest, failed=failed))
     with pytest.raises(JobFailed, match="SIGKILL"):
-        compile_model(misaligned(tmp_path), {})
+        compile_model(misaligned(tmp_path))
     (model,) = (cache_folder() / "engines").iterdir()
     assert [file for file in model.iterdir() if file.is_dir()] == []
 
@@ -149,7 +149,7 @@ def test_a_disk_that_fills_up_says_nothing_about_the_form(tmp_path: Path, monkey
     monkeypatch.setattr(compile_module, "run_job", run_out)
     try:
         with pytest.raises(Failure, match=r"cannot be made \(File too large\), expected a folder with room"):
-            compile_model(misaligned(tmp_path), {})
+            compile_model(misaligned(tmp_path))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert tried == ["prepacked"]
@@ -160,14 +160,14 @@ def test_a_disk_that_fills_up_says_nothing_about_the_form(tmp_path: Path, monkey
 @pytest.mark.parametrize("name", ["weights.bin", "clean.onnx"])
 def test_a_damaged_file_is_noticed_and_made_anew(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = misaligned(tmp_path)
-    compiled = compile_model(path, {})
+    compiled = compile_model(path)
     (file,) = (folder / name for folder in (compiled.model_folder, compiled.engine_folder) if (folder / name).exists())
     whole = file.read_bytes()
     os.truncate(file, len(whole) // 2)
     if file.parent == compiled.engine_folder:
         assert compiled_form(compiled.model) is None
     with caplog.at_level(logging.WARNING):
-        check_products(compile_model(path, {}))
+        check_products(compile_model(path))
     (line,) = caplog.messages
     assert f"{name} has {len(whole) // 2} bytes, expected {len(whole)}; it is built anew" in line
     assert file.read_bytes() == whole
@@ -212,7 +212,7 @@ def test_each_form_answers_the_same_wherever_it_is_cut(form: Form, tmp_path: Pat
 
 
 def test_an_output_that_the_engine_makes_a_constant_is_answered_all_the_same(tmp_path: Path) -> None:
-    compiled = compile_model(constant_output(tmp_path), {})
+    compiled = compile_model(constant_output(tmp_path))
     assert compiled.index.form == "as_is"
     for works in ([[(0, 1)]], [[(0, 0)], [(1, 1)]]):
         found = answer(compiled.engine_folder, works, weight(8, 8, seed=9))
@@ -221,7 +221,7 @@ def test_an_output_that_the_engine_makes_a_constant_is_answered_all_the_same(tmp
 
 def test_a_model_that_runs_in_no_form_is_refused_in_one_line_and_not_kept(tmp_path: Path) -> None:
     with pytest.raises(Failure) as failure:
-        compile_model(refused(tmp_path), {})
+        compile_model(refused(tmp_path))
     said = str(failure.value)
     assert said.startswith("tiny: the engine runs it in no form: prepacked (")
     assert "external (" in said

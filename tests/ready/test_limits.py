@@ -28,7 +28,7 @@ def lifecycle(tmp_path_factory: pytest.TempPathFactory) -> Lifecycle:
             '[[place]]\nname = "small"\ncore_count = 1\nmemory_bytes = 30000\n[[place]]\nname = "large"\ncore_count = 1'
         )
         machine = parse_machine(text, name="two", source="two.toml")
-        rules = make_ready(write_identity_model(folder), {}, machine).rules
+        rules = make_ready(write_identity_model(folder), machine).rules
     lifecycle = Lifecycle(rules, 2, Policy())
     for start in lifecycle.handle(Tick(), 0.0):
         if isinstance(start, Start):

@@ -34,7 +34,7 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiled:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(device_profile, "_BUDGET_S", 0.2)
     monkeypatch.setattr(device_profile, "_MIN_ROUNDS", 3)
-    return compile_model(residual(tmp_path), {}, plain=True)
+    return compile_model(residual(tmp_path), plain=True)
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_a_device_costs_the_same_whatever_stands_beside_it(compiled: Compiled, j
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
 def test_a_team_is_a_kind_of_its_own(compiled: Compiled, tmp_path: Path, jobs: list[DeviceProfilingJob]) -> None:
     on = machine("ort_parallel", places=2)
-    ready = make_ready(residual(tmp_path), {}, on, teams=True)
+    ready = make_ready(residual(tmp_path), on, teams=True)
     ((team, costs),) = ready.team_costs.items()
     assert team == ("p0", "p1")
     assert costs.devices == ready.devices["p0"]
@@ -126,13 +126,13 @@ def test_a_team_is_a_kind_of_its_own(compiled: Compiled, tmp_path: Path, jobs: l
     assert (together.threads, together.cores, together.lead) == (2, usable_cores()[:2], usable_cores()[:1])
     (measured,) = ready.layer_costs().costs().teams
     assert measured.places == team
-    again = make_ready(residual(tmp_path), {}, on)
+    again = make_ready(residual(tmp_path), on)
     assert len(jobs) == 2  # kept
     assert again.layer_costs().costs().teams == ()
 
 
 def test_places_with_described_devices_form_no_teams(compiled: Compiled, tmp_path: Path) -> None:
-    ready = make_ready(residual(tmp_path), {}, machine("cpu_s", places=2), teams=True)
+    ready = make_ready(residual(tmp_path), machine("cpu_s", places=2), teams=True)
     assert ready.single == {"p0", "p1"}
     assert ready.team_costs == {}
 
@@ -152,7 +152,7 @@ class TestWhatAnEngineCannotRun:
     def test_an_operator_that_it_does_not_know(
         self, compiled: Compiled, tmp_path: Path, jobs: list[DeviceProfilingJob]
     ) -> None:
-        odd = compile_model(write(odd_network(), tmp_path), {}, plain=True)
+        odd = compile_model(write(odd_network(), tmp_path), plain=True)
         both = machine("openvino", "ort_serial")
         found = profiled(odd, both).costs
         assert np.isfinite(found.time_s).tolist() == [[True, True], [False, True], [True, True]]
@@ -161,13 +161,13 @@ class TestWhatAnEngineCannotRun:
         assert len(jobs) == before  # kept
 
     def test_doubles_which_it_computes_as_floats(self, compiled: Compiled, tmp_path: Path) -> None:
-        doubles = compile_model(write(small_doubles(), tmp_path), {}, plain=True)
+        doubles = compile_model(write(small_doubles(), tmp_path), plain=True)
         found = profiled(doubles, machine("openvino", "ort_serial")).costs
         assert np.isfinite(found.time_s).tolist() == [[False, True]] * 3
 
     def test_without_another_device(self, compiled: Compiled, tmp_path: Path) -> None:
         for built in (odd_network(), small_doubles()):
-            model = compile_model(write(built, tmp_path), {}, plain=True)
+            model = compile_model(write(built, tmp_path), plain=True)
             with pytest.raises(BadInput, match="no device can run it of openvino, expected at least one that can"):
                 profiled(model, machine("openvino"))
 

@@ -36,7 +36,7 @@ SEED: Final = 4
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_pipeline_answers_as_the_whole_model(name: str, four_places: Path, tmp_path: Path) -> None:
-    compiled = compile_model(_with_logits(name, tmp_path), {})
+    compiled = compile_model(_with_logits(name, tmp_path))
     frames = [_frame(compiled, seed) for seed in range(FRAMES)]
     whole = [_run_whole(compiled, frame) for frame in frames]
     for outputs, unoptimised in zip(whole, [_run_clean(compiled, frame) for frame in frames], strict=True):

@@ -32,7 +32,7 @@ def branching(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cuttable(branching: Path) -> Cuttable:
-    compiled = compile_model(branching, {})
+    compiled = compile_model(branching)
     return Cuttable(len(compiled.layers), compiled.legal_cuts, compiled.index.needs)
 
 

@@ -68,7 +68,7 @@ def job_of(compiled: Compiled, spans: Sequence[tuple[int, int]], threads: int = 
 
 
 def test_every_span_is_measured_and_progress_only_grows() -> None:
-    compiled = compile_model(zoo_path("squeezenet"), {})
+    compiled = compile_model(zoo_path("squeezenet"))
     last = len(compiled.layers) - 1
     spans = [(0, last), (0, 3), (4, last), (last, last)]
     *progress, answer = calibrate(job_of(compiled, spans))
@@ -88,7 +88,7 @@ def test_every_span_is_measured_and_progress_only_grows() -> None:
 
 def test_a_run_moves_what_the_cleaned_graph_says() -> None:
     """But for channels that the engine pads."""
-    compiled = compile_model(zoo_path("squeezenet"), {})
+    compiled = compile_model(zoo_path("squeezenet"))
     spans = spans_to_measure(groups_of(len(compiled.layers), compiled.legal_cuts))
     *_, answer = calibrate(job_of(compiled, spans))
     assert isinstance(answer, Calibrated)
@@ -99,7 +99,7 @@ def test_a_run_moves_what_the_cleaned_graph_says() -> None:
 
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
 def test_two_threads() -> None:
-    compiled = compile_model(zoo_path("squeezenet"), {})
+    compiled = compile_model(zoo_path("squeezenet"))
     *_, answer = calibrate(job_of(compiled, [(0, len(compiled.layers) - 1)], threads=2))
     assert isinstance(answer, Calibrated)
     assert answer.times[0].cpu_s > 0
@@ -124,7 +124,7 @@ def at_work(folder: Path) -> list[int]:
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
 @pytest.mark.parametrize("killed", [False, True])
 def test_neighbours_are_at_work_meanwhile_and_never_longer(tmp_path: Path, killed: bool) -> None:
-    compiled = compile_model(residual(tmp_path), {})
+    compiled = compile_model(residual(tmp_path))
     rounds = 1_000_000 if killed else 3000  # enough to look for the neighbour meanwhile
     job = job_of(compiled, [(0, 0)])
     job = msgspec.structs.replace(job, neighbours=usable_cores()[1:2], budget_s=60.0, max_rounds=rounds)
@@ -142,7 +142,7 @@ def test_neighbours_are_at_work_meanwhile_and_never_longer(tmp_path: Path, kille
 
 
 def test_a_second_start_measures_nothing(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = compile_model(residual(own_store.parent.parent.parent), {})
+    compiled = compile_model(residual(own_store.parent.parent.parent))
     machine = paper_machine(1.0, 0.5)
     told: list[str] = []
     first = profile_model(compiled, machine, told.append)
@@ -158,7 +158,7 @@ def test_a_second_start_measures_nothing(own_store: Path, monkeypatch: pytest.Mo
 
 
 def test_layers_that_cannot_be_parted_are_one_group(own_store: Path) -> None:
-    compiled = compile_model(residual(own_store.parent.parent.parent), {})
+    compiled = compile_model(residual(own_store.parent.parent.parent))
     machine = paper_machine(1.0, 0.5)
     raw = profile_model(compiled, machine)
     assert raw.groups == ((0, 0), (1, 2), (3, 3))
@@ -193,10 +193,10 @@ def test_equal_layers_are_measured_once_also_across_models(
 
     monkeypatch.setattr(profile, "_calibrate", counting)
     machine = paper_machine(1.0)
-    costs_of(compile_model(repeating(tmp_path / "a", "a", 8), {}), machine)
-    costs_of(compile_model(repeating(tmp_path / "b", "b", 8), {}), machine)
+    costs_of(compile_model(repeating(tmp_path / "a", "a", 8)), machine)
+    costs_of(compile_model(repeating(tmp_path / "b", "b", 8)), machine)
     assert len(asked) == 1  # the other model's names differ, and nothing else
-    compiled = compile_model(repeating(tmp_path / "c", "c", 9), {})
+    compiled = compile_model(repeating(tmp_path / "c", "c", 9))
     costs_of(compiled, machine)
     all_spans = spans_to_measure(groups_of(9, compiled.legal_cuts))
     assert len(asked) == 2
@@ -208,21 +208,21 @@ def test_a_model_of_one_layer(own_store: Path, tmp_path: Path) -> None:
     model = network([helper.make_node("Relu", ["x"], ["y"])], {"x": [1, 4]}, {"y": [1, 4]})
     path = tmp_path / "relu.onnx"
     onnx.save(model, path)
-    costs = costs_of(compile_model(path, {}), paper_machine(1.0))
+    costs = costs_of(compile_model(path), paper_machine(1.0))
     assert costs.time_s.shape == (1, 1)
     assert costs.time_s[0, 0] > 0
     assert costs.transfer_s.shape == (0,)
 
 
 def test_failure_carries_the_childs_last_words(own_store: Path, tmp_path: Path) -> None:
-    compiled = compile_model(residual(tmp_path), {})
+    compiled = compile_model(residual(tmp_path))
     (compiled.engine_folder / PARTS_FILE).write_bytes(b"\xff damaged")
     with pytest.raises(Failure, match=r"the layers of residual could not be measured: .*Error"):
         profile_model(compiled, paper_machine(1.0))
 
 
 def test_more_threads_than_this_host_has(own_store: Path, tmp_path: Path) -> None:
-    compiled = compile_model(residual(tmp_path), {})
+    compiled = compile_model(residual(tmp_path))
     machine = parse_machine('[[place]]\nname = "big"\ncore_count = 4096\n', name="big", source="big.toml")
     with pytest.raises(BadInput, match=r"big\.toml: place big: threads = 4096: cannot be measured here"):
         costs_of(compiled, machine)
@@ -234,7 +234,7 @@ def test_the_cache_is_where_it_is_said_to_be(own_store: Path) -> None:
 
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
 def test_a_team_is_measured_once_and_only_if_asked_for(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = compile_model(residual(own_store.parent.parent.parent), {})
+    compiled = compile_model(residual(own_store.parent.parent.parent))
     machine = paper_machine(1.0, 1.0, 0.5, 1.0)
     jobs: list[CalibrationJob] = []
 

@@ -226,7 +226,7 @@ def test_a_time_scale_too_small_is_found_when_the_real_time_is_known(identity: P
 def test_modelled_times_need_stored_costs(identity: Path, emulated: Path) -> None:
     machine = replace(load_machine(str(emulated)), timing="modelled")
     with pytest.raises(BadInput, match='timing = "modelled": measured costs are needed'):
-        Daemon(make_ready(identity, {}, machine), "tcp://127.0.0.1:0", 0, Planning())
+        Daemon(make_ready(identity, machine), "tcp://127.0.0.1:0", 0, Planning())
 
 
 def refusal(model: Path, machine: Path) -> str:

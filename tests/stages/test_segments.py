@@ -187,14 +187,14 @@ def _in_order(compiled: Compiled, stage_of: Sequence[int]) -> list[int] | None:
 
 @pytest.mark.parametrize("build", [residual, early_output, blocked_and_plain])
 def test_every_legal_cut_alone_and_all_together(build: Any, tmp_path: Path) -> None:
-    compiled = compile_model(build(tmp_path), {})
+    compiled = compile_model(build(tmp_path))
     legal = sorted(compiled.legal_cuts)
     assert legal
     _check(compiled, *(_chain(compiled, [cut]) for cut in legal), _chain(compiled, legal))
 
 
 def test_a_fused_addition_forbids_the_cut_inside_it_and_no_other(tmp_path: Path) -> None:
-    compiled = compile_model(residual(tmp_path), {})
+    compiled = compile_model(residual(tmp_path))
     assert [layer.name for layer in compiled.layers] == ["stem", "main", "shortcut", "head"]
     assert compiled.legal_cuts == {0, 2}
 
@@ -206,7 +206,7 @@ def _long_but(*short: str) -> list[Any]:
 
 @pytest.mark.parametrize("name", _long_but("squeezenet", "shufflenet"))
 def test_every_position_of_a_zoo_model_that_parts_its_nodes_in_its_own_way_is_a_legal_cut(name: str) -> None:
-    compiled = compile_model(zoo_path(name), {})
+    compiled = compile_model(zoo_path(name))
     layers = compiled.index.node_layers
     before = {frozenset(i for i, layer in enumerate(layers) if layer <= cut) for cut in range(len(compiled.layers))}
     assert len(compiled.legal_cuts) == len(before - {frozenset(), frozenset(range(len(layers)))})
@@ -218,7 +218,7 @@ def test_every_position_of_a_zoo_model_that_parts_its_nodes_in_its_own_way_is_a_
     "name", ["squeezenet", *(pytest.param(name, marks=pytest.mark.long) for name in ("shufflenet", "inception_v1"))]
 )
 def test_every_legal_cut_of_zoo_models(name: str) -> None:
-    compiled = compile_model(zoo_path(name), {})
+    compiled = compile_model(zoo_path(name))
     legal = sorted(compiled.legal_cuts)
     _check(compiled, *(_chain(compiled, [cut]) for cut in legal), _chain(compiled, legal))
 
@@ -233,16 +233,16 @@ def _check_stages_of_several_runs(compiled: Compiled, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_stages_of_several_runs(seed: int, tmp_path: Path) -> None:
-    _check_stages_of_several_runs(compile_model(branches(tmp_path), {}), seed)
+    _check_stages_of_several_runs(compile_model(branches(tmp_path)), seed)
 
 
 @pytest.mark.parametrize("name", ["inception_v1", pytest.param("bert", marks=pytest.mark.long)])
 def test_stages_of_several_runs_of_zoo_models(name: str) -> None:
-    _check_stages_of_several_runs(compile_model(zoo_path(name), {}), seed=0)
+    _check_stages_of_several_runs(compile_model(zoo_path(name)), seed=0)
 
 
 def test_a_tensor_whose_room_is_another_size_is_refused(tmp_path: Path) -> None:
-    compiled, other = compile_model(residual(tmp_path), {}), compile_model(early_output(tmp_path), {})
+    compiled, other = compile_model(residual(tmp_path)), compile_model(early_output(tmp_path))
     arena = Arena.create(layout_of(other.index), slot_count=1, place_count=1)
     segment = OptimisedModel(compiled.engine_folder, compiled.index).segment(((0, 3),), threads=1)
     with pytest.raises((ValueError, KeyError)):

@@ -77,7 +77,7 @@ def fill(arena: Arena, compiled: Compiled) -> list[Arrays]:
 
 
 def test_stages_of_one_epoch_run_in_whatever_order_parts_come(tmp_path: Path) -> None:
-    compiled = compile_model(residual(tmp_path), {})
+    compiled = compile_model(residual(tmp_path))
     last = len(compiled.layers) - 1
     with arena_for(compiled, slot_count=3) as arena, worker(compiled, arena) as (channel, _):
         arena.set_speed(0, 1.0)
@@ -106,7 +106,7 @@ def interleaved(folder: Path) -> Path:
 
 @pytest.mark.parametrize("devices", [(), (SERIAL,)], ids=["whole", "placed"])
 def test_a_stage_of_two_runs_of_layers(tmp_path: Path, devices: Sequence[Device]) -> None:
-    compiled = compile_model(interleaved(tmp_path), {}, plain=bool(devices))
+    compiled = compile_model(interleaved(tmp_path), plain=bool(devices))
     works = [((0, 0),), ((1, 1), (3, 3)), ((2, 2), (4, 4)), ((5, 5),)]
     with arena_for(compiled) as arena, worker(compiled, arena, devices) as (channel, _):
         arena.set_speed(0, 1.0)
@@ -148,7 +148,7 @@ def test_a_team_and_one_place_side_by_side(tmp_path: Path, devices: Sequence[Dev
     """Epoch 1 is one place's, 2 a team's, 3 the one place's again, and 4 the team's again."""
     for device in devices:
         pytest.importorskip(device.engine)
-    compiled = compile_model(blocked_and_plain(tmp_path), {}, plain=bool(devices))
+    compiled = compile_model(blocked_and_plain(tmp_path), plain=bool(devices))
     operators = len(compiled.model.graph.operators)
     placement = tuple(device.name for device in devices for _ in range(operators))
     alone = Prepare(1, 0, 0, ((0, len(compiled.layers) - 1),), placement=placement)
@@ -198,7 +198,7 @@ def test_a_team_and_one_place_side_by_side(tmp_path: Path, devices: Sequence[Dev
 
 
 def test_equal_teams_share_a_stage_and_others_do_not(tmp_path: Path) -> None:
-    compiled = compile_model(residual(tmp_path), {})
+    compiled = compile_model(residual(tmp_path))
     with arena_for(compiled) as arena, worker(compiled, arena) as (channel, _):
         talk = Talk(channel)
         first = order_of(1, 0, (0, 0))

@@ -10,10 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 import onnx
@@ -21,12 +19,13 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.clean import clean, without_weights
-from shisha_rt.graph.default_dims import default_dims
 from shisha_rt.graph.graph import Graph, Operator, Tensor
+from shisha_rt.graph.input_sizes import ANY_SIZES, InputSizes
 from shisha_rt.graph.reader.external_data import datatype_of, load_weights, save_with_external_weights
 from shisha_rt.graph.reader.onnx_versions import MICROSOFT, check_versions
+from shisha_rt.graph.reader.open_dims import forget_other_shapes, runtime_inputs, settle_sizes
 
-CLEANER_VERSION: Final = 2  # raise it when `clean` would give another model for the same file
+CLEANER_VERSION: Final = 3  # raise it when `clean` would give another model for the same file
 CLEAN_FILE: Final = "clean.onnx"
 _EMBEDDED_BELOW_BYTES: Final = 1024
 _PROTOBUF_LIMIT_BYTES: Final = 1 << 31
@@ -53,8 +52,8 @@ class Model:
         save_with_external_weights(self.proto, folder / CLEAN_FILE, threshold_bytes=_EMBEDDED_BELOW_BYTES)
 
 
-def read_model(path: Path, dims: Mapping[str, int] = MappingProxyType({})) -> Model:
-    """Read, check and clean an ONNX file; `dims` sets unknown dimensions by their names.
+def read_model(path: Path, sizes: InputSizes = ANY_SIZES) -> Model:
+    """Read, check and clean an ONNX file; `sizes` are for what it leaves open.
 
     Raises BadInput with one line for whatever is wrong with the file.
     """
@@ -65,10 +64,11 @@ def read_model(path: Path, dims: Mapping[str, int] = MappingProxyType({})) -> Mo
     check_versions(model, path)
     _check_operators(model, path)
     _check_inputs(model, path)
-    _fix_dimensions(model, dims, path)
+    settle_sizes(model, sizes, path, lambda _: None)
     external_digest = load_weights(model, path)
     try:
         onnx.checker.check_model(without_weights(model))
+        forget_other_shapes(model.graph)
         cleaned = clean(model)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         raise BadInput(f"{path}: not a valid ONNX model: {_shortened(error)}") from error
@@ -76,7 +76,7 @@ def read_model(path: Path, dims: Mapping[str, int] = MappingProxyType({})) -> Mo
     graph = _graph_of(cleaned, str(path))
     if not graph.inputs:
         raise BadInput(f"{path}: no output depends on an input; expected at least one input that is not a weight")
-    settings = json.dumps([sorted(dims.items()), CLEANER_VERSION]).encode()
+    settings = json.dumps([sorted(sizes.dims.items()), sorted(sizes.shapes.items()), CLEANER_VERSION]).encode()
     parts = (hashlib.sha256(content).digest(), external_digest, settings)
     return Model(path.stem, graph, cleaned, hashlib.sha256(b"".join(parts)).hexdigest())
 
@@ -193,64 +193,15 @@ def _shortened(error: Exception) -> str:
     return first if len(first) <= _MESSAGE_LIMIT else first[: _MESSAGE_LIMIT - 3] + "..."
 
 
-# Inputs and dimensions
-
-
-def _runtime_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
-    weights = {tensor.name for tensor in graph.initializer}
-    return [value for value in graph.input if value.name not in weights]
+# Inputs
 
 
 def _check_inputs(model: onnx.ModelProto, path: Path) -> None:
-    inputs = _runtime_inputs(model.graph)
+    inputs = runtime_inputs(model.graph)
     if not inputs:
         raise BadInput(f"{path}: no input; expected at least one that is not a weight")
     for value in (*inputs, *model.graph.output):
         _datatype(value, str(path))
-    for value in inputs:
-        if not value.type.tensor_type.HasField("shape"):
-            raise BadInput(f"{path}: input {value.name!r} has no shape; expected one with a known number of dimensions")
-
-
-def _fix_dimensions(model: onnx.ModelProto, dims: Mapping[str, int], path: Path) -> None:
-    """Give every symbol its number: from `dims`, else what the model itself suggests, else 1 for a batch.
-
-    The batch is the first dimension of an input. An unknown dimension that has no name gets one: `INPUT:AXIS`.
-    """
-    graph = model.graph
-    found: dict[str, str] = {}
-    batches = set()
-    for value in _runtime_inputs(graph):
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if dim.dim_value > 0:
-                continue
-            if dim.HasField("dim_value") and dim.dim_value == 0:
-                expected = "expected 1 or more, or none where it is unknown"
-                raise BadInput(f"{path}: input {value.name!r} has size 0 in dimension {axis}; {expected}")
-            dim.dim_param = dim.dim_param or f"{value.name}:{axis}"
-            found.setdefault(dim.dim_param, value.name)
-            if axis == 0:
-                batches.add(dim.dim_param)
-    _check_dims(found, dims, path)
-    known = dict.fromkeys(batches, 1) | default_dims(model) | dict(dims)
-    for name in found.keys() - known.keys():
-        raise BadInput(f"{path}: input {found[name]!r} has the unknown dimension {name!r}; expected --dim {name}=8")
-    sizes = {name: known[name] for name in found}
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_param in sizes:
-                dim.dim_value = sizes[dim.dim_param]
-            elif not dim.dim_value > 0:
-                dim.Clear()  # shape inference has to find it
-
-
-def _check_dims(found: Mapping[str, str], dims: Mapping[str, int], path: Path) -> None:
-    for name, size in dims.items():
-        if name not in found:
-            known = f"one of {', '.join(found)}" if found else "none, as all its input dimensions are fixed"
-            raise BadInput(f"{path}: --dim {name}={size}: no unknown dimension of that name; expected {known}")
-        if size < 1:
-            raise BadInput(f"{path}: --dim {name}={size}: not a size; expected 1 or more")
 
 
 # The graph

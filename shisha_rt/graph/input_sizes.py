@@ -1,0 +1,19 @@
+"""What a user says of the sizes that a model leaves open: of single dimensions, by name, or of whole inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class InputSizes:
+    """`dims`: sizes by the name of a dimension; `shapes`: whole shapes by the name of an input."""
+
+    dims: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+ANY_SIZES: Final = InputSizes()
+"""Nothing is said: a model must leave nothing open, or suggest a size."""

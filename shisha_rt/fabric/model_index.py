@@ -2,8 +2,8 @@
 
 An engine runs its own optimised graph, in which operators are fused and tensors may be in another format. Planners
 keep to the layers of the cleaned graph; the index says in which of them each node runs, and which tensors pass between
-them. Layers never fall along an edge, so every cut is legal; only those that give the same stages as another are left
-out. Plain values, kept as JSON beside the optimised model.
+them. Layers never fall along an edge, so every cut is legal but those that a tensor whose size depends on the data
+would cross; of those that give the same stages one is left. Plain values, kept as JSON beside the optimised model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shisha_rt.graph.datatypes import size_bytes
 from shisha_rt.graph.spans import Span
 
 FILE_NAME: Final = "index.json"
-INDEX_VERSION: Final = 4  # raise it when an index, or what lies beside it, comes to say something else of a model
+INDEX_VERSION: Final = 5  # raise it when an index, or what lies beside it, comes to say something else of a model
 
 Form = Literal["prepacked", "external", "as_is"]
 """What stages are cut from: the optimised graph, its weights prepacked or as they are; or the cleaned graph."""
@@ -65,7 +65,8 @@ class ModelIndex(msgspec.Struct, frozen=True):
     """`node_layers[i]` is the layer that node i of the graph that stages are cut from runs in, whatever the plan.
 
     `legal_cuts`: cut c lies between layers c and c+1; those that differ (see `distinct_cuts`). `crossing`: every tensor
-    that one layer makes and another reads, in the order in which they are made; any other is never in the arena.
+    that one layer makes and another reads, in the order in which they are made, but for those with open axes, which no
+    legal cut parts; any other is never in the arena.
     """
 
     engine: str
@@ -112,6 +113,16 @@ def distinct_cuts(node_layers: Sequence[int]) -> tuple[int, ...]:
     A layer that no node is left in, as it was fused into a later one, goes with the layer behind it.
     """
     return tuple(sorted({*node_layers})[:-1])
+
+
+def without_open(cuts: Sequence[int], crossing: Sequence[Crossing]) -> tuple[tuple[int, ...], tuple[Crossing, ...]]:
+    """Of `cuts` those that no tensor with open axes crosses, and of `crossing` what may then pass between stages.
+
+    Such a tensor has no room of a known size: who makes it and who reads it are kept in one stage.
+    """
+    held = {cut for entry in crossing if entry.tensor.open_axes for cut in range(entry.made, entry.last_read)}
+    legal = tuple(cut for cut in cuts if cut not in held)
+    return legal, tuple(entry for entry in crossing if not entry.tensor.open_axes)
 
 
 def crossing_tensors(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shisha_rt.fabric.model_index import Crossing, ModelIndex, TensorSpec, crossing_tensors
+from shisha_rt.fabric.model_index import Crossing, ModelIndex, TensorSpec, crossing_tensors, without_open
 from shisha_rt.graph.graph import Graph, Tensor
 from shisha_rt.graph.layers import Layer, layer_of_operator
 
@@ -21,18 +21,20 @@ def plain_index(graph: Graph, layers: Sequence[Layer], engine: str = "plain") ->
     """
     layer_of = layer_of_operator(layers)
     nodes = [(operator.inputs, operator.outputs) for operator in graph.operators]
+    crossing = [
+        Crossing(spec_of(graph.tensors[name]), made, readers)
+        for name, made, readers in crossing_tensors(nodes, layer_of)
+    ]
+    legal_cuts, passing = without_open(range(len(layers) - 1), crossing)
     return ModelIndex(
         engine=engine,
         form="as_is",
         layer_count=len(layers),
-        legal_cuts=tuple(range(len(layers) - 1)),
+        legal_cuts=legal_cuts,
         node_layers=layer_of,
         inputs=tuple(map(spec_of, graph.inputs)),
         outputs=tuple(map(spec_of, graph.outputs)),
-        crossing=tuple(
-            Crossing(spec_of(graph.tensors[name]), made, readers)
-            for name, made, readers in crossing_tensors(nodes, layer_of)
-        ),
+        crossing=passing,
     )
 
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +23,9 @@ import onnx
 from onnx import helper, numpy_helper
 
 from shisha_rt.graph.layers import HEAVY, largest_layers
+from shisha_rt.graph.names import unused_name
+from shisha_rt.graph.open_shapes import NOTHING_SEEN, Seen, described_shapes, static_shape
+from shisha_rt.graph.subgraphs import all_nodes, branch_taken, reads, rename_reads, subgraphs
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -37,14 +40,13 @@ _RANDOM: Final = frozenset(
 _NEVER_FOLDED: Final = _RANDOM | {"Dropout", "QuantizeLinear", "DequantizeLinear"}
 
 
-def clean(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The cleaned model, with a shape for every tensor that has a static one. The argument is not changed.
+def clean(model: onnx.ModelProto, seen: Mapping[str, Seen] = NOTHING_SEEN, *, strict: bool = True) -> onnx.ModelProto:
+    """The cleaned model, with a shape for every tensor that has a static one, or was seen. `model` is not changed.
 
-    `model` has its weights inside, fixed input dimensions, no subgraphs, opset 7 or newer, and has passed the ONNX
-    checker.
-    Raises `onnx.shape_inference.InferenceError` where its shapes or types contradict each other.
+    It has its weights inside, fixed input dimensions, opset 7 or newer, and has passed the ONNX checker. `seen` and
+    `strict` are as in `open_shapes.described_shapes`, which raises where shapes contradict each other.
     """
-    net = _Net.of(model)
+    net = replace(_Net.of(model), seen=seen, strict=strict)
     _fold_constants(net)
     _remove_pass_through(net)
     _fold_batch_normalization(net)
@@ -82,6 +84,8 @@ class _Net:
     outputs: list[onnx.ValueInfoProto]
     known: list[onnx.ValueInfoProto]
     opsets: list[onnx.OperatorSetIdProto]
+    seen: Mapping[str, Seen] = field(default_factory=dict)
+    strict: bool = True
 
     @classmethod
     def of(cls, model: onnx.ModelProto) -> _Net:
@@ -100,7 +104,7 @@ class _Net:
 
     def use_counts(self) -> Counter[str]:
         """How often each tensor is read; being a graph output counts as once more."""
-        counts = Counter(name for node in self.nodes for name in node.input if name)
+        counts = Counter(name for node in self.nodes for name in reads(node) if name)
         counts.update(self.output_names)
         return counts
 
@@ -109,14 +113,15 @@ class _Net:
 
     def rename_uses(self, old: str, new: str) -> None:
         for node in self.nodes:
-            for position, name in enumerate(node.input):
-                if name == old:
-                    node.input[position] = new
+            rename_reads(node, {old: new})
 
     def fresh_name(self, wish: str) -> str:
         """`wish`, or with a number behind it where the graph has such a tensor already."""
-        taken = self.constants.keys() | {name for node in self.nodes for name in (*node.input, *node.output)}
-        return _unique(wish, taken)
+        return unused_name(wish, self.taken_names())
+
+    def taken_names(self) -> set[str]:
+        inner = (name for node in all_nodes(self.nodes) for name in (*node.input, *node.output))
+        return {*self.constants, *inner, *(value.name for value in self.inputs)}
 
     def light(self) -> _Net:
         """The same graph, sharing its nodes, with large constants declared as inputs."""
@@ -130,8 +135,7 @@ class _Net:
 
     def described(self) -> onnx.GraphProto:
         """The graph after shape inference, without its large constants."""
-        light = self.light().model(onnx.ModelProto())
-        return onnx.shape_inference.infer_shapes(light, check_type=True, strict_mode=True, data_prop=True).graph
+        return described_shapes(self.light().model(onnx.ModelProto()), self.seen, strict=self.strict)
 
     def model(self, like: onnx.ModelProto) -> onnx.ModelProto:
         """Put together again, with the IR version (at least) and the name of `like`."""
@@ -150,40 +154,53 @@ def _declared(tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
 
 
-def _unique(wish: str, taken: Iterable[str]) -> str:
-    taken = set(taken)
-    name, number = wish, 1
-    while name in taken:
-        name, number = f"{wish}_{number}", number + 1
-    return name
-
-
 # Constants
 
 
 def _fold_constants(net: _Net) -> None:
-    """Until nothing changes: a shape that is folded can make the shapes behind it static."""
+    """Until nothing changes: a shape that is folded can make the shapes behind it static, or a condition known."""
     while True:
         shapes = _static_shapes(net)
         before = len(net.nodes)
         net.nodes = [node for node in net.nodes if not _fold(node, net, shapes)]
-        if len(net.nodes) == before or not any(node.op_type in ("Shape", "Size") for node in net.nodes):
+        is_smaller = len(net.nodes) < before
+        took_branch = _take_branches(net)
+        may_go_on = took_branch or any(node.op_type in ("Shape", "Size") for node in net.nodes)
+        if not may_go_on or not (is_smaller or took_branch):
             return
+
+
+def _take_branches(net: _Net) -> bool:
+    """Put the branch that is taken in the place of each If whose condition is a constant."""
+    found, taken = [], None
+    for node in net.nodes:
+        if node.op_type != "If" or node.domain or node.input[0] not in net.constants:
+            found.append(node)
+            continue
+        taken = net.taken_names() if taken is None else taken
+        branch = branch_taken(node, bool(numpy_helper.to_array(net.constants[node.input[0]]).any()), taken)
+        found += branch.node
+        net.constants |= {weight.name: weight for weight in branch.initializer}
+        taken |= {name for inner in branch.node for name in inner.output} | {w.name for w in branch.initializer}
+    net.nodes = found
+    return taken is not None
 
 
 def _static_shapes(net: _Net) -> dict[str, Shape]:
     graph = net.described()
     shapes: dict[str, Shape] = {}
     for value in (*graph.input, *graph.value_info, *graph.output):
-        dims = value.type.tensor_type.shape.dim
-        if value.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims):
-            shapes[value.name] = tuple(dim.dim_value for dim in dims)
+        shape = static_shape(value)
+        if shape is not None:
+            shapes[value.name] = shape
     return shapes
 
 
 def _fold(node: onnx.NodeProto, net: _Net, shapes: Mapping[str, Shape]) -> bool:
     """Turn the node's outputs into constants if they are known. What makes a graph output stays an operator."""
     if node.domain or node.op_type in _NEVER_FOLDED or any(name in net.output_names for name in node.output):
+        return False
+    if any(subgraphs(node)):
         return False
     if node.op_type in ("Shape", "Size") and node.input[0] in shapes:
         values: Sequence[Array] | None = [_shape_or_size(node, shapes[node.input[0]])]
@@ -343,7 +360,7 @@ def _remove_dead(net: _Net) -> None:
     for node in reversed(net.nodes):
         if needed.intersection(node.output):
             alive.append(node)
-            needed.update(node.input)
+            needed.update(reads(node))
     net.nodes = alive[::-1]
     net.constants = {name: tensor for name, tensor in net.constants.items() if name in needed}
     net.inputs = [value for value in net.inputs if value.name in needed]
@@ -355,7 +372,7 @@ def _order_by_layer(net: _Net) -> None:
     described = []
     for node in net.nodes:
         is_heavy = node.op_type in HEAVY
-        described.append((node.input, node.output, heavy_count if is_heavy else 0))
+        described.append((reads(node), node.output, heavy_count if is_heavy else 0))
         heavy_count += is_heavy
     in_order = sorted(zip(largest_layers(described), range(len(net.nodes)), strict=True))
     net.nodes = [net.nodes[index] for _, index in in_order]
@@ -367,7 +384,7 @@ def _name_operators(net: _Net) -> None:
     seen = {""}
     for index, node in enumerate(net.nodes):
         if node.name in seen:
-            node.name = _unique(f"{node.op_type}_{index}", taken)
+            node.name = unused_name(f"{node.op_type}_{index}", taken)
         taken.add(node.name)
         seen.add(node.name)
 

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.datatypes import NUMPY_OF, size_bytes
+from shisha_rt.graph.subgraphs import all_graphs
 
 _PAGE_BYTES: Final = 4096
 _DATATYPE_OF: Final = {int(helper.np_dtype_to_tensor_dtype(dtype)): name for name, dtype in NUMPY_OF.items()}
@@ -44,12 +45,13 @@ def load_weights(model: onnx.ModelProto, path: Path) -> bytes:
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.TENSOR:
-                yield attribute.t
-            yield from attribute.tensors
+    for each in all_graphs(graph):
+        yield from each.initializer
+        for node in each.node:
+            for attribute in node.attribute:
+                if attribute.type == onnx.AttributeProto.TENSOR:
+                    yield attribute.t
+                yield from attribute.tensors
 
 
 def _load(tensor: TensorProto, path: Path, expected_bytes: int) -> None:

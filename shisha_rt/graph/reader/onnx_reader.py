@@ -11,19 +11,25 @@ import hashlib
 import json
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import onnx
+import onnx.inliner
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # its stubs are a package apart
 
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.clean import clean, without_weights
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.input_sizes import ANY_SIZES, InputSizes
+from shisha_rt.graph.open_shapes import Seen, shape_with_open_axes, unknown_tensors
 from shisha_rt.graph.reader.external_data import datatype_of, load_weights, save_with_external_weights
+from shisha_rt.graph.reader.one_run import shapes_seen
 from shisha_rt.graph.reader.onnx_versions import MICROSOFT, check_versions
 from shisha_rt.graph.reader.open_dims import forget_other_shapes, runtime_inputs, settle_sizes
+from shisha_rt.graph.reader.size_guesses import sizes_that_run
+from shisha_rt.graph.subgraphs import all_graphs, all_nodes, reads
 
 CLEANER_VERSION: Final = 3  # raise it when `clean` would give another model for the same file
 CLEAN_FILE: Final = "clean.onnx"
@@ -58,20 +64,20 @@ def read_model(path: Path, sizes: InputSizes = ANY_SIZES) -> Model:
     Raises BadInput with one line for whatever is wrong with the file.
     """
     content = _read_file(path)
-    model = _parse(content, path)
+    model = _without_functions(_parse(content, path), path)
     _check_header(model, path)
     _drop_unused_domains(model)
     check_versions(model, path)
     _check_operators(model, path)
     _check_inputs(model, path)
-    settle_sizes(model, sizes, path, lambda _: None)
     external_digest = load_weights(model, path)
+    settle_sizes(model, sizes, path, partial(sizes_that_run, model))
     try:
-        onnx.checker.check_model(without_weights(model))
-        forget_other_shapes(model.graph)
-        cleaned = clean(model)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        onnx.checker.check_model(_as_checked(model))
+    except onnx.checker.ValidationError as error:
         raise BadInput(f"{path}: not a valid ONNX model: {_shortened(error)}") from error
+    forget_other_shapes(model.graph)
+    cleaned = _cleaned(model, path)
     cleaned.graph.name = path.stem
     graph = _graph_of(cleaned, str(path))
     if not graph.inputs:
@@ -79,6 +85,42 @@ def read_model(path: Path, sizes: InputSizes = ANY_SIZES) -> Model:
     settings = json.dumps([sorted(sizes.dims.items()), sorted(sizes.shapes.items()), CLEANER_VERSION]).encode()
     parts = (hashlib.sha256(content).digest(), external_digest, settings)
     return Model(path.stem, graph, cleaned, hashlib.sha256(b"".join(parts)).hexdigest())
+
+
+def _as_checked(model: onnx.ModelProto) -> onnx.ModelProto:
+    """What the ONNX checker is to see. It wants shapes of outputs, which nobody needs and some exporters leave out."""
+    light = without_weights(model)
+    for graph in all_graphs(light.graph):
+        for value in graph.output:
+            if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
+                value.type.tensor_type.shape.SetInParent()
+    return light
+
+
+def _cleaned(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
+    """Cleaned, with a shape for each of its tensors: where inference does not know one, a run shows it.
+
+    Inference may be wrong, too: where it finds contradictions, and the engine none, the engine is right.
+    """
+    fault = None
+    seen: dict[str, Seen] = {}
+    while True:
+        try:
+            cleaned = clean(model, seen, strict=fault is None)
+        except onnx.shape_inference.InferenceError as error:
+            if fault is not None:
+                raise BadInput(f"{path}: not a valid ONNX model: {_shortened(fault)}") from error
+            fault = error
+            continue
+        unknown = unknown_tensors(cleaned.graph, seen)
+        if not unknown:
+            return cleaned
+        try:
+            seen |= shapes_seen(cleaned, unknown, str(path))
+        except BadInput as error:
+            if fault is None:
+                raise
+            raise BadInput(f"{path}: not a valid ONNX model: {_shortened(fault)}") from error
 
 
 def read_clean(folder: Path) -> Graph:
@@ -120,6 +162,16 @@ def _parse(content: bytes, path: Path) -> onnx.ModelProto:
     return model
 
 
+def _without_functions(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
+    """Operators that the file itself defines, of others, are written out."""
+    if not model.functions:
+        return model
+    try:
+        return onnx.inliner.inline_local_functions(model)
+    except Exception as error:  # it raises whatever its C++ does
+        raise BadInput(f"{path}: its functions cannot be written out: {_shortened(error)}") from error
+
+
 def _is_text(message: Any) -> bool:
     """Whether the names in a protobuf message can be printed on one line. What is not UTF-8 comes out as bytes."""
     if isinstance(message, onnx.TensorProto):
@@ -139,7 +191,7 @@ def _is_name(value: str | bytes, may_be_prose: bool = False) -> bool:
 
 def _check_header(model: onnx.ModelProto, path: Path) -> None:
     """Also writes the default domain, which has two names, as the empty one throughout."""
-    for part in (*model.opset_import, *model.graph.node):
+    for part in (*model.opset_import, *all_nodes(model.graph.node)):
         if part.domain == "ai.onnx":
             part.domain = ""
     for domain, count in Counter(opset.domain for opset in model.opset_import).items():
@@ -150,27 +202,24 @@ def _check_header(model: onnx.ModelProto, path: Path) -> None:
         raise BadInput(f"{path}: truncated, or no opset version given; expected {_OLDEST_OPSET} or newer")
     if version < _OLDEST_OPSET:
         raise BadInput(f"{path}: opset version {version}; expected {_OLDEST_OPSET} or newer")
-    if model.graph.sparse_initializer:
-        name = model.graph.sparse_initializer[0].values.name
-        raise BadInput(f"{path}: weight {name!r} is sparse; expected dense weights")
+    for graph in all_graphs(model.graph):
+        for weight in graph.sparse_initializer:
+            raise BadInput(f"{path}: weight {weight.values.name!r} is sparse; expected dense weights")
 
 
 def _check_operators(model: onnx.ModelProto, path: Path) -> None:
     version = next(opset.version for opset in model.opset_import if not opset.domain)
-    subgraphs = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
-    for node in model.graph.node:
+    for node in all_nodes(model.graph.node):
         what = f"{path}: operator {node.op_type} ({_label(node)!r})"
         if node.domain not in _DOMAINS:
             raise BadInput(f"{what} is of domain {node.domain!r}; expected ai.onnx or com.microsoft")
-        if any(attribute.type in subgraphs for attribute in node.attribute):
-            raise BadInput(f"{what} is control flow with a subgraph; expected a network without If, Loop and Scan")
         if not node.domain and not _is_known(node.op_type, version):
             raise BadInput(f"{what} is unknown; expected an operator of ONNX opset {version}")
 
 
 def _drop_unused_domains(model: onnx.ModelProto) -> None:
     """Some tools import every domain that they know; an engine refuses a version that it does not, used or not."""
-    used = {"", *(node.domain for node in model.graph.node)}
+    used = {"", *(node.domain for node in all_nodes(model.graph.node))}
     kept = [opset for opset in model.opset_import if opset.domain in used]
     del model.opset_import[:]
     model.opset_import.extend(kept)
@@ -228,12 +277,13 @@ def _graph_of(model: onnx.ModelProto, where: str) -> Graph:
 
 
 def _tensor(value: onnx.ValueInfoProto, where: str) -> Tensor:
-    shape = value.type.tensor_type.shape
     # Without any type nothing could be inferred, most often because the operator is not one of ONNX's own.
     datatype = _datatype(value, where) if value.HasField("type") else ""
-    if not value.type.tensor_type.HasField("shape") or not all(dim.HasField("dim_value") for dim in shape.dim):
+    found = shape_with_open_axes(value)
+    if found is None:
         raise BadInput(f"{where}: the shape of tensor {value.name!r} is not known beforehand; expected a static shape")
-    return Tensor(value.name, tuple(dim.dim_value for dim in shape.dim), datatype)
+    shape, open_axes = found
+    return Tensor(value.name, shape, datatype, open_axes)
 
 
 def _datatype(value: onnx.ValueInfoProto, where: str) -> str:
@@ -256,4 +306,4 @@ def _operator(node: onnx.NodeProto) -> Operator:
             attributes[attribute.name] = attribute.i
         elif attribute.type == onnx.AttributeProto.INTS:
             attributes[attribute.name] = tuple(attribute.ints)
-    return Operator(node.name, node.op_type, node.domain, tuple(node.input), tuple(node.output), attributes)
+    return Operator(node.name, node.op_type, node.domain, reads(node), tuple(node.output), attributes)

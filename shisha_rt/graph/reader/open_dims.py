@@ -21,8 +21,8 @@ from shisha_rt.graph.input_sizes import InputSizes
 _NO_NAMES: Final = frozenset({"", "?", "-1", "None", "none", "unk", "unknown", "*"})
 _MOST_LISTED: Final = 12
 
-Guess = Callable[[Mapping[str, int]], "Mapping[str, int] | None"]
-"""From the sizes that are known to sizes with which the network runs: of every name, or None."""
+Guess = Callable[[Mapping[str, Sequence[str]], Mapping[str, int]], "Mapping[str, int] | None"]
+"""From the names of each input's dimensions, empty where fixed, and known sizes, to sizes with which it runs."""
 
 
 def settle_sizes(model: onnx.ModelProto, sizes: InputSizes, path: Path, guess: Guess) -> None:
@@ -38,7 +38,7 @@ def settle_sizes(model: onnx.ModelProto, sizes: InputSizes, path: Path, guess: G
     known = {**batches, **default_dims(model), **given}
     unsettled = [name for name in _all_names(names) if name not in known]
     if unsettled:
-        raise BadInput(_what_is_open(path, names, inputs, set(unsettled), known, guess(known)))
+        raise BadInput(_what_is_open(path, names, inputs, set(unsettled), known, guess(names, known)))
     for value in inputs:
         for dim, name in zip(value.type.tensor_type.shape.dim, names[value.name], strict=True):
             if name:
@@ -143,9 +143,10 @@ def _what_is_open(
             found.append(f"input {value.name!r} {_shown(value)}: dimension{'s' * (len(axes) > 1)} {', '.join(axes)}")
     listed = found[:_MOST_LISTED] + [f"{len(found) - _MOST_LISTED} more inputs"] * (len(found) > _MOST_LISTED)
     count = sum(name in unsettled for axes in names.values() for name in axes)
+    first = next(name for name in _all_names(names) if name in unsettled)
     what = f"{path}: {count} unknown dimension{'s' * (count > 1)} of {'; '.join(listed)}; expected"
     if guessed is None:
-        return f"{what} a size for each, as in --dim {next(iter(unsettled))}=8, or whole shapes"
+        return f"{what} a size for each, as in --dim {first}=8, or whole shapes"
     options = []
     for value in inputs:
         if unsettled.intersection(names[value.name]):

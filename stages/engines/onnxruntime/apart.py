@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import onnx
 
 from shisha_rt.fabric.model_index import ModelIndex, TensorSpec
 from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.graph.subgraphs import reads
 from stages.engines.onnxruntime.parts import ConstantPart, NodePart, Parts
 
 
@@ -17,7 +20,7 @@ def take_apart(model: onnx.ModelProto, index: ModelIndex) -> Parts:
         ir_version=model.ir_version, opset_import=model.opset_import, graph=onnx.GraphProto(name="segment")
     )
     nodes = (
-        NodePart(layer, _named(node.input), _named(node.output), _part(onnx.GraphProto(node=[node])))
+        NodePart(layer, _named(reads(node)), _named(node.output), _part(onnx.GraphProto(node=[node])))
         for node, layer in zip(graph.node, index.node_layers, strict=True)
     )
     constants = {
@@ -34,7 +37,7 @@ def take_apart(model: onnx.ModelProto, index: ModelIndex) -> Parts:
     )
 
 
-def _named(tensors: list[str]) -> tuple[str, ...]:
+def _named(tensors: Iterable[str]) -> tuple[str, ...]:
     """An optional input or output that is not there has the name of nothing."""
     return tuple(filter(None, tensors))
 
@@ -46,7 +49,8 @@ def _part(graph: onnx.GraphProto) -> bytes:
 
 def _value_info(spec: TensorSpec) -> onnx.ValueInfoProto:
     element = onnx.helper.np_dtype_to_tensor_dtype(NUMPY_OF[spec.datatype])
-    return onnx.helper.make_tensor_value_info(spec.name, element, spec.shape)
+    shape = [None if axis in spec.open_axes else size for axis, size in enumerate(spec.shape)]
+    return onnx.helper.make_tensor_value_info(spec.name, element, shape)
 
 
 def _size_bytes(constant: onnx.TensorProto) -> int:

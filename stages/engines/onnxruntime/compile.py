@@ -14,25 +14,34 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
-import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime as ort
 
 from shisha_rt.fabric import model_index
-from shisha_rt.fabric.model_index import Crossing, Form, ModelIndex, TensorSpec, crossing_tensors, distinct_cuts
+from shisha_rt.fabric.model_index import (
+    Crossing,
+    Form,
+    ModelIndex,
+    TensorSpec,
+    crossing_tensors,
+    distinct_cuts,
+    without_open,
+)
 from shisha_rt.fabric.plain_index import plain_index, spec_of
-from shisha_rt.graph.datatypes import NAME_OF, NUMPY_OF
-from shisha_rt.graph.graph import Graph, Tensor
+from shisha_rt.graph.datatypes import NAME_OF
+from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import group_layers
 from shisha_rt.graph.reader.onnx_reader import CLEAN_FILE, read_clean
+from shisha_rt.graph.subgraphs import reads
 from stages.engines.onnxruntime.align import align_weights
 from stages.engines.onnxruntime.apart import take_apart
 from stages.engines.onnxruntime.mapping import map_nodes
 from stages.engines.onnxruntime.options import as_built_options, base_options
 from stages.engines.onnxruntime.parts import write_parts
+from stages.jobs.noise import made_up
 
 MODEL_FILE: Final = "model.onnx"
 WEIGHTS_FILE: Final = "weights.bin"
@@ -54,15 +63,17 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
     else:
         _check_made(optimised.graph)
         node_layers = map_nodes(graph, layers, optimised.graph)
+        specs = _specs(optimised, graph, str(target))
+        legal_cuts, crossing = without_open(distinct_cuts(node_layers), _crossing(optimised.graph, node_layers, specs))
         index = ModelIndex(
             engine=engine,
             form=form,
             layer_count=len(layers),
-            legal_cuts=distinct_cuts(node_layers),
+            legal_cuts=legal_cuts,
             node_layers=node_layers,
             inputs=tuple(map(spec_of, graph.inputs)),
             outputs=tuple(map(spec_of, graph.outputs)),
-            crossing=_crossing(optimised.graph, node_layers, _specs(optimised, graph, str(target))),
+            crossing=crossing,
         )
     model_index.write_index(index, target)
     write_parts(take_apart(optimised, index), target)
@@ -103,14 +114,15 @@ def _check_made(graph: onnx.GraphProto) -> None:
 
 
 def _crossing(graph: onnx.GraphProto, node_layers: Sequence[int], specs: dict[str, TensorSpec]) -> tuple[Crossing, ...]:
-    nodes = [(node.input, node.output) for node in graph.node]
+    nodes = [(reads(node), node.output) for node in graph.node]
     return tuple(Crossing(specs[name], made, readers) for name, made, readers in crossing_tensors(nodes, node_layers))
 
 
 def _specs(optimised: onnx.ModelProto, graph: Graph, folder: str) -> dict[str, TensorSpec]:
-    """Shape and datatype of every tensor, from one run of the whole graph with all of them as outputs.
+    """Every tensor's, from one run of the whole graph with all of them as outputs.
 
-    The optimiser records neither for the tensors that it makes, and a blocked format pads its channels.
+    The optimiser records neither shape nor datatype for the tensors that it makes, and a blocked format pads its
+    channels.
     """
     exposed = onnx.ModelProto()
     exposed.CopyFrom(optimised)
@@ -125,12 +137,29 @@ def _specs(optimised: onnx.ModelProto, graph: Graph, folder: str) -> dict[str, T
         exposed.SerializeToString(), as_built_options(1, folder), providers=["CPUExecutionProvider"]
     )
     names = [value.name for value in session.get_outputs()]
-    results: list[npt.NDArray[Any]] = session.run(names, {t.name: _zeros(t) for t in graph.inputs})
+    open_axes = _open_axes(optimised.graph, graph)
     return {
-        name: TensorSpec(name, tuple(result.shape), NAME_OF[result.dtype])
-        for name, result in zip(names, results, strict=True)
+        name: TensorSpec(name, tuple(result.shape), NAME_OF[result.dtype], open_axes.get(name, ()))
+        for name, result in zip(names, _run_on_something(session, names, graph), strict=True)
     }
 
 
-def _zeros(tensor: Tensor) -> npt.NDArray[Any]:
-    return np.zeros(tensor.shape, NUMPY_OF[tensor.datatype])
+def _open_axes(optimised: onnx.GraphProto, graph: Graph) -> dict[str, tuple[int, ...]]:
+    """Of the tensors whose size depends on the data: what the optimiser makes of such a one may be open anywhere."""
+    found = {tensor.name: tensor.open_axes for tensor in graph.tensors.values() if tensor.open_axes}
+    for node in optimised.node:
+        if not found.keys().isdisjoint(reads(node)):
+            found |= {name: (0,) for name in node.output if name not in graph.tensors}
+    return found
+
+
+def _run_on_something(session: ort.InferenceSession, names: list[str], graph: Graph) -> list[npt.NDArray[Any]]:
+    """Values may be such that nothing comes out of what depends on the data, and then something behind it fails."""
+    fault: Exception | None = None
+    for feeds in made_up([(tensor.name, tensor.shape, tensor.datatype) for tensor in graph.inputs]):
+        try:
+            return cast("list[npt.NDArray[Any]]", session.run(names, feeds))
+        except Exception as error:  # whatever the engine raises
+            fault = fault or error
+    assert fault is not None
+    raise fault

@@ -15,6 +15,7 @@ from typing import Final
 import onnx
 
 from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.subgraphs import reads
 
 _BLOCKED_SUFFIX: Final = "_nchwc"
 _SUMS: Final = ("Add", "Sum")
@@ -84,7 +85,7 @@ def _groups(graph: Graph, optimised: onnx.GraphProto, counterpart: dict[str, str
 
     maker = {name: i for i, node in enumerate(optimised.node) for name in node.output}
     for i, node in enumerate(optimised.node):
-        for name in node.input:
+        for name in reads(node):
             if name in maker and name not in counterpart:
                 leader[find(i)] = find(maker[name])
     groups: dict[int, list[int]] = {}
@@ -96,7 +97,7 @@ def _groups(graph: Graph, optimised: onnx.GraphProto, counterpart: dict[str, str
 def _operators_between(graph: Graph, nodes: Sequence[onnx.NodeProto], counterpart: dict[str, str]) -> set[int]:
     """The cleaned operators between the inputs and the outputs of `nodes`."""
     made = {name for node in nodes for name in node.output}
-    stops = {counterpart[name] for node in nodes for name in node.input if name in counterpart and name not in made}
+    stops = {counterpart[name] for node in nodes for name in reads(node) if name in counterpart and name not in made}
     ends = {counterpart[name] for name in made if name in counterpart}
     covered: set[int] = set()
     pending = [name for name in ends if name not in stops]

@@ -15,6 +15,7 @@ import onnx
 
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import HEAVY, Layer, largest_layers, layer_of_operator
+from shisha_rt.graph.subgraphs import reads
 from stages.engines.onnxruntime.covered import counterparts
 
 
@@ -25,7 +26,7 @@ def map_nodes(graph: Graph, layers: Sequence[Layer], optimised: onnx.GraphProto)
     made_in = {name: layer_of[maker] for name, maker in graph.producer.items()}
     own |= {name: made_in.get(counterpart, 0) for name, counterpart in counterparts(graph, optimised).items()}
     return largest_layers(
-        (node.input, node.output, max((own.get(name, 0) for name in (*node.input, *node.output)), default=0))
+        (reads(node), node.output, max((own.get(name, 0) for name in (*node.input, *node.output)), default=0))
         for node in optimised.node
     )
 

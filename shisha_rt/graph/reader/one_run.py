@@ -1,0 +1,76 @@
+"""What only a run of the model tells: shapes that inference cannot, and whether it runs at some sizes at all.
+
+The control plane loads no engine, so a process of its own runs it, as it is and on made-up values.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import onnx
+
+from shisha_rt.errors import BadInput
+from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.graph.open_shapes import Seen
+from shisha_rt.graph.reader.external_data import save_with_external_weights
+from shisha_rt.job import JobFailed, run_job
+
+_FILE: Final = "model.onnx"
+_EMBEDDED_BELOW_BYTES: Final = 1024
+
+
+class RunAsked(msgspec.Struct, frozen=True):
+    """`tries`: shapes of the inputs, in their order; the first with which the model runs is taken.
+
+    `wanted`: names of the tensors to look at.
+    """
+
+    file: str
+    tries: tuple[tuple[tuple[int, ...], ...], ...]
+    wanted: tuple[str, ...] = ()
+
+
+class RunSeen(msgspec.Struct, frozen=True):
+    """`taken`: index of the try with which it ran, None where none did; `reason`: why the last one did not."""
+
+    taken: int | None
+    shapes: dict[str, tuple[tuple[int, ...], str]]
+    reason: str = ""
+
+
+def shapes_seen(model: onnx.ModelProto, wanted: Sequence[str], where: str) -> dict[str, Seen]:
+    """Shapes and datatypes of the tensors `wanted` in one run; the inputs of `model` are of static shapes.
+
+    Raises BadInput where the engine cannot run it.
+    """
+    shape = tuple(tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim) for value in model.graph.input)
+    seen = _run(model, (shape,), wanted)
+    if seen.taken is None:
+        raise BadInput(f"{where}: the engine cannot run it: {seen.reason}")
+    unknown = next((name for name, (_, datatype) in seen.shapes.items() if datatype not in NUMPY_OF), None)
+    if unknown is not None:
+        raise BadInput(f"{where}: tensor {unknown!r} is of no datatype served; expected one of {', '.join(NUMPY_OF)}")
+    return {name: Seen(*its) for name, its in seen.shapes.items()}
+
+
+def first_that_runs(model: onnx.ModelProto, tries: Sequence[tuple[tuple[int, ...], ...]]) -> int | None:
+    """Index of the first of `tries`, shapes of all inputs, with which the model runs; None: with none."""
+    return _run(model, tries).taken
+
+
+def _run(model: onnx.ModelProto, tries: Sequence[tuple[tuple[int, ...], ...]], wanted: Sequence[str] = ()) -> RunSeen:
+    said: list[bytes] = []
+    with tempfile.TemporaryDirectory(prefix="shisha-rt-run-") as folder:
+        path = Path(folder) / _FILE
+        save_with_external_weights(model, path, threshold_bytes=_EMBEDDED_BELOW_BYTES)
+        asked = RunAsked(str(path), tuple(tries), tuple(wanted))
+        try:
+            job = msgspec.json.encode(asked)
+            run_job("stages.jobs.one_run", failed="the model could not be run", given=job, hear=said.append)
+        except JobFailed as error:
+            return RunSeen(None, {}, error.reason)
+    return msgspec.json.decode(said[-1], type=RunSeen)

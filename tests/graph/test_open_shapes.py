@@ -1,0 +1,144 @@
+"""Which tensors are static though inference does not know them, and which depend on the data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx.helper import make_node
+
+from shisha_rt.errors import BadInput
+from shisha_rt.fabric.plain_index import plain_index
+from shisha_rt.graph.graph import Graph, Tensor
+from shisha_rt.graph.layers import group_layers
+from shisha_rt.graph.reader.onnx_reader import read_clean, read_model
+from tests.graph.networks import network, weight, write
+
+
+def square(x: str, y: str) -> onnx.NodeProto:
+    return make_node("MatMul", [x, "w"], [y])
+
+
+def read(nodes: list[onnx.NodeProto], outputs: dict[str, list[int | str]], folder: Path) -> Graph:
+    weights = {"w": weight(4, 4), "k": np.array([2]), "axis": np.array([0])}
+    used = {name for node in nodes for name in node.input}
+    its = {name: array for name, array in weights.items() if name in used}
+    model = read_model(write(network(nodes, {"x": [1, 4]}, outputs, its), folder))
+    (folder / "clean").mkdir()
+    model.save(folder / "clean")
+    assert read_clean(folder / "clean").tensors == model.graph.tensors  # open axes are written down, too
+    return model.graph
+
+
+def test_what_depends_on_the_data_has_open_axes_and_is_cut_nowhere(tmp_path: Path) -> None:
+    nodes = [
+        square("x", "a"),
+        make_node("NonZero", ["a"], ["found"]),
+        make_node("Transpose", ["found"], ["places"]),
+        make_node("GatherND", ["a", "places"], ["values"]),
+        square("a", "b"),
+        make_node("ReduceSum", ["values"], ["sum"], keepdims=0),
+        make_node("Add", ["b", "sum"], ["c"]),
+        square("c", "y"),
+    ]
+    graph = read(nodes, {"y": [1, 4], "values": ["n"]}, tmp_path)
+    found = {name: tensor.open_axes for name, tensor in graph.tensors.items() if tensor.open_axes}
+    assert found == {"found": (1,), "places": (0,), "values": (0,)}
+    assert graph.outputs[1] == Tensor("values", (4,), "FP32", (0,))
+    # Layer 0 makes the values; that they are summed there, too, leaves both cuts legal.
+    assert plain_index(graph, group_layers(graph)).legal_cuts == (0, 1)
+
+
+def test_a_cut_that_an_open_tensor_would_cross_is_not_legal(tmp_path: Path) -> None:
+    nodes = [
+        square("x", "a"),
+        make_node("NonZero", ["a"], ["found"]),
+        square("a", "b"),
+        make_node("Cast", ["found"], ["float"], to=TensorProto.FLOAT),
+        make_node("ReduceSum", ["float"], ["sum"], keepdims=0),
+        square("b", "c"),
+        make_node("Cast", ["found"], ["again"], to=TensorProto.FLOAT),
+        make_node("MatMul", ["c", "w"], ["d"]),
+        make_node("Add", ["d", "sum"], ["e"]),
+        make_node("Concat", ["again", "again"], ["y2"], axis=0),
+        make_node("ReduceMax", ["y2"], ["most"], keepdims=0),
+        make_node("Mul", ["e", "most"], ["y"]),
+    ]
+    graph = read(nodes, {"y": [1, 4]}, tmp_path)
+    index = plain_index(graph, group_layers(graph))
+    assert all(not entry.tensor.open_axes for entry in index.crossing)
+    assert len(index.legal_cuts) == 3
+
+
+def test_a_shape_that_only_a_run_shows_is_static(tmp_path: Path) -> None:
+    """ONNX has no description of ONNX Runtime's own operators; sizes behind them are then known to inference."""
+    nodes = [
+        square("x", "a"),
+        make_node("FusedMatMul", ["a", "w"], ["b"], domain="com.microsoft"),
+        make_node("Shape", ["b"], ["shape"]),
+        make_node("ConstantOfShape", ["shape"], ["zeros"]),
+        make_node("Add", ["b", "zeros"], ["c"]),
+        square("c", "y"),
+    ]
+    graph = read(nodes, {"y": [1, 4]}, tmp_path)
+    assert graph.tensors["b"] == Tensor("b", (1, 4), "FP32")
+    assert [operator.op_type for operator in graph.operators] == ["MatMul", "FusedMatMul", "Add", "MatMul"]
+
+
+@pytest.mark.parametrize(("how_many", "open_axes"), [("k", ()), ("computed", (0, 1))])
+def test_topk_is_open_where_its_number_is_computed(how_many: str, open_axes: tuple[int, ...], tmp_path: Path) -> None:
+    nodes = [
+        square("x", "a"),
+        make_node("ArgMax", ["a"], ["largest"], axis=1, keepdims=0),
+        make_node("Abs", ["largest"], ["computed"]),
+        make_node("TopK", ["a", how_many], ["y", "index"]),
+    ]
+    graph = read(nodes, {"y": [1, "n"]}, tmp_path)
+    assert graph.outputs[0].open_axes == open_axes
+
+
+def test_what_the_engine_cannot_run_is_told_in_a_line(tmp_path: Path) -> None:
+    """Inference finds a contradiction, and so does the engine."""
+    nodes = [make_node("Add", ["x", "three"], ["y"])]
+    model = network(nodes, {"x": [1, 4]}, {"y": [1, 4]}, {"three": weight(3)})
+    with pytest.raises(BadInput, match="not a valid ONNX model") as raised:
+        read_model(write(model, tmp_path))
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_several_unknown_sizes_are_told_at_once_with_a_command_that_works(tmp_path: Path) -> None:
+    """The convolution tells the channels; a product behind it tells that the image is 8 by 8."""
+    nodes = [
+        make_node("Conv", ["image", "kernel"], ["a"]),
+        make_node("Flatten", ["a"], ["flat"]),
+        make_node("MatMul", ["flat", "table"], ["b"]),
+        make_node("Add", ["b", "state"], ["y"]),
+    ]
+    model = network(
+        nodes,
+        {"image": ["N", "C", None, "W"], "state": [1, "S"]},
+        {"y": ["N", "S"]},
+        {"kernel": weight(2, 3, 1, 1), "table": weight(2 * 64 * 64, 16)},
+    )
+    path = write(model, tmp_path)
+    with pytest.raises(BadInput) as raised:
+        read_model(path)
+    message = str(raised.value)
+    assert "4 unknown dimensions" in message
+    assert "input 'image' [N, C, ?, W]: dimensions 1 ('C'), 2 ('image:2'), 3 ('W')" in message
+    assert "input 'state' [1, S]: dimension 1 ('S')" in message
+    assert message.endswith("expected their sizes: --shape image=1x3x64x64 --shape state=1x16 would run")
+
+
+def test_where_nothing_that_is_tried_runs_no_sizes_are_told(tmp_path: Path) -> None:
+    model = network(
+        [make_node("MatMul", ["x", "w"], ["y"])], {"x": ["N", "A", "B"]}, {"y": ["N", "A", 4]}, {"w": weight(17, 4)}
+    )
+    model.graph.node.add(op_type="Reshape", input=["y", "shape"], output=["z"])
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([77, 3]), "shape"))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("z", TensorProto.FLOAT, [77, 3]))
+    with pytest.raises(BadInput, match=r"2 unknown dimensions.*--dim A=8, or whole shapes"):
+        read_model(write(model, tmp_path))

@@ -24,7 +24,7 @@ from onnx import helper, numpy_helper
 
 from shisha_rt.graph.layers import HEAVY, largest_layers
 from shisha_rt.graph.names import unused_name
-from shisha_rt.graph.open_shapes import NOTHING_SEEN, Seen, described_shapes, static_shape
+from shisha_rt.graph.open_shapes import NOTHING_SEEN, SeenTensor, described_shapes, static_shape
 from shisha_rt.graph.subgraphs import all_nodes, branch_taken, reads, rename_reads, subgraphs
 
 Array = npt.NDArray[Any]
@@ -40,7 +40,9 @@ _RANDOM: Final = frozenset(
 _NEVER_FOLDED: Final = _RANDOM | {"Dropout", "QuantizeLinear", "DequantizeLinear"}
 
 
-def clean(model: onnx.ModelProto, seen: Mapping[str, Seen] = NOTHING_SEEN, *, strict: bool = True) -> onnx.ModelProto:
+def clean(
+    model: onnx.ModelProto, seen: Mapping[str, SeenTensor] = NOTHING_SEEN, *, strict: bool = True
+) -> onnx.ModelProto:
     """The cleaned model, with a shape for every tensor that has a static one, or was seen. `model` is not changed.
 
     It has its weights inside, fixed input dimensions, opset 7 or newer, and has passed the ONNX checker. `seen` and
@@ -84,7 +86,7 @@ class _Net:
     outputs: list[onnx.ValueInfoProto]
     known: list[onnx.ValueInfoProto]
     opsets: list[onnx.OperatorSetIdProto]
-    seen: Mapping[str, Seen] = field(default_factory=dict)
+    seen: Mapping[str, SeenTensor] = field(default_factory=dict)
     strict: bool = True
 
     @classmethod

@@ -47,17 +47,17 @@ _BY_VALUE_OF: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenTensor:
     """What one run has shown of a tensor: its shape, and its datatype by a name of `graph.datatypes`."""
 
     shape: tuple[int, ...]
     datatype: str
 
 
-NOTHING_SEEN: Final[Mapping[str, Seen]] = MappingProxyType({})
+NOTHING_SEEN: Final[Mapping[str, SeenTensor]] = MappingProxyType({})
 
 
-def described_shapes(model: onnx.ModelProto, seen: Mapping[str, Seen], *, strict: bool) -> onnx.GraphProto:
+def described_shapes(model: onnx.ModelProto, seen: Mapping[str, SeenTensor], *, strict: bool) -> onnx.GraphProto:
     """The graph of `model` with a type for every tensor whose shape is known, or was seen.
 
     `strict`: raises `onnx.shape_inference.InferenceError` where shapes or types contradict each other; else what
@@ -121,7 +121,7 @@ def _is_no_tensor(value: onnx.ValueInfoProto) -> bool:
 
 
 def _found_out(
-    graph: onnx.GraphProto, seen: Mapping[str, Seen]
+    graph: onnx.GraphProto, seen: Mapping[str, SeenTensor]
 ) -> tuple[dict[str, onnx.ValueInfoProto], dict[str, onnx.ValueInfoProto]]:
     """Of the tensors that inference does not know: those that are static, and those with open axes, as `seen` has them.
 
@@ -155,7 +155,7 @@ def _follows_values(node: onnx.NodeProto, constants: Collection[str]) -> bool:
     return any(name and name not in constants for name in deciding)
 
 
-def _as_seen(value: onnx.ValueInfoProto, seen: Seen, *, keeps_open: bool) -> onnx.ValueInfoProto:
+def _as_seen(value: onnx.ValueInfoProto, seen: SeenTensor, *, keeps_open: bool) -> onnx.ValueInfoProto:
     tensor = value.type.tensor_type
     known = list(tensor.shape.dim) if tensor.HasField("shape") else []
     axes = [len(known) == len(seen.shape) and known[axis].HasField("dim_value") for axis in range(len(seen.shape))]

@@ -1,79 +1,19 @@
-"""`python -m stages.jobs.one_run`: run a model once, as it is, and tell shapes (see `graph.reader.one_run`).
-
-The inputs are made up, and what depends on the data may be nothing at all with some of them: then other values are
-tried. A model is run as any engine would by default, but optimised by nothing.
-"""
+"""`python -m stages.jobs.one_run`: run a model once; what is asked comes by standard input (see `graph.reader.one_run`)."""
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Final
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
-import onnx
-import onnxruntime as ort
 
-from shisha_rt.graph.datatypes import NAME_OF, NUMPY_OF
-from shisha_rt.graph.reader.one_run import RunAsked, RunSeen
-from stages.engines.onnxruntime.options import as_built_options
-from stages.jobs.noise import made_up
-
-Array = npt.NDArray[Any]
-Shapes = tuple[tuple[int, ...], ...]
-
-_PATIENCE_S: Final = 10.0
-_ENGINES_NAME: Final = {"FP16": "float16", "FP32": "float", "FP64": "double"}
+from shisha_rt.graph.reader.one_run import RunAsked
+from stages.engines.onnxruntime.one_run import run_once
 
 
 def main() -> int:
     asked = msgspec.json.decode(sys.stdin.buffer.read(), type=RunAsked)
     sys.stdout.buffer.write(msgspec.json.encode(run_once(asked)) + b"\n")
     return 0
-
-
-def run_once(asked: RunAsked) -> RunSeen:
-    """The first try that runs, with the first values with which it does."""
-    path = Path(asked.file)
-    session = ort.InferenceSession(
-        _with_outputs(path, asked.wanted), as_built_options(1, str(path.parent)), providers=["CPUExecutionProvider"]
-    )
-    shown = [value.name for value in session.get_outputs()]
-    reason, until_s = "", time.monotonic() + _PATIENCE_S
-    for index, shapes in enumerate(asked.tries):
-        if time.monotonic() > until_s:
-            break
-        for feeds in _feeds(session, shapes):
-            try:
-                results = session.run(shown, feeds)
-            except Exception as error:  # whatever the engine raises says that these sizes or values do not go
-                reason = str(error).strip().splitlines()[0][:300]
-                continue
-            found = {name: array for name, array in zip(shown, results, strict=True) if name in asked.wanted}
-            return RunSeen(index, {name: _shape(array) for name, array in found.items()})
-    return RunSeen(None, {}, reason)
-
-
-def _with_outputs(path: Path, wanted: tuple[str, ...]) -> bytes:
-    model = onnx.load(path, load_external_data=False)
-    there = {value.name for value in model.graph.output}
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted if name not in there)
-    return bytes(model.SerializeToString())
-
-
-def _feeds(session: ort.InferenceSession, shapes: Shapes) -> Iterator[dict[str, Array]]:
-    names = {f"tensor({_ENGINES_NAME.get(name, name.lower())})": name for name in NUMPY_OF}
-    inputs = zip(session.get_inputs(), shapes, strict=True)
-    yield from made_up([(value.name, shape, names[value.type]) for value, shape in inputs])
-
-
-def _shape(result: Array) -> tuple[tuple[int, ...], str]:
-    array = np.asarray(result)
-    return array.shape, NAME_OF.get(array.dtype, "")
 
 
 if __name__ == "__main__":

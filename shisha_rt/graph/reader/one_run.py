@@ -15,7 +15,7 @@ import onnx
 
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.open_shapes import Seen
+from shisha_rt.graph.open_shapes import SeenTensor
 from shisha_rt.graph.reader.external_data import save_with_external_weights
 from shisha_rt.job import JobFailed, run_job
 
@@ -42,7 +42,7 @@ class RunSeen(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-def shapes_seen(model: onnx.ModelProto, wanted: Sequence[str], where: str) -> dict[str, Seen]:
+def shapes_seen(model: onnx.ModelProto, wanted: Sequence[str], where: str) -> dict[str, SeenTensor]:
     """Shapes and datatypes of the tensors `wanted` in one run; the inputs of `model` are of static shapes.
 
     Raises BadInput where the engine cannot run it.
@@ -54,7 +54,7 @@ def shapes_seen(model: onnx.ModelProto, wanted: Sequence[str], where: str) -> di
     unknown = next((name for name, (_, datatype) in seen.shapes.items() if datatype not in NUMPY_OF), None)
     if unknown is not None:
         raise BadInput(f"{where}: tensor {unknown!r} is of no datatype served; expected one of {', '.join(NUMPY_OF)}")
-    return {name: Seen(*its) for name, its in seen.shapes.items()}
+    return {name: SeenTensor(*its) for name, its in seen.shapes.items()}
 
 
 def first_that_runs(model: onnx.ModelProto, tries: Sequence[tuple[tuple[int, ...], ...]]) -> int | None:

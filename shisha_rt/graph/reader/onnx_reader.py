@@ -23,7 +23,7 @@ from shisha_rt.errors import BadInput
 from shisha_rt.graph.clean import clean, without_weights
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.input_sizes import ANY_SIZES, InputSizes
-from shisha_rt.graph.open_shapes import Seen, shape_with_open_axes, unknown_tensors
+from shisha_rt.graph.open_shapes import SeenTensor, shape_with_open_axes, unknown_tensors
 from shisha_rt.graph.reader.external_data import datatype_of, load_weights, save_with_external_weights
 from shisha_rt.graph.reader.one_run import shapes_seen
 from shisha_rt.graph.reader.onnx_versions import MICROSOFT, check_versions
@@ -103,7 +103,7 @@ def _cleaned(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
     Inference may be wrong, too: where it finds contradictions, and the engine none, the engine is right.
     """
     fault = None
-    seen: dict[str, Seen] = {}
+    seen: dict[str, SeenTensor] = {}
     while True:
         try:
             cleaned = clean(model, seen, strict=fault is None)

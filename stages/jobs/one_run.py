@@ -1,4 +1,4 @@
-"""`python -m stages.jobs.one_run`: run a model once; what is asked comes by standard input (see `graph.reader.one_run`)."""
+"""`python -m stages.jobs.one_run`: run a model once, as standard input asks (see `graph.reader.one_run`)."""
 
 from __future__ import annotations
 

@@ -80,7 +80,8 @@ class Worker:
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
         index = model_index.read_index(Path(config.engine_folder))
-        self._arena = Arena.attach(config.arena_fd, layout_of(index), config.slot_count, config.place_count)
+        layout = layout_of(index, config.output_bytes)
+        self._arena = Arena.attach(config.arena_fd, layout, config.slot_count, config.place_count)
         threading.Thread(target=self._sign, name="heartbeat", daemon=True).start()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
         self._place = EmulatedPlace(

@@ -49,6 +49,9 @@ def serve(
         bool | None,
         typer.Option(help="Whether plans may have copies and teams (default), or each place a stage of its own."),
     ] = None,
+    max_output_bytes: Annotated[
+        int | None, typer.Option(metavar="N", help="Room for an output whose shape depends on the data: 1 MiB.")
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Begin anew; leave the best plan of earlier runs as it is.")
     ] = False,
@@ -83,7 +86,7 @@ def serve(
     settings = read_settings(Path(source)) if source.endswith(".toml") else Settings(source)
     given: dict[str, object] = {"machine": machine, "endpoint": endpoint, "metrics": metrics, "strategy": strategy}
     given |= {"precision": precision, "solver": solver, "objective": objective, "replicate": replicate}
-    given |= {"layers": layers}
+    given |= {"layers": layers, "max_output_bytes": max_output_bytes}
     settings = replace(
         settings,
         dims={**settings.dims, **parse_dims(dim)},
@@ -110,7 +113,7 @@ def serve(
             settings.strategy, settings.solver, fresh, settings.replicate, as_objective(settings.objective)
         )
         stored = ready.layer_costs(progress) if needs_costs else None
-        daemon = Daemon(ready, settings.endpoint, port, planning, stored)
+        daemon = Daemon(ready, settings.endpoint, port, planning, stored, settings.max_output_bytes)
 
         def announce() -> None:
             line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}

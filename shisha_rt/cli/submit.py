@@ -12,7 +12,7 @@ import sys
 import time
 import zipfile
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -52,7 +52,9 @@ def submit(
     deadline_ms: Annotated[
         float | None, typer.Option(metavar="D", min=0, help="The daemon gives a frame up after D milliseconds.")
     ] = None,
-    output: Annotated[Path | None, typer.Option(metavar="FILE.npz", help="Save the outputs, stacked by frame.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE.npz", help="Save the outputs, stacked by frame if they are alike.")
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Start of the random generator.")] = 0,
     as_json: Json = False,
 ) -> None:
@@ -63,6 +65,9 @@ def submit(
 
     A .npy file serves a model of one input; an .npz file holds one array for each input, by name. Where an array has
     one axis more than the input, each entry along the first is a frame. Several files are sent in turn.
+
+    In the file of --output each output has its name, and its frames along the first axis. One whose shape depends on
+    the data, and differs, has an array NAME[FRAME] for each frame that was answered, counted from 0.
 
     \b
     Examples:
@@ -86,7 +91,7 @@ def submit(
     if interrupted and tally.model is None:
         raise KeyboardInterrupt
     if output is not None and tally.outputs:
-        save(output, {name: _stacked(arrays) for name, arrays in tally.outputs.items()})
+        save(output, tally.arrays())
     print(json.dumps(tally.as_object()) if as_json else tally.in_words(output))
     if interrupted:
         raise KeyboardInterrupt
@@ -121,7 +126,7 @@ class Tally:
     latencies_s: list[float] = field(default_factory=list)
     failed_frames: list[int] = field(default_factory=list)
     first_error: tuple[int, ShishaError] | None = None
-    outputs: dict[str, list[Array]] = field(default_factory=dict)
+    outputs: dict[str, dict[int, Array]] = field(default_factory=dict)
     started_s: float = 0.0
     ended_s: float = 0.0
 
@@ -149,13 +154,25 @@ class Tally:
         found = np.quantile(self.latencies_s, list(_QUANTILES.values())).tolist()
         return dict(zip(_QUANTILES, found, strict=True))
 
-    def add_answer(self, answer: Answer, latency_s: float) -> None:
+    def add_answer(self, index: int, answer: Answer, latency_s: float) -> None:
         self.outcomes["OK"] += 1
         self.epochs[answer.epoch] += 1
         self.latencies_s.append(latency_s)
         if self.keep_outputs:
             for name, array in answer.outputs.items():
-                self.outputs.setdefault(name, []).append(array)
+                self.outputs.setdefault(name, {})[index] = array
+
+    def arrays(self) -> dict[str, Array]:
+        """The outputs by name, stacked by frame; of one whose shape differs between frames `NAME[FRAME]` for each."""
+        import numpy as np
+
+        found: dict[str, Array] = {}
+        for name, arrays in self.outputs.items():
+            if _is_ragged(arrays):
+                found |= {f"{name}[{index}]": array for index, array in arrays.items()}
+            else:
+                found[name] = np.stack(list(arrays.values()))
+        return found
 
     def add_error(self, index: int, error: ShishaError) -> None:
         self.outcomes[error.code.value] += 1
@@ -194,8 +211,7 @@ class Tally:
             rows.insert(0, ("latency ms", "   ".join(shown)))
             rows.append(("epochs", ", ".join(f"{epoch} ({count})" for epoch, count in sorted(self.epochs.items()))))
         if output is not None and self.outputs:
-            stacks = (f"{name} {[len(arrays), *arrays[0].shape]}" for name, arrays in self.outputs.items())
-            rows.append(("saved", f"{output}: {', '.join(stacks)}"))
+            rows.append(("saved", f"{output}: {', '.join(_in_short(*its) for its in self.outputs.items())}"))
         fps = f": {self.throughput_fps:.4g} frames/s" if self.throughput_fps else ""
         title = f"{self.completed} of {self.sent} frames of {self.model} completed in {self.elapsed_s:.3g} s{fps}"
         return "\n".join([title, *(f"{name:<11} {text}" for name, text in rows)])
@@ -244,7 +260,7 @@ async def _send(
         async for outcome in stream.run(due(), errors="return"):
             tally.ended_s = time.monotonic()
             if isinstance(outcome, Answer):
-                tally.add_answer(outcome, tally.ended_s - began_s[index])
+                tally.add_answer(index, outcome, tally.ended_s - began_s[index])
             else:
                 tally.add_error(index, outcome)
                 if isinstance(outcome, Unavailable):
@@ -297,10 +313,14 @@ def _check_output(output: Path | None) -> None:
         raise BadInput(f"--output {output}: cannot be written, expected a file in a folder to write to")
 
 
-def _stacked(arrays: Sequence[Array]) -> Array:
-    import numpy as np
+def _is_ragged(arrays: Mapping[int, Array]) -> bool:
+    return len({array.shape for array in arrays.values()}) > 1
 
-    return np.stack(arrays)
+
+def _in_short(name: str, arrays: Mapping[int, Array]) -> str:
+    if _is_ragged(arrays):
+        return f"{len(arrays)} arrays {name}[FRAME]"
+    return f"{name} {[len(arrays), *next(iter(arrays.values())).shape]}"
 
 
 def save(path: Path, arrays: dict[str, Array]) -> None:

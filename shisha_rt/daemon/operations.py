@@ -219,4 +219,6 @@ class Operations:
 
 
 def _tensor(tensor: Tensor) -> dict[str, object]:
-    return {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
+    """A size that depends on the data is -1."""
+    shape = [-1 if axis in tensor.open_axes else size for axis, size in enumerate(tensor.shape)]
+    return {"name": tensor.name, "datatype": tensor.datatype, "shape": shape}

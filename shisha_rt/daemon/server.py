@@ -35,7 +35,7 @@ from shisha_rt.daemon.status import Status
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.budgets import Budgets
-from shisha_rt.fabric.layout import layout_of
+from shisha_rt.fabric.layout import OUTPUT_BYTES, Layout, layout_of
 from shisha_rt.lifecycle.events import Stop, Tick
 from shisha_rt.lifecycle.lifecycle import Lifecycle
 from shisha_rt.lifecycle.policy import Policy
@@ -84,7 +84,8 @@ class Daemon:
     """One model on one machine. `run` serves until `stop` is called (SIGTERM and SIGINT call it).
 
     `stored`: what layers cost here, by which a machine with modelled timing is paced, and where the strategy `guided`
-    begins. Raises `BadInput` if it is needed and not given.
+    begins. Raises `BadInput` if it is needed and not given. `output_bytes`: the room of each output whose shape depends
+    on the data.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Daemon:
         metrics_port: int,
         planning: Planning,
         stored: LayerCosts | PlacedCosts | None = None,
+        output_bytes: int = OUTPUT_BYTES,
     ) -> None:
         self._source = ready.machine.source
         self._time_scale = ready.machine.time_scale
@@ -103,7 +105,8 @@ class Daemon:
         timing = _timing(ready, stored)
         costs = None if stored is None else _unstretched(stored, ready.machine.time_scale)
         cores = _cores(ready, planning, costs)
-        limits = _limits(ready.compiled, cores.lifecycle)
+        layout = layout_of(ready.compiled.index, output_bytes)
+        limits = _limits(ready.compiled, layout, cores.lifecycle)
         try:
             metrics = Metrics()
             self._closing.callback(metrics.close)
@@ -114,7 +117,7 @@ class Daemon:
             self._poller.watch_socket(self.gateway.socket, self.gateway.receive)
             self._poller.watch(self.gateway.connections.fileno(), self.gateway.connections.stirred)
             slots, places = cores.lifecycle.frames.slot_count, len(ready.machine.places)
-            arena = Arena.create(layout_of(ready.compiled.index), slots, places)
+            arena = Arena.create(layout, slots, places)
             self._closing.callback(arena.close)
             memories = ready.machine.memories
             budgets = Budgets([memory.name for memory in memories if memory.bandwidth_bytes_per_s is not None])
@@ -321,7 +324,13 @@ def _policy(compiled: Compiled, slots: int) -> Policy:
     )
 
 
-def _limits(compiled: Compiled, lifecycle: Lifecycle) -> Limits:
+def _limits(compiled: Compiled, layout: Layout, lifecycle: Lifecycle) -> Limits:
+    """What depends on the data counts as all of its room."""
     graph, header_bytes = compiled.model.graph, Limits().max_header_bytes
-    message_bytes = sum(tensor.size_bytes for tensor in (*graph.inputs, *graph.outputs)) + header_bytes
-    return Limits(max_message_bytes=message_bytes, max_in_flight=lifecycle.policy.max_in_flight)
+    request_bytes = sum(tensor.size_bytes for tensor in graph.inputs)
+    answer_bytes = sum(layout.regions[tensor.name].room_bytes for tensor in graph.outputs)
+    return Limits(
+        max_message_bytes=request_bytes + answer_bytes + header_bytes,
+        max_answer_bytes=max(1, answer_bytes),
+        max_in_flight=lifecycle.policy.max_in_flight,
+    )

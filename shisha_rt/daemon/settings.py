@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from shisha_rt.checked import convert, shown
 from shisha_rt.errors import BadInput
+from shisha_rt.fabric.layout import OUTPUT_BYTES
 from shisha_rt.graph.layer_kinds import LAYER_KINDS, LayerKind
 from shisha_rt.pipeline.strategies import LIVE
 from shisha_rt.placement.solver_names import STAGE_SOLVERS
@@ -21,6 +22,9 @@ METRICS: Final = "127.0.0.1:9464"
 STRATEGIES: Final = (*LIVE, "seed")
 """`seed`: it is not tuned at all."""
 
+LEAST_OUTPUT_BYTES: Final = 1 << 10
+MOST_OUTPUT_BYTES: Final = 1 << 30
+
 PRECISIONS: Final = ("exact", "any")
 """Whether devices that change results may run: by default they may not."""
 
@@ -28,8 +32,8 @@ PRECISIONS: Final = ("exact", "any")
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`model` is a path or `zoo:NAME`, `machine` a path or a shipped name, `metrics` HOST:PORT on loopback.
 
-    `objective`: what plans are chosen for; `replicate`: whether the daemon's own may have copies and teams. As a daemon
-    file has them, key by key.
+    `objective`: what plans are chosen for; `replicate`: whether the daemon's own may have copies and teams;
+    `max_output_bytes`: the room of each output whose shape depends on the data. As a daemon file has them, key by key.
     """
 
     model: str
@@ -43,6 +47,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     layers: str = "heavy"
     objective: str = "throughput"
     replicate: bool = True
+    max_output_bytes: int = OUTPUT_BYTES
 
     @property
     def metrics_port(self) -> int:
@@ -79,6 +84,9 @@ def check_built(settings: Settings, source: str) -> None:
         raise BadInput(f"{source}: layers = {shown(settings.layers)}: expected {' or '.join(LAYER_KINDS)}")
     if settings.objective not in OBJECTIVES:
         raise BadInput(f"{source}: objective = {shown(settings.objective)}: expected {' or '.join(OBJECTIVES)}")
+    if not LEAST_OUTPUT_BYTES <= settings.max_output_bytes <= MOST_OUTPUT_BYTES:
+        expected = f"{LEAST_OUTPUT_BYTES} to {MOST_OUTPUT_BYTES}"
+        raise BadInput(f"{source}: max_output_bytes = {shown(settings.max_output_bytes)}: expected {expected}")
 
 
 def layer_kind(settings: Settings) -> LayerKind:

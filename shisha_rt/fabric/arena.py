@@ -16,14 +16,15 @@ import errno
 import fcntl
 import mmap
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from shisha_rt.fabric.layout import Layout, Region, page_aligned
-from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.fabric.layout import MAX_RANK, SHAPE_BYTES, Layout, Region, page_aligned
+from shisha_rt.graph.datatypes import NUMPY_OF, size_bytes
 from shisha_rt.machine.device import MAX_DEVICES
 
 _RECORD_WORDS: Final = 16  # two cache lines, of which a worker writes the first: no two write the same one
@@ -44,6 +45,17 @@ class Sign:
     frame: int | None
     started_ns: int
     paced_until_ns: int = 0
+
+
+class NoRoom(ValueError):
+    """A tensor whose shape depends on the data turned out larger than its room."""
+
+    def __init__(self, region: Region, shape: tuple[int, ...], needed_bytes: int) -> None:
+        name, room_bytes = region.tensor.name, region.room_bytes
+        super().__init__(
+            f"output {name!r}: {needed_bytes} bytes (shape {list(shape)}); expected at most {room_bytes}, "
+            "which serve --max-output-bytes sets"
+        )
 
 
 class Arena:
@@ -87,11 +99,35 @@ class Arena:
     def view(self, slot: int, region: Region) -> npt.NDArray[Any]:
         """The tensor of `slot` in its own shape and datatype, on the shared memory itself."""
         raw = self.raw(slot, region)
-        return raw.view(NUMPY_OF[region.tensor.datatype]).reshape(region.tensor.shape)
+        return raw.view(NUMPY_OF[region.tensor.datatype]).reshape(self.shape(slot, region))
 
     def raw(self, slot: int, region: Region) -> npt.NDArray[np.uint8]:
+        """Its bytes. Raises `NoRoom` where its shape depends on the data and is larger than its room."""
         start = self._start(slot, region)
-        return self._bytes[start : start + region.size_bytes]
+        if not region.tensor.open_axes:
+            return self._bytes[start : start + region.size_bytes]
+        shape = self.shape(slot, region)
+        needed_bytes = size_bytes(region.tensor.datatype, shape)
+        if needed_bytes > region.room_bytes:
+            raise NoRoom(region, shape, needed_bytes)
+        return self._bytes[start + SHAPE_BYTES : start + SHAPE_BYTES + needed_bytes]
+
+    def shape(self, slot: int, region: Region) -> tuple[int, ...]:
+        """Of the tensor in `slot`: where it depends on the data, the one that was last written there."""
+        if not region.tensor.open_axes:
+            return region.tensor.shape
+        rank, *sizes = self._shape_words(slot, region).tolist()
+        return tuple(sizes[:rank])
+
+    def set_shape(self, slot: int, region: Region, shape: Sequence[int]) -> None:
+        """The shape that the tensor, whose own depends on the data, has in `slot` from now on."""
+        if len(shape) > MAX_RANK:
+            raise ValueError(f"{region.tensor.name!r} has {len(shape)} axes; expected at most {MAX_RANK}")
+        self._shape_words(slot, region)[: 1 + len(shape)] = (len(shape), *shape)
+
+    def _shape_words(self, slot: int, region: Region) -> npt.NDArray[np.int64]:
+        start = self._start(slot, region)
+        return self._bytes[start : start + SHAPE_BYTES].view(np.int64)
 
     def _start(self, slot: int, region: Region) -> int:
         if not 0 <= slot < self.slot_count:

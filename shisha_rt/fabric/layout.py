@@ -3,6 +3,9 @@
 Every tensor that may cross a cut has a fixed, page-aligned offset, whatever the plan: a change of plan moves no data,
 and a stage that is run again finds its input where it was. The price is address space, not memory: pages that no
 live plan touches are never there (the arena is sparse).
+
+An output whose shape depends on the data has room for so many bytes, and before them for the shape that it has in the
+slot: its rank and its sizes, as 64-bit integers.
 """
 
 from __future__ import annotations
@@ -10,36 +13,56 @@ from __future__ import annotations
 import mmap
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from shisha_rt.fabric.model_index import ModelIndex, TensorSpec
+
+OUTPUT_BYTES: Final = 1 << 20
+"""The room of an output whose shape depends on the data, unless something else is said."""
+
+MAX_RANK: Final = 31
+SHAPE_BYTES: Final = 8 * (1 + MAX_RANK)
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A tensor's room: `offset_bytes` from the start of the slot. Its size is worked out once, not for each frame."""
+    """A tensor's room: `offset_bytes` from the start of the slot. Its size is worked out once, not for each frame.
+
+    `size_bytes`: of all of it; where the shape depends on the data, its first `SHAPE_BYTES` hold that.
+    """
 
     tensor: TensorSpec
     offset_bytes: int
     size_bytes: int
 
+    @property
+    def room_bytes(self) -> int:
+        """For the values alone."""
+        return self.size_bytes - SHAPE_BYTES if self.tensor.open_axes else self.size_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`number` travels with descriptors and preparations; there is one layout per daemon for now."""
+    """`number` travels with descriptors and preparations; there is one layout per daemon for now.
+
+    `output_bytes`: the room of each tensor whose shape depends on the data.
+    """
 
     number: int
     slot_bytes: int
     regions: Mapping[str, Region]
+    output_bytes: int
 
 
-def layout_of(index: ModelIndex) -> Layout:
+def layout_of(index: ModelIndex, output_bytes: int = OUTPUT_BYTES) -> Layout:
     """Inputs, outputs and crossing tensors one after the other, each on a page of its own."""
     regions: dict[str, Region] = {}
     offset = 0
     for tensor in index.tensors:
-        regions[tensor.name] = Region(tensor, offset, tensor.size_bytes)
-        offset = page_aligned(offset + max(tensor.size_bytes, 1))
-    return Layout(0, offset, regions)
+        size_bytes = SHAPE_BYTES + output_bytes if tensor.open_axes else tensor.size_bytes
+        regions[tensor.name] = Region(tensor, offset, size_bytes)
+        offset = page_aligned(offset + max(size_bytes, 1))
+    return Layout(0, offset, regions, output_bytes)
 
 
 def page_aligned(size_bytes: int) -> int:

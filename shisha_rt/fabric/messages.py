@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from shisha_rt.fabric.codec import Codec
+from shisha_rt.fabric.layout import OUTPUT_BYTES
 from shisha_rt.graph.spans import Span
 from shisha_rt.machine.device import Device
 
@@ -127,6 +128,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
 
     `time_scale` and the two after it are of its place's machine and memory (see `fabric.budgets`); the speeds of the
     place and of its devices are on the board. `model_folder` has the cleaned model, which a place with `devices` cuts.
+    `output_bytes` as in `fabric.layout.Layout`.
     """
 
     place: str
@@ -145,6 +147,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     budget_fd: int | None = None
     model_folder: str = ""
     devices: tuple[Device, ...] = ()
+    output_bytes: int = OUTPUT_BYTES
 
 
 TO_WORKER: Final[Codec[ToWorker]] = Codec(ToWorker)

@@ -81,8 +81,10 @@ class ModelIndex(msgspec.Struct, frozen=True):
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:
         """Every tensor that has room in a slot, each once: inputs, outputs, crossing ones."""
-        crossing = (entry.tensor for entry in self.crossing)
-        return tuple({spec.name: spec for spec in (*self.inputs, *self.outputs, *crossing)}.values())
+        found: dict[str, TensorSpec] = {}
+        for spec in (*self.inputs, *self.outputs, *(entry.tensor for entry in self.crossing)):
+            found.setdefault(spec.name, spec)  # an output's own says which of its axes are open
+        return tuple(found.values())
 
     def operators_of(self, first: int, last: int) -> Span:
         """First and last operator of layers `first` to `last`, where stages are cut from the cleaned graph."""

@@ -18,6 +18,7 @@ from shisha_rt.cache import cache_folder
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.errors import BadInput
+from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.input_sizes import ANY_SIZES, InputSizes
 from shisha_rt.graph.layer_kinds import LayerKind
 from shisha_rt.machine.config.device_files import running_devices
@@ -91,6 +92,16 @@ class ModelOnMachine:
         )
 
 
+def _check_static(graph: Graph, source: str, machine: Machine) -> None:
+    """Raises BadInput for a tensor whose shape depends on the data: what devices take and move goes by sizes."""
+    found = next((tensor for tensor in graph.tensors.values() if tensor.open_axes), None)
+    if found is not None:
+        raise BadInput(
+            f"{source}: the shape of tensor {found.name!r} depends on the data; expected static shapes, "
+            f"as places of {machine.source} have devices"
+        )
+
+
 def make_ready(
     path: Path,
     machine: Machine,
@@ -106,8 +117,8 @@ def make_ready(
     `teams`: plans may have teams of places, so that what those take is wanted as well.
 
     Raises BadInput for a bad model, for a `kind` of layers that this machine cannot be cut into, for devices that this
-    host or `precision` does not allow, and for an operator that no device of any place can run; Failure if an engine
-    fails.
+    host or `precision` does not allow, and for an operator that no device of any place can run or that makes a tensor
+    without a static shape; Failure if an engine fails.
     """
     devices = {place.name: running_devices(machine, place, precision) for place in machine.places}
     for place in machine.places:
@@ -122,6 +133,7 @@ def make_ready(
     compiled = compile_model(path, sizes, on_progress, plain=has_devices, kind=kind)
     if not has_devices:
         return ModelOnMachine(compiled, machine, {}, teams)
+    _check_static(compiled.model.graph, str(path), machine)
     with ProfileStore(cache_folder() / FILE_NAME) as store:
         profiled = partial(profile_devices, compiled, machine, on_progress=on_progress, store=store)
         costs = {place.name: profiled(place, devices[place.name]).costs for place in machine.places}

@@ -44,7 +44,7 @@ Inputs: TypeAlias = Array | Mapping[str, Array]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """One frame's result. The arrays are read-only views of the message that came.
+    """One frame's result. The arrays are read-only views of the message that came, each in the shape that it came in.
 
     `epoch` is the plan that made it, `frame` the daemon's own number, `sequence` what the request gave.
     """
@@ -96,6 +96,11 @@ class _MetadataTensor(Struct, frozen=True):
     datatype: str
     shape: tuple[int, ...]
 
+    def tensor(self) -> Tensor:
+        """Axes whose size is -1 are open."""
+        open_axes = tuple(axis for axis, size in enumerate(self.shape) if size < 0)
+        return Tensor(self.name, tuple(max(0, size) for size in self.shape), self.datatype, open_axes)
+
 
 class _ModelMetadata(Struct, frozen=True):
     name: str
@@ -105,8 +110,8 @@ class _ModelMetadata(Struct, frozen=True):
     def signature(self) -> Signature:
         return Signature(
             self.name,
-            tuple(Tensor(tensor.name, tensor.shape, tensor.datatype) for tensor in self.inputs),
-            tuple(Tensor(tensor.name, tensor.shape, tensor.datatype) for tensor in self.outputs),
+            tuple(tensor.tensor() for tensor in self.inputs),
+            tuple(tensor.tensor() for tensor in self.outputs),
         )
 
 

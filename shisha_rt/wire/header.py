@@ -36,6 +36,7 @@ class TensorHeader(Struct, frozen=True):
 
     @classmethod
     def of(cls, tensor: Tensor) -> TensorHeader:
+        """Of a tensor with a static shape."""
         return cls(tensor.name, tensor.shape, tensor.datatype, BinaryData(tensor.size_bytes))
 
 
@@ -129,7 +130,7 @@ def encode_operation(op: str, request_id: str, arguments: Mapping[str, object] |
 def encode_infer_answer(
     request_id: str,
     model_name: str,
-    outputs: Sequence[Tensor],
+    outputs: Sequence[TensorHeader],
     *,
     epoch: int,
     frame: int,
@@ -139,7 +140,7 @@ def encode_infer_answer(
 ) -> bytes:
     """The header of a result whose raw parts follow in the order of `outputs`."""
     parameters = AnswerParameters(epoch, frame, queue_ms, compute_ms, sequence)
-    return _ENCODER.encode(InferAnswerHeader(request_id, model_name, tuple(map(TensorHeader.of, outputs)), parameters))
+    return _ENCODER.encode(InferAnswerHeader(request_id, model_name, tuple(outputs), parameters))
 
 
 def encode_answer(request_id: str, fields: Mapping[str, object]) -> bytes:

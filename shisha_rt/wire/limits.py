@@ -22,9 +22,13 @@ MAX_EVENTS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one daemon accepts. `max_message_bytes` bounds each part (as ZMQ_MAXMSGSIZE) and the sum of all parts."""
+    """What one daemon accepts. `max_message_bytes` bounds each part (as ZMQ_MAXMSGSIZE) and the sum of all parts.
+
+    `max_answer_bytes`: what the outputs of one frame take at most, all of them together.
+    """
 
     max_message_bytes: int = 64 * 2**20
+    max_answer_bytes: int = 64 * 2**20
     max_header_bytes: int = 64 * 2**10
     max_parts: int = 65
     max_in_flight: int = 256

@@ -171,7 +171,7 @@ class Front:
         self.counts: Counter[str] = Counter()
         signature = Signature("m", (Tensor("x", (1, 300), "FP32"),), (Tensor("y", (1, 300), "FP32"),))
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.limits = Limits(max_message_bytes=67_000, max_header_bytes=64_000)
+        self.limits = Limits(max_message_bytes=67_000, max_answer_bytes=1_200, max_header_bytes=64_000)
         self.gateway = Gateway(self.context, endpoint, signature, self.limits, self._count)
         self.clients: list[zmq.Socket[bytes]] = []
         self.gateway.connections.stirred()

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shisha_rt.fabric.arena import Arena, Sign
-from shisha_rt.fabric.layout import Layout, layout_of
+from shisha_rt.fabric.arena import Arena, NoRoom, Sign
+from shisha_rt.fabric.layout import OUTPUT_BYTES, SHAPE_BYTES, Layout, layout_of
 from shisha_rt.fabric.model_index import Crossing, ModelIndex, TensorSpec
 from shisha_rt.machine.device import MAX_DEVICES
 
@@ -180,4 +180,43 @@ def _resident_bytes(arena: Arena) -> int:
 
 
 def test_a_layout_is_the_same_for_everyone() -> None:
-    assert layout_of(INDEX) == LAYOUT == Layout(0, LAYOUT.slot_bytes, LAYOUT.regions)
+    assert layout_of(INDEX) == LAYOUT == Layout(0, LAYOUT.slot_bytes, LAYOUT.regions, OUTPUT_BYTES)
+
+
+OPEN = ModelIndex(
+    engine="test",
+    form="as_is",
+    layer_count=1,
+    legal_cuts=(),
+    node_layers=(0,),
+    inputs=(TensorSpec("x", (3,), "FP32"),),
+    outputs=(
+        TensorSpec("rows", (5, 2), "FP16", (0,)),
+        TensorSpec("any", (4,), "INT8", (0,)),
+        TensorSpec("y", (7,), "INT8"),
+    ),
+    crossing=(),
+)
+
+
+def test_what_depends_on_the_data_has_its_shape_beside_it() -> None:
+    arena = Arena.create(layout_of(OPEN, output_bytes=1024), slot_count=2, place_count=1)
+    rows, other, y = (arena.layout.regions[name] for name in ("rows", "any", "y"))
+    assert (rows.room_bytes, rows.size_bytes, y.room_bytes) == (1024, 1024 + SHAPE_BYTES, 7)
+    assert (arena.shape(0, rows), arena.view(0, other).shape) == ((), ())  # nothing yet
+    for slot, shape in enumerate([(256, 2), (0, 2)]):
+        arena.set_shape(slot, rows, shape)
+        arena.view(slot, rows)[...] = slot + 1
+    arena.set_shape(0, other, (2, 1, 3))
+    arena.view(0, other)[...] = 9
+    assert (arena.view(0, rows) == 1).all()
+    assert arena.view(1, rows).shape == (0, 2)
+    assert arena.view(0, other).tolist() == [[[9, 9, 9]], [[9, 9, 9]]]
+    arena.set_shape(0, other, ())
+    assert arena.shape(0, other) == ()
+    with pytest.raises(ValueError, match="'any' has 32 axes; expected at most 31"):
+        arena.set_shape(0, other, (1,) * 32)
+    arena.set_shape(0, rows, (257, 2))
+    with pytest.raises(NoRoom, match="'rows': 1028 bytes"):
+        arena.raw(0, rows)
+    arena.close()

@@ -16,7 +16,7 @@ import zmq
 
 from shisha_rt.graph.graph import Tensor
 from shisha_rt.wire.codes import Code, WireError
-from shisha_rt.wire.header import encode_answer, encode_error, encode_infer_answer
+from shisha_rt.wire.header import TensorHeader, encode_answer, encode_error, encode_infer_answer
 from shisha_rt.wire.limits import Limits
 from shisha_rt.wire.operations import Arguments, Cancel, Events, PlanSet
 from shisha_rt.wire.request import InferRequest, OpRequest, Signature, parse, split_envelope
@@ -96,7 +96,7 @@ class Gateway:
         header = encode_infer_answer(
             request.id,
             SIGNATURE.model_name,
-            SIGNATURE.outputs,
+            tuple(map(TensorHeader.of, SIGNATURE.outputs)),
             epoch=1,
             frame=int(frame.value),
             queue_ms=1.0,

@@ -16,7 +16,7 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.wire.codes import Code
 from shisha_rt.wire.conversation import Answer, Conversation, Outgoing, Settled, arrays_of, stages_of
 from shisha_rt.wire.exceptions import Internal, InvalidArgument, ShishaError, Unavailable, error_of
-from shisha_rt.wire.header import encode_answer, encode_error, encode_infer_answer
+from shisha_rt.wire.header import TensorHeader, encode_answer, encode_error, encode_infer_answer
 from shisha_rt.wire.request import Signature
 
 X = Tensor("x", (2,), "FP16")
@@ -53,7 +53,7 @@ def frame(conversation: Conversation) -> Outgoing:
 
 
 def result(request_id: str) -> list[bytes]:
-    header = encode_infer_answer(request_id, "m", [Y], epoch=3, frame=4, queue_ms=5, compute_ms=6)
+    header = encode_infer_answer(request_id, "m", [TensorHeader.of(Y)], epoch=3, frame=4, queue_ms=5, compute_ms=6)
     return [header, np.int64(7).tobytes()]
 
 

@@ -64,7 +64,14 @@ def test_an_operation_header_is_read_back() -> None:
 @pytest.mark.parametrize("sequence", [None, 0, 9])
 def test_a_result_is_read_back(sequence: int | None) -> None:
     encoded = encode_infer_answer(
-        "7", "squeezenet", [SCORES], epoch=2, frame=40, queue_ms=0.25, compute_ms=3.5, sequence=sequence
+        "7",
+        "squeezenet",
+        [TensorHeader.of(SCORES)],
+        epoch=2,
+        frame=40,
+        queue_ms=0.25,
+        compute_ms=3.5,
+        sequence=sequence,
     )
     assert ("sequence" in json.loads(encoded)["parameters"]) == (sequence is not None)
     assert decode_head(encoded).error is None

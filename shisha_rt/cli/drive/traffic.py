@@ -39,6 +39,10 @@ class Gaps:
     change_s: float
 
 
+def _alike(array: Array, expected: Array) -> bool:
+    return array.shape == expected.shape and np.allclose(array, expected, _RTOL, _ATOL)
+
+
 class Traffic:
     """`run` sends until `stop`, and ends when all is answered."""
 
@@ -87,7 +91,7 @@ class Traffic:
         expected = self._expected[which]
         if expected is None:
             self._expected[which] = dict(answer.outputs)
-        elif not all(np.allclose(array, expected[name], _RTOL, _ATOL) for name, array in answer.outputs.items()):
+        elif not all(_alike(array, expected[name]) for name, array in answer.outputs.items()):
             self.different += 1
 
     async def first(self) -> None:

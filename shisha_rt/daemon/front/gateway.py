@@ -18,9 +18,8 @@ from shisha_rt.daemon.front.ipc_socket import IpcSocket
 from shisha_rt.daemon.front.outbox import Outbox
 from shisha_rt.daemon.front.requests import FrameAnswer
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.graph import Tensor
 from shisha_rt.wire.codes import Code, WireError
-from shisha_rt.wire.header import encode_answer, encode_error, encode_infer_answer
+from shisha_rt.wire.header import BinaryData, TensorHeader, encode_answer, encode_error, encode_infer_answer
 from shisha_rt.wire.limits import Limits
 from shisha_rt.wire.request import InferRequest, OpRequest, Signature, parse, split_envelope
 
@@ -57,14 +56,17 @@ class Reply:
         header = encode_infer_answer(
             answer.request.id,
             self._gateway.signature.model_name,
-            [self._gateway.outputs[name] for name in answer.outputs],
+            [
+                TensorHeader(output.tensor.name, output.shape, output.tensor.datatype, BinaryData(len(output.data)))
+                for output in answer.outputs
+            ],
             epoch=answer.epoch,
             frame=answer.frame,
             queue_ms=round(answer.queue_s * 1e3, 3),
             compute_ms=round(answer.compute_s * 1e3, 3),
             sequence=answer.request.sequence,
         )
-        self._send(header, *answer.outputs.values())
+        self._send(header, *(output.data for output in answer.outputs))
 
     def _send(self, *parts: bytes) -> None:
         self._gateway.waiting.discard((self._envelope[0], self.request_id))
@@ -95,7 +97,6 @@ class Gateway:
         count: Callable[[str], None],
     ) -> None:
         self.signature = signature
-        self.outputs: dict[str, Tensor] = {tensor.name: tensor for tensor in signature.outputs}
         self.limits = limits
         self._ipc = IpcSocket(endpoint) if endpoint.startswith("ipc://") else None
         self.socket = context.socket(zmq.ROUTER)
@@ -107,7 +108,7 @@ class Gateway:
             (zmq.ROUTER_MANDATORY, 1),
             (zmq.MAXMSGSIZE, limits.max_message_bytes),
             (zmq.RCVHWM, queued),
-            (zmq.SNDHWM, _queued(sum(tensor.size_bytes for tensor in signature.outputs))),
+            (zmq.SNDHWM, _queued(limits.max_answer_bytes)),
             (zmq.IPV6, "[" in endpoint),
         ):
             self.socket.setsockopt(option, value)
@@ -123,8 +124,8 @@ class Gateway:
             raise BadInput(f"endpoint {endpoint}: {error.strerror}; expected a free address of this machine") from None
         self.endpoint = str(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
         self._undeliverable = partial(count, "shisha_answers_undeliverable")
-        answer_bytes = sum(tensor.size_bytes for tensor in signature.outputs)
-        self.outbox = Outbox(self.socket, max(_UNREAD_BYTES, _UNREAD_ANSWERS * answer_bytes), self._undeliverable)
+        unread_bytes = max(_UNREAD_BYTES, _UNREAD_ANSWERS * limits.max_answer_bytes)
+        self.outbox = Outbox(self.socket, unread_bytes, self._undeliverable)
         self.waiting: set[tuple[bytes, str | None]] = set()
 
     def receive(self) -> Iterator[Arrived]:

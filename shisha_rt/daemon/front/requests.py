@@ -13,7 +13,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.arena import Arena, NoRoom
+from shisha_rt.fabric.model_index import TensorSpec
 from shisha_rt.lifecycle.events import FrameArrived, FrameCancelled
 from shisha_rt.lifecycle.instructions import Collect, Deliver, Fill, Refuse
 from shisha_rt.wire.codes import Code
@@ -21,14 +22,23 @@ from shisha_rt.wire.request import InferRequest
 
 
 @dataclass(frozen=True, slots=True)
+class Output:
+    """A raw tensor on its way out."""
+
+    tensor: TensorSpec
+    shape: tuple[int, ...]
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class FrameAnswer:
-    """What became of a request: raw `outputs` by name, or an error `code` and `message`."""
+    """What became of a request: its `outputs`, each with its own shape, or an error `code` and `message`."""
 
     request: InferRequest
     frame: int
     code: Code | None
     message: str
-    outputs: dict[str, bytes]
+    outputs: tuple[Output, ...]
     epoch: int
     latency_s: float
     compute_s: float
@@ -49,7 +59,8 @@ class _Pending:
     arrived_s: float
     compute_s: float = 0.0
     epoch: int = 0
-    outputs: dict[str, bytes] = field(default_factory=dict)
+    outputs: list[Output] = field(default_factory=list)
+    no_room: NoRoom | None = None
 
 
 class Requests:
@@ -94,20 +105,28 @@ class Requests:
         if pending is None:
             return
         pending.epoch = instruction.epoch
-        for name in pending.request.outputs:
-            pending.outputs[name] = self._arena.raw(instruction.slot, self._arena.layout.regions[name]).tobytes()
+        arena, slot = self._arena, instruction.slot
+        try:
+            for name in pending.request.outputs:
+                region = arena.layout.regions[name]
+                data = arena.raw(slot, region).tobytes()
+                pending.outputs.append(Output(region.tensor, arena.shape(slot, region), data))
+        except NoRoom as no_room:
+            pending.no_room = no_room
 
     def answer(self, instruction: Deliver | Refuse, now_s: float) -> tuple[FrameAnswer, AnswerTo]:
         """What the request's sender is to be told, and where; it is forgotten here."""
-        code = instruction.code
         pending = self._pending.pop(instruction.frame)
+        code, message = instruction.code, instruction.message
+        if code is None and pending.no_room is not None:
+            code, message = Code.INTERNAL, str(pending.no_room)
         del self._by_id[pending.client, pending.request.id]
         answer = FrameAnswer(
             request=pending.request,
             frame=instruction.frame,
             code=code,
-            message=instruction.message,
-            outputs=pending.outputs if code is None else {},
+            message=message,
+            outputs=tuple(pending.outputs) if code is None else (),
             epoch=pending.epoch,
             latency_s=now_s - pending.arrived_s,
             compute_s=pending.compute_s,

@@ -48,9 +48,9 @@ def _part(graph: onnx.GraphProto) -> bytes:
 
 
 def _value_info(spec: TensorSpec) -> onnx.ValueInfoProto:
+    """Without a shape where it depends on the data: the engine says so each time that it meets another."""
     element = onnx.helper.np_dtype_to_tensor_dtype(NUMPY_OF[spec.datatype])
-    shape = [None if axis in spec.open_axes else size for axis, size in enumerate(spec.shape)]
-    return onnx.helper.make_tensor_value_info(spec.name, element, shape)
+    return onnx.helper.make_tensor_value_info(spec.name, element, None if spec.open_axes else spec.shape)
 
 
 def _size_bytes(constant: onnx.TensorProto) -> int:

@@ -5,13 +5,14 @@ serialised beforehand (see `parts`). Building holds the interpreter's lock for m
 which no frame could start.
 
 A binding is made once for each slot and holds raw addresses, which the engine does not check: shapes and sizes are
-compared here instead.
+compared here instead. An output whose shape depends on the data comes in memory of the engine's own, and is copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import onnxruntime as ort
@@ -19,10 +20,12 @@ import onnxruntime as ort
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.layout import Region
 from shisha_rt.fabric.model_index import ModelIndex, TensorSpec
-from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.graph.datatypes import NUMPY_OF, size_bytes
 from shisha_rt.graph.spans import Span
 from stages.engines.onnxruntime.options import as_built_options, optimising_options
 from stages.engines.onnxruntime.parts import read_parts
+
+_HERE: Final = "cpu"
 
 
 class OptimisedModel:
@@ -72,6 +75,7 @@ class OptimisedSegment:
         self.frame_bytes = weight_bytes + sum(spec.size_bytes for spec in (*inputs, *outputs))
         self._session = session
         self._bindings: dict[int, ort.IOBinding] = {}
+        self._open_outputs = [(i, spec) for i, spec in enumerate(outputs) if spec.open_axes]
 
     def warm(self) -> None:
         """Run once on memory of its own: first-run allocations happen before a frame waits for them."""
@@ -82,7 +86,10 @@ class OptimisedSegment:
         """Compute the stage on the tensors of `slot`, in place in the arena."""
         if slot not in self._bindings:
             self.bind(arena, slot)
-        self._session.run_with_iobinding(self._bindings[slot])
+        binding = self._bindings[slot]
+        self._session.run_with_iobinding(binding)
+        if self._open_outputs:
+            self._take_open_outputs(binding, arena, slot)
 
     def bind(self, arena: Arena, slot: int) -> None:
         """Have it done before a frame comes to `slot`."""
@@ -90,15 +97,46 @@ class OptimisedSegment:
         for spec in self.inputs:
             binding.bind_input(*_place(arena, slot, spec))
         for spec in self.outputs:
-            binding.bind_output(*_place(arena, slot, spec))
+            if spec.open_axes:
+                binding.bind_output(spec.name, _HERE)
+            else:
+                binding.bind_output(*_place(arena, slot, spec))
         self._bindings[slot] = binding
+
+    def _take_open_outputs(self, binding: ort.IOBinding, arena: Arena, slot: int) -> None:
+        """Copy what fits into its room, and let the engine's memory go, which it would take for the next run's.
+
+        Of what does not fit only the shape is written: whoever asks for that output finds out.
+        """
+        made = binding.get_outputs()
+        for i, spec in self._open_outputs:
+            region, shape = arena.layout.regions[spec.name], tuple(made[i].shape())
+            _check_shape(spec, shape)
+            arena.set_shape(slot, region, shape)
+            if size_bytes(spec.datatype, shape) <= region.room_bytes:
+                arena.view(slot, region)[...] = made[i].numpy()
+            binding.bind_output(spec.name, _HERE)
 
 
 def _place(arena: Arena, slot: int, spec: TensorSpec) -> tuple[object, ...]:
     region = arena.layout.regions[spec.name]
     _check_fits(region, spec)
     dtype = NUMPY_OF[spec.datatype]
-    return spec.name, "cpu", 0, dtype.type, spec.shape, arena.address(slot, region)
+    return spec.name, _HERE, 0, dtype.type, spec.shape, arena.address(slot, region)
+
+
+def _check_shape(spec: TensorSpec, shape: tuple[int, ...]) -> None:
+    """Axes that are not open have their size; where all are open, there may be more or fewer of them."""
+    if len(spec.open_axes) == len(spec.shape):
+        return
+    fits = len(shape) == len(spec.shape) and all(
+        size == expected
+        for axis, (size, expected) in enumerate(zip(shape, spec.shape, strict=True))
+        if axis not in spec.open_axes
+    )
+    if not fits:
+        expected = [None if axis in spec.open_axes else size for axis, size in enumerate(spec.shape)]
+        raise ValueError(f"output {spec.name!r} came out as {list(shape)}, expected {expected}")
 
 
 def _check_fits(region: Region, spec: TensorSpec) -> None:

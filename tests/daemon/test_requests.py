@@ -1,0 +1,70 @@
+"""Requests and their slots: what is written into the arena, and what of it comes out as an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from shisha_rt.daemon.front.requests import FrameAnswer, Requests
+from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.layout import layout_of
+from shisha_rt.fabric.model_index import ModelIndex, TensorSpec
+from shisha_rt.lifecycle.instructions import Collect, Deliver, Fill
+from shisha_rt.wire.codes import Code
+from shisha_rt.wire.request import InferRequest
+
+INDEX = ModelIndex(
+    engine="test",
+    form="as_is",
+    layer_count=1,
+    legal_cuts=(),
+    node_layers=(0,),
+    inputs=(TensorSpec("x", (4,), "UINT8"),),
+    outputs=(TensorSpec("found", (9, 2), "FP32", (0,)), TensorSpec("y", (4,), "UINT8")),
+    crossing=(),
+)
+SLOT = 1
+
+
+@pytest.fixture
+def arena() -> Iterator[Arena]:
+    arena = Arena.create(layout_of(INDEX, output_bytes=1024), slot_count=2, place_count=1)
+    yield arena
+    arena.close()
+
+
+def answer_of(arena: Arena, outputs: tuple[str, ...], rows: int) -> FrameAnswer:
+    """Of a frame whose stage doubles x and finds so many rows."""
+    requests = Requests(arena)
+    request = InferRequest("7", None, None, None, {"x": memoryview(bytes(range(4)))}, outputs, 4)
+    frame = requests.submit("client", request, lambda _: None, now_s=1.0).frame
+    requests.fill(Fill(frame, SLOT))
+    x, found, y = (arena.layout.regions[name] for name in ("x", "found", "y"))
+    arena.view(SLOT, y)[...] = 2 * arena.view(SLOT, x)
+    arena.set_shape(SLOT, found, (rows, 2))
+    if rows * 8 <= found.room_bytes:
+        arena.view(SLOT, found)[...] = rows
+    requests.collect(Collect(frame, SLOT, epoch=3))
+    answer, _ = requests.answer(Deliver(frame, None, ""), now_s=2.0)
+    return answer
+
+
+@pytest.mark.parametrize("rows", [0, 1, 128])
+def test_an_answer_has_the_shape_that_came_out(arena: Arena, rows: int) -> None:
+    answer = answer_of(arena, ("y", "found"), rows)
+    assert (answer.code, answer.epoch) == (None, 3)
+    y, found = answer.outputs
+    assert (y.tensor.name, y.shape, y.data) == ("y", (4,), bytes((0, 2, 4, 6)))
+    assert (found.tensor.name, found.shape) == ("found", (rows, 2))
+    np.testing.assert_array_equal(np.frombuffer(found.data, "<f4"), np.full(2 * rows, rows))
+
+
+def test_an_output_without_room_is_the_error_of_who_asks_for_it(arena: Arena) -> None:
+    answer = answer_of(arena, ("y", "found"), rows=129)
+    assert (answer.code, answer.outputs) == (Code.INTERNAL, ())
+    assert answer.message == (
+        "output 'found': 1032 bytes (shape [129, 2]); expected at most 1024, which serve --max-output-bytes sets"
+    )
+    assert answer_of(arena, ("y",), rows=129).code is None

@@ -53,7 +53,8 @@ def submit(
         float | None, typer.Option(metavar="D", min=0, help="The daemon gives a frame up after D milliseconds.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE.npz", help="Save the outputs, stacked by frame if they are alike.")
+        Path | None,
+        typer.Option(metavar="FILE.npz", help="Save the outputs, stacked by frame if their shape is fixed."),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Start of the random generator.")] = 0,
     as_json: Json = False,
@@ -66,8 +67,8 @@ def submit(
     A .npy file serves a model of one input; an .npz file holds one array for each input, by name. Where an array has
     one axis more than the input, each entry along the first is a frame. Several files are sent in turn.
 
-    In the file of --output each output has its name, and its frames along the first axis. One whose shape depends on
-    the data, and differs, has an array NAME[FRAME] for each frame that was answered, counted from 0.
+    In the file of --output each output has its name, and its frames along the first axis. One whose shape may
+    vary has an array NAME[FRAME] for each frame that was answered, counted from 0.
 
     \b
     Examples:
@@ -116,10 +117,14 @@ class _Load:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the frames so far. Times of one monotonic clock; latencies of frames with a result only."""
+    """What became of the frames so far. Times of one monotonic clock; latencies of frames with a result only.
+
+    `open_outputs`: the names of those whose shape may differ between frames.
+    """
 
     keep_outputs: bool = False
     model: str | None = None
+    open_outputs: frozenset[str] = frozenset()
     sent: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     epochs: Counter[int] = field(default_factory=Counter)
@@ -163,12 +168,12 @@ class Tally:
                 self.outputs.setdefault(name, {})[index] = array
 
     def arrays(self) -> dict[str, Array]:
-        """The outputs by name, stacked by frame; of one whose shape differs between frames `NAME[FRAME]` for each."""
+        """The outputs by name, stacked by frame; of one whose shape may differ between frames `NAME[FRAME]` for each."""
         import numpy as np
 
         found: dict[str, Array] = {}
         for name, arrays in self.outputs.items():
-            if _is_ragged(arrays):
+            if name in self.open_outputs:
                 found |= {f"{name}[{index}]": array for index, array in arrays.items()}
             else:
                 found[name] = np.stack(list(arrays.values()))
@@ -211,10 +216,15 @@ class Tally:
             rows.insert(0, ("latency ms", "   ".join(shown)))
             rows.append(("epochs", ", ".join(f"{epoch} ({count})" for epoch, count in sorted(self.epochs.items()))))
         if output is not None and self.outputs:
-            rows.append(("saved", f"{output}: {', '.join(_in_short(*its) for its in self.outputs.items())}"))
+            rows.append(("saved", f"{output}: {', '.join(self._in_short(*its) for its in self.outputs.items())}"))
         fps = f": {self.throughput_fps:.4g} frames/s" if self.throughput_fps else ""
         title = f"{self.completed} of {self.sent} frames of {self.model} completed in {self.elapsed_s:.3g} s{fps}"
         return "\n".join([title, *(f"{name:<11} {text}" for name, text in rows)])
+
+    def _in_short(self, name: str, arrays: Mapping[int, Array]) -> str:
+        if name in self.open_outputs:
+            return f"{len(arrays)} arrays {name}[FRAME]"
+        return f"{name} {[len(arrays), *next(iter(arrays.values())).shape]}"
 
 
 async def _run(endpoint: str | None, load: _Load, tally: Tally) -> None:
@@ -231,6 +241,7 @@ async def _run(endpoint: str | None, load: _Load, tally: Tally) -> None:
             count = load.frames or len(frames) or _FRAMES
             frames = frames or random_frames(tensors, min(count, _RANDOM_FRAMES), load.seed)
             tally.model = str(metadata["name"])
+            tally.open_outputs = frozenset(its["name"] for its in metadata["outputs"] if -1 in its["shape"])
             with _bar(count) as show:
                 await _send(client, frames, count, load, tally, show)
 
@@ -311,16 +322,6 @@ def _check_output(output: Path | None) -> None:
         raise BadInput(f"--output {output}: expected a name that ends in .npz")
     if output.is_dir() or not os.access(output if output.exists() else output.parent, os.W_OK):
         raise BadInput(f"--output {output}: cannot be written, expected a file in a folder to write to")
-
-
-def _is_ragged(arrays: Mapping[int, Array]) -> bool:
-    return len({array.shape for array in arrays.values()}) > 1
-
-
-def _in_short(name: str, arrays: Mapping[int, Array]) -> str:
-    if _is_ragged(arrays):
-        return f"{len(arrays)} arrays {name}[FRAME]"
-    return f"{name} {[len(arrays), *next(iter(arrays.values())).shape]}"
 
 
 def save(path: Path, arrays: dict[str, Array]) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shisha_rt.cli.submit import save
+from shisha_rt.cli.submit import Tally, save
+from shisha_rt.client import Answer
 from shisha_rt.wire.codes import Code
 from tests.cli.conftest import Run
 from tests.serving.daemon_process import DaemonProcess
@@ -209,3 +210,18 @@ def test_save_takes_any_name(tmp_path: Path) -> None:
     with np.load(tmp_path / "a.npz") as found:
         assert sorted(found.files) == sorted(arrays)
         assert all(np.array_equal(found[name], array) for name, array in arrays.items())
+
+
+def test_outputs_of_varying_shape_are_saved_by_frame(tmp_path: Path) -> None:
+    tally = Tally(keep_outputs=True, open_outputs=frozenset({"boxes"}))
+    for frame, count in ((0, 2), (3, 0)):
+        outputs = {"boxes": np.full((count, 4), frame), "y": np.full(3, frame)}
+        tally.add_answer(frame, Answer("id", outputs, 1, frame, None, 0.0, 0.0), 0.1)
+    save(tmp_path / "o.npz", tally.arrays())
+    with np.load(tmp_path / "o.npz") as found:
+        assert {name: found[name].tolist() for name in found.files} == {
+            "boxes[0]": [[0] * 4] * 2,
+            "boxes[3]": [],
+            "y": [[0] * 3, [3] * 3],
+        }
+    assert "2 arrays boxes[FRAME], y [2, 3]" in tally.in_words(tmp_path / "o.npz")

@@ -168,7 +168,7 @@ class Tally:
                 self.outputs.setdefault(name, {})[index] = array
 
     def arrays(self) -> dict[str, Array]:
-        """The outputs by name, stacked by frame; of one whose shape may differ between frames `NAME[FRAME]` for each."""
+        """The outputs by name, stacked by frame; of one whose shape may differ, `NAME[FRAME]` for each frame."""
         import numpy as np
 
         found: dict[str, Array] = {}

@@ -6,7 +6,7 @@ own. Graph inputs and outputs keep their names. Operators stand in the order of 
 a layer in the file's: a layer is a run of them, and still the order is topological.
 
 The trade-off: int8 models keep their QuantizeLinear and DequantizeLinear on constants, although these could be
-folded, because engines recognise integer kernels by them.
+folded, because engines recognise integer kernels by them; and each reader has a DequantizeLinear of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from shisha_rt.graph.layers import HEAVY, largest_layers
+from shisha_rt.graph.dequantize import one_for_each_reader
+from shisha_rt.graph.heavy import HEAVY
+from shisha_rt.graph.layers import LayeredNode, largest_layers
 from shisha_rt.graph.names import unused_name
 from shisha_rt.graph.open_shapes import NOTHING_SEEN, SeenTensor, described_shapes, static_shape
 from shisha_rt.graph.subgraphs import all_nodes, branch_taken, reads, rename_reads, subgraphs
@@ -53,6 +55,7 @@ def clean(
     _remove_pass_through(net)
     _fold_batch_normalization(net)
     _remove_dead(net)
+    net.nodes = one_for_each_reader(net.nodes, net.output_names)
     _order_by_layer(net)
     _name_operators(net)
     described = net.described()
@@ -374,9 +377,10 @@ def _order_by_layer(net: _Net) -> None:
     described = []
     for node in net.nodes:
         is_heavy = node.op_type in HEAVY
-        described.append((reads(node), node.output, heavy_count if is_heavy else 0))
+        described.append(LayeredNode(node.op_type, reads(node), node.output, heavy_count if is_heavy else 0))
         heavy_count += is_heavy
-    in_order = sorted(zip(largest_layers(described), range(len(net.nodes)), strict=True))
+    layers = largest_layers(described, [value.name for value in net.inputs])
+    in_order = sorted(zip(layers, range(len(net.nodes)), strict=True))
     net.nodes = [net.nodes[index] for _, index in in_order]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, get_args
 
 from shisha_rt.graph.graph import Graph, Operator, Tensor
-from shisha_rt.graph.layers import HEAVY
+from shisha_rt.graph.heavy import CONVOLUTIONS, HEAVY, Shape, operand_shapes
 
 ProductDimension = Literal["batch", "rows", "inner", "columns"]
 Dimension = Literal[ProductDimension, "elements_in", "elements_out", "bytes_in", "bytes_out"]
@@ -32,9 +32,8 @@ def dimensions(graph: Graph, operator: Operator) -> Mapping[Dimension, int]:
         "bytes_out": sum(tensor.size_bytes for tensor in made),
     }
     if operator.op_type in HEAVY:
-        multiply = _convolution if "Conv" in operator.op_type else _matrix_product
-        shapes = read[0].shape, read[1].shape, made[0].shape
-        found.update(zip(PRODUCT_DIMENSIONS, multiply(operator, *shapes), strict=True))
+        multiply = _convolution if operator.op_type in CONVOLUTIONS else _matrix_product
+        found.update(zip(PRODUCT_DIMENSIONS, multiply(operator, *operand_shapes(graph, operator)), strict=True))
     return found
 
 
@@ -43,10 +42,7 @@ def tensor_of(graph: Graph, name: str) -> Tensor:
     return graph.tensors.get(name) or graph.constants[name]
 
 
-_Shape = tuple[int, ...]
-
-
-def _matrix_product(operator: Operator, left: _Shape, right: _Shape, out: _Shape) -> tuple[int, int, int, int]:
+def _matrix_product(operator: Operator, left: Shape, right: Shape, out: Shape) -> tuple[int, int, int, int]:
     """A second operand without leading dimensions is one matrix for all rows, whatever the first one's shape."""
     inner = left[-2] if operator.attributes.get("transA", 0) and len(left) > 1 else left[-1]
     columns = out[-1] if len(right) > 1 else 1
@@ -54,7 +50,7 @@ def _matrix_product(operator: Operator, left: _Shape, right: _Shape, out: _Shape
     return batch, math.prod(out) // max(1, batch * columns), inner, columns
 
 
-def _convolution(operator: Operator, image: _Shape, kernel: _Shape, out: _Shape) -> tuple[int, int, int, int]:
+def _convolution(operator: Operator, image: Shape, kernel: Shape, out: Shape) -> tuple[int, int, int, int]:
     """Conv has a kernel (K, C/group, R, S); ConvTranspose, which multiplies before it spreads, (C, K/group, R, S)."""
     groups = operator.attributes.get("group", 1)
     assert isinstance(groups, int), "ONNX defines `group` as an integer"

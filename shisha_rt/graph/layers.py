@@ -1,26 +1,26 @@
 """Layers: what a pipeline moves. One heavy operator, and the light ones that need it and no later one.
 
 Heavy operators are numbered in the file's order, and the layer of an operator is the largest of its own and its inputs'
-layers. So layers never fall along an edge: every position between two layers is a legal cut. A cleaned graph has its
-operators in the order of their layers (`graph.clean`), so that a layer is a run of them: a heavy one with what follows
-it, up to the next. What crosses a cut is every tensor made before it and still needed after it, skip connections
-included: that, not the heavy operator's own output, is what a stage has to hand on.
+layers. Some *wait*: what needs nothing at run time, such as the floats made of an integer weight, and what makes floats
+of integers (DequantizeLinear). They go with their first reader, so that it is the weight that a stage has, and integers
+that it is handed. So layers never fall along an edge: every position between two layers is a legal cut. A cleaned graph
+has its operators in the order of their layers (`graph.clean`), so that a layer is a run of them: a heavy one with what
+waits right before it and what follows, up to the next. What crosses a cut is every tensor made before it and still
+needed after it, skip connections included: that, not the heavy operator's own output, is what a stage has to hand on.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import NamedTuple
 
+from shisha_rt.graph.dequantize import DEQUANTIZE
 from shisha_rt.graph.graph import Graph, Operator, Tensor
+from shisha_rt.graph.heavy import CONVOLUTIONS, HEAVY, operand_shapes
 from shisha_rt.graph.layer_kinds import LayerKind
 from shisha_rt.graph.spans import Span, live_after, weight_bytes
-
-_CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose", "FusedConv"})
-_PRODUCTS: Final = frozenset({"Gemm", "MatMul", "FusedGemm", "FusedMatMul"})
-HEAVY: Final = _CONVOLUTIONS | _PRODUCTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,7 @@ def group_layers(graph: Graph, kind: LayerKind = "heavy") -> tuple[Layer, ...]:
 
     Light operators that need no heavy one join layer 0; with none heavy there is one layer of weight 0.
     """
-    heavies = [i for i, operator in enumerate(graph.operators) if operator.op_type in HEAVY]
-    starts = list(range(len(graph.operators))) if kind == "operators" else [0, *heavies[1:]]
+    starts = list(range(len(graph.operators))) if kind == "operators" else _starts(graph)
     ends = [*(start - 1 for start in starts[1:]), len(graph.operators) - 1]
     bytes_before = [_total_bytes(graph.inputs), *(_total_bytes(live_after(graph, end)) for end in ends[:-1])]
     bytes_after = [*bytes_before[1:], _total_bytes(graph.outputs)]
@@ -75,18 +74,59 @@ def group_layers(graph: Graph, kind: LayerKind = "heavy") -> tuple[Layer, ...]:
     return tuple(layers)
 
 
-def largest_layers(nodes: Iterable[tuple[Iterable[str], Iterable[str], int]]) -> tuple[int, ...]:
-    """The layer of each node: the largest of its own and of those of the nodes that make its inputs.
+class LayeredNode(NamedTuple):
+    """A node of a graph, cleaned or an engine's: the tensors that it reads and makes, and its own layer, 0 if none."""
 
-    A node is given by the tensors that it reads, those that it makes, and its own layer, 0 if it has none; nodes stand
-    in topological order.
+    op_type: str
+    reads: Sequence[str]
+    makes: Sequence[str]
+    own: int = 0
+
+
+def largest_layers(nodes: Sequence[LayeredNode], inputs: Collection[str]) -> tuple[int, ...]:
+    """The layer of each node, in topological order, of a graph with these run-time inputs.
+
+    It is the largest of its own and of those of the nodes that make its inputs; of one that waits, the smallest of its
+    readers', as far as it has any. No reader's is smaller than what is known of a node without them, so that none has
+    to be moved for it.
     """
     layer_of: dict[str, int] = {}
     found = []
-    for reads, makes, own in nodes:
-        found.append(max(own, *(layer_of.get(name, 0) for name in reads), 0))
-        layer_of.update((name, found[-1]) for name in makes if name)
+    for node in nodes:
+        found.append(max(node.own, *(layer_of.get(name, 0) for name in node.reads), 0))
+        layer_of.update((name, found[-1]) for name in node.makes if name)
+    first_read: dict[str, int] = {}
+    waiting = _waiting(nodes, inputs)
+    for i, node in zip(range(len(nodes) - 1, -1, -1), reversed(nodes), strict=True):
+        if waiting[i]:
+            found[i] = min((first_read[name] for name in node.makes if name in first_read), default=found[i])
+        first_read.update((name, min(found[i], first_read.get(name, found[i]))) for name in node.reads)
     return tuple(found)
+
+
+def _waiting(nodes: Sequence[LayeredNode], inputs: Collection[str]) -> list[bool]:
+    """Whether each node is to go with its first reader; a heavy one is a layer of its own."""
+    at_run_time = {*inputs}
+    found = []
+    for node in nodes:
+        needs_a_frame = not at_run_time.isdisjoint(node.reads)
+        if needs_a_frame:
+            at_run_time.update(filter(None, node.makes))
+        found.append(node.op_type == DEQUANTIZE or not (needs_a_frame or node.op_type in HEAVY))
+    return found
+
+
+def _starts(graph: Graph) -> list[int]:
+    """The first operator of each layer."""
+    nodes = [LayeredNode(operator.op_type, operator.inputs, operator.outputs) for operator in graph.operators]
+    waiting = _waiting(nodes, [tensor.name for tensor in graph.inputs])
+    heavies = [i for i, node in enumerate(nodes) if node.op_type in HEAVY]
+    starts = [0]
+    for start in heavies[1:]:
+        while waiting[start - 1] and any(name in graph.consumers for name in nodes[start - 1].makes):
+            start -= 1
+        starts.append(start)
+    return starts
 
 
 def operators_of(layers: Sequence[Layer], first: int, last: int) -> Span:
@@ -104,7 +144,7 @@ def _total_bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def _weight_and_macs(graph: Graph, operator: Operator) -> tuple[int, int]:
-    if operator.op_type in _CONVOLUTIONS:
+    if operator.op_type in CONVOLUTIONS:
         return _convolution(graph, operator)
     macs = _product(graph, operator)
     return macs, macs
@@ -115,9 +155,7 @@ def _convolution(graph: Graph, operator: Operator) -> tuple[int, int]:
 
     Eq. 1 takes the input's size and leaves groups out of account; `macs` takes the output's and divides by them.
     """
-    batch, in_channels, *in_sizes = _shape(graph, operator.inputs[0])
-    out_sizes = _shape(graph, operator.outputs[0])[2:]
-    kernel = _shape(graph, operator.inputs[1])
+    (batch, in_channels, *in_sizes), kernel, (_, _, *out_sizes) = operand_shapes(graph, operator)
     groups = operator.attributes.get("group", 1)
     assert isinstance(groups, int), "ONNX defines `group` as an integer"
     # Conv has (K, C/group, R, S), ConvTranspose (C, K/group, R, S).
@@ -128,10 +166,6 @@ def _convolution(graph: Graph, operator: Operator) -> tuple[int, int]:
 
 def _product(graph: Graph, operator: Operator) -> int:
     """Rows x inner x columns x leading dimensions: every element of the output is one inner product."""
-    left = _shape(graph, operator.inputs[0])
+    left, _, out = operand_shapes(graph, operator)
     inner = left[-2] if operator.attributes.get("transA", 0) and len(left) > 1 else left[-1]
-    return inner * math.prod(_shape(graph, operator.outputs[0]))
-
-
-def _shape(graph: Graph, name: str) -> tuple[int, ...]:
-    return (graph.tensors.get(name) or graph.constants[name]).shape
+    return inner * math.prod(out)

@@ -21,7 +21,8 @@ import numpy as np
 
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.layer_costs import additive
-from shisha_rt.graph.graph import Graph, Operator, Tensor
+from shisha_rt.graph.graph import Graph, Operator
+from shisha_rt.graph.heavy import CONVOLUTIONS, operand_shapes
 from shisha_rt.graph.layers import Layer
 from shisha_rt.machine.machine import Machine, Place
 
@@ -101,15 +102,14 @@ def _column_bytes(graph: Graph, operator: Operator) -> int:
 
     ConvTranspose counts as the Conv that makes as much output, as it does in `Layer.macs`.
     """
-    if "Conv" not in operator.op_type:
+    if operator.op_type not in CONVOLUTIONS:
         return 0
-    image, made = graph.tensors[operator.inputs[0]], graph.tensors[operator.outputs[0]]
-    window = math.prod(_tensor(graph, operator.inputs[1]).shape[2:])
+    (batch, channels, *sizes), kernel, (_, _, *made_sizes) = operand_shapes(graph, operator)
+    window = math.prod(kernel[2:])
     if window == 1:
         return 0
-    element_bytes = image.size_bytes // math.prod(image.shape)
-    batch, channels, *_ = image.shape
-    return batch * channels * window * math.prod(made.shape[2:]) * element_bytes
+    element_bytes = graph.tensors[operator.inputs[0]].size_bytes // (batch * channels * math.prod(sizes))
+    return batch * channels * window * math.prod(made_sizes) * element_bytes
 
 
 def _weight_bytes(graph: Graph, operator: Operator) -> int:
@@ -122,7 +122,3 @@ def _read_bytes(graph: Graph, operator: Operator) -> int:
 
 def _made_bytes(graph: Graph, operator: Operator) -> int:
     return sum(graph.tensors[name].size_bytes for name in operator.outputs if name)
-
-
-def _tensor(graph: Graph, name: str) -> Tensor:
-    return graph.constants[name] if name in graph.constants else graph.tensors[name]

@@ -10,6 +10,12 @@ from shisha_rt.graph.dimensions import PRODUCT_DIMENSIONS, dimensions
 from shisha_rt.graph.layers import group_layers
 from tests.graph.single_operator import Shape, single_operator
 
+
+def _scaled(first: Shape, second: Shape) -> list[Shape]:
+    """Operands on integers: a scale and a zero point behind each, of the result too."""
+    return [first, (), (), second, (), (), (), ()]
+
+
 PRODUCTS = [
     # op, inputs, output, attributes, (batch, rows, inner, columns)
     ("MatMul", [(8, 512), (512, 64)], (8, 64), {}, (1, 8, 512, 64)),
@@ -24,6 +30,13 @@ PRODUCTS = [
     ("Conv", [(2, 16, 10, 10), (32, 16, 3, 3)], (2, 32, 8, 8), {}, (1, 128, 144, 32)),
     ("Conv", [(1, 16, 10, 10), (32, 4, 3, 3)], (1, 32, 8, 8), {"group": 4}, (4, 64, 36, 8)),
     ("ConvTranspose", [(1, 16, 5, 5), (16, 8, 2, 2)], (1, 8, 10, 10), {}, (1, 25, 16, 32)),
+    ("ConvInteger", [(1, 16, 10, 10), (32, 4, 3, 3)], (1, 32, 8, 8), {"group": 4}, (4, 64, 36, 8)),
+    ("QLinearConv", _scaled((1, 16, 10, 10), (32, 4, 3, 3)), (1, 32, 8, 8), {"group": 4}, (4, 64, 36, 8)),
+    ("QLinearConv", _scaled((1, 9, 10, 16), (32, 16, 3, 3)), (1, 7, 8, 32), {"channels_last": 1}, (1, 56, 144, 32)),
+    ("MatMulInteger", [(2, 8, 512), (512, 64)], (2, 8, 64), {}, (1, 16, 512, 64)),
+    ("QLinearMatMul", _scaled((12, 8, 64), (12, 64, 9)), (12, 8, 9), {}, (12, 8, 64, 9)),
+    ("QGemm", _scaled((512, 8), (2, 512)), (8, 2), {"transA": 1, "transB": 1}, (1, 8, 512, 2)),
+    ("MatMulNBits", [(3, 8, 64), (9, 2, 16), (18,)], (3, 8, 9), {"K": 64, "N": 9, "bits": 4}, (1, 24, 64, 9)),
 ]
 
 

@@ -83,7 +83,7 @@ def answer(folder: Path, works: list[list[Span]], x: Array) -> dict[str, Array]:
     model, layout = OptimisedModel(folder, index), layout_of(index)
     arena = Arena.create(layout, slot_count=1, place_count=1)
     try:
-        arena.view(0, layout.regions["x"])[...] = x
+        arena.view(0, layout.regions[index.inputs[0].name])[...] = x
         for work in works:
             model.segment(work, threads=1).run(arena, 0)
         return {spec.name: arena.view(0, layout.regions[spec.name]).copy() for spec in index.outputs}

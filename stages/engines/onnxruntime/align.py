@@ -3,6 +3,9 @@
 ONNX Runtime writes a weight and, right behind it, what it has prepacked of that; it aligns neither unless it is over
 1 MiB. Reloaded, both are mapped where they lie. But kernels read prepacked weights by instructions that fault on an
 address that is not a multiple of their width, as every buffer of the engine's own is.
+
+Of a depthwise convolution of integers it writes an empty blob, which it then fails to read: such a weight, a small one,
+loses what was prepacked of it, and each session packs it for itself.
 """
 
 from __future__ import annotations
@@ -26,10 +29,12 @@ def align_weights(model_file: Path, weights_file: Path) -> None:
             if "offset" in entries:
                 offset, length = int(entries["offset"].value), int(entries["length"].value)
                 entries["offset"].value = str(_moved(source, target, offset, length))
-            for key, entry in entries.items():
-                if key.startswith(_PREPACKED):
-                    # What the engine calls the kernel and the weight, then each blob: offset, length, checksum.
-                    name, *blobs = entry.value.split("|")
+            for entry in [entry for key, entry in entries.items() if key.startswith(_PREPACKED)]:
+                # What the engine calls the kernel and the weight, then each blob: offset, length, checksum.
+                name, *blobs = entry.value.split("|")
+                if any(blob.split(";")[1] == "0" for blob in blobs):
+                    constant.external_data.remove(entry)
+                else:
                     entry.value = "|".join([name, *(_moved_blob(source, target, blob) for blob in blobs)])
     aligned.replace(weights_file)
     model_file.write_bytes(model.SerializeToString())

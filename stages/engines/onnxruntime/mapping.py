@@ -13,8 +13,10 @@ from collections.abc import Sequence
 
 import onnx
 
+from shisha_rt.graph.dequantize import DEQUANTIZE
 from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.layers import HEAVY, Layer, largest_layers, layer_of_operator
+from shisha_rt.graph.heavy import HEAVY
+from shisha_rt.graph.layers import Layer, LayeredNode, largest_layers, layer_of_operator
 from shisha_rt.graph.subgraphs import reads
 from stages.engines.onnxruntime.covered import counterparts
 
@@ -25,17 +27,29 @@ def map_nodes(graph: Graph, layers: Sequence[Layer], optimised: onnx.GraphProto)
     own = _layers_of_constants(graph, layer_of)
     made_in = {name: layer_of[maker] for name, maker in graph.producer.items()}
     own |= {name: made_in.get(counterpart, 0) for name, counterpart in counterparts(graph, optimised).items()}
-    return largest_layers(
-        (reads(node), node.output, max((own.get(name, 0) for name in (*node.input, *node.output)), default=0))
-        for node in optimised.node
-    )
+
+    def own_layer(node: onnx.NodeProto) -> int:
+        return max((own.get(name, 0) for name in (*node.input, *node.output)), default=0)
+
+    nodes = [LayeredNode(node.op_type, reads(node), node.output, own_layer(node)) for node in optimised.node]
+    return largest_layers(nodes, [tensor.name for tensor in graph.inputs])
 
 
 def _layers_of_constants(graph: Graph, layer_of: Sequence[int]) -> dict[str, int]:
-    """The layer of each constant that one heavy operator alone reads: whatever reads it later stands for that."""
+    """The layer of each constant that one heavy operator alone reads: whatever reads it later stands for that.
+
+    It may read the floats made of integers.
+    """
     found = {}
     for name in graph.constants:
-        readers = graph.consumers.get(name, ())
-        if len(readers) == 1 and graph.operators[readers[0]].op_type in HEAVY:
-            found[name] = layer_of[readers[0]]
+        reader = _only_reader(graph, name)
+        if reader is not None and graph.operators[reader].op_type == DEQUANTIZE:
+            reader = _only_reader(graph, graph.operators[reader].outputs[0])
+        if reader is not None and graph.operators[reader].op_type in HEAVY:
+            found[name] = layer_of[reader]
     return found
+
+
+def _only_reader(graph: Graph, name: str) -> int | None:
+    readers = graph.consumers.get(name, ())
+    return readers[0] if len(readers) == 1 else None

@@ -31,7 +31,7 @@ from shisha_rt.graph.reader.open_dims import forget_other_shapes, runtime_inputs
 from shisha_rt.graph.reader.size_guesses import sizes_that_run
 from shisha_rt.graph.subgraphs import all_graphs, all_nodes, reads
 
-CLEANER_VERSION: Final = 3  # raise it when `clean` would give another model for the same file
+CLEANER_VERSION: Final = 4  # raise it when `clean` would give another model for the same file
 CLEAN_FILE: Final = "clean.onnx"
 _EMBEDDED_BELOW_BYTES: Final = 1024
 _PROTOBUF_LIMIT_BYTES: Final = 1 << 31

@@ -14,9 +14,10 @@ from shisha_rt.errors import BadInput, Failure
 from shisha_rt.graph import zoo
 from shisha_rt.graph.input_sizes import InputSizes
 from shisha_rt.graph.reader.onnx_reader import read_model
-from shisha_rt.graph.zoo import NAMES, resolve_model, zoo_path
+from shisha_rt.graph.zoo import NAMES, TRAINED, resolve_model, zoo_path
 from stages.jobs.zoo_weights import LOGITS_STD
 from tests.graph.networks import Array, run, weight
+from tests.real import REAL
 
 
 def logits(path: Path, frame: Array) -> Array:
@@ -102,6 +103,41 @@ def test_model_argument_is_a_path_or_a_name() -> None:
     assert resolve_model("zoo:squeezenet") == zoo_path("squeezenet")
     with pytest.raises(BadInput, match=r"zoo:lenet: no such network; expected one of alexnet, .*zfnet512"):
         resolve_model("zoo:lenet")
+
+
+@REAL
+@pytest.mark.parametrize(
+    ("name", "shape", "narrow"),
+    [
+        ("text_classifier", (1, 3, 48, 192), (1, 3, 48, 64)),
+        ("text_detector", (1, 3, 320, 320), (1, 3, 320, 64)),
+        ("text_recogniser", (1, 3, 48, 320), (1, 3, 48, 64)),
+    ],
+)
+def test_trained_networks_have_sizes_of_their_own_and_take_others(
+    name: str, shape: tuple[int, ...], narrow: tuple[int, ...]
+) -> None:
+    default, other = read_model(zoo_path(name)), read_model(zoo_path(name), {"width": 64})
+    assert [default.graph.inputs[0].shape, other.graph.inputs[0].shape] == [shape, narrow]
+    assert default.key != other.key
+
+
+@REAL
+def test_the_recogniser_carries_its_characters() -> None:
+    said = {entry.key: entry.value for entry in onnx.load(zoo_path("text_recogniser")).metadata_props}
+    assert {*"abyz09+:"} <= {*said["character"].splitlines()}
+
+
+@pytest.mark.parametrize("name", sorted(TRAINED))
+def test_a_trained_network_without_its_package(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zoo, "_PACKAGE", "no-such-package")
+    with pytest.raises(BadInput, match=rf"^zoo:{name}: .*expected the extra 'real': pip install 'shisha-rt\[real\]'$"):
+        zoo_path(name)
+    monkeypatch.setattr(zoo, "_PACKAGE", "onnx")  # stands for another version, which has other files
+    with pytest.raises(
+        BadInput, match=rf"^zoo:{name}: onnx [0-9.]+ has no .*\.onnx, expected the version of the extra"
+    ):
+        zoo_path(name)
 
 
 def test_failure_says_what_the_child_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,9 +37,9 @@ SHIPPED: Final = (
 NAMES: Final = tuple(sorted((*SHIPPED, *TOPOLOGIES)))
 """Of those with made-up weights."""
 TRAINED: Final[Mapping[str, tuple[str, Mapping[str, int]]]] = {
-    "text_classifier": ("ch_ppocr_mobile_v2.0_cls_mobile.onnx", {"batch": 1, "height": 48, "width": 192}),
-    "text_detector": ("ch_PP-OCRv4_det_mobile.onnx", {"batch": 1, "height": 320, "width": 320}),
-    "text_recogniser": ("ch_PP-OCRv4_rec_mobile.onnx", {"batch": 1, "height": 48, "width": 320}),
+    "text_classifier": ("ch_ppocr_mobile_v2.0_cls_mobile.onnx", {"height": 48, "width": 192}),
+    "text_detector": ("ch_PP-OCRv4_det_mobile.onnx", {"height": 320, "width": 320}),
+    "text_recogniser": ("ch_PP-OCRv4_rec_mobile.onnx", {"height": 48, "width": 320}),
 }
 """Each one's file in the package's `models`, and the sizes that it gets unless told others."""
 _PACKAGE: Final = "rapidocr"
@@ -104,7 +104,7 @@ def _of_the_package(name: str) -> _Trained:
 def _with_named_axes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
     """The open axes of its image go by names that say what they are, and suggest a size each.
 
-    As published they are called after a converter, or both `?`, so that one could not be set without the other.
+    As published they are called after a converter, or `?`.
     """
     (image,) = model.graph.input
     for axis, name in zip(image.type.tensor_type.shape.dim, ("batch", "channels", "height", "width"), strict=True):

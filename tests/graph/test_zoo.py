@@ -117,7 +117,7 @@ def test_model_argument_is_a_path_or_a_name() -> None:
 def test_trained_networks_have_sizes_of_their_own_and_take_others(
     name: str, shape: tuple[int, ...], narrow: tuple[int, ...]
 ) -> None:
-    default, other = read_model(zoo_path(name)), read_model(zoo_path(name), {"width": 64})
+    default, other = read_model(zoo_path(name)), read_model(zoo_path(name), InputSizes({"width": 64}))
     assert [default.graph.inputs[0].shape, other.graph.inputs[0].shape] == [shape, narrow]
     assert default.key != other.key
 

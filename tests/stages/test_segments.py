@@ -138,7 +138,7 @@ def _in_stages(compiled: Compiled, inputs: Arrays, stages: Sequence[Sequence[Spa
     return found
 
 
-def _chain(compiled: Compiled, cuts: Sequence[int]) -> list[list[Span]]:
+def chain(compiled: Compiled, cuts: Sequence[int]) -> list[list[Span]]:
     return [[run] for run in groups_of(len(compiled.layers), cuts)]
 
 
@@ -148,8 +148,11 @@ def _random_inputs(compiled: Compiled, seed: int) -> Arrays:
 
 
 def _check(compiled: Compiled, *plans: Sequence[Sequence[Span]], seed: int = 0) -> None:
-    """All plans answer as the whole graph does."""
-    inputs = _random_inputs(compiled, seed)
+    check_answers(compiled, _random_inputs(compiled, seed), *plans)
+
+
+def check_answers(compiled: Compiled, inputs: Arrays, *plans: Sequence[Sequence[Span]]) -> None:
+    """All plans answer these inputs as the whole graph does."""
     expected = whole(compiled, inputs)
     assert all(value.std() > 0 for value in expected.values())
     for stages in plans:
@@ -190,7 +193,7 @@ def test_every_legal_cut_alone_and_all_together(build: Any, tmp_path: Path) -> N
     compiled = compile_model(build(tmp_path))
     legal = sorted(compiled.legal_cuts)
     assert legal
-    _check(compiled, *(_chain(compiled, [cut]) for cut in legal), _chain(compiled, legal))
+    _check(compiled, *(chain(compiled, [cut]) for cut in legal), chain(compiled, legal))
 
 
 def test_a_fused_addition_forbids_the_cut_inside_it_and_no_other(tmp_path: Path) -> None:
@@ -220,7 +223,7 @@ def test_every_position_of_a_zoo_model_that_parts_its_nodes_in_its_own_way_is_a_
 def test_every_legal_cut_of_zoo_models(name: str) -> None:
     compiled = compile_model(zoo_path(name))
     legal = sorted(compiled.legal_cuts)
-    _check(compiled, *(_chain(compiled, [cut]) for cut in legal), _chain(compiled, legal))
+    _check(compiled, *(chain(compiled, [cut]) for cut in legal), chain(compiled, legal))
 
 
 def _check_stages_of_several_runs(compiled: Compiled, seed: int) -> None:

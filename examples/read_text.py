@@ -118,13 +118,16 @@ def daemon(*arguments: str) -> Iterator[str]:
             process.terminate()
 
 
-def image_input(client: Client, endpoint: str) -> tuple[str, int, int]:
+def image_input(client: Client, endpoint: str, answer_axes: int) -> tuple[str, int, int]:
     """What the model that is served calls its image, and how high and wide it must be."""
     model = client.metadata()["model"]
-    shapes = [tensor["shape"] for tensor in model["inputs"]]
-    if len(shapes) != 1 or len(shapes[0]) != 4:
-        raise BadInput(f"{endpoint} serves {model['name']}, inputs {shapes}; expected one image, (1, 3, height, width)")
-    return model["inputs"][0]["name"], shapes[0][2], shapes[0][3]
+    shapes = [[tensor["shape"] for tensor in model[side]] for side in ("inputs", "outputs")]
+    if [[len(shape) for shape in its] for its in shapes] != [[4], [answer_axes]]:
+        raise BadInput(
+            f"{endpoint} serves {model['name']}, inputs {shapes[0]}, outputs {shapes[1]}; "
+            f"expected an input (1, 3, height, width) and an output of {answer_axes} axes"
+        )
+    return model["inputs"][0]["name"], shapes[0][0][2], shapes[0][0][3]
 
 
 # --- the detector: page -> boxes ----------------------------------------------------------------------------------
@@ -133,7 +136,7 @@ def image_input(client: Client, endpoint: str) -> tuple[str, int, int]:
 def find_lines(page: Image.Image, endpoint: str) -> list[Line]:
     """Lines of text from top to bottom, not read yet. The page goes to the detector as one frame."""
     with Client(endpoint) as client:
-        name, height, width = image_input(client, endpoint)
+        name, height, width = image_input(client, endpoint, answer_axes=4)
         scale = min(width / page.width, height / page.height)
         resized = page.resize((round(page.width * scale), round(page.height * scale)), Image.Resampling.BILINEAR)
         answer = client.infer({name: as_frame(resized, height, width)})
@@ -175,7 +178,7 @@ def read_lines(page: Image.Image, lines: Sequence[Line], endpoint: str) -> list[
     """The same lines with their text. Each is a frame of a stream: several are on their way at once, none overtakes."""
     characters = characters_of(resolve_model("zoo:text_recogniser"))
     with Client(endpoint) as client:
-        name, height, width = image_input(client, endpoint)
+        name, height, width = image_input(client, endpoint, answer_axes=3)
         crops = (page.crop((line.left, line.top, line.right, line.bottom)) for line in lines)
         frames = ({name: as_line(crop, height, width)} for crop in crops)
         with client.stream("lines") as stream:

@@ -13,6 +13,7 @@ from benchmarks.live.answers import MACHINE, answers
 from benchmarks.live.copies import copies
 from benchmarks.live.copies_disturbed import copies_disturbed
 from benchmarks.live.crowd import crowd
+from benchmarks.live.detector import detector
 from benchmarks.live.device_slowed import device_slowed
 from benchmarks.live.disturbance import disturbance
 from benchmarks.live.emulation import MODEL as PACED
@@ -58,6 +59,7 @@ for command in (
     shisha,
     walk,
     copies,
+    detector,
     alone,
     copies_disturbed,
     crowd,

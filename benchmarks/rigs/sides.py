@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.profiled import profiled
+from benchmarks.rigs.served import IN_FLIGHT
 from shisha_rt.errors import Failure
 from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.machine import Machine
@@ -40,8 +41,13 @@ def sides(
     daemons: Mapping[str, Mapping[str, Any]],
     rivals: Sequence[str],
     order: Mapping[str, Any],
+    *,
+    clients: bool = False,
 ) -> Iterator[list[Side]]:
-    """All of them started, and the daemons tuned. `daemons`: the planning of each by its name."""
+    """All of them started, and the daemons tuned. `daemons`: the planning of each by its name.
+
+    `clients`: for each daemon there is one more side, `NAME_client`: the same one, asked by a program over a socket.
+    """
     ready = profiled(model, machine, "guided")
     path = zoo_path(model, print)
     inputs = [
@@ -52,7 +58,7 @@ def sides(
     with contextlib.ExitStack() as closing:
         found = []
         for name, planning in daemons.items():
-            process, _ = closing.enter_context(
+            process, told = closing.enter_context(
                 child_process(
                     "benchmarks.rigs.daemon_process",
                     model=f"zoo:{model}",
@@ -64,6 +70,11 @@ def sides(
             side = Side(name, process, order)
             _tune(side)
             found.append(side)
+            if clients:
+                client, _ = closing.enter_context(
+                    child_process("benchmarks.rigs.client_process", endpoint=told["endpoint"], in_flight=IN_FLIGHT)
+                )
+                found.append(Side(f"{name}_client", client, {}))
         for rival in rivals:
             process, _ = closing.enter_context(
                 child_process("benchmarks.rigs.engine_process", rival=rival, path=str(path), inputs=inputs, cores=cores)

@@ -108,11 +108,14 @@ def serve(
             teams=settings.replicate and settings.strategy == "guided",
             on_progress=progress,
         )
-        needs_costs = places.timing == "modelled" or settings.strategy == "guided"
         planning = Planning(
             settings.strategy, settings.solver, fresh, settings.replicate, as_objective(settings.objective)
         )
-        stored = ready.layer_costs(progress) if needs_costs else None
+        stored = None
+        if places.timing == "modelled":
+            stored = ready.layer_costs(progress)
+        elif settings.strategy == "guided":
+            stored = ready.known_costs()
         daemon = Daemon(ready, settings.endpoint, port, planning, stored, settings.max_output_bytes)
 
         def announce() -> None:

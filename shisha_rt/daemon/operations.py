@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from shisha_rt import __version__
 from shisha_rt.daemon.front.gateway import Reply
@@ -23,7 +23,7 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import as_objective
 from shisha_rt.ready.model_on_machine import ModelOnMachine
 from shisha_rt.tuning.events import MachineChanged, OptionsSet, PauseAsked, PlaceReturned, SearchAsked
-from shisha_rt.tuning.state import State
+from shisha_rt.tuning.state import Profiles, State
 from shisha_rt.tuning.telling import description
 from shisha_rt.wire import journal
 from shisha_rt.wire import operations as ops
@@ -31,19 +31,21 @@ from shisha_rt.wire.codes import Code, WireError
 from shisha_rt.wire.limits import Limits
 from shisha_rt.wire.request import OpRequest
 
+_MISSING: Final = {
+    Profiles.UNWANTED: "this daemon was started without them",
+    Profiles.FAILED: "they could not be measured (the journal has the reason)",
+}
+
 
 class Operations:
-    """`knows_costs`: the daemon was started with measured costs, which some strategies need."""
+    """Answered at once, or when what was asked for is done."""
 
-    def __init__(
-        self, shell: Shell, status: Status, ready: ModelOnMachine, limits: Limits, *, knows_costs: bool
-    ) -> None:
+    def __init__(self, shell: Shell, status: Status, ready: ModelOnMachine, limits: Limits) -> None:
         self._shell = shell
         self._status = status
         self._model = ready.compiled.model
         self._devices = ready.devices
         self._limits = limits
-        self._knows_costs = knows_costs
         for place in self._machine.places:
             self._show_speed(place.name)
             for device in self._devices.get(place.name, ()):
@@ -197,13 +199,14 @@ class Operations:
         asks = arguments.pause or arguments.resume or arguments.restart
         if asks and shell.cores.lifecycle.live is None:
             raise WireError(Code.FAILED_PRECONDITION, "no plan is live yet; ask again when the daemon is ready")
-        if arguments.strategy is not None:
-            self._check_strategy(arguments.strategy)
+        searches = arguments.restart or (arguments.resume and tuning.state is State.PAUSED)
+        if arguments.strategy is not None or searches:
+            self._check_strategy(arguments.strategy or tuning.strategy)
         objective = None if arguments.objective is None else as_objective(arguments.objective)
         shell.post(OptionsSet(arguments.strategy, arguments.alpha, objective), cause)
         if arguments.pause:
             shell.post(PauseAsked("a client has paused it"), cause)
-        elif arguments.restart or (arguments.resume and tuning.state is State.PAUSED):
+        elif searches:
             shell.post(SearchAsked("a client has asked for it"), cause)
         return {"tuner": description(tuning, time.monotonic())}
 
@@ -211,10 +214,10 @@ class Operations:
         if strategy not in LIVE:
             known = " or ".join(map(repr, LIVE))
             raise WireError(Code.UNIMPLEMENTED, f"strategy: {strategy!r} is not built yet; expected {known}")
-        if strategy == "guided" and not self._knows_costs:
+        missing = _MISSING.get(self._shell.cores.tuning.choice.profiles)
+        if strategy == "guided" and missing is not None:
             raise WireError(
-                Code.FAILED_PRECONDITION,
-                "strategy: 'guided' needs measured costs, and this daemon was started without them; expected 'shisha'",
+                Code.FAILED_PRECONDITION, f"strategy: 'guided' needs measured costs, and {missing}; expected 'shisha'"
             )
 
 

@@ -40,14 +40,13 @@ from shisha_rt.lifecycle.events import Stop, Tick
 from shisha_rt.lifecycle.lifecycle import Lifecycle
 from shisha_rt.lifecycle.policy import Policy
 from shisha_rt.machine.detect import usable_cores
-from shisha_rt.pipeline.exact import exact_plan
 from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC
 from shisha_rt.placement.placed_costs import PlacedCosts
-from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import OBJECTIVES, Objective
+from shisha_rt.plan.rate import Objective
 from shisha_rt.ready import plan_store
 from shisha_rt.ready.compile import Compiled
 from shisha_rt.ready.model_on_machine import ModelOnMachine
+from shisha_rt.ready.told_costs import plans_by_costs, told_costs
 from shisha_rt.tuning.at_once import AtOnce
 from shisha_rt.tuning.best import BestPlans
 from shisha_rt.tuning.choice import Choice
@@ -55,13 +54,13 @@ from shisha_rt.tuning.cores import Cores
 from shisha_rt.tuning.events import Look
 from shisha_rt.tuning.placing import Placing
 from shisha_rt.tuning.run import SearchOptions
+from shisha_rt.tuning.state import Profiles
 from shisha_rt.tuning.tuning import Tuning
 from shisha_rt.wire import journal
 from shisha_rt.wire.limits import Limits
 from shisha_rt.wire.request import InferRequest, Signature
 
 _DRAIN_S: Final = 30.0
-_PLANNING_S: Final = 2.0
 _LEAST_STARTS: Final = 4
 
 
@@ -83,9 +82,9 @@ class Planning:
 class Daemon:
     """One model on one machine. `run` serves until `stop` is called (SIGTERM and SIGINT call it).
 
-    `stored`: what layers cost here, by which a machine with modelled timing is paced, and where the strategy `guided`
-    begins. Raises `BadInput` if it is needed and not given. `output_bytes`: the room of each output whose shape depends
-    on the data.
+    `stored`: what layers cost here, by which a machine with modelled timing is paced; raises `BadInput` if it is needed
+    for that and not given. The strategy `guided` begins with it; without it layers are measured while frames come.
+    `output_bytes`: the room of each output whose shape depends on the data.
     """
 
     def __init__(
@@ -103,7 +102,7 @@ class Daemon:
         self._stop_at_s = float("inf")
         self._closing = contextlib.ExitStack()
         timing = _timing(ready, stored)
-        costs = None if stored is None else _unstretched(stored, ready.machine.time_scale)
+        costs = None if stored is None else told_costs(stored, ready.machine.time_scale)
         cores = _cores(ready, planning, costs)
         layout = layout_of(ready.compiled.index, output_bytes)
         limits = _limits(ready.compiled, layout, cores.lifecycle)
@@ -143,7 +142,7 @@ class Daemon:
         )
         status = Status(self.shell, ready)
         self._gauges = Gauges(self.shell, budgets)
-        self._operations = Operations(self.shell, status, ready, limits, knows_costs=costs is not None)
+        self._operations = Operations(self.shell, status, ready, limits)
 
     def _gateway(self, endpoint: str, compiled: Compiled, limits: Limits, metrics: Metrics) -> Gateway:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -235,6 +234,10 @@ class Daemon:
         if cores.lifecycle.live is not None:
             self.shell.write(journal.Readied(endpoint=self.gateway.endpoint, metrics=self.metrics_page), "start")
             on_ready()
+            if cores.tuning.choice.profiles is Profiles.COMING:
+                self.shell.write(journal.ProfilingBegan(), "start")
+                for event in self._children.profile(replicate=cores.tuning.choice.replicate):
+                    self.shell.take(event)
             return True
         for place in cores.lifecycle.places.by_name.values():
             if max(place.restarts, place.failed_starts) > 3:
@@ -255,10 +258,9 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
     lifecycle = Lifecycle(rules, slots, _policy(ready.compiled, slots))
     begins_anew = planning.fresh or planning.strategy == "seed"
     kept = {} if begins_anew else plan_store.load_plans(_plans_file(), _model_key(ready.compiled))
-    by_costs = {}
-    if costs is not None and planning.strategy == "guided":
-        found = {objective: _plan_by_costs(costs, planning.replicate, objective) for objective in OBJECTIVES}
-        by_costs = {objective: plan for objective, plan in found.items() if plan is not None}
+    guided = planning.strategy == "guided"
+    by_costs = plans_by_costs(costs, replicate=planning.replicate) if guided and costs is not None else {}
+    unknown = Profiles.COMING if guided else Profiles.UNWANTED
     weights = [layer.weight for layer in ready.compiled.layers]
     choice = Choice(
         machine,
@@ -268,6 +270,7 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
         by_costs,
         objective=planning.objective,
         replicate=planning.replicate,
+        profiles=unknown if costs is None else Profiles.KNOWN,
     )
     options = None
     if planning.strategy != "seed":
@@ -280,13 +283,6 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
     return Cores(lifecycle, tuning, placing)
 
 
-def _plan_by_costs(costs: Costs, replicate: bool, objective: Objective) -> Plan | None:
-    """The best by stored costs; on machines of very many places the best that is found in a moment."""
-    until_s = time.monotonic() + _PLANNING_S
-    found = exact_plan(costs, replicate=replicate, objective=objective, should_stop=lambda: time.monotonic() >= until_s)
-    return found.plan
-
-
 def _timing(ready: ModelOnMachine, stored: LayerCosts | PlacedCosts | None) -> Timing:
     machine = ready.machine
     if machine.timing != "modelled":
@@ -297,13 +293,6 @@ def _timing(ready: ModelOnMachine, stored: LayerCosts | PlacedCosts | None) -> T
             'expected "measured"'
         )
     return Timing(machine.time_scale, lambda place, first, last: stored.segment_cpu_s(first, last, place))
-
-
-def _unstretched(stored: LayerCosts | PlacedCosts, time_scale: float) -> Costs:
-    """The stored costs in the time of measurements, from which the stretching has been taken out."""
-    costs = stored.costs()
-    teams = tuple(replace(team, time_s=team.time_s / time_scale) for team in costs.teams)
-    return replace(costs, time_s=costs.time_s / time_scale, teams=teams)
 
 
 def _plans_file() -> Path:

@@ -31,6 +31,7 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import events as te
 from shisha_rt.tuning import instructions as td
 from shisha_rt.tuning.cores import CoreEvent, Cores
+from shisha_rt.tuning.profiler_messages import NotProfiled
 from shisha_rt.wire import journal as records
 from shisha_rt.wire.request import InferRequest
 
@@ -175,10 +176,19 @@ class Shell:
                 self.post(event, f"worker {incarnation} hangs")
             case te.TunerSaid() | te.TunerDied():
                 self.post(event, "the tuner" if isinstance(event, te.TunerSaid) else "the tuner's end")
+            case te.ProfilerSaid():
+                self._profiled(event)
+            case records.ProfilerEnded():
+                self.write(event, "the profiler's end")
             case te.PlacerSaid() | te.PlacerDied():
                 self.post(event, "the placer" if isinstance(event, te.PlacerSaid) else "the placer's end")
             case _:
                 raise TypeError(f"{event}: not an event")
+
+    def _profiled(self, said: te.ProfilerSaid) -> None:
+        if isinstance(said.message, NotProfiled):
+            log.warning("what layers cost could not be measured, so nothing is tuned: %s", said.message.reason)
+        self.post(said, "the profiler")
 
     def _part_raised(self, run: messages.Run, reason: str) -> records.PartRaised:
         worker = self.cores.lifecycle.places.workers.get(run.incarnation)

@@ -18,6 +18,8 @@ class CalibrationJob(Rounds, frozen=True):
 
     Each core of `neighbours` is kept busy with the model meanwhile. `lead`: of a team of several places, the first of
     `cores`, on which the thread runs that asks the engine; the engine's own threads are on the others.
+
+    `undisturbed`: give up after a round in which the engine's threads waited for cores that other processes had.
     """
 
     engine_folder: str
@@ -26,6 +28,7 @@ class CalibrationJob(Rounds, frozen=True):
     spans: tuple[tuple[int, int], ...]
     neighbours: tuple[int, ...] = ()
     lead: tuple[int, ...] = ()
+    undisturbed: bool = False
 
 
 class NeighbourJob(msgspec.Struct, frozen=True):
@@ -54,6 +57,6 @@ class SpanTime(msgspec.Struct, frozen=True):
 
 
 class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):
-    """The last line: one entry for each span, in the order of the job."""
+    """The last line: one entry for each span, in the order of the job; none if it was given up."""
 
     times: tuple[SpanTime, ...]

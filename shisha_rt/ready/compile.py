@@ -26,7 +26,7 @@ from shisha_rt.fabric.plain_index import plain_index
 from shisha_rt.graph.input_sizes import ANY_SIZES, InputSizes
 from shisha_rt.graph.layer_kinds import LayerKind
 from shisha_rt.graph.layers import Layer, group_layers
-from shisha_rt.graph.reader.onnx_reader import Model, read_model
+from shisha_rt.graph.reader.onnx_reader import Model, read_model, read_saved
 from shisha_rt.job import JobFailed, run_job
 
 log = logging.getLogger(__name__)
@@ -81,6 +81,14 @@ def compile_model(
     name, build = (f"plain-{kind}-{INDEX_VERSION}", write_plain_index) if plain else (_engine_key(), optimise)
     engine_folder = publish(_engine_folder(model, name), build)
     return Compiled(model, layers, model_index.read_index(engine_folder), model_folder, engine_folder)
+
+
+def read_compiled(name: str, model_folder: Path, engine_folder: Path) -> Compiled:
+    """What `compile_model` has made of heavy layers, from its folders; the model's weights stay in their file."""
+    model = read_saved(name, model_folder)
+    return Compiled(
+        model, group_layers(model.graph), model_index.read_index(engine_folder), model_folder, engine_folder
+    )
 
 
 def compiled_form(model: Model) -> Form | None:

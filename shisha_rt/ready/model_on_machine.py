@@ -30,7 +30,7 @@ from shisha_rt.plan.plan import Team
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.ready.compile import Compiled, compile_model
 from shisha_rt.ready.device_profile import profile_devices
-from shisha_rt.ready.profile import profile_model, teams_to_measure
+from shisha_rt.ready.profile import known_costs, profile_model, teams_to_measure
 from shisha_rt.ready.profile_store import FILE_NAME, ProfileStore
 
 log = logging.getLogger(__name__)
@@ -81,6 +81,13 @@ class ModelOnMachine:
             graph, layers = self.compiled.model.graph, self.compiled.layers
             return PlacedCosts(graph, layers, self.machine, self.operator_costs, self.team_costs)
         return LayerCosts(profile_model(self.compiled, self.machine, on_progress, teams=self.teams), self.machine)
+
+    def known_costs(self) -> LayerCosts | PlacedCosts | None:
+        """What layers take on the places, if nothing has to be measured for that. Raises as `profile_model` does."""
+        if self.operator_costs:
+            return self.layer_costs()
+        found = known_costs(self.compiled, self.machine, teams=self.teams)
+        return None if found is None else LayerCosts(found, self.machine)
 
     @property
     def single(self) -> frozenset[str]:

@@ -5,6 +5,12 @@ beside. A team of several places is like a place that has all their cores. A cla
 own (the control plane never runs a model) on the cores of one of its places, while the cores of all the others are kept
 busy as they will be. Calibrations take turns, even those of different daemons, as they would disturb each other;
 whoever waited finds the entries there.
+
+A daemon that serves already measures *beside* its frames. One thread's CPU time hardly suffers: SqueezeNet's layers at
+niceness 10, on cores that another process kept full, came out 1% above what they take by themselves (61.3 and 60.7 ms,
+the sum of all runs of layers), and in 20 s instead of 9. What several threads take is told by the clock, and that was
+355 ms and not 55. So teams are measured only while hardly anything keeps their threads waiting: else nothing is known
+of them, nothing is kept, and the next start tries again.
 """
 
 from __future__ import annotations
@@ -13,9 +19,9 @@ import fcntl
 import hashlib
 import os
 import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -53,54 +59,86 @@ _IDENTITY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PlaceClass:
-    """Places that share profiles, and the cores to measure them on; `lead`: of a team's, its lead's."""
+    """Places that share profiles, and the cores to measure them on; `lead`: of a team's, its lead's.
+
+    `undisturbed`: it is measured only while no other process has its cores.
+    """
 
     setting: Setting
     cores: tuple[int, ...]
     neighbours: tuple[int, ...]
     lead: tuple[int, ...] = ()
+    undisturbed: bool = False
 
 
 def profile_model(
-    compiled: Compiled, machine: Machine, on_progress: Tell | None = None, *, teams: bool = False
+    compiled: Compiled,
+    machine: Machine,
+    on_progress: Tell | None = None,
+    *,
+    teams: bool = False,
+    beside: bool = False,
 ) -> RawCosts:
     """The raw costs of a model on a machine's places, and teams; takes seconds where something has to be measured.
 
-    A place of another host, or on paper, is measured on cores of this one. Raises BadInput where this host has too
-    few for its threads, and Failure where a calibration fails.
+    A place of another host, or on paper, is measured on cores of this one. `beside`: frames are being served there, so
+    that teams may be left out. Raises BadInput where this host has too few for its threads, and Failure where a
+    calibration fails.
     """
     tell = on_progress or (lambda _: None)
-    spans = _signed_spans(compiled)
-    groups = groups_of(len(compiled.layers), compiled.legal_cuts)
-    classes = {place.name: class_of(place, machine, compiled) for place in machine.places}
-    measurable = teams_to_measure(machine) if teams else ()
-    team_classes = {team: class_of(machine.together(team), machine, compiled) for team in measurable}
+    wanted = _Wanted(compiled, machine, teams=teams)
     with ProfileStore(cache_folder() / FILE_NAME) as store:
         found = {
-            setting: _profiles(compiled, store, its, spans, tell)
-            for setting, its in _first_of_each([*classes.values(), *team_classes.values()]).items()
+            its.setting: _profiles(
+                compiled, store, replace(its, undisturbed=beside and bool(its.lead)), wanted.spans, tell
+            )
+            for its in wanted.first_of_each()
         }
-    times = {setting: _fitted(groups, setting, profiles) for setting, profiles in found.items()}
-    return RawCosts(
-        graph=compiled.model.graph,
-        layers=compiled.layers,
-        groups=groups,
-        times={place: times[its.setting] for place, its in classes.items()},
-        teams={team: times[its.setting] for team, its in team_classes.items()},
-    )
+    return wanted.costs(found)
+
+
+def known_costs(compiled: Compiled, machine: Machine, *, teams: bool = False) -> RawCosts | None:
+    """What `profile_model` would find without measuring anything; None if something is missing. Raises as it does."""
+    wanted = _Wanted(compiled, machine, teams=teams)
+    with ProfileStore(cache_folder() / FILE_NAME) as store:
+        found = {its.setting: _known(store, its, wanted.spans) for its in wanted.first_of_each()}
+    return wanted.costs(found) if all(found.values()) else None
+
+
+class _Wanted:
+    """What has to be known of a model on a machine: every run of layers in `spans`, in each class of places."""
+
+    def __init__(self, compiled: Compiled, machine: Machine, *, teams: bool) -> None:
+        self.spans = _signed_spans(compiled)
+        self._compiled = compiled
+        self._groups = groups_of(len(compiled.layers), compiled.legal_cuts)
+        self._places = {place.name: class_of(place, machine, compiled) for place in machine.places}
+        measurable = teams_to_measure(machine) if teams else ()
+        self._teams = {team: class_of(machine.together(team), machine, compiled) for team in measurable}
+
+    def first_of_each(self) -> Iterable[PlaceClass]:
+        """One of each class; those of places come first."""
+        found: dict[Setting, PlaceClass] = {}
+        for its in (*self._places.values(), *self._teams.values()):
+            found.setdefault(its.setting, its)
+        return found.values()
+
+    def costs(self, found: Mapping[Setting, dict[Span, Profile]]) -> RawCosts:
+        """From what was found in each class; a team of which nothing was is left out."""
+        times = {setting: _fitted(self._groups, setting, profiles) for setting, profiles in found.items() if profiles}
+        return RawCosts(
+            graph=self._compiled.model.graph,
+            layers=self._compiled.layers,
+            groups=self._groups,
+            times={place: times[its.setting] for place, its in self._places.items()},
+            teams={team: times[its.setting] for team, its in self._teams.items() if its.setting in times},
+        )
 
 
 def teams_to_measure(machine: Machine) -> tuple[Team, ...]:
     """Those of the machine's teams that this host has the cores for: of the others nothing can be known."""
     most_threads = len(usable_cores())
     return tuple(team for team in machine.teams if machine.together(team).threads <= most_threads)
-
-
-def _first_of_each(classes: Iterable[PlaceClass]) -> dict[Setting, PlaceClass]:
-    found: dict[Setting, PlaceClass] = {}
-    for its in classes:
-        found.setdefault(its.setting, its)
-    return found
 
 
 def _signed_spans(compiled: Compiled) -> dict[Span, str]:
@@ -128,7 +166,10 @@ def _fitted(groups: Sequence[Span], setting: Setting, profiles: dict[Span, Profi
 def _profiles(
     compiled: Compiled, store: ProfileStore, its: PlaceClass, spans: dict[Span, str], tell: Tell
 ) -> dict[Span, Profile]:
-    """A profile for each span; measures those whose fingerprint the store does not know."""
+    """A profile for each span; measures those whose fingerprint the store does not know.
+
+    None of them where that was to be undisturbed, and was not.
+    """
     found = store.find(its.setting, spans.values())
     if not found.keys() >= set(spans.values()):
         with turn():
@@ -136,10 +177,18 @@ def _profiles(
             unknown = {signed: span for span, signed in reversed(spans.items()) if signed not in found}
             if unknown:
                 measured = _calibrate(compiled, its, list(unknown.values()), tell)
+                if not measured.times:
+                    return {}
                 profiles = map(_profile_of, measured.times)
                 store.add(its.setting, dict(zip(unknown, profiles, strict=True)))
                 found = store.find(its.setting, spans.values())
     return {span: found[signed] for span, signed in spans.items()}
+
+
+def _known(store: ProfileStore, its: PlaceClass, spans: dict[Span, str]) -> dict[Span, Profile]:
+    """A profile for each span; none if the store lacks one."""
+    found = store.find(its.setting, spans.values())
+    return {span: found[signed] for span, signed in spans.items()} if found.keys() >= set(spans.values()) else {}
 
 
 def _profile_of(time: SpanTime) -> Profile:
@@ -174,6 +223,7 @@ def _calibrate(compiled: Compiled, its: PlaceClass, spans: Sequence[Span], tell:
         max_rounds=_MAX_ROUNDS,
         neighbours=its.neighbours,
         lead=its.lead,
+        undisturbed=its.undisturbed,
     )
     return measure(f"the layers of {compiled.model.name}", "stages.jobs.calibrate", job, Calibrated, tell)
 

@@ -1,7 +1,8 @@
 """What plan the daemon chooses by itself: at the start, after the loss of a place, and when one is back.
 
 The best plan that tuning ended with on this very machine, if it fits; else the best by stored costs, while the machine
-is as they were told of; else the seed. The machine as it is now is held here, and nowhere else.
+is as they were told of; else the seed. As long as costs are wanted and not known, the whole model on each place comes
+before the seed: that needs no costs to be good. The machine as it is now is held here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from typing import Final
 
 from shisha_rt.machine.machine import Machine
 from shisha_rt.pipeline.seed import seed
+from shisha_rt.plan.form import unfolded
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.rate import Objective
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.tuning.best import BestPlan, BestPlans
+from shisha_rt.tuning.profiler_messages import FromProfiler, ModelProfiled
+from shisha_rt.tuning.state import Profiles
 from shisha_rt.tuning.tuner_messages import PlaceNow
 
 _NONE: Final[Mapping[Objective, Plan]] = MappingProxyType({})
@@ -26,7 +30,8 @@ class Choice:
     """`filed`: the machine as its file has it. `by_costs`: the best plans by stored costs, for all of its places.
 
     `weights` is (layers,), Eq. 1. `of_client`: the plan that a client has set; None: the daemon replaces its own as it
-    sees fit. `objective`: what plans are chosen for; `replicate`: they may have copies and teams.
+    sees fit. `objective`: what plans are chosen for; `replicate`: they may have copies and teams. `profiles`: whether
+    it is known what layers cost.
     """
 
     def __init__(
@@ -39,12 +44,14 @@ class Choice:
         *,
         objective: Objective = "throughput",
         replicate: bool = False,
+        profiles: Profiles = Profiles.UNWANTED,
     ) -> None:
         self.filed = filed
         self.machine = filed
         self.of_client: Plan | None = None
         self.objective = objective
         self.replicate = replicate
+        self.profiles = profiles
         self._rules = rules
         self._weights = weights
         self._best_plans = best_plans
@@ -88,7 +95,24 @@ class Choice:
         by_costs = self._by_costs.get(self.objective)
         if by_costs is not None and self.machine == self.filed and set(by_costs.places) <= set(available):
             return by_costs
+        if self.replicate and self.profiles in (Profiles.COMING, Profiles.FAILED):
+            copies = self._copies(available)
+            if not self._rules.problems(copies):
+                return copies
         return self.seed(available)
+
+    def hear(self, profiled: FromProfiler) -> None:
+        """What layers cost has been measured, or cannot be."""
+        if isinstance(profiled, ModelProfiled):
+            self.profiles = Profiles.KNOWN
+            self._by_costs = {objective: unfolded(stages) for objective, stages in profiled.by_costs}
+        else:
+            self.profiles = Profiles.FAILED
+
+    def _copies(self, available: Collection[str]) -> Plan:
+        """The whole model on each place."""
+        places = tuple((place.name,) for place in self.machine.places if place.name in available)
+        return Plan((Stage(((0, len(self._weights) - 1),), places),))
 
     def seed(self, available: Collection[str]) -> Plan:
         """Shisha's, over places that are available."""

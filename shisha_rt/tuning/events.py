@@ -9,6 +9,7 @@ from shisha_rt.lifecycle.instructions import PlaceOperators, Replan, Settled
 from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.rate import Objective
 from shisha_rt.tuning import placer_messages as pm
+from shisha_rt.tuning import profiler_messages as fm
 from shisha_rt.tuning import tuner_messages as tm
 
 
@@ -44,6 +45,11 @@ class TunerDied:
     """Another process has been started in its place."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilerSaid:
+    message: fm.FromProfiler
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,7 @@ TuningEvent: TypeAlias = (
     | FrameAlone
     | TunerSaid
     | TunerDied
+    | ProfilerSaid
     | PauseAsked
     | SearchAsked
     | OptionsSet

@@ -13,7 +13,7 @@ from shisha_rt.lifecycle.lifecycle import Lifecycle
 from shisha_rt.plan.form import unfolded
 from shisha_rt.tuning.cores import Cores
 from shisha_rt.tuning.placing import Placing
-from shisha_rt.tuning.state import State
+from shisha_rt.tuning.state import Profiles, State
 from shisha_rt.tuning.telling import description
 from shisha_rt.tuning.tuning import Tuning
 
@@ -54,6 +54,8 @@ def _check_state(lifecycle: Lifecycle, tuning: Tuning) -> None:
     state, live = tuning.state, lifecycle.live
     assert state is State.OFF or tuning.options is not None, f"it is {state.value} without a tuner"
     assert state is State.OFF or live is not None, f"it is {state.value} with no plan live"
+    coming = tuning.choice.profiles is Profiles.COMING
+    assert state is not State.PROFILING or coming, f"it waits for costs that are {tuning.choice.profiles.value}"
     epoch = tuning.measuring
     assert epoch is None or state in _MEASURES, f"it is {state.value}, and measures epoch {epoch}"
     assert epoch is None or (live is not None and epoch == live[0]), f"it measures epoch {epoch}, live is {live}"

@@ -34,10 +34,24 @@ class Searching(Protocol):
     def searching(self) -> bool: ...
 
 
+class Profiles(Enum):
+    """What is known of what layers cost. Unless it is known at the start, it is measured while the daemon serves."""
+
+    UNWANTED = "unwanted"
+    COMING = "coming"
+    KNOWN = "known"
+    FAILED = "failed"
+
+
 class State(Enum):
-    """What the tuner is doing. `shisha_tuner_state` has these names, and `WAITING`."""
+    """What the tuner is doing. `shisha_tuner_state` has these names, and `WAITING`.
+
+    A search that begins with costs waits for them in PROFILING, and in NO_COSTS it waits for nothing any more.
+    """
 
     OFF = "off"
+    PROFILING = "profiling"
+    NO_COSTS = "no_costs"
     PAUSED = "paused"
     TUNING = "tuning"
     SETTLING = "settling"

@@ -9,6 +9,7 @@ from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC
 from shisha_rt.plan.form import written
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
+from shisha_rt.tuning.profiler_messages import FromProfiler, ModelProfiled
 from shisha_rt.tuning.run import SearchOptions, SearchRun
 from shisha_rt.tuning.state import State
 from shisha_rt.wire import journal
@@ -64,6 +65,12 @@ def ended_record(search: SearchRun, plan: Plan, reason: str, now_s: float) -> jo
         throughput_fps=None if best is None else best.throughput_fps,
         latency_s=None if best is None else best.latency_s,
     )
+
+
+def profiled_record(found: FromProfiler) -> journal.ProfilingEnded | journal.ProfilingFailed:
+    if isinstance(found, ModelProfiled):
+        return journal.ProfilingEnded(seconds=round(found.took_s, 3), left_out=found.left_out)
+    return journal.ProfilingFailed(reason=found.reason)
 
 
 def description(tuning: Tuning, now_s: float) -> dict[str, Any]:

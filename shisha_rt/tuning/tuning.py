@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from typing import Any, Final
 
 from shisha_rt.lifecycle.events import Owner, PlanProposed
@@ -23,39 +22,21 @@ from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import events as ev
 from shisha_rt.tuning import tuner_messages as tm
+from shisha_rt.tuning.awaited import ATTEMPTS, Awaited, Purpose
 from shisha_rt.tuning.baseline import Baseline
 from shisha_rt.tuning.best import BestPlan
 from shisha_rt.tuning.choice import Choice
 from shisha_rt.tuning.desk import Desk
 from shisha_rt.tuning.instructions import CountTrial, Decision, Keep, TellTuner
+from shisha_rt.tuning.profiler_messages import ModelProfiled
 from shisha_rt.tuning.repeatability import Repeatability
 from shisha_rt.tuning.run import SearchOptions, SearchRun, beginning, walk_order
-from shisha_rt.tuning.state import WAITING, Serving, State
-from shisha_rt.tuning.telling import began_record, ended_record, trial_record
+from shisha_rt.tuning.state import WAITING, Profiles, Serving, State
+from shisha_rt.tuning.telling import began_record, ended_record, profiled_record, trial_record
 from shisha_rt.tuning.window import Window
 from shisha_rt.wire import journal
 
-ATTEMPTS: Final = 3
-"""To make a plan live, before it counts as one that cannot run."""
 QUIET_S: Final = 2.0
-
-
-class _For(Enum):
-    """What a plan was proposed for."""
-
-    TRIAL = "to be measured"
-    STAY = "the best of a search, to stay"
-    PAUSE = "the best of a search that was paused"
-    SERVE = "a plan of the daemon's own"
-
-
-@dataclass(frozen=True, slots=True)
-class _Awaited:
-    """A proposal that is not settled yet."""
-
-    purpose: _For
-    run: int
-    attempts: int
 
 
 class Tuning:
@@ -76,7 +57,7 @@ class Tuning:
         self._serving = serving
         self._warm_up = warm_up
         self._window: Window | None = None
-        self._awaited: dict[tuple[Owner, int], _Awaited] = {}
+        self._awaited: dict[tuple[Owner, int], Awaited] = {}
         self._desk = Desk()
 
     def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
@@ -96,15 +77,15 @@ class Tuning:
             return
         current, clients_is_live = awaited.run == self.search.number, self.choice.is_clients(self._serving.live)
         match awaited.purpose:
-            case _For.SERVE if end.ending is Ending.DROPPED and awaited.attempts > 1 and not clients_is_live:
+            case Purpose.SERVE if end.ending is Ending.DROPPED and awaited.attempts > 1 and not clients_is_live:
                 self._plan_wanted(Replan(end.reason), awaited.attempts - 1)
-            case _For.SERVE:
+            case Purpose.SERVE:
                 self._serves(end)
-            case _For.TRIAL if current and self.state is State.TUNING:
+            case Purpose.TRIAL if current and self.state is State.TUNING:
                 self._trial_settled(end, awaited.attempts)
-            case _For.STAY if current and self.state is State.SETTLING:
+            case Purpose.STAY if current and self.state is State.SETTLING:
                 self._stay_settled(end)
-            case _For.TRIAL | _For.PAUSE if self.state is State.PAUSED and self.choice.automatic:
+            case Purpose.TRIAL | Purpose.PAUSE if self.state is State.PAUSED and self.choice.automatic:
                 if end.ending is not Ending.REFUSED:
                     self._leave_best(ATTEMPTS if end.ending is Ending.LIVE else awaited.attempts - 1)
 
@@ -142,18 +123,18 @@ class Tuning:
         """As long as no live plan can serve, the lifecycle asks again by itself: one attempt is enough."""
         plan = self.choice.plan(self._serving.available)
         self._desk.write(journal.Replanned(reason=wanted.reason, plan=str(plan)))
-        self._propose(Owner.DAEMON, plan, _For.SERVE, attempts)
+        self._propose(Owner.DAEMON, plan, Purpose.SERVE, attempts)
 
     def _place_returned(self, returned: ev.PlaceReturned | PlaceBack) -> None:
         """A client's plan stays as it is, unless one without the place is on its way already."""
-        replaced = any(one.purpose is _For.SERVE for one in self._awaited.values())
+        replaced = any(one.purpose is Purpose.SERVE for one in self._awaited.values())
         if replaced or not self.choice.is_clients(self._serving.live):
             self._plan_wanted(Replan(f"place {returned.place} is up again"), ATTEMPTS)
 
-    def _propose(self, owner: Owner, plan: Plan, purpose: _For, attempts: int = 1) -> int:
+    def _propose(self, owner: Owner, plan: Plan, purpose: Purpose, attempts: int = 1) -> int:
         live = self._serving.live
         number = self._desk.next_number()
-        self._awaited[owner, number] = _Awaited(purpose, self.search.number, attempts)
+        self._awaited[owner, number] = Awaited(purpose, self.search.number, attempts)
         self._desk.decide(PlanProposed(owner, number, plan, None if live is None else live[0]))
         return number
 
@@ -163,6 +144,10 @@ class Tuning:
         """Search from `start` (None: from the live plan); whatever search was going on is over."""
         live, options, available = self._serving.live, self.options, self._serving.available
         if live is None or options is None:
+            return
+        if options.strategy == "guided" and self.choice.profiles is not Profiles.KNOWN:
+            self.state = State.PROFILING if self.choice.profiles is Profiles.COMING else State.NO_COSTS
+            self._window = None
             return
         plan = start or live[1]
         if not self.choice.fits(plan, available):  # of a place that is out, a search knows nothing
@@ -185,11 +170,11 @@ class Tuning:
     def _leave_best(self, attempts: int) -> None:
         """A paused search leaves its best plan live, also if a trial that was on its way goes live after that."""
         best, live = self.search.found, self._serving.live
-        on_its_way = any(one.purpose is _For.PAUSE for one in self._awaited.values())
+        on_its_way = any(one.purpose is Purpose.PAUSE for one in self._awaited.values())
         on_its_way |= self.search.objective != self.choice.objective  # the plan that is best at the new one
         if best is None or live is None or best[0] == live[1] or on_its_way or not attempts:
             return
-        self._propose(Owner.TUNER, best[0], _For.PAUSE, attempts)
+        self._propose(Owner.TUNER, best[0], Purpose.PAUSE, attempts)
 
     def _pause(self, why: str) -> None:
         if self.state is State.PAUSED or self.options is None or self._serving.live is None:
@@ -220,6 +205,19 @@ class Tuning:
         if self.searching or self.state is State.WATCHING:
             self._begin(changed.why)
 
+    # --- what the profiler says -------------------------------------------------------------------------------
+
+    def _profiler_said(self, said: ev.ProfilerSaid) -> None:
+        """A search that waits for costs begins with them; any other, when it begins next."""
+        if self.choice.profiles is not Profiles.COMING:
+            return
+        self.choice.hear(said.message)
+        self._desk.write(profiled_record(said.message))
+        if isinstance(said.message, ModelProfiled):
+            self._tell(said.message.costs)
+        if self.state is State.PROFILING:
+            self._begin("what layers cost has been measured")
+
     # --- what the tuner says ----------------------------------------------------------------------------------
 
     def _tuner_said(self, said: ev.TunerSaid) -> None:
@@ -248,14 +246,14 @@ class Tuning:
         if plan == live[1]:
             self._measure()
         else:
-            self.search.proposal = self._propose(Owner.TUNER, plan, _For.TRIAL, ATTEMPTS)
+            self.search.proposal = self._propose(Owner.TUNER, plan, Purpose.TRIAL, ATTEMPTS)
 
     def _trial_settled(self, end: Settled, attempts: int) -> None:
         """A plan that was dropped once, as a worker died meanwhile, may well go live at the next attempt."""
         if end.ending is Ending.LIVE:
             self._measure()
         elif end.ending is Ending.DROPPED and attempts > 1:
-            self.search.proposal = self._propose(Owner.TUNER, end.plan, _For.TRIAL, attempts - 1)
+            self.search.proposal = self._propose(Owner.TUNER, end.plan, Purpose.TRIAL, attempts - 1)
         else:
             never = Measurement((math.inf,) * max(1, len(end.plan.stages)), 0.0, 0, 0.0, failed_stage=end.failed_stage)
             self._trial_done(never, f"{end.ending.value}: {end.reason}")
@@ -292,7 +290,7 @@ class Tuning:
         if plan == live[1]:
             self._stay()
         else:
-            self._propose(Owner.TUNER, plan, _For.STAY)
+            self._propose(Owner.TUNER, plan, Purpose.STAY)
 
     def _stay_settled(self, end: Settled) -> None:
         if end.ending is Ending.LIVE:
@@ -390,6 +388,7 @@ _APPLY: Final[Mapping[type, Callable[[Tuning, Any], None]]] = {
     Replan: Tuning._plan_wanted,
     ev.PartTaken: Tuning._part_taken,
     ev.FrameAlone: Tuning._frame_alone,
+    ev.ProfilerSaid: Tuning._profiler_said,
     ev.TunerSaid: Tuning._tuner_said,
     ev.TunerDied: Tuning._tuner_died,
     ev.PauseAsked: Tuning._pause_asked,

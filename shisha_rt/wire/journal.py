@@ -160,6 +160,25 @@ class TunerEnded(Record, frozen=True, tag="tuner_died"):
     reason: str
 
 
+class ProfilingBegan(Record, frozen=True):
+    pass
+
+
+class ProfilingEnded(Record, frozen=True):
+    """`left_out`: the teams that could not be measured beside the frames."""
+
+    seconds: float
+    left_out: int = 0
+
+
+class ProfilingFailed(Record, frozen=True):
+    reason: str
+
+
+class ProfilerEnded(Record, frozen=True, tag="profiler_died"):
+    reason: str
+
+
 class TuningBegan(Record, frozen=True):
     run: int
     reason: str
@@ -244,6 +263,10 @@ AnyRecord: TypeAlias = (
     | PlacementRefused
     | PlacerEnded
     | TunerEnded
+    | ProfilingBegan
+    | ProfilingEnded
+    | ProfilingFailed
+    | ProfilerEnded
     | TuningBegan
     | TuningResumed
     | TuningPaused

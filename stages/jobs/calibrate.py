@@ -11,6 +11,7 @@ Every round ends with a line of progress, so this process does not outlive a par
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import sys
@@ -36,6 +37,8 @@ from stages.jobs.neighbour import neighbours
 from stages.jobs.noise import noise
 
 _SLOT: Final = 0
+_MOST_WAITING: Final = 0.1
+"""Of the time of a round. What several threads take together by the clock is longer by as much."""
 
 
 def main(arguments: list[str]) -> int:
@@ -65,8 +68,8 @@ def calibrate(job: CalibrationJob, tell: Callable[[Progress], None]) -> Calibrat
         _run_through(model, index, arena)
         cores = job.cores if job.lead else ()
         timers = [_Timer(model.segment((span,), job.threads, cores), arena, job.threads) for span in job.spans]
-        run_rounds([timer.run for timer in timers], job, tell)
-        return Calibrated(tuple(timer.result() for timer in timers))
+        given_up = not run_rounds([timer.run for timer in timers], job, tell, _Waiting() if job.undisturbed else None)
+        return Calibrated(() if given_up else tuple(timer.result() for timer in timers))
     finally:
         arena.close()
 
@@ -100,16 +103,47 @@ class _Timer:
         )
 
 
-def run_rounds(turns: Sequence[Callable[[], None]], rounds: Rounds, tell: Callable[[Progress], None]) -> None:
-    """Each of `turns` once in every round."""
+class _Waiting:
+    """How much of the time some thread of this process could have run, and another process had the core."""
+
+    def __init__(self) -> None:
+        self._at_s, self._waited_s = time.monotonic(), _waited_s()
+
+    def ratio(self) -> float:
+        """Since it was asked last; it is over 1 where several threads wait."""
+        now_s, waited_s = time.monotonic(), _waited_s()
+        found = (waited_s - self._waited_s) / (now_s - self._at_s)
+        self._at_s, self._waited_s = now_s, waited_s
+        return found
+
+
+def _waited_s() -> float:
+    """All threads' waiting for a core, by the kernel's books; 0 where it keeps none."""
+    waited_ns = 0
+    for file in Path("/proc/self/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            waited_ns += int(file.read_text().split()[1])
+    return waited_ns / 1e9
+
+
+def run_rounds(
+    turns: Sequence[Callable[[], None]],
+    rounds: Rounds,
+    tell: Callable[[Progress], None],
+    waiting: _Waiting | None = None,
+) -> bool:
+    """Each of `turns` once in every round; False if it was given up, as its threads had to wait."""
     start_s = time.monotonic()
     for done in range(1, rounds.max_rounds + 1):
         for turn in turns:
             turn()
         spent_ratio = (time.monotonic() - start_s) / rounds.budget_s
         tell(Progress(min(1.0, max(done / rounds.max_rounds, min(spent_ratio, done / rounds.min_rounds)))))
+        if waiting is not None and waiting.ratio() > _MOST_WAITING:
+            return False
         if spent_ratio >= 1 and done >= rounds.min_rounds:
-            return
+            break
+    return True
 
 
 def fill(arena: Arena, index: ModelIndex) -> None:

@@ -2,7 +2,8 @@
 
 A place never has the host to itself when it serves: other places run their stages beside it and take their share of
 caches, memory and, between threads of one core, of the core itself. Layers timed on an idle host come out faster than
-they will ever run. What a neighbour runs is the whole model, again and again: no plan is known yet.
+they will ever run. What a neighbour runs is the whole model, again and again: no plan is known yet. It gives way to
+whatever else wants its core: where a daemon serves already, its frames are the neighbours.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from stages.engines.onnxruntime.session import float32_session
 from stages.engines.session import Array
 
 _SLOT = 0
+_LEAST = 19
 
 
 @contextlib.contextmanager
@@ -60,6 +62,7 @@ def main(arguments: list[str]) -> int:
     job = msgspec.json.decode(arguments[0], type=NeighbourJob)
     die_with(job.parent_pid)
     os.sched_setaffinity(0, {job.core})
+    os.nice(_LEAST)
     run = (_clean if job.clean else _optimised)(Path(job.folder))
     run()
     print("at work", flush=True)

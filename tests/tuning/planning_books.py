@@ -24,11 +24,13 @@ from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import events as ev
 from shisha_rt.tuning import placer_messages as pm
+from shisha_rt.tuning import profiler_messages as fm
 from shisha_rt.tuning import tuner_messages as tm
+from shisha_rt.tuning.awaited import ATTEMPTS
 from shisha_rt.tuning.best import BestPlan, key_of
 from shisha_rt.tuning.cores import CoreEvent, Outward
 from shisha_rt.tuning.instructions import CountTrial, Keep, TellPlacer, TellTuner, Write
-from shisha_rt.tuning.tuning import ATTEMPTS
+from shisha_rt.tuning.state import Profiles
 from shisha_rt.wire import journal
 from tests.lifecycle.random_plans import LAYERS
 
@@ -43,6 +45,7 @@ class Books:
         self.kept = dict(kept)
         self.over: list[str] = []  # the places of the last search
         self.by_costs = by_costs
+        self.profiles = Profiles.KNOWN
         self.warm_up = warm_up
         self.proposed: dict[Name, le.PlanProposed] = {}
         self.plans: dict[int, Plan] = {}
@@ -94,12 +97,22 @@ class Books:
                 self._not_placed = asked if isinstance(answer, pm.NotSolved) else None
             case ev.MachineChanged():
                 self.machine = event.machine
+            case ev.ProfilerSaid(message=message) if self.profiles is Profiles.COMING:
+                self._profiled(message)
             case ev.SearchAsked():
                 self.clients = self.set_by_client = None
             case ev.TunerSaid(message=message):
                 self._tuner_says(message)
             case ev.PauseAsked() if self._searching_before and self.best is not None and self.best[1].can_run:
                 self.left_by_pause, self._dropped_since_pause = self.best[0], 0
+
+    def _profiled(self, message: fm.FromProfiler) -> None:
+        if isinstance(message, fm.ModelProfiled):
+            self.profiles, self.by_costs = Profiles.KNOWN, unfolded(message.by_costs[0][1])
+            self.seen["profiled"] += 1
+        else:
+            self.profiles = Profiles.FAILED
+            self.seen["not profiled"] += 1
 
     def _tuner_says(self, message: tm.FromTuner) -> None:
         self._heeded = message.run == self.run and self.trying is None
@@ -173,6 +186,7 @@ class Books:
         match message:
             case tm.Begin():
                 self.over = [place.name for place in message.places]
+                assert message.strategy != "guided" or self.profiles is Profiles.KNOWN, f"{message} without costs"
                 assert self.clients is None, f"{message} while a client's plan is to stay: {self.clients}"
                 self.run, self.settling, self.trying, self.best = message.run, False, None, None
                 self.left_by_pause = None

@@ -23,6 +23,7 @@ from shisha_rt.lifecycle import instructions as do
 from shisha_rt.lifecycle.lifecycle import Lifecycle
 from shisha_rt.lifecycle.tables import UnknownTransition
 from shisha_rt.machine.machine import Machine, Memory, Place
+from shisha_rt.plan.form import brief
 from shisha_rt.plan.measure import MIN_FRAMES
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
@@ -38,9 +39,11 @@ from shisha_rt.tuning.cores import CoreEvent, Cores, Outward
 from shisha_rt.tuning.instructions import TellPlacer, TellTuner
 from shisha_rt.tuning.invariants import check_cores
 from shisha_rt.tuning.placing import Placing
+from shisha_rt.tuning.profiler_messages import ModelProfiled, NotProfiled
 from shisha_rt.tuning.run import SearchOptions, SearchRun
-from shisha_rt.tuning.state import WAITING, State
+from shisha_rt.tuning.state import WAITING, Profiles, State
 from shisha_rt.tuning.telling import description
+from shisha_rt.tuning.tuner_messages import StoredCosts
 from shisha_rt.tuning.tuning import Tuning
 from shisha_rt.tuning.window import Window
 from tests.lifecycle.random_plans import LAYERS, plain_plan
@@ -70,11 +73,19 @@ class World:
         slot_count = rng.randint(2, 5)
         self.lifecycle = Lifecycle(rules, slot_count, random_policy(rng))
         kept = {key_of(self.machine): self._kept_before()} if rng.random() < 0.3 else {}
-        by_costs = plain_plan(rng, self.names) if rng.random() < 0.3 else None
+        self.unprofiled = random.Random(f"profiles {seed}").random() < 0.25  # of its own: the others stay as they were
+        by_costs = plain_plan(rng, self.names) if rng.random() < 0.3 and not self.unprofiled else None
         choice = Choice(
-            self.machine, rules, (1.0,) * LAYERS, BestPlans(kept), {} if by_costs is None else {"throughput": by_costs}
+            self.machine,
+            rules,
+            (1.0,) * LAYERS,
+            BestPlans(kept),
+            {} if by_costs is None else {"throughput": by_costs},
+            profiles=Profiles.COMING if self.unprofiled else Profiles.KNOWN,
         )
-        options = SearchOptions("shisha", rng.randint(1, 4), "nlfep") if rng.random() < 0.9 else None
+        strategy = "guided" if self.unprofiled else "shisha"
+        tunes = rng.random() < 0.9 or self.unprofiled
+        options = SearchOptions(strategy, rng.randint(1, 4), "nlfep") if tunes else None
         warm_up = rng.choice((0, 1, 2))
         self.tuning = Tuning(self.lifecycle, choice, options, warm_up)
         at_once = AtOnce(dict.fromkeys(self.devices, COSTS), operators_of)
@@ -84,6 +95,7 @@ class World:
                 part.__class__ = broken
         self.cores = Cores(self.lifecycle, self.tuning, placing)
         self.books = Books(self.machine, kept, by_costs, warm_up)
+        self.books.profiles = choice.profiles
         self.workers = Workers(rng, slot_count, self.books.plans)
         self.tuner = Tuner(rng, honest=rng.random() < 0.5)
         self.placer = Placer(rng)
@@ -131,6 +143,7 @@ class World:
             *[self.search] * rng.choice((0, 1, 3)),
             self.set_options,
             self.speed,
+            *[self.profiled] * (2 if self.unprofiled else 0),
             *[self.say_again] * 3,
             *[self.device_slows] * (2 if self.devices else 0),
             *(*faults, self.place_up, self.place_up) * unrest,
@@ -199,7 +212,16 @@ class World:
 
     def set_options(self) -> None:
         if self.tuning.options is not None:
-            self.feed(ev.OptionsSet(None, self.rng.choice((None, 1, 2, 5))))
+            strategy = self.rng.choice((None, "shisha", "guided")) if self.unprofiled else None
+            self.feed(ev.OptionsSet(strategy, self.rng.choice((None, 1, 2, 5))))
+
+    def profiled(self) -> None:
+        """What layers cost has been measured, or will never be; said again, it is not heard."""
+        if self.rng.random() < 0.3:
+            self.feed(ev.ProfilerSaid(NotProfiled("the engine died")))
+        else:
+            by_costs = brief(plain_plan(self.rng, self.names))
+            self.feed(ev.ProfilerSaid(ModelProfiled(StoredCosts(b"{}"), (("throughput", by_costs),), 1.0)))
 
     def speed(self) -> None:
         """A place is made slower or faster, perhaps what it was."""
@@ -352,6 +374,8 @@ class World:
         for process in self.workers.alive:
             if process.hung:
                 self.workers.end(process)
+        if self.unprofiled:
+            self.profiled()
         for step in range(_MOST_STEPS_TO_REST):
             for process in self.workers.alive:
                 self.workers.work(process)
@@ -387,7 +411,10 @@ class World:
         if self.tuning.options is None:
             assert state == State.OFF.value, f"it is {state} without a tuner"
         else:
-            assert state in (State.PAUSED.value, State.WATCHING.value), f"it is {state}, nothing is going on"
+            at_rest = {State.PAUSED.value, State.WATCHING.value}
+            if books.profiles is Profiles.FAILED:
+                at_rest.add(State.NO_COSTS.value)
+            assert state in at_rest, f"it is {state}, nothing is going on"
         left = books.left_by_pause
         assert left is None or state != State.PAUSED.value or books.live[1] == left, (
             f"{left} is best, {books.live} live"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from shisha_rt.machine.machine import Machine, Memory, Place
+from shisha_rt.plan.form import brief
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.tuning.best import BestPlan, BestPlans, key_of
 from shisha_rt.tuning.choice import Choice
-from shisha_rt.tuning.tuner_messages import PlaceNow
+from shisha_rt.tuning.profiler_messages import ModelProfiled
+from shisha_rt.tuning.state import Profiles
+from shisha_rt.tuning.tuner_messages import PlaceNow, StoredCosts
 
 MACHINE = Machine(
     "m",
@@ -44,6 +47,30 @@ def test_the_best_plan_kept_comes_before_that_by_costs_and_that_before_the_seed(
     assert choice(KEPT, BY_COSTS).plan(BOTH) == KEPT
     assert choice(None, BY_COSTS).plan(BOTH) == BY_COSTS
     assert choice().plan(BOTH) == SEED
+
+
+@pytest.mark.parametrize("profiles", [Profiles.COMING, Profiles.FAILED])
+def test_before_costs_are_known_each_place_has_the_whole_model(profiles: Profiles) -> None:
+    copies = Plan.chain([(0, 7, [("fast",), ("slow",)])])
+    without = choice()
+    without.profiles, without.replicate = profiles, True
+    assert without.plan(BOTH) == copies
+    assert without.plan(["slow"]) == Plan.of([(0, 7, "slow")])
+    without.replicate = False
+    assert without.plan(BOTH) == SEED
+
+
+def test_a_model_for_which_a_place_has_no_room_is_parted_before_costs_are_known() -> None:
+    room = PlanRules(8, BOTH, weight_bytes=(1,) * 8, live_bytes=(0,) * 8, memory_bytes={"slow": 4})
+    chosen = Choice(MACHINE, room, [1.0] * 8, BestPlans({}), replicate=True, profiles=Profiles.COMING)
+    assert chosen.plan(BOTH) == SEED
+
+
+def test_costs_that_come_late_count_from_then_on() -> None:
+    chosen = choice()
+    chosen.profiles, chosen.replicate = Profiles.COMING, True
+    chosen.hear(ModelProfiled(StoredCosts(b""), (("throughput", brief(BY_COSTS)),), 1.0))
+    assert (chosen.plan(BOTH), chosen.profiles) == (BY_COSTS, Profiles.KNOWN)
 
 
 @pytest.mark.parametrize("available", ["fast", "slow"])

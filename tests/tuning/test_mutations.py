@@ -22,8 +22,9 @@ from shisha_rt.tuning import placer_messages as pm
 from shisha_rt.tuning.choice import Choice
 from shisha_rt.tuning.instructions import Decision
 from shisha_rt.tuning.placing import Placing
+from shisha_rt.tuning.profiler_messages import FromProfiler
 from shisha_rt.tuning.run import SearchRun
-from shisha_rt.tuning.state import State
+from shisha_rt.tuning.state import Profiles, State
 from shisha_rt.tuning.tuning import Tuning
 from tests.lifecycle.simulated_world import BrokenPromise
 from tests.tuning.planning_world import run
@@ -47,6 +48,22 @@ class KeepsWhatIsNotLive(Tuning):
         super()._finish(told, reason)
         if self.state is State.SETTLING:
             self._stay()
+
+
+class SearchesWithoutCosts(Tuning):
+    """A search that goes by costs waits for them."""
+
+    def _begin(self, why: str, start: Plan | None = None) -> None:
+        before, self.choice.profiles = self.choice.profiles, Profiles.KNOWN
+        super()._begin(why, start)
+        self.choice.profiles = before
+
+
+class HearsNoCosts(Choice):
+    """And it begins with them."""
+
+    def hear(self, profiled: FromProfiler) -> None:
+        pass
 
 
 class TakesPlansOutOfDate(Epochs):
@@ -188,6 +205,8 @@ class AsksForAPlanOnce(Epochs):
 
 
 MUTANTS: Final = (
+    SearchesWithoutCosts,
+    HearsNoCosts,
     KeepsWhatTheTunerNames,
     KeepsWhatIsNotLive,
     TakesPlansOutOfDate,

@@ -46,6 +46,8 @@ def test_random_interleavings_keep_the_promises(seeds: range) -> None:
         "client live": 5,
         "placed anew": 1,
         "placed at once": 2,
+        "profiled": 10,
+        "not profiled": 4,
         "plan live": 100,
         "plan dropped": 60,
         "plan refused": 20,

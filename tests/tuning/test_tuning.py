@@ -11,10 +11,11 @@ from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import events as ev
 from shisha_rt.tuning import tuner_messages as tm
+from shisha_rt.tuning.awaited import ATTEMPTS
 from shisha_rt.tuning.best import BestPlan, key_of
 from shisha_rt.tuning.drift import WINDOWS_TO_LEAVE, leaving_stage
 from shisha_rt.tuning.state import WAITING, State
-from shisha_rt.tuning.tuning import ATTEMPTS, QUIET_S
+from shisha_rt.tuning.tuning import QUIET_S
 from shisha_rt.tuning.window import FRAMES, MAX_FRAMES
 from tests.tuning.tuned_world import BEST, MACHINE, ONLY_FAST, SEED, WARM_UP, World
 

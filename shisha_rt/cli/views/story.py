@@ -66,6 +66,11 @@ def _began(e: journal.TuningBegan) -> str:
     return f"tuning{objective} began, run {e.run} ({e.reason}): {e.plan}"
 
 
+def _profiled(e: journal.ProfilingEnded) -> str:
+    left_out = f", but for {e.left_out} teams whose cores frames had" if e.left_out else ""
+    return f"what layers cost was measured in {e.seconds:.1f} s{left_out}"
+
+
 def _on(place: str) -> str:
     return f" on {place}" if place else ""
 
@@ -121,6 +126,10 @@ _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     journal.PlacedAtOnce: lambda e: f"operators placed without a solver, as frames wait: {e.plan}",
     journal.PlacementRefused: lambda e: f"no other devices for the live plan: {e.reason}",
     journal.PlacerEnded: lambda e: f"the placer's process died and was started again: {e.reason}",
+    journal.ProfilingBegan: lambda e: "measuring what layers cost, beside the frames",
+    journal.ProfilingEnded: _profiled,
+    journal.ProfilingFailed: lambda e: f"what layers cost could not be measured, so nothing is tuned: {e.reason}",
+    journal.ProfilerEnded: lambda e: f"the profiler's process died and was started again: {e.reason}",
     journal.TuningBegan: _began,
     journal.TuningResumed: lambda e: f"tuning goes on from {e.reason}: {e.plan}",
     journal.TuningPaused: lambda e: f"tuning paused: {e.reason}",

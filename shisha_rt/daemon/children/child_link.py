@@ -50,7 +50,7 @@ class ChildLink(Generic[ToT, FromT]):
         self._to, self._from = codecs
         self._said = said
         self._died = died
-        self._greeting = greeting
+        self.greeting = greeting
         self._delay_s = 0.0
         self._line: tuple[Child, Channel] | None = None
         self._started_s = self._again_at_s = 0.0
@@ -72,7 +72,7 @@ class ChildLink(Generic[ToT, FromT]):
         self._line = child, channel
         self._poller.watch(channel.fileno(), self._hear)
         self._poller.watch(child.pidfd, self._ended)
-        for message in self._greeting:
+        for message in self.greeting:
             self.send(message)
 
     def send(self, message: ToT) -> None:

@@ -1,9 +1,9 @@
-"""What thinks and keeps for the daemon beside its loop: the tuner's process, the placer's, and the keeper's thread."""
+"""What thinks and keeps for the daemon beside its loop: processes to tune, place and profile, and a keeper's thread."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -16,10 +16,15 @@ from shisha_rt.plan.plan import team_name
 from shisha_rt.ready.model_on_machine import ModelOnMachine
 from shisha_rt.tuning import events as ev
 from shisha_rt.tuning import placer_messages as pm
+from shisha_rt.tuning import profiler_messages as fm
 from shisha_rt.tuning import tuner_messages as tm
+from shisha_rt.wire import journal
 
 _TUNER: Final = "shisha_rt.daemon.children.tuner"
 _PLACER: Final = "shisha_rt.daemon.children.placer"
+_PROFILER: Final = "shisha_rt.daemon.children.profiler"
+_MOST_PROFILERS: Final = 3
+"""Processes that may die of profiling, one after the other."""
 
 
 class Children:
@@ -29,8 +34,13 @@ class Children:
         self, poller: Poller, ready: ModelOnMachine, keeper: Keeper, solver: str, costs: Costs | None, *, tunes: bool
     ) -> None:
         self.keeper = keeper
+        self._poller = poller
+        self._ready = ready
         self._tuner: ChildLink[tm.ToTuner, tm.FromTuner] | None = None
         self._placer: ChildLink[pm.ToPlacer, pm.FromPlacer] | None = None
+        self._profiler: ChildLink[fm.ToProfiler, fm.FromProfiler] | None = None
+        self._profilers_died = 0
+        self._profiled = False
         if tunes:
             known = [] if costs is None else [tm.StoredCosts(msgspec.json.encode(costs_object(costs)))]
             codecs = tm.TO_TUNER, tm.FROM_TUNER
@@ -46,9 +56,47 @@ class Children:
                 self.close()
                 raise
 
+    @property
+    def _all(self) -> tuple[ChildLink[Any, Any], ...]:
+        return tuple(child for child in (self._tuner, self._placer, self._profiler) if child is not None)
+
+    def profile(self, *, replicate: bool) -> Iterator[object]:
+        """Begin to measure what layers cost; yields what comes of it at once."""
+        compiled, machine = self._ready.compiled, self._ready.machine
+        asked = fm.ProfileModel(
+            compiled.model.name,
+            str(compiled.model_folder),
+            str(compiled.engine_folder),
+            self._ready.teams,
+            replicate,
+            machine.name,
+            machine.source,
+            machine.memories,
+            machine.places,
+            machine.time_scale,
+        )
+        line = fm.TO_PROFILER, fm.FROM_PROFILER
+        try:
+            self._profiler = ChildLink(_PROFILER, self._poller, line, self._profiler_said, self._profiler_died, [asked])
+        except OSError as error:
+            yield ev.ProfilerSaid(fm.NotProfiled(f"no process could be started for it: {error.strerror}"))
+
+    def _profiler_said(self, message: fm.FromProfiler) -> object:
+        self._profiled = True
+        return ev.ProfilerSaid(message)
+
+    def _profiler_died(self, reason: str) -> object:
+        self._profilers_died += 1
+        if self._profilers_died < _MOST_PROFILERS:
+            return journal.ProfilerEnded(reason=reason)
+        return self._profiler_said(fm.NotProfiled(f"its process died {self._profilers_died} times: {reason}"))
+
     def tell_tuner(self, message: tm.ToTuner) -> None:
-        if self._tuner is not None:
-            self._tuner.send(message)
+        if self._tuner is None:
+            return
+        if isinstance(message, tm.StoredCosts):
+            self._tuner.greeting = [message]
+        self._tuner.send(message)
 
     def tell_placer(self, message: pm.ToPlacer) -> None:
         if self._placer is not None:
@@ -56,11 +104,12 @@ class Children:
 
     def look(self) -> Iterator[object]:
         """Every so often; what has become of them."""
-        for child in (self._tuner, self._placer):
-            if child is not None:
-                yield from child.look()
+        for child in self._all:
+            yield from child.look()
+        if self._profiled and self._profiler is not None:  # it has no more to do
+            self._profiler.close()
+            self._profiler = None
 
     def close(self) -> None:
-        for child in (self._tuner, self._placer):
-            if child is not None:
-                child.close()
+        for child in self._all:
+            child.close()

@@ -123,6 +123,13 @@ def _cleaned(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
             raise BadInput(f"{path}: not a valid ONNX model: {_shortened(fault)}") from error
 
 
+def read_saved(name: str, folder: Path) -> Model:
+    """The model that `Model.save` wrote into the folder of its key; its proto's weights are left in their file."""
+    path = folder / CLEAN_FILE
+    proto = onnx.load(path, load_external_data=False)
+    return Model(name, _graph_of(proto, str(path)), proto, folder.name)
+
+
 def read_clean(folder: Path) -> Graph:
     """The graph of a model that `Model.save` wrote, without touching its weights."""
     path = folder / CLEAN_FILE

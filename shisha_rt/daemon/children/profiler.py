@@ -1,0 +1,73 @@
+"""`python -m shisha_rt.daemon.children.profiler CHANNEL PARENT`: measures what layers cost, while the daemon serves.
+
+It gives way to the workers: at this niceness a process that wants a core which a worker keeps full gets a tenth of it.
+So with all cores full frames came out 10% slower as long as it lasted, and where some were idle hardly any. (At 5 it
+takes a quarter, and is done no sooner than in half the time.)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from shisha_rt.costs.costs_file import costs_object
+from shisha_rt.costs.layer_costs import LayerCosts
+from shisha_rt.errors import BadInput, Failure
+from shisha_rt.fabric.channel import Channel
+from shisha_rt.fabric.parent import die_with
+from shisha_rt.plan.form import brief
+from shisha_rt.ready.compile import read_compiled
+from shisha_rt.ready.profile import profile_model, teams_to_measure
+from shisha_rt.ready.told_costs import plans_by_costs, told_costs
+from shisha_rt.tuning import profiler_messages as fm
+from shisha_rt.tuning.tuner_messages import StoredCosts
+
+_NICENESS: Final = 10
+
+
+def main(arguments: list[str]) -> int:
+    channel_fd, parent = arguments
+    die_with(int(parent))
+    for number in (signal.SIGINT, signal.SIGTERM):  # both may reach the whole group; only the daemon acts on them
+        signal.signal(number, signal.SIG_IGN)
+    os.nice(_NICENESS)
+    channel = Channel.inherited(int(channel_fd))
+    asked = fm.TO_PROFILER.decode(channel.wait())
+    try:
+        answer: fm.FromProfiler = _profiled(asked)
+    except (BadInput, Failure) as error:
+        answer = fm.NotProfiled(" ".join(str(error).split()))
+    channel.send(fm.FROM_PROFILER.encode(answer))
+    channel.wait()  # until the daemon, which has heard it, ends this process
+    return 0
+
+
+def _profiled(asked: fm.ProfileModel) -> fm.ModelProfiled:
+    """Raises as `profile_model` does."""
+    started_s = time.monotonic()
+    machine = asked.machine
+    compiled = read_compiled(asked.name, Path(asked.model_folder), Path(asked.engine_folder))
+    raw = profile_model(compiled, machine, _tell, teams=asked.teams, beside=True)
+    costs = told_costs(LayerCosts(raw, machine), machine.time_scale)
+    return fm.ModelProfiled(
+        StoredCosts(msgspec.json.encode(costs_object(costs))),
+        tuple((objective, brief(plan)) for objective, plan in plans_by_costs(costs, replicate=asked.replicate).items()),
+        time.monotonic() - started_s,
+        len(teams_to_measure(machine)) - len(raw.teams) if asked.teams else 0,
+    )
+
+
+def _tell(message: str) -> None:
+    """To whoever sits before the daemon, as at its start."""
+    if sys.stderr.isatty():
+        print(message, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,36 @@
+"""What planning is told of costs: in the time of measurements, and with the best plans by them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.layer_costs import LayerCosts
+from shisha_rt.pipeline.exact import exact_plan
+from shisha_rt.placement.placed_costs import PlacedCosts
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import OBJECTIVES, Objective
+
+_PLANNING_S: Final = 2.0
+
+
+def told_costs(stored: LayerCosts | PlacedCosts, time_scale: float) -> Costs:
+    """The stored costs in the time of measurements, from which the stretching has been taken out."""
+    costs = stored.costs()
+    teams = tuple(replace(team, time_s=team.time_s / time_scale) for team in costs.teams)
+    return replace(costs, time_s=costs.time_s / time_scale, teams=teams)
+
+
+def plans_by_costs(costs: Costs, *, replicate: bool) -> Mapping[Objective, Plan]:
+    """The best for each objective; on machines of very many places the best that is found in a moment."""
+    found = {objective: _plan_by_costs(costs, replicate, objective) for objective in OBJECTIVES}
+    return {objective: plan for objective, plan in found.items() if plan is not None}
+
+
+def _plan_by_costs(costs: Costs, replicate: bool, objective: Objective) -> Plan | None:
+    until_s = time.monotonic() + _PLANNING_S
+    found = exact_plan(costs, replicate=replicate, objective=objective, should_stop=lambda: time.monotonic() >= until_s)
+    return found.plan

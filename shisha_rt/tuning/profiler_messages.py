@@ -1,0 +1,60 @@
+"""Every message between the daemon and its profiler's process, which measures a model once and has no more to do."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from shisha_rt.fabric.codec import Codec
+from shisha_rt.machine.machine import Machine, Memory, Place
+from shisha_rt.plan.form import Brief
+from shisha_rt.plan.rate import Objective
+from shisha_rt.tuning.tuner_messages import StoredCosts
+
+
+class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Measure the model of these folders on a machine, which is told by its parts.
+
+    `teams`: what several places take together, too. `replicate`: plans may have copies and teams.
+    """
+
+    name: str
+    model_folder: str
+    engine_folder: str
+    teams: bool
+    replicate: bool
+    machine_name: str
+    machine_source: str
+    memories: tuple[Memory, ...]
+    places: tuple[Place, ...]
+    time_scale: float
+
+    @property
+    def machine(self) -> Machine:
+        return Machine(self.machine_name, self.machine_source, self.memories, self.places, time_scale=self.time_scale)
+
+
+class ModelProfiled(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What layers cost, in the time of measurements, and the best plans by that; `took_s`: how long it took.
+
+    `left_out`: how many teams could not be measured, as frames had their cores.
+    """
+
+    costs: StoredCosts
+    by_costs: tuple[tuple[Objective, Brief], ...]
+    took_s: float
+    left_out: int = 0
+
+
+class NotProfiled(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Nor will it be; `reason` is one line."""
+
+    reason: str
+
+
+ToProfiler: TypeAlias = ProfileModel
+FromProfiler: TypeAlias = ModelProfiled | NotProfiled
+
+TO_PROFILER: Final[Codec[ToProfiler]] = Codec(ToProfiler)
+FROM_PROFILER: Final[Codec[FromProfiler]] = Codec(FromProfiler)

@@ -2,7 +2,8 @@
 
 bfloat16 is the upper half of a float32: 8 bits of exponent, 7 of mantissa. Weights are rounded beforehand; inputs and
 what operators make pass through a Cast there and back, to the nearest value, ties to even. Inside an operator sums are
-float32, as in accelerators that multiply bfloat16 and accumulate wider.
+float32, as in accelerators that multiply bfloat16 and accumulate wider; so is all that happens in its graphs, if it has
+some.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper, version_converter
+
+from shisha_rt.graph.subgraphs import rename_reads
 
 _FIRST_OPSET: Final = 13  # whose Cast knows bfloat16
 # These mean the same in all opsets that are served up to then; the converter takes 7 ms however small the model.
@@ -66,8 +69,7 @@ def _rounded_operator(node: onnx.NodeProto, inputs: dict[str, str], floats: Coll
     """The operator on rounded inputs, and the Casts behind it that give its outputs their names back."""
     operator = onnx.NodeProto()
     operator.CopyFrom(node)
-    for position, name in enumerate(node.input):
-        operator.input[position] = inputs.get(name, name)
+    rename_reads(operator, inputs)
     casts: list[onnx.NodeProto] = []
     if node.op_type not in _SELECTING:
         for position, name in enumerate(node.output):

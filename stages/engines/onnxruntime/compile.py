@@ -14,7 +14,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy.typing as npt
 import onnx
@@ -41,7 +41,7 @@ from stages.engines.onnxruntime.apart import take_apart
 from stages.engines.onnxruntime.mapping import map_nodes
 from stages.engines.onnxruntime.options import as_built_options, base_options
 from stages.engines.onnxruntime.parts import write_parts
-from stages.jobs.noise import made_up
+from stages.jobs.noise import run_on_something
 
 MODEL_FILE: Final = "model.onnx"
 WEIGHTS_FILE: Final = "weights.bin"
@@ -137,10 +137,12 @@ def _specs(optimised: onnx.ModelProto, graph: Graph, folder: str) -> dict[str, T
         exposed.SerializeToString(), as_built_options(1, folder), providers=["CPUExecutionProvider"]
     )
     names = [value.name for value in session.get_outputs()]
+    inputs = [(tensor.name, tensor.shape, tensor.datatype) for tensor in graph.inputs]
+    results: list[npt.NDArray[Any]] = run_on_something(lambda feeds: session.run(names, feeds), inputs)
     open_axes = _open_axes(optimised.graph, graph)
     return {
         name: TensorSpec(name, tuple(result.shape), NAME_OF[result.dtype], open_axes.get(name, ()))
-        for name, result in zip(names, _run_on_something(session, names, graph), strict=True)
+        for name, result in zip(names, results, strict=True)
     }
 
 
@@ -151,15 +153,3 @@ def _open_axes(optimised: onnx.GraphProto, graph: Graph) -> dict[str, tuple[int,
         if not found.keys().isdisjoint(reads(node)):
             found |= {name: (0,) for name in node.output if name not in graph.tensors}
     return found
-
-
-def _run_on_something(session: ort.InferenceSession, names: list[str], graph: Graph) -> list[npt.NDArray[Any]]:
-    """Values may be such that nothing comes out of what depends on the data, and then something behind it fails."""
-    fault: Exception | None = None
-    for feeds in made_up([(tensor.name, tensor.shape, tensor.datatype) for tensor in graph.inputs]):
-        try:
-            return cast("list[npt.NDArray[Any]]", session.run(names, feeds))
-        except Exception as error:  # whatever the engine raises
-            fault = fault or error
-    assert fault is not None
-    raise fault

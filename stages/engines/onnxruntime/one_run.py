@@ -1,13 +1,11 @@
 """Run a model once, as it is, at the first sizes at which it runs, and tell shapes (see `graph.reader.one_run`).
 
-The inputs are made up, and what depends on the data may be nothing at all with some of them: then other values are
-tried. Nothing is optimised.
+The inputs are made up, and nothing is optimised.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +17,7 @@ import onnxruntime as ort
 from shisha_rt.graph.datatypes import NAME_OF, NUMPY_OF
 from shisha_rt.graph.reader.one_run import RunAsked, RunSeen
 from stages.engines.onnxruntime.options import as_built_options
-from stages.jobs.noise import made_up
+from stages.jobs.noise import run_on_something
 
 Array = npt.NDArray[Any]
 Shapes = tuple[tuple[int, ...], ...]
@@ -39,14 +37,13 @@ def run_once(asked: RunAsked) -> RunSeen:
     for index, shapes in enumerate(asked.tries):
         if time.monotonic() > until_s:
             break
-        for feeds in _feeds(session, shapes):
-            try:
-                results = session.run(shown, feeds)
-            except Exception as error:  # whatever the engine raises says that these sizes or values do not go
-                reason = str(error).strip().splitlines()[0][:300]
-                continue
-            found = {name: array for name, array in zip(shown, results, strict=True) if name in asked.wanted}
-            return RunSeen(index, {name: _shape(array) for name, array in found.items()})
+        try:
+            results = run_on_something(lambda feeds: session.run(shown, feeds), _tensors(session, shapes), first=1)
+        except Exception as error:  # whatever the engine raises says that these sizes do not go
+            reason = str(error).strip().splitlines()[0][:300]
+            continue
+        found = {name: array for name, array in zip(shown, results, strict=True) if name in asked.wanted}
+        return RunSeen(index, {name: _shape(array) for name, array in found.items()})
     return RunSeen(None, {}, reason)
 
 
@@ -57,10 +54,10 @@ def _with_outputs(path: Path, wanted: tuple[str, ...]) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def _feeds(session: ort.InferenceSession, shapes: Shapes) -> Iterator[dict[str, Array]]:
+def _tensors(session: ort.InferenceSession, shapes: Shapes) -> list[tuple[str, tuple[int, ...], str]]:
     names = {f"tensor({_ENGINES_NAME.get(name, name.lower())})": name for name in NUMPY_OF}
     inputs = zip(session.get_inputs(), shapes, strict=True)
-    yield from made_up([(value.name, shape, names[value.type]) for value, shape in inputs])
+    return [(value.name, shape, names[value.type]) for value, shape in inputs]
 
 
 def _shape(result: Array) -> tuple[tuple[int, ...], str]:

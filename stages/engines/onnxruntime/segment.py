@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import onnxruntime as ort
 
 from shisha_rt.fabric.arena import Arena
@@ -24,6 +23,7 @@ from shisha_rt.graph.datatypes import NUMPY_OF, size_bytes
 from shisha_rt.graph.spans import Span
 from stages.engines.onnxruntime.options import as_built_options, optimising_options
 from stages.engines.onnxruntime.parts import read_parts
+from stages.jobs.noise import run_on_something
 
 _HERE: Final = "cpu"
 
@@ -79,8 +79,9 @@ class OptimisedSegment:
 
     def warm(self) -> None:
         """Run once on memory of its own: first-run allocations happen before a frame waits for them."""
-        feeds = {spec.name: np.zeros(spec.shape, NUMPY_OF[spec.datatype]) for spec in self.inputs}
-        self._session.run([spec.name for spec in self.outputs], feeds)
+        names = [spec.name for spec in self.outputs]
+        inputs = [(spec.name, spec.shape, spec.datatype) for spec in self.inputs]
+        run_on_something(lambda feeds: self._session.run(names, feeds), inputs)
 
     def run(self, arena: Arena, slot: int) -> None:
         """Compute the stage on the tensors of `slot`, in place in the arena."""

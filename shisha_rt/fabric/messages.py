@@ -76,7 +76,7 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """`frame_bytes`: weights, inputs and outputs that one frame moves. `private_bytes`: what the build added.
 
-    `difference`: by how much devices that are not exact change the stage's outputs, relative to their largest value.
+    `difference`: by how much rounding on its devices changes the stage's outputs, relative to their largest value.
     """
 
     epoch: int

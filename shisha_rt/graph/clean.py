@@ -22,11 +22,11 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from shisha_rt.graph.dequantize import one_for_each_reader
 from shisha_rt.graph.heavy import HEAVY
 from shisha_rt.graph.layers import LayeredNode, largest_layers
 from shisha_rt.graph.names import unused_name
 from shisha_rt.graph.open_shapes import NOTHING_SEEN, SeenTensor, described_shapes, static_shape
+from shisha_rt.graph.quantized import one_for_each_reader
 from shisha_rt.graph.subgraphs import all_nodes, branch_taken, reads, rename_reads, subgraphs
 
 Array = npt.NDArray[Any]

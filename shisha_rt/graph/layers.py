@@ -16,10 +16,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shisha_rt.graph.dequantize import DEQUANTIZE
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.heavy import CONVOLUTIONS, HEAVY, operand_shapes
 from shisha_rt.graph.layer_kinds import LayerKind
+from shisha_rt.graph.quantized import DEQUANTIZE
 from shisha_rt.graph.spans import Span, live_after, weight_bytes
 
 

@@ -88,7 +88,11 @@ class Device:
 
     @property
     def exact(self) -> bool:
-        """Whether it computes in the precision that the model states, up to rounding."""
+        """Whether it computes in the precision that the model states, up to rounding.
+
+        In a model of integers that is a step of theirs wherever they are rounded anew, so that its answers may be a few
+        apart from another engine's.
+        """
         return self.precision == "fp32"
 
     def takes(self, datatype: str) -> bool:

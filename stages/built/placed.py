@@ -26,6 +26,7 @@ from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.graph import Graph, Tensor
+from shisha_rt.graph.quantized import rounds
 from shisha_rt.graph.spans import Span, ends_of
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.segment_times import segment_times_s
@@ -84,7 +85,7 @@ class PlacedModel:
         parts = [self._part(its, time_s, threads, cores) for its, time_s in zip(found, times_s, strict=True)]
         weight_bytes = sum(map(self._model.weight_bytes, found))
         stage = PlacedStage(graph, parts, weight_bytes, self._device_speed)
-        if not all(device.exact for device in stage.devices):
+        if not all(part.device.exact and not _may_round_otherwise(graph, part) for part in parts):
             exact = PlacedStage(graph, [self._exact(*run) for run in runs], weight_bytes, self._device_speed)
             stage.difference = _difference(graph, stage, exact)
         return stage
@@ -124,8 +125,9 @@ class PlacedStage:
     """A built stage. `frame_bytes`: weights, inputs and outputs that one frame moves.
 
     `segments` and `devices` are one for each segment. `described`: the time of some segment is a formula's.
-    `difference`: by how much the devices' precision changes what it hands on, over the largest value of that (of what
-    are no floats: the share that is another); found on one frame of noise.
+    `difference`: by how much the devices' precision changes what it hands on, over the largest value of that (of
+    integers of 8 bits: over their range; of what else are no floats: the share that is another), or another engine than
+    ONNX Runtime where it rounds to integers; found on one frame of noise.
     """
 
     def __init__(
@@ -210,6 +212,12 @@ def _zeros(tensor: Tensor) -> Array:
     return np.zeros(tensor.shape, NUMPY_OF[tensor.datatype])
 
 
+def _may_round_otherwise(graph: Graph, part: _Part) -> bool:
+    """Than ONNX Runtime does where it makes integers of reals."""
+    operators = graph.operators[part.segment.first : part.segment.last + 1]
+    return part.device.engine != _EXACT.engine and any(map(rounds, operators))
+
+
 def _difference(graph: Graph, stage: PlacedStage, exact: PlacedStage) -> float:
     generator = np.random.default_rng(0)
     names, _ = ends_of(graph, stage.runs)
@@ -219,6 +227,8 @@ def _difference(graph: Graph, stage: PlacedStage, exact: PlacedStage) -> float:
 
 
 def _apart(found: Array, expected: Array) -> float:
+    if expected.dtype.kind in "iu" and expected.dtype.itemsize == 1:  # they stand for reals
+        return float(np.abs(found.astype(np.int16) - expected.astype(np.int16)).max() / 255)
     if expected.dtype.kind != "f":
         return float((found != expected).mean())
     return float(np.abs(found - expected).max() / max(np.abs(expected).max(), np.finfo(np.float32).tiny))

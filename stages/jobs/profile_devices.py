@@ -8,8 +8,10 @@ The engine's profiler comes last and on sessions of its own: it slows what it wa
 divides a segment's time among operators are used. Its clock runs on while the host does something else, and what it
 says are means, so it watches three times, and the median of each operator counts.
 
-An engine may not know all operators of a network. Where a run cannot be made, each operator is tried by itself, and
-those with which that fails are what is answered.
+An engine may not know all operators of a network, or compute some wrong: OpenVINO does with some convolutions in groups
+that it runs in integers. Where a run cannot be made, and before any is made of a network that rounds to integers on
+another engine than ONNX Runtime, each layer is tried by itself. Operators that a device is not to have are what is
+answered.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ from shisha_rt.fabric.calibration import Progress
 from shisha_rt.fabric.device_profiling import DeviceProfilingJob, Profiled
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.fabric.plain_index import plain_index
-from shisha_rt.graph.layers import group_layers
+from shisha_rt.graph.heavy import HEAVY
+from shisha_rt.graph.layers import Layer, group_layers
+from shisha_rt.graph.quantized import rounds
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.device_profile import Run, SegmentTime
 from shisha_rt.placement.segments import Segment, segment
@@ -45,6 +49,8 @@ from stages.jobs.noise import noise
 
 _SLOT: Final = 0
 _WATCHED_TIMES: Final = 3
+_WRONG: Final = 0.05
+"""Of a layer's largest value, or its integers' range. Engines round a step of 255 apart, two after two roundings."""
 
 
 def main(arguments: list[str]) -> int:
@@ -62,7 +68,8 @@ def profile(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -> Profil
     Raises whatever an engine raises, unless that is about some operators alone.
     """
     model = CleanModel(Path(job.model_folder))
-    index = plain_index(model.graph, group_layers(model.graph))
+    layers = group_layers(model.graph)
+    index = plain_index(model.graph, layers)
     placed = PlacedModel(model, index, job.devices, job.threads, device_speed=lambda _: 1.0)
     arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
     whole = ((0, index.layer_count - 1),)
@@ -74,13 +81,17 @@ def profile(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -> Profil
 
     try:
         fill(arena, index)
+        if any(map(rounds, model.graph.operators)) and any(its.engine != "onnxruntime" for its in job.devices):
+            unfit = _unfit(model, placed, layers, job)
+            if any(unfit):
+                return Profiled(incapable=unfit)
         node_timers, edge_timers = built(job.node_runs), built(job.edge_runs)
         run_rounds([timer.run for timer in (*node_timers, *edge_timers)], job, tell)
     except Exception:
-        incapable = _incapable(model, job)
-        if not any(incapable):
+        unfit = _unfit(model, placed, layers, job)
+        if not any(unfit):
             raise
-        return Profiled(incapable=incapable)
+        return Profiled(incapable=unfit)
     finally:
         arena.close()
     return Profiled(
@@ -93,16 +104,47 @@ def profile(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -> Profil
     )
 
 
-def _incapable(model: CleanModel, job: DeviceProfilingJob) -> tuple[tuple[int, ...], ...]:
-    """(devices,): the operators of its own run that a device cannot run by themselves."""
-    return tuple(
-        tuple(
-            operator
-            for operator, on in enumerate(run)
-            if on == index and not _runs(model, segment(model.graph, operator, operator, device.name), device)
-        )
-        for index, (device, run) in enumerate(zip(job.devices, job.node_runs, strict=bool(job.node_runs)))
-    )
+def _unfit(
+    model: CleanModel, placed: PlacedModel, layers: Sequence[Layer], job: DeviceProfilingJob
+) -> tuple[tuple[int, ...], ...]:
+    """(devices,): the operators of its own run that a device cannot run, or computes wrong.
+
+    They are looked for layer by layer. If a layer fails they are those that fail by themselves, too. If there are none,
+    or the layer is computed, but not what ONNX Runtime makes of it, it is the heavy operator: what an engine makes of
+    it and its neighbours together is wrong. That is looked at where they round to integers.
+    """
+    found = []
+    for index, run in enumerate(job.node_runs):
+        unfit: list[int] = []
+        for layer in layers:
+            operators = range(layer.first_operator, layer.last_operator + 1)
+            own = [i for i in operators if run[i] == index]
+            heavy = [i for i in own if model.graph.operators[i].op_type in HEAVY]
+            if own:
+                unfit += _faulty(model, placed, layer, [job.devices[run[i]] for i in operators], own, heavy or own)
+        found.append(tuple(unfit))
+    return tuple(found)
+
+
+def _faulty(
+    model: CleanModel,
+    placed: PlacedModel,
+    layer: Layer,
+    devices: Sequence[Device],
+    own: Sequence[int],
+    suspects: Sequence[int],
+) -> Sequence[int]:
+    """Of the operators `own` of a layer; `suspects`, where none of them fails by itself."""
+    device = devices[own[0] - layer.first_operator]
+    try:
+        stage = placed.stage(((layer.index, layer.index),), [its.name for its in devices])
+        stage.warm()
+    except Failure:  # of the engine, whatever it is to run
+        raise
+    except Exception:  # an engine's own kinds
+        alone = (segment(model.graph, i, i, device.name) for i in own)
+        return [its.first for its in alone if not _runs(model, its, device)] or suspects
+    return suspects if device.exact and stage.difference > _WRONG else ()
 
 
 def _runs(model: CleanModel, operator: Segment, device: Device) -> bool:

@@ -23,7 +23,7 @@ STEP = float(SCALE)
 _OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
 
 
-class _Parts:
+class Parts:
     """Nodes and constants of a network whose tensors all have one scale, and zero in the middle of their range."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ def qdq_network() -> onnx.ModelProto:
 
     The first convolution's result is read three times as the same floats: by both others and the sum.
     """
-    net = _Parts()
+    net = Parts()
     weights = [net.weight_floats(name, 8, channels, 3, 3) for name, channels in (("w0", 4), ("w1", 8), ("w2", 8))]
     first = net.rounded(net.add("Relu", [net.add("Conv", [net.rounded("x"), weights[0]], "a", pads=[1] * 4)], "ra"))
     second = net.rounded(net.add("Conv", [first, weights[1]], "b", pads=[1] * 4))
@@ -90,7 +90,7 @@ def qdq_network() -> onnx.ModelProto:
 
 def qoperator_network() -> onnx.ModelProto:
     """Two convolutions, the second in groups, and a product: operators on integers, between floats at both ends."""
-    net = _Parts()
+    net = Parts()
     x = net.quantized("x")
     for name, channels, groups in (("a", 4, 1), ("b", 2, 4)):
         weights = net.weight(f"{name}_w", 8, channels, 3, 3)
@@ -106,7 +106,7 @@ def qoperator_network() -> onnx.ModelProto:
 
 def dynamic_network() -> onnx.ModelProto:
     """A convolution and a product whose inputs are quantised by what comes."""
-    net = _Parts()
+    net = Parts()
     x = "x"
     for name, op_type, shape in (("a", "ConvInteger", (6, 4, 3, 3)), ("b", "MatMulInteger", (4, 5))):
         net.nodes.append(make_node("DynamicQuantizeLinear", [x], [f"{name}_q", f"{name}_s", f"{name}_z"], f"{name}_q"))

@@ -13,10 +13,11 @@ import pytest
 from shisha_rt.graph.spans import groups_of
 from shisha_rt.ready.compile import Compiled, compile_model
 from stages.engines.onnxruntime.compile import MODEL_FILE
-from tests.graph.int8 import STEP, dynamic_network, qdq_network, qoperator_network, quantized_zoo
+from tests.graph.int8 import STEP, Parts, dynamic_network, qdq_network, qoperator_network, quantized_zoo
 from tests.graph.networks import Array, weight, write
 from tests.ready.test_compile import answer
 from tests.stages.test_placed import SERIAL, model_of
+from tests.stages.test_profile_devices import OPENVINO, WITHOUT_OPENVINO, job_of, profile
 
 Build = Callable[[], onnx.ModelProto]
 
@@ -92,3 +93,57 @@ def test_weights_of_depthwise_convolutions_are_packed_too(tmp_path: Path) -> Non
     graph = onnx.load(compiled.engine_folder / MODEL_FILE, load_external_data=False).graph
     packed = [any(entry.key.startswith("prepacked") for entry in its.external_data) for its in graph.initializer]
     assert any(packed)
+
+
+@WITHOUT_OPENVINO
+@pytest.mark.parametrize("build", [qdq_network, dynamic_network])
+def test_another_engine_is_a_step_apart_at_most_and_its_stages_say_so(build: Build, tmp_path: Path) -> None:
+    plain = compile_model(write(build(), tmp_path), plain=True)
+    (tensor,) = plain.model.graph.inputs
+    x = weight(*tensor.shape, seed=7)
+    expected = plain_answers(tmp_path / "tiny.onnx", x)
+    model = model_of(plain, (OPENVINO,))
+    whole = ((0, len(plain.layers) - 1),)
+    stage = model.stage(whole, [OPENVINO.name] * len(plain.model.graph.operators))
+    found = stage.compute({tensor.name: x})
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=2e-2, atol=1.01 * STEP, err_msg=name)
+    assert stage.difference < 0.05
+    assert model_of(plain, (SERIAL,)).stage(whole, [SERIAL.name] * len(plain.model.graph.operators)).difference == 0
+
+
+def grouped(folder: Path) -> Path:
+    """A convolution between integers in groups of 68 channels: too much for OpenVINO 2026.4, or computed wrong."""
+    net = Parts()
+    floats = net.rounded("x")
+    result = net.add("Conv", [floats, net.weight_floats("w", 272, 68, 1, 1)], "a", group=4)
+    net.add("Identity", [net.rounded(result)], "y")
+    return write(net.network({"x": [1, 272, 14, 14]}, {"y": [1, 272, 14, 14]}), folder)
+
+
+@WITHOUT_OPENVINO
+def test_what_another_engine_cannot_make_or_makes_wrong_is_not_for_it(tmp_path: Path) -> None:
+    """Whatever it can on this processor. By itself it computes the convolution, as floats."""
+    compiled = compile_model(grouped(tmp_path), plain=True)
+    (tensor,) = compiled.model.graph.inputs
+    x = weight(*tensor.shape, seed=7)
+    (expected,) = plain_answers(tmp_path / "tiny.onnx", x).values()
+    operators = compiled.model.graph.operators
+    try:
+        stage = model_of(compiled, (OPENVINO,)).stage(((0, 0),), [OPENVINO.name] * len(operators))
+        (found,) = stage.compute({tensor.name: x}).values()
+        is_right = bool(np.abs(found - expected).max() < 2.5 * STEP)
+    except RuntimeError:
+        is_right = False
+    _, profiled = profile(job_of(compiled, (SERIAL, OPENVINO)))
+    convolution = next(i for i, its in enumerate(operators) if its.op_type == "Conv")
+    assert profiled.incapable == (() if is_right else ((), (convolution,)))
+
+
+@WITHOUT_OPENVINO
+def test_operators_that_another_engine_cannot_read_are_not_for_it(tmp_path: Path) -> None:
+    """QLinearConv with a scale for each filter, in OpenVINO 2026.4."""
+    compiled = compile_model(write(qoperator_network(), tmp_path), plain=True)
+    _, profiled = profile(job_of(compiled, (SERIAL, OPENVINO)))
+    kinds = [compiled.model.graph.operators[i].op_type for its in profiled.incapable for i in its]
+    assert set(kinds) <= {"QLinearConv"}

@@ -96,7 +96,7 @@ def placement_lines(stages: Stages) -> list[str]:
             predicted = milliseconds(placement["predicted_s"])
             lines.append(f"{_named(stage.teams)} ({placement['solver']}, {predicted} predicted): {segments}")
             if found["difference"]:
-                lines[-1] += f"; its precision changes outputs by up to {found['difference']:.2g} of the largest"
+                lines[-1] += f"; its rounding changes outputs by up to {found['difference']:.2g} of the largest"
     return lines
 
 

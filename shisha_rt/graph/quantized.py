@@ -1,8 +1,8 @@
-"""DequantizeLinear, of which each reader has one of its own: then integers pass from layer to layer, not floats.
+"""Networks of integers that stand for reals: where they round, and the floats that they are made into.
 
 A graph in floats that are rounded to integers between its operators (QDQ) is run in integers by an engine that sees
 both, the rounding and the floats made of it, around an operator. Of a stage that begins with floats already it cannot
-tell, and they are four times as many bytes.
+tell, and they are four times as many bytes. So each reader has a DequantizeLinear of its own, and goes with it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,18 @@ from typing import Final
 
 import onnx
 
+from shisha_rt.graph.graph import Operator
 from shisha_rt.graph.names import unused_name
 from shisha_rt.graph.subgraphs import all_nodes, reads, rename_reads
 
 DEQUANTIZE: Final = "DequantizeLinear"
+_ROUNDING: Final = ("QuantizeLinear", "DynamicQuantize", "QLinear", "QGemm")
+"""How the types of operators begin that round to integers."""
+
+
+def rounds(operator: Operator) -> bool:
+    """Whether it makes integers of reals: an engine that computes these a little otherwise may be a step off then."""
+    return operator.op_type.startswith(_ROUNDING)
 
 
 def one_for_each_reader(nodes: Sequence[onnx.NodeProto], outputs: Collection[str]) -> list[onnx.NodeProto]:

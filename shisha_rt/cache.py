@@ -16,7 +16,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -60,10 +60,7 @@ def publish(target: Path, build: Callable[[Path], None]) -> Path:
     if fault_in(target) is None:
         return target
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # The lock file stays: removing it would let a third process lock a new file while a second waits on the old.
-        with (target.parent / f".{target.name}.lock").open("wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with _locked(target):
             fault = fault_in(target)
             if fault is not None:
                 if os.path.lexists(target):
@@ -93,6 +90,33 @@ def fault_in(folder: Path) -> str | None:
         except OSError as error:
             return f"{name} cannot be read ({error.strerror})"
     return None
+
+
+@contextlib.contextmanager
+def _locked(target: Path) -> Iterator[None]:
+    """Be the only one that builds `target`. Where that fails the lock goes, too, and a folder that was made for it."""
+    file = target.parent / f".{target.name}.lock"
+    while True:
+        has_folder = target.parent.exists()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = file.open("wb")
+        except FileNotFoundError:  # another one's failure has just taken the folder away
+            continue
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # One that is gone is nobody's: a third process may hold a new one by now.
+            if not (file.exists() and os.path.samestat(file.stat(), os.fstat(lock.fileno()))):
+                continue
+            try:
+                yield
+            except BaseException:
+                file.unlink()
+                if not has_folder:
+                    with contextlib.suppress(OSError):  # there is something else in it by now
+                        target.parent.rmdir()
+                raise
+            return
 
 
 def _build_and_rename(target: Path, build: Callable[[Path], None]) -> None:

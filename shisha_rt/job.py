@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable
 
 from shisha_rt.errors import Failure
@@ -12,13 +14,23 @@ from shisha_rt.fabric.child import last_line, start_child
 
 
 class JobFailed(Failure):
-    """`status` is the job's exit status, or minus the signal that ended it; `reason` says it in one line."""
+    """`status` is the job's exit status, or minus the signal that ended it; None: it had no end within its time.
 
-    def __init__(self, failed: str, status: int, last_said: str) -> None:
+    `reason` says it in one line.
+    """
+
+    def __init__(self, failed: str, status: int | None, last_said: str) -> None:
         self.status = status
-        how = f"exit status {status}" if status > 0 else f"it was ended by {signal.Signals(-status).name}"
-        self.reason = last_said if status > 0 and last_said else how
+        self.reason = _how(status) if status is None or status < 0 or not last_said else last_said
         super().__init__(f"{failed}: {self.reason}")
+
+
+def _how(status: int | None) -> str:
+    if status is None:
+        return "it came to no end"
+    if status == -signal.SIGKILL:
+        return "it was ended by SIGKILL, as where memory is short"
+    return f"exit status {status}" if status > 0 else f"it was ended by {signal.Signals(-status).name}"
 
 
 def run_job(
@@ -27,10 +39,12 @@ def run_job(
     failed: str,
     given: bytes = b"",
     hear: Callable[[bytes], None] | None = None,
+    limit_s: float | None = None,
 ) -> None:
     """Run `python -m MODULE ARGUMENTS` to its end; it reads `given`, and each line that it says is passed to `hear`.
 
-    Raises JobFailed, `failed` and the last line of its standard error or the signal, where it does not end well.
+    Raises JobFailed, `failed` and the last line of its standard error or the signal, where it does not end well, or not
+    within `limit_s` seconds.
     Whatever else is raised meanwhile (at an interrupt, or by `hear`) ends it, too, and so does the end of this process.
     """
     # Files, as a pipe that nobody reads yet could fill up, and both would wait for ever.
@@ -40,6 +54,15 @@ def run_job(
         child = start_child(
             module, *arguments, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, ended_by=signal.SIGKILL
         )
+        out_of_time = threading.Event()
+
+        def end() -> None:
+            out_of_time.set()
+            with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+                signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
+
+        timer = threading.Timer(limit_s if limit_s is not None else threading.TIMEOUT_MAX, end)
+        timer.start()
         try:
             assert child.popen.stdout is not None  # a pipe was asked for
             for line in child.popen.stdout:
@@ -47,6 +70,8 @@ def run_job(
                     hear(line)
             status = child.popen.wait()
         finally:
+            timer.cancel()
+            timer.join()
             child.end()
         if status != 0:
-            raise JobFailed(failed, status, last_line(stderr))
+            raise JobFailed(failed, None if out_of_time.is_set() else status, last_line(stderr))

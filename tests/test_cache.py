@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -63,7 +64,7 @@ def test_failed_build_leaves_nothing_and_may_be_tried_again(tmp_path: Path) -> N
     target = tmp_path / "thing"
     with pytest.raises(Failure, match="the engine fails"):
         publish(target, fail)
-    assert [path.name for path in tmp_path.iterdir()] == [".thing.lock"]
+    assert list(tmp_path.iterdir()) == []
     publish(target, lambda folder: (folder / "file").touch())
     assert (target / "file").exists()
 
@@ -163,7 +164,7 @@ def test_a_full_disk_is_said_in_one_line_and_leaves_nothing(room_bytes: int, tmp
     assert said.startswith(f"{target}: cannot be made (File too large), expected a folder with room")
     assert "XDG_CACHE_HOME" in said
     assert "\n" not in said
-    assert [path.name for path in tmp_path.iterdir()] == [".thing.lock"]
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("place", ["thing", "deep/er/thing"])
@@ -194,3 +195,30 @@ def test_builder_that_is_killed_frees_the_lock_and_its_leftovers_go(tmp_path: Pa
     assert len(list(tmp_path.iterdir())) == 2
     publish(target, lambda folder: (folder / "file").touch())
     assert {path.name for path in tmp_path.iterdir()} == {".thing.lock", "thing"}
+
+
+def test_who_waits_for_one_that_fails_is_the_next_to_build_and_nobody_else_meanwhile(tmp_path: Path) -> None:
+    """The lock that they wait on is taken away, and the folder that it lies in."""
+    building: list[Path] = []
+    built: list[Path] = []
+
+    def build(folder: Path) -> None:
+        building.append(folder)
+        assert len(building) == 1
+        time.sleep(0.005)
+        building.remove(folder)
+        built.append(folder)
+        if len(built) < 20:
+            raise Failure("not yet")
+
+    def attempt(_: int) -> bool:
+        try:
+            publish(tmp_path / "deep" / "thing", build)
+        except Failure:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = list(pool.map(attempt, range(30)))
+    assert len(built) == 20
+    assert outcomes.count(False) == 19

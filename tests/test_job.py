@@ -51,6 +51,13 @@ def test_a_job_that_fails(module: str, said: str, status: int) -> None:
     assert (failure.value.status, failure.value.reason) == (status, said)
 
 
+def test_a_job_that_comes_to_no_end() -> None:
+    heard: list[bytes] = []
+    with pytest.raises(JobFailed, match=r"^it failed: it came to no end$") as failure:
+        run_job("endless", failed="it failed", hear=heard.append, limit_s=1)
+    assert failure.value.status is None
+
+
 def test_a_job_ends_with_what_hears_it() -> None:
     children = psutil.Process().children()
 

@@ -33,6 +33,10 @@ log = logging.getLogger(__name__)
 
 Tell = Callable[[str], None]
 
+# Far more than any model has taken in any form.
+_LIMIT_S: Final = 300.0
+_LIMIT_S_PER_BYTE: Final = 1e-6
+
 _ENDED_FROM_OUTSIDE: Final = {-signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL}  # the last: memory was short
 
 
@@ -69,17 +73,25 @@ def compile_model(
     tell(f"reading {path.name}")
     model = read_model(path, sizes)
     layers = group_layers(model.graph, kind)
-    model_folder = publish(cache_folder() / "models" / model.key, model.save)
+    engine_folder = _engine_folder(model, f"plain-{kind}-{INDEX_VERSION}" if plain else _engine_key())
 
-    def write_plain_index(target: Path) -> None:
-        model_index.write_index(plain_index(model.graph, layers), target)
+    def save(model_folder: Path) -> None:
+        """A model that an engine runs in no form is not kept either."""
+        model.save(model_folder)
+        make_ready(model_folder)
 
-    def optimise(target: Path) -> None:
-        tell(f"optimising {model.name} (once; kept for the next start)")
-        _first_that_runs(model.name, model_folder, target)
+    def make_ready(model_folder: Path) -> None:
+        def build(target: Path) -> None:
+            if plain:
+                model_index.write_index(plain_index(model.graph, layers), target)
+            else:
+                tell(f"optimising {model.name} (once; kept for the next start)")
+                _first_that_runs(model.name, model_folder, target)
 
-    name, build = (f"plain-{kind}-{INDEX_VERSION}", write_plain_index) if plain else (_engine_key(), optimise)
-    engine_folder = publish(_engine_folder(model, name), build)
+        publish(engine_folder, build)
+
+    model_folder = publish(cache_folder() / "models" / model.key, save)
+    make_ready(model_folder)
     return Compiled(model, layers, model_index.read_index(engine_folder), model_folder, engine_folder)
 
 
@@ -104,11 +116,12 @@ def _engine_folder(model: Model, name: str) -> Path:
 def _first_that_runs(name: str, model_folder: Path, target: Path) -> None:
     """Bring the model into the first form, in `target`, that the engine runs."""
     forms: tuple[Form, ...] = get_args(Form)
+    limit_s = _LIMIT_S + _LIMIT_S_PER_BYTE * _size_bytes(model_folder)
     tried = []
     for form in forms:
         failed = f"{name}: the engine could not bring it into the form {form!r}"
         try:
-            run_job("stages.jobs.compile", str(model_folder), str(target), form, failed=failed)
+            run_job("stages.jobs.compile", str(model_folder), str(target), form, failed=failed, limit_s=limit_s)
         except JobFailed as error:
             if error.status in _ENDED_FROM_OUTSIDE:
                 raise
@@ -129,7 +142,11 @@ def _check_room(model_folder: Path, target: Path) -> None:
     The engine does not say why it cannot write. So room for the model is asked for beside what it has written.
     """
     with (target / "room").open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, sum(its.stat().st_size for its in model_folder.iterdir()))
+        os.posix_fallocate(file.fileno(), 0, _size_bytes(model_folder))
+
+
+def _size_bytes(folder: Path) -> int:
+    return sum(its.stat().st_size for its in folder.iterdir())
 
 
 def _engine_key() -> str:

@@ -8,7 +8,7 @@ import os
 import resource
 import sys
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import onnx
@@ -68,6 +68,10 @@ def constant_output(folder: Path) -> Path:
     return write(network(nodes, {"x": [8, 8]}, {"y": [8, 8], "k": [8, 8]}, weights), folder)
 
 
+def check_nothing_is_kept() -> None:
+    assert [file for file in cache_folder().rglob("*") if not file.is_dir()] == []
+
+
 def brought_into(form: Form, path: Path, folder: Path) -> Path:
     """The folder that the job fills."""
     clean, target = folder / "clean", folder / form
@@ -110,8 +114,8 @@ def test_a_form_that_the_job_dies_of_is_not_kept_and_the_next_one_is_tried(
     )
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
 
-    def run_some(module: str, *arguments: str, failed: str) -> None:
-        run_job(module if arguments[-1] in FORMS[FORMS.index(survives) :] else "dying", *arguments, failed=failed)
+    def run_some(module: str, *arguments: str, **options: Any) -> None:
+        run_job(module if arguments[-1] in FORMS[FORMS.index(survives) :] else "dying", *arguments, **options)
 
     monkeypatch.setattr(compile_module, "run_job", run_some)
     with caplog.at_level(logging.WARNING):
@@ -129,11 +133,26 @@ def test_a_job_that_is_killed_from_outside_says_nothing_about_the_form(
 ) -> None:
     (tmp_path / "killed.py").write_text("import os\nos.kill(os.getpid(), 9)")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
-    monkeypatch.setattr(compile_module, "run_job", lambda _, *rest, failed: run_job("killed", *rest, failed=failed))
+    monkeypatch.setattr(compile_module, "run_job", lambda _, *rest, **options: run_job("killed", *rest, **options))
     with pytest.raises(JobFailed, match="SIGKILL"):
         compile_model(misaligned(tmp_path))
-    (model,) = (cache_folder() / "engines").iterdir()
-    assert [file for file in model.iterdir() if file.is_dir()] == []
+    check_nothing_is_kept()
+
+
+def test_a_form_in_which_the_engine_hangs_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "hanging.py").write_text("import time\ntime.sleep(600)")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+
+    def run_some(module: str, *arguments: str, failed: str, limit_s: float) -> None:
+        hangs = arguments[-1] == "prepacked"
+        run_job("hanging" if hangs else module, *arguments, failed=failed, limit_s=0.3 if hangs else limit_s)
+
+    monkeypatch.setattr(compile_module, "run_job", run_some)
+    with caplog.at_level(logging.WARNING):
+        assert compile_model(misaligned(tmp_path)).index.form == "external"
+    assert caplog.messages[0].startswith("tiny: not prepacked (it came to no end); taken: external")
 
 
 def test_a_disk_that_fills_up_says_nothing_about_the_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +160,7 @@ def test_a_disk_that_fills_up_says_nothing_about_the_form(tmp_path: Path, monkey
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     tried: list[str] = []
 
-    def run_out(module: str, *arguments: str, failed: str) -> None:
+    def run_out(module: str, *arguments: str, failed: str, **_: float) -> None:
         tried.append(arguments[-1])
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # it stands for what a disk has left
         raise JobFailed(failed, 1, "the engine has lost its thread")
@@ -153,8 +172,7 @@ def test_a_disk_that_fills_up_says_nothing_about_the_form(tmp_path: Path, monkey
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert tried == ["prepacked"]
-    (model,) = (cache_folder() / "engines").iterdir()
-    assert [file for file in model.iterdir() if file.is_dir()] == []
+    check_nothing_is_kept()
 
 
 @pytest.mark.parametrize("name", ["weights.bin", "clean.onnx"])
@@ -227,5 +245,4 @@ def test_a_model_that_runs_in_no_form_is_refused_in_one_line_and_not_kept(tmp_pa
     assert "external (" in said
     assert "as_is (" in said
     assert "\n" not in said
-    (models,) = (cache_folder() / "engines").iterdir()
-    assert [file for file in models.iterdir() if file.is_dir()] == []
+    check_nothing_is_kept()

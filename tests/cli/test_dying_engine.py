@@ -1,0 +1,59 @@
+"""An engine that dies of a model in every form: one line that says so, exit status 1, and nothing is kept."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from shisha_rt.cache import cache_folder
+from tests.cli.conftest import Run
+
+_DYING = """
+import os, pathlib, signal, sys
+
+if sys.orig_argv[1:3] == ["-m", "stages.jobs.compile"]:
+    (pathlib.Path(sys.orig_argv[4]) / "half.bin").write_bytes(b"half")
+    signal.raise_signal(signal.SIGSEGV)
+"""
+
+
+@pytest.fixture
+def _dying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that compiles a model really dies, whatever the form, with some of its files written."""
+    folder = tmp_path / "dying"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(_DYING)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *sys.path]))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("_dying")
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["serve", "--endpoint", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0"], id="serve"),
+        pytest.param(["plan", "--machine", "this-machine"], id="plan"),
+        pytest.param(["costs"], id="costs"),
+    ],
+)
+def test_what_needs_the_engine_says_so_in_one_line(words: list[str], run: Run, tiny_model: Path) -> None:
+    command, *options = words
+    ran = run(command, tiny_model, *options)
+    assert (ran.status, ran.out) == (1, "")
+    last = ran.err.splitlines()[-1]
+    died = "it was ended by SIGSEGV"
+    assert last == (
+        f"shisha-rt: tiny: the engine runs it in no form: prepacked ({died}), external ({died}), as_is ({died})"
+    )
+    assert "Traceback" not in ran.err
+    assert [file for file in cache_folder().rglob("*") if not file.is_dir()] == []
+
+
+@pytest.mark.usefixtures("_dying")
+def test_what_needs_no_engine_goes_on(run: Run, tiny_model: Path) -> None:
+    ran = run("layers", tiny_model, "--json")
+    assert ran.status == 0
+    assert "form" not in ran.object

@@ -15,7 +15,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -31,7 +31,7 @@ _TIMED_RUNS: Final = 20
 
 
 class BuiltStage(Protocol):
-    """A built stage. `frame_bytes`: weights, inputs and outputs that one frame moves.
+    """A built stage. `frame_bytes`: weights, inputs and outputs that one frame moves, of the largest shape.
 
     `described`: descriptions say how long it takes, and not this host; `paced`: its time is emulated at present.
     `difference`: by how much its devices' precision changes what it hands on (see `stages.built.placed`).
@@ -57,31 +57,33 @@ class BuiltStage(Protocol):
         """Make ready what is needed for frames in `slot`."""
         ...
 
-    def run(self, arena: Arena, slot: int, cpu_clock: CpuClock) -> tuple[float, ...]:
+    def run(self, arena: Arena, slot: int, cpu_clock: CpuClock, layout: int = 0) -> tuple[float, ...]:
         """Compute the tensors of `slot`; returns what each segment took if they are placed on devices, else nothing."""
         ...
 
 
 class WholeStage:
-    """A stage that one engine runs, as a cut of its own form of the model."""
+    """A stage that one engine runs, as a cut of its own form of the model; `segments` has one for each shape."""
 
     described = False
     paced = False
     difference = 0.0
 
-    def __init__(self, segment: OptimisedSegment) -> None:
-        self.frame_bytes = segment.frame_bytes
-        self._segment = segment
+    def __init__(self, segments: Sequence[OptimisedSegment]) -> None:
+        self.frame_bytes = max(segment.frame_bytes for segment in segments)
+        self._segments = tuple(segments)
 
     def warm(self, cpu_clock: CpuClock) -> tuple[float, ...]:
-        self._segment.warm()
+        for segment in self._segments:
+            segment.warm()
         return ()
 
     def bind(self, arena: Arena, slot: int) -> None:
-        self._segment.bind(arena, slot)
+        for segment in self._segments:
+            segment.bind(arena, slot)
 
-    def run(self, arena: Arena, slot: int, cpu_clock: CpuClock) -> tuple[float, ...]:
-        self._segment.run(arena, slot)
+    def run(self, arena: Arena, slot: int, cpu_clock: CpuClock, layout: int = 0) -> tuple[float, ...]:
+        self._segments[layout].run(arena, slot)
         return ()
 
 
@@ -179,12 +181,12 @@ class Executor:
         loaded = self._loaded[epoch, number]
         return Demand(loaded.stage.frame_bytes, loaded.modelled_cpu_s, loaded.stage.paced)
 
-    def run(self, epoch: int, number: int, slot: int) -> Ran:
-        """Run the stage on `slot`."""
+    def run(self, epoch: int, number: int, slot: int, layout: int = 0) -> Ran:
+        """Run the stage on `slot`, in which `layout` lies."""
         loaded = self._loaded[epoch, number]
         cpu_clock = time.thread_time if loaded.inline else self._frame_cpu_s
         start_s = cpu_clock()
-        segments_s = loaded.stage.run(self._arena, slot, cpu_clock)
+        segments_s = loaded.stage.run(self._arena, slot, cpu_clock, layout)
         cpu_s = cpu_clock() - start_s
         return Ran(cpu_s, self._paced_cpu_s(cpu_s, segments_s), segments_s)
 

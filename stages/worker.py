@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,7 @@ import msgspec
 from shisha_rt.fabric import messages, model_index
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.channel import Channel, ChannelBroken
-from shisha_rt.fabric.layout import layout_of
+from shisha_rt.fabric.layout import layouts_of
 from shisha_rt.fabric.messages import WorkerConfig
 from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.fabric.parent import die_with
@@ -79,9 +79,9 @@ class Worker:
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        index = model_index.read_index(Path(config.engine_folder))
-        layout = layout_of(index, config.output_bytes)
-        self._arena = Arena.attach(config.arena_fd, layout, config.slot_count, config.place_count)
+        indexes = [model_index.read_index(Path(folder)) for folder in config.engine_folders]
+        layout, *further = layouts_of(indexes, config.output_bytes)
+        self._arena = Arena.attach(config.arena_fd, layout, config.slot_count, config.place_count, further)
         threading.Thread(target=self._sign, name="heartbeat", daemon=True).start()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
         self._place = EmulatedPlace(
@@ -93,7 +93,7 @@ class Worker:
             budget_fd=config.budget_fd,
         )
         self._executor = Executor(
-            _stage_builder(config, index, self._arena),
+            _stage_builder(config, indexes, self._arena),
             self._arena,
             self._place,
             config.threads,
@@ -132,13 +132,10 @@ class Worker:
     def _receive(self) -> None:
         for data in self._channel.receive():
             match messages.TO_WORKER.decode(data):
-                case messages.Run(layout=layout) as run if layout != self._arena.layout.number:
+                case messages.Run(layout=layout) as run if not 0 <= layout < len(self._arena.layouts):
                     self._send(messages.Failed(run, f"its slot is of layout {layout}, which this worker has not"))
                 case messages.Run() as run:
                     self._pending.append((run, run.ready_ns / 1e9 if run.ready_ns else time.monotonic()))
-                case messages.Prepare(layout=layout) as order if layout != self._arena.layout.number:
-                    reason = f"it is for layout {layout}, which this worker has not"
-                    self._send(messages.PrepareFailed(order.epoch, order.stage, self._config.incarnation, reason))
                 case messages.Prepare() as order:
                     self._executor.prepare(order)
                 case messages.Retire(epoch=epoch):
@@ -152,7 +149,7 @@ class Worker:
         try:
             demand = self._executor.demand(run.epoch, run.stage)
             started = self._place.start(demand, ready_s, now_s)
-            ran = self._executor.run(run.epoch, run.stage, run.slot)
+            ran = self._executor.run(run.epoch, run.stage, run.slot, run.layout)
         except Exception as error:
             self._send(messages.Failed(run, one_line(error)))
             self._end(time.monotonic())
@@ -209,7 +206,9 @@ class Worker:
             time.sleep(_HEARTBEAT_S)
 
 
-def _stage_builder(config: WorkerConfig, index: ModelIndex, arena: Arena) -> Callable[[messages.Prepare], BuiltStage]:
+def _stage_builder(
+    config: WorkerConfig, indexes: Sequence[ModelIndex], arena: Arena
+) -> Callable[[messages.Prepare], BuiltStage]:
     """Stages along the placement that each order has; on a place without devices, cuts of the engine's own form.
 
     What only places with devices need would take as long to import as all the rest, in each of many workers.
@@ -220,14 +219,19 @@ def _stage_builder(config: WorkerConfig, index: ModelIndex, arena: Arena) -> Cal
 
         placed = PlacedModel(
             CleanModel(Path(config.model_folder)),
-            index,
+            indexes[0],
             config.devices,
             config.threads,
             lambda device: arena.device_speed(config.place_index, device),
         )
         return lambda order: placed.stage(order.work, order.placement, order.threads, order.cores)
-    optimised = OptimisedModel(Path(config.engine_folder), index)
-    return lambda order: WholeStage(optimised.segment(order.work, order.threads or config.threads, order.cores))
+    shapes = [
+        OptimisedModel(Path(folder), index, layout)
+        for layout, (folder, index) in enumerate(zip(config.engine_folders, indexes, strict=True))
+    ]
+    return lambda order: WholeStage(
+        [shape.segment(order.work, order.threads or config.threads, order.cores) for shape in shapes]
+    )
 
 
 if __name__ == "__main__":

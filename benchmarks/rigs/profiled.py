@@ -20,7 +20,7 @@ def profiled(
     """A network of the zoo, with all that `serve --strategy STRATEGY` would measure first."""
     guided = strategy == "guided"
     path = resolve_model(f"zoo:{model}", print)
-    ready = make_ready(path, machine, sizes=InputSizes(dims), precision=precision, teams=guided, on_progress=print)
+    ready = make_ready(path, machine, sizes=[InputSizes(dims)], precision=precision, teams=guided, on_progress=print)
     if guided:
         ready.layer_costs(print)
     return ready

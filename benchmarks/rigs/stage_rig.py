@@ -107,7 +107,7 @@ class StageRig:
         Where the worker's place has devices, `placement` names that of each of the stage's operators.
         """
         epoch = next(self._epochs)
-        self._link.send(worker, messages.Prepare(epoch, 0, 0, ((first, last),), placement=tuple(placement)))
+        self._link.send(worker, messages.Prepare(epoch, 0, ((first, last),), placement=tuple(placement)))
         loaded = Loaded(worker, epoch, first, last, self._expect(messages.Prepared, _START_S))
         for slot in range(self._arena.slot_count):
             self._send(loaded, slot)

@@ -52,7 +52,7 @@ def costs(
     sizes = parse_sizes(dim, shape)
     places = load_machine(machine)
     ready = make_ready(
-        resolve_model(model, progress), places, sizes=sizes, kind=kind, teams=teams, on_progress=progress
+        resolve_model(model, progress), places, sizes=[sizes], kind=kind, teams=teams, on_progress=progress
     )
     found = ready.layer_costs(progress).costs()
     if as_json:

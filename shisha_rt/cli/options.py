@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.input_sizes import InputSizes
+from shisha_rt.graph.input_sizes import InputSizes, in_words
 from shisha_rt.graph.layer_kinds import LayerKind
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
@@ -20,6 +20,14 @@ Dims = Annotated[
 Shapes = Annotated[
     list[str] | None,
     typer.Option("--shape", metavar="INPUT=1x3x48x320", help="Set the whole shape of an input; repeatable."),
+]
+ManyShapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="INPUT=1x3x48x320",
+        help="Set the whole shape of an input; repeatable, also for one input: then all of its shapes are served.",
+    ),
 ]
 Endpoint = Annotated[
     str | None, typer.Option(metavar="URL", help="Where the daemon listens. Default: tcp://127.0.0.1:5555.")
@@ -32,22 +40,37 @@ Layers = Annotated[
 
 
 def parse_sizes(dims: Iterable[str] | None, shapes: Iterable[str] | None) -> InputSizes:
-    """What `--dim` and `--shape` say. Raises BadInput."""
-    return InputSizes(parse_dims(dims), parse_shapes(shapes))
+    """What `--dim` and `--shape` say, where it is one shape that is wanted. Raises BadInput."""
+    found = parse_shapes(shapes)
+    if len(found) > 1:
+        raise BadInput(f"--shape: {len(found)} shapes, expected one here (serve takes several)")
+    return InputSizes(parse_dims(dims), found[0])
 
 
-def parse_shapes(texts: Iterable[str] | None) -> dict[str, tuple[int, ...]]:
-    """`["x=1x3x48x320"]` as `{"x": (1, 3, 48, 320)}`. Raises BadInput."""
-    shapes: dict[str, tuple[int, ...]] = {}
+def parse_shapes(texts: Iterable[str] | None) -> list[dict[str, tuple[int, ...]]]:
+    """`["x=1x3x48x320"]` as `[{"x": (1, 3, 48, 320)}]`: one for each shape that is set, at least one.
+
+    Where inputs have several shapes the k-th of one goes with the k-th of the others; one that an input alone has goes
+    with all. Raises BadInput.
+    """
+    shapes: dict[str, list[tuple[int, ...]]] = {}
     for text in texts or ():
         name, _, sizes = text.rpartition("=")
         parts = sizes.split("x")
         if not name or not all(part.isascii() and part.isdigit() and int(part) >= 1 for part in parts):
             raise BadInput(f"--shape {text}: expected INPUT=SIZExSIZE... with sizes of at least 1, as x=1x3x48x320")
-        if name in shapes:
-            raise BadInput(f"--shape {text}: {name} is set twice, expected once")
-        shapes[name] = tuple(map(int, parts))
-    return shapes
+        shapes.setdefault(name, []).append(tuple(map(int, parts)))
+    count = max(map(len, shapes.values()), default=1)
+    uneven = [name for name, its in shapes.items() if len(its) not in (1, count)]
+    if uneven:
+        most = next(name for name, its in shapes.items() if len(its) == count)
+        counts = f"{count} shapes of {most} and {len(shapes[uneven[0]])} of {uneven[0]}"
+        raise BadInput(f"--shape: {counts}, expected as many of each input, or one")
+    found = [{name: its[k % len(its)] for name, its in shapes.items()} for k in range(count)]
+    again = next((shape for k, shape in enumerate(found) if shape in found[:k]), None)
+    if again is not None:
+        raise BadInput(f"--shape {in_words(again)}: is set twice, expected once")
+    return found
 
 
 def parse_dims(texts: Iterable[str] | None) -> dict[str, int]:

@@ -151,7 +151,7 @@ def _problem_of_model(
         raise BadInput("plan MODEL: --machine is missing, expected a machine file or a name such as this-machine")
     described = load_machine(machine)
     ready = make_ready(
-        resolve_model(model, progress), described, sizes=sizes, kind=kind, teams=teams, on_progress=progress
+        resolve_model(model, progress), described, sizes=[sizes], kind=kind, teams=teams, on_progress=progress
     )
     compiled = ready.compiled
     try:

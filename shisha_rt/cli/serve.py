@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from shisha_rt.cli.options import Dims, Shapes, parse_dims, parse_shapes, progress
+from shisha_rt.cli.options import Dims, ManyShapes, parse_dims, parse_shapes, progress
 
 
 def serve(
@@ -56,7 +56,7 @@ def serve(
         bool, typer.Option("--fresh", help="Begin anew; leave the best plan of earlier runs as it is.")
     ] = False,
     dim: Dims = None,
-    shape: Shapes = None,
+    shape: ManyShapes = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every event to standard error.")] = False,
 ) -> None:
     """Serve a model: cut it into a pipeline over the machine's places and answer frames.
@@ -69,6 +69,7 @@ def serve(
       shisha-rt serve zoo:squeezenet
       shisha-rt serve zoo:resnet50 --objective latency
       shisha-rt serve model.onnx --machine shared-2 --endpoint tcp://127.0.0.1:0
+      shisha-rt serve lines.onnx --shape x=1x3x48x160 --shape x=1x3x48x640
       shisha-rt serve daemon.toml
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from msgspec.structs import replace
@@ -102,7 +103,9 @@ def serve(
         ready = make_ready(
             model,
             places,
-            sizes=InputSizes(settings.dims, parse_shapes(shape)),
+            sizes=[
+                InputSizes(settings.dims, one) for one in (parse_shapes(shape) if shape else settings.shape or ({},))
+            ],
             precision=settings.precision,
             kind=layer_kind(settings),
             teams=settings.replicate and settings.strategy == "guided",

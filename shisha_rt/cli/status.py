@@ -10,6 +10,7 @@ from shisha_rt.cli.layers import form_in_words
 from shisha_rt.cli.options import Endpoint, Json
 from shisha_rt.cli.views.picture import draw, milliseconds
 from shisha_rt.cli.views.stages import placement_lines, pool_lines, stage_boxes
+from shisha_rt.graph.input_sizes import in_words
 
 
 def status(endpoint: Endpoint = None, as_json: Json = False) -> None:
@@ -58,6 +59,8 @@ def _show(found: Mapping[str, Any]) -> None:
     console.print(_places(found["places"]))
     console.print()
     console.print(_frames(found["frames"]), soft_wrap=True, markup=False)
+    if len(found["model"]["shapes"]) > 1:
+        console.print(_shapes(found["model"]["shapes"]), soft_wrap=True, markup=False)
     if found["fault"]:
         console.print(f"fault: {found['fault']}", soft_wrap=True, markup=False, style="red")
 
@@ -128,6 +131,10 @@ def _frames(frames: Mapping[str, Any]) -> str:
     slots = f"{frames['slots'] - frames['slots_free']} of {frames['slots']} slots taken"
     line = f"frames answered: {answered} · in flight: {frames['in_flight']} ({slots})"
     return line + (f" · parts run again: {frames['replayed']}" if frames["replayed"] else "")
+
+
+def _shapes(shapes: Sequence[Mapping[str, Any]]) -> str:
+    return "shapes: " + ", ".join(f"{in_words(shape['inputs'])} ({shape['frames']})" for shape in shapes)
 
 
 def _duration(seconds: float) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from shisha_rt.cli.drive.frames import Array, Frame
     from shisha_rt.client import Answer, ShishaError
+    from shisha_rt.graph.graph import Tensor
 
 _FRAMES: Final = 100
 _RANDOM_FRAMES: Final = 8  # made beforehand and sent in turn: making them takes longer than running them
@@ -228,7 +229,7 @@ class Tally:
 
 
 async def _run(endpoint: str | None, load: _Load, tally: Tally) -> None:
-    from shisha_rt.cli.drive.frames import frames_of, model_inputs, random_frames
+    from shisha_rt.cli.drive.frames import frames_of_any, model_shapes
     from shisha_rt.cli.drive.reach import REACH_S, plainly
     from shisha_rt.client import AsyncClient
     from shisha_rt.wire.link import ENDPOINT
@@ -236,14 +237,22 @@ async def _run(endpoint: str | None, load: _Load, tally: Tally) -> None:
     with plainly():
         async with AsyncClient(endpoint or ENDPOINT) as client:
             metadata = await client.call("model_metadata", timeout_s=REACH_S)
-            tensors = model_inputs(metadata)
-            frames = [frame for path, content in load.contents for frame in frames_of(path, content, tensors)]
+            shapes = model_shapes(metadata)
+            frames = [frame for path, content in load.contents for frame in frames_of_any(path, content, shapes)]
             count = load.frames or len(frames) or _FRAMES
-            frames = frames or random_frames(tensors, min(count, _RANDOM_FRAMES), load.seed)
+            frames = frames or _random_frames(shapes, count, load.seed)
             tally.model = str(metadata["name"])
             tally.open_outputs = frozenset(its["name"] for its in metadata["outputs"] if -1 in its["shape"])
             with _bar(count) as show:
                 await _send(client, frames, count, load, tally, show)
+
+
+def _random_frames(shapes: Sequence[Sequence[Tensor]], count: int, seed: int) -> list[Frame]:
+    """Of several shapes one after the other."""
+    from shisha_rt.cli.drive.frames import random_frames
+
+    of_each = [random_frames(inputs, min(count, _RANDOM_FRAMES), seed) for inputs in shapes]
+    return [frame for at_once in zip(*of_each, strict=True) for frame in at_once]
 
 
 async def _send(

@@ -64,6 +64,35 @@ class RawCosts:
     teams: Mapping[Team, RawTimes] = field(default_factory=dict)
 
 
+def mean_costs(graph: Graph, layers: tuple[Layer, ...], shapes: Sequence[RawCosts]) -> RawCosts:
+    """Of a model that is served in several shapes: what layers take in the mean, each shape counting the same.
+
+    `graph` and `layers` are what stands for all of them. Groups and places are the same in all; of teams those are told
+    that are known in all.
+    """
+    first = shapes[0]
+    return RawCosts(
+        graph=graph,
+        layers=layers,
+        groups=first.groups,
+        times={place: _mean([its.times[place] for its in shapes]) for place in first.times},
+        teams={
+            team: _mean([its.teams[team] for its in shapes])
+            for team in first.teams
+            if all(team in its.teams for its in shapes)
+        },
+    )
+
+
+def _mean(times: Sequence[RawTimes]) -> RawTimes:
+    return RawTimes(
+        times[0].threads,
+        np.mean([its.cpu_s for its in times], axis=0),
+        np.mean([its.wall_s for its in times], axis=0),
+        math.fsum(its.correction for its in times) / len(times),
+    )
+
+
 class LayerCosts:
     """Costs of one model on one machine. Places are given by name, layers as first and last, inclusive."""
 

@@ -18,11 +18,14 @@ MOST_SERIES: Final = 256
 
 
 class Counting:
-    """`outcomes`: answers by OK or error code; the seconds are sums over those with a result."""
+    """`outcomes`: answers by OK or error code; the seconds are sums over those with a result, and `by_shape` counts
+    those by the number of their shape.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
         self.outcomes: Counter[str] = Counter()
+        self.by_shape: Counter[int] = Counter()
         self.latency_s = self.queue_s = self.compute_s = 0.0
         # Looking a label up costs more than counting.
         self._services: dict[tuple[int, str], Histogram] = {}
@@ -35,6 +38,7 @@ class Counting:
         self.outcomes[outcome] += 1
         self._answered_as(outcome).inc()
         if answer.code is None:
+            self.by_shape[answer.request.layout] += 1
             self._latency.observe(answer.latency_s)
             self.latency_s += answer.latency_s
             self.queue_s += answer.queue_s

@@ -29,7 +29,7 @@ from shisha_rt.wire import journal
 from shisha_rt.wire import operations as ops
 from shisha_rt.wire.codes import Code, WireError
 from shisha_rt.wire.limits import Limits
-from shisha_rt.wire.request import OpRequest
+from shisha_rt.wire.request import OpRequest, Signature
 
 _MISSING: Final = {
     Profiles.UNWANTED: "this daemon was started without them",
@@ -44,6 +44,7 @@ class Operations:
         self._shell = shell
         self._status = status
         self._model = ready.compiled.model
+        self._signature = Signature.of(self._model.name, [shape.model.graph for shape in ready.compiled.each])
         self._devices = ready.devices
         self._limits = limits
         for place in self._machine.places:
@@ -102,12 +103,15 @@ class Operations:
         }
 
     def _model_metadata(self, _: object) -> Mapping[str, object]:
+        its = self._signature
+        several = {"shapes": [{tensor.name: tensor.shape for tensor in shape} for shape in its.shapes]}
         return {
-            "name": self._model.name,
+            "name": its.model_name,
             "versions": [],
             "platform": "onnx",
-            "inputs": [_tensor(tensor) for tensor in self._model.graph.inputs],
-            "outputs": [_tensor(tensor) for tensor in self._model.graph.outputs],
+            "inputs": [_tensor(tensor) for tensor in its.inputs],
+            "outputs": [_tensor(tensor) for tensor in its.outputs],
+            **(several if its.shapes else {}),
         }
 
     # --- plans and places -------------------------------------------------------------------------------------
@@ -222,6 +226,6 @@ class Operations:
 
 
 def _tensor(tensor: Tensor) -> dict[str, object]:
-    """A size that depends on the data is -1."""
+    """A size that is not always the same is -1."""
     shape = [-1 if axis in tensor.open_axes else size for axis, size in enumerate(tensor.shape)]
     return {"name": tensor.name, "datatype": tensor.datatype, "shape": shape}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -35,7 +35,7 @@ from shisha_rt.daemon.status import Status
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.budgets import Budgets
-from shisha_rt.fabric.layout import OUTPUT_BYTES, Layout, layout_of
+from shisha_rt.fabric.layout import OUTPUT_BYTES, Layout, layouts_of
 from shisha_rt.lifecycle.events import Stop, Tick
 from shisha_rt.lifecycle.lifecycle import Lifecycle
 from shisha_rt.lifecycle.policy import Policy
@@ -104,8 +104,9 @@ class Daemon:
         timing = _timing(ready, stored)
         costs = None if stored is None else told_costs(stored, ready.machine.time_scale)
         cores = _cores(ready, planning, costs)
-        layout = layout_of(ready.compiled.index, output_bytes)
-        limits = _limits(ready.compiled, layout, cores.lifecycle)
+        indexes = [shape.index for shape in ready.compiled.each]
+        layout, *further = layouts_of(indexes, output_bytes)
+        limits = _limits(ready.compiled, (layout, *further), cores.lifecycle)
         try:
             metrics = Metrics()
             self._closing.callback(metrics.close)
@@ -116,14 +117,14 @@ class Daemon:
             self._poller.watch_socket(self.gateway.socket, self.gateway.receive)
             self._poller.watch(self.gateway.connections.fileno(), self.gateway.connections.stirred)
             slots, places = cores.lifecycle.frames.slot_count, len(ready.machine.places)
-            arena = Arena.create(layout, slots, places)
+            arena = Arena.create(layout, slots, places, further)
             self._closing.callback(arena.close)
             memories = ready.machine.memories
             budgets = Budgets([memory.name for memory in memories if memory.bandwidth_bytes_per_s is not None])
             self._closing.callback(budgets.close)
             supervisor = Supervisor(ready, arena, budgets, self._poller)
             self._closing.callback(supervisor.end_all)
-            keeper = Keeper(None if planning.fresh else _plans_file(), _model_key(ready.compiled))
+            keeper = Keeper(None if planning.fresh else _plans_file(), ready.compiled.key)
             self._closing.callback(keeper.close)
             tunes = planning.strategy != "seed"
             self._children = Children(self._poller, ready, keeper, planning.solver, costs, tunes=tunes)
@@ -134,7 +135,7 @@ class Daemon:
         self.shell = Shell(
             cores,
             arena=arena,
-            index=ready.compiled.index,
+            indexes=indexes,
             supervisor=supervisor,
             children=self._children,
             metrics=metrics,
@@ -147,8 +148,7 @@ class Daemon:
     def _gateway(self, endpoint: str, compiled: Compiled, limits: Limits, metrics: Metrics) -> Gateway:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._closing.callback(context.term)
-        graph = compiled.model.graph
-        signature = Signature(compiled.model.name, graph.inputs, graph.outputs)
+        signature = Signature.of(compiled.model.name, [shape.model.graph for shape in compiled.each])
         gateway = Gateway(context, endpoint, signature, limits, lambda name: metrics.counter(name).inc())
         self._closing.callback(gateway.close)
         return gateway
@@ -257,7 +257,7 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
     slots = 2 * len(machine.places) + 2
     lifecycle = Lifecycle(rules, slots, _policy(ready.compiled, slots))
     begins_anew = planning.fresh or planning.strategy == "seed"
-    kept = {} if begins_anew else plan_store.load_plans(_plans_file(), _model_key(ready.compiled))
+    kept = {} if begins_anew else plan_store.load_plans(_plans_file(), ready.compiled.key)
     guided = planning.strategy == "guided"
     by_costs = plans_by_costs(costs, replicate=planning.replicate) if guided and costs is not None else {}
     unknown = Profiles.COMING if guided else Profiles.UNWANTED
@@ -299,13 +299,9 @@ def _plans_file() -> Path:
     return cache_folder() / plan_store.FILE_NAME
 
 
-def _model_key(compiled: Compiled) -> str:
-    return f"{compiled.engine_folder.parent.name}-{compiled.engine_folder.name}"
-
-
 def _policy(compiled: Compiled, slots: int) -> Policy:
     """Of large frames a client may have fewer in flight: what fits into the slots, and into the room for waiting."""
-    usual, request_bytes = Policy(), sum(tensor.size_bytes for tensor in compiled.model.graph.inputs)
+    usual, request_bytes = Policy(), _largest_request_bytes(compiled)
     return replace(
         usual,
         max_in_flight=min(usual.max_in_flight, slots + usual.waiting_bytes // max(1, request_bytes)),
@@ -313,13 +309,16 @@ def _policy(compiled: Compiled, slots: int) -> Policy:
     )
 
 
-def _limits(compiled: Compiled, layout: Layout, lifecycle: Lifecycle) -> Limits:
-    """What depends on the data counts as all of its room."""
-    graph, header_bytes = compiled.model.graph, Limits().max_header_bytes
-    request_bytes = sum(tensor.size_bytes for tensor in graph.inputs)
-    answer_bytes = sum(layout.regions[tensor.name].room_bytes for tensor in graph.outputs)
+def _largest_request_bytes(compiled: Compiled) -> int:
+    return max(sum(tensor.size_bytes for tensor in shape.model.graph.inputs) for shape in compiled.each)
+
+
+def _limits(compiled: Compiled, layouts: Sequence[Layout], lifecycle: Lifecycle) -> Limits:
+    """By the largest shape; what depends on the data counts as all of its room."""
+    names = [tensor.name for tensor in compiled.model.graph.outputs]
+    answer_bytes = max(sum(layout.regions[name].room_bytes for name in names) for layout in layouts)
     return Limits(
-        max_message_bytes=request_bytes + answer_bytes + header_bytes,
+        max_message_bytes=_largest_request_bytes(compiled) + answer_bytes + Limits().max_header_bytes,
         max_answer_bytes=max(1, answer_bytes),
         max_in_flight=lifecycle.policy.max_in_flight,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Final, cast
+from typing import Annotated, Final, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -29,18 +29,23 @@ PRECISIONS: Final = ("exact", "any")
 """Whether devices that change results may run: by default they may not."""
 
 
+_Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`model` is a path or `zoo:NAME`, `machine` a path or a shipped name, `metrics` HOST:PORT on loopback.
 
     `objective`: what plans are chosen for; `replicate`: whether the daemon's own may have copies and teams;
-    `max_output_bytes`: the room of each output whose shape depends on the data. As a daemon file has them, key by key.
+    `max_output_bytes`: the room of each output whose shape depends on the data; `shape`: of several shapes that are
+    served at once, the inputs of each. As a daemon file has them, key by key.
     """
 
     model: str
     machine: str = "this-machine"
     endpoint: str = ENDPOINT
     metrics: str = METRICS
-    dims: dict[str, Annotated[int, msgspec.Meta(ge=1)]] = {}
+    dims: dict[str, _Size] = {}
+    shape: tuple[dict[str, tuple[_Size, ...]], ...] = ()
     strategy: str = "guided"
     precision: str = "exact"
     solver: str = "exact"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import events as te
 from shisha_rt.tuning import instructions as td
 from shisha_rt.tuning.cores import CoreEvent, Cores
+from shisha_rt.tuning.mix import Mix
 from shisha_rt.tuning.profiler_messages import NotProfiled
 from shisha_rt.wire import journal as records
 from shisha_rt.wire.request import InferRequest
@@ -54,7 +55,7 @@ class Shell:
         cores: Cores,
         *,
         arena: Arena,
-        index: ModelIndex,
+        indexes: Sequence[ModelIndex],
         supervisor: Supervisor,
         children: Children,
         metrics: Metrics,
@@ -62,7 +63,7 @@ class Shell:
     ) -> None:
         self.cores = cores
         self.arena = arena
-        self.sweep = Sweep(arena, index)
+        self.sweep = Sweep(arena, indexes)
         self.supervisor = supervisor
         self.counting = Counting(metrics)
         self.requests = Requests(arena)
@@ -70,6 +71,7 @@ class Shell:
         self.telemetry = Telemetry()
         self.proposals = Proposals()
         self._timing = timing
+        self._mix = Mix(len(indexes))
         self._cause = "start"
         self._events: deque[tuple[CoreEvent, str]] = deque()
         self._handling = False
@@ -200,12 +202,13 @@ class Shell:
         descriptor = _descriptor(run)
         worker = self.cores.lifecycle.places.workers.get(run.incarnation)
         if worker is not None and descriptor in worker.out:  # else it is late, or comes again
+            alike = self._mix.ratio(run.layout)
             service_s = done.service_s / scale
             window = self.telemetry.window(run.epoch, run.stage, worker.place)
-            window.add(service_s, done.cpu_s, done.waited_s / scale, done.segments_s)
+            window.add(service_s * alike, done.cpu_s * alike, done.waited_s / scale, done.segments_s)
             self.counting.part_done(run.stage, worker.place, service_s, done.dropped_s)
             self.requests.spent(run.frame, done.service_s)
-            taken = te.PartTaken(run.epoch, run.stage, worker.place, service_s, done.segments_s)
+            taken = te.PartTaken(run.epoch, run.stage, worker.place, service_s * alike, done.segments_s)
             self.post(taken, "a part was computed")
         self.post(ev.PartDone(descriptor, done.service_s), "a part was computed")
 
@@ -242,11 +245,13 @@ class Shell:
     def _collect(self, instruction: do.Collect) -> None:
         self.requests.collect(instruction)
         if self._alone is not None and self._alone[0] == instruction.frame:
-            latency_s = (time.monotonic() - self._alone[1]) / self._timing.scale
+            alike = self._mix.ratio(self.requests.layout_in(instruction.slot))
+            latency_s = (time.monotonic() - self._alone[1]) / self._timing.scale * alike
             self.post(te.FrameAlone(instruction.epoch, latency_s), "a frame was by itself")
 
     def _run(self, instruction: do.RunPart) -> None:
-        d, layout = instruction.descriptor, self.arena.layout.number
+        d = instruction.descriptor
+        layout = self.requests.layout_in(d.slot)
         run = messages.Run(
             d.incarnation, d.frame, d.attempt, d.stage, d.epoch, d.slot, layout, round(instruction.ready_s * 1e9)
         )  # fmt: skip
@@ -277,7 +282,6 @@ class Shell:
         team = [filed.place(name) for name in instruction.team] if len(instruction.team) > 1 else []
         order = messages.Prepare(
             instruction.epoch,
-            self.arena.layout.number,
             instruction.stage,
             stage.work,
             sum(self._timing.modelled_s(lead, first, last) for first, last in stage.work),
@@ -305,6 +309,8 @@ class Shell:
     def _answer(self, instruction: do.Deliver | do.Refuse) -> None:
         answer, answer_to = self.requests.answer(instruction, time.monotonic())
         self.counting.answered(answer)
+        if answer.code is None:
+            self._mix.came(answer.request.layout, answer.compute_s)
         answer_to(answer)
 
 

@@ -63,6 +63,13 @@ class Status:
                 "legal_cuts": len(self._compiled.legal_cuts),
                 "engine": self._compiled.index.engine,
                 "form": self._compiled.index.form,
+                "shapes": [
+                    {
+                        "inputs": {tensor.name: tensor.shape for tensor in shape.model.graph.inputs},
+                        "frames": self._shell.counting.by_shape[number],
+                    }
+                    for number, shape in enumerate(self._compiled.each)
+                ],
             },
             "machine": {
                 "name": self.machine.name,

@@ -6,7 +6,7 @@ daemon's loop at a stretch (R10). Until a piece's turn has come, a new plan may 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from shisha_rt.fabric.arena import Arena
@@ -18,36 +18,43 @@ _LEAST_BYTES: Final = PIECE_BYTES // 8  # a call has its price, however little i
 
 
 class Sweep:
-    """`some` is to be called again and again: each time it gives back about `PIECE_BYTES`, at least one tensor's."""
+    """`some` is to be called again and again: each time it gives back about `PIECE_BYTES`, at least one tensor's.
 
-    def __init__(self, arena: Arena, index: ModelIndex) -> None:
+    `indexes`: one for each layout. A tensor is told by its layout's number and its name.
+    """
+
+    def __init__(self, arena: Arena, indexes: Sequence[ModelIndex]) -> None:
         self._arena = arena
-        self._index = index
-        self._slots: dict[str, int] = {}  # by tensor: it is still to be given back in those below this one
+        self._indexes = indexes
+        self._slots: dict[tuple[int, str], int] = {}  # by tensor: it is still to be given back in those below this one
 
-    def passing(self, plan: Plan) -> set[str]:
-        """Names of the tensors that a plan's stages pass to each other."""
-        return self._index.passing(plan.stage_of(self._index.layer_count))
+    def passing(self, plan: Plan) -> set[tuple[int, str]]:
+        """The tensors that a plan's stages pass to each other."""
+        return {
+            (layout, name)
+            for layout, index in enumerate(self._indexes)
+            for name in index.passing(plan.stage_of(index.layer_count))
+        }
 
-    def want(self, names: Iterable[str]) -> None:
-        """No plan needs these tensors any more, in any slot."""
-        self._slots |= dict.fromkeys(names, self._arena.slot_count)
+    def want(self, tensors: Iterable[tuple[int, str]]) -> None:
+        """No plan needs these any more, in any slot."""
+        self._slots |= dict.fromkeys(tensors, self._arena.slot_count)
 
     def keep(self, plan: Plan) -> None:
         """Soon it needs its own again."""
-        for name in self.passing(plan):
-            self._slots.pop(name, None)
+        for tensor in self.passing(plan):
+            self._slots.pop(tensor, None)
 
     def some(self) -> bool:
         """Give back a piece. Returns whether there is more."""
         left_bytes = PIECE_BYTES
         while self._slots and left_bytes > 0:
-            name, slots = next(iter(self._slots.items()))
-            region = self._arena.layout.regions[name]
+            (layout, name), slots = next(iter(self._slots.items()))
+            region = self._arena.layouts[layout].regions[name]
             self._arena.punch(slots - 1, region)
             left_bytes -= max(region.size_bytes, _LEAST_BYTES)
             if slots > 1:
-                self._slots[name] = slots - 1
+                self._slots[layout, name] = slots - 1
             else:
-                del self._slots[name]
+                del self._slots[layout, name]
         return bool(self._slots)

@@ -59,14 +59,21 @@ class NoRoom(ValueError):
 
 
 class Arena:
-    """A mapping of the shared memory; the same class serves the daemon (`create`) and its workers (`attach`)."""
+    """A mapping of the shared memory; the same class serves the daemon (`create`) and its workers (`attach`).
 
-    def __init__(self, fd: int, layout: Layout, slot_count: int, place_count: int) -> None:
+    `layout` is that of the model's only shape, or of the first: `further` are those of the others.
+    """
+
+    def __init__(
+        self, fd: int, layout: Layout, slot_count: int, place_count: int, further: Sequence[Layout] = ()
+    ) -> None:
         self.fd = fd
         self.layout = layout
+        self.layouts = (layout, *further)
         self.slot_count = slot_count
+        self._slot_bytes = sum(layout.slot_bytes for layout in self.layouts)
         self._slots_at = page_aligned(place_count * _RECORD_WORDS * 8)
-        self.size_bytes = self._slots_at + slot_count * layout.slot_bytes
+        self.size_bytes = self._slots_at + slot_count * self._slot_bytes
         if os.fstat(fd).st_size == 0:
             os.ftruncate(fd, self.size_bytes)
         self._map = mmap.mmap(fd, self.size_bytes)
@@ -76,11 +83,11 @@ class Arena:
         self._device_speeds = self._board.view(np.float64)[:, _DEVICE_SPEEDS]
 
     @classmethod
-    def create(cls, layout: Layout, slot_count: int, place_count: int) -> Arena:
+    def create(cls, layout: Layout, slot_count: int, place_count: int, further: Sequence[Layout] = ()) -> Arena:
         """A new arena; its descriptor is inheritable, and sealed against growing and shrinking."""
         fd = os.memfd_create("shisha-rt-arena", os.MFD_ALLOW_SEALING)
         try:
-            arena = cls(fd, layout, slot_count, place_count)
+            arena = cls(fd, layout, slot_count, place_count, further)
             _seal(fd)
         except OSError:
             os.close(fd)
@@ -89,8 +96,10 @@ class Arena:
         return arena
 
     @classmethod
-    def attach(cls, fd: int, layout: Layout, slot_count: int, place_count: int) -> Arena:
-        return cls(fd, layout, slot_count, place_count)
+    def attach(
+        cls, fd: int, layout: Layout, slot_count: int, place_count: int, further: Sequence[Layout] = ()
+    ) -> Arena:
+        return cls(fd, layout, slot_count, place_count, further)
 
     def address(self, slot: int, region: Region) -> int:
         """Where the tensor of `slot` starts in this process."""
@@ -132,7 +141,7 @@ class Arena:
     def _start(self, slot: int, region: Region) -> int:
         if not 0 <= slot < self.slot_count:
             raise IndexError(f"slot {slot} of {self.slot_count}")
-        return self._slots_at + slot * self.layout.slot_bytes + region.offset_bytes
+        return self._slots_at + slot * self._slot_bytes + region.offset_bytes
 
     def punch(self, slot: int, region: Region) -> None:
         """Give back the pages of this tensor; it reads as zeros from then on."""

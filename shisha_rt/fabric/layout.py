@@ -6,12 +6,15 @@ live plan touches are never there (the arena is sparse).
 
 An output whose shape depends on the data has room for so many bytes, and before them for the shape that it has in the
 slot: its rank and its sizes, as 64-bit integers.
+
+A model that is served in several shapes has a layout for each of them, one behind the other in every slot. What a frame
+of one shape needs no more is given back without regard to those of the others.
 """
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,9 +46,9 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`number` travels with descriptors and preparations; there is one layout per daemon for now.
+    """Of one shape of the model; `number` is its place among them, and travels with descriptors.
 
-    `output_bytes`: the room of each tensor whose shape depends on the data.
+    `slot_bytes`: what it takes of a slot. `output_bytes`: the room of each tensor whose shape depends on the data.
     """
 
     number: int
@@ -54,15 +57,24 @@ class Layout:
     output_bytes: int
 
 
-def layout_of(index: ModelIndex, output_bytes: int = OUTPUT_BYTES) -> Layout:
-    """Inputs, outputs and crossing tensors one after the other, each on a page of its own."""
+def layouts_of(indexes: Sequence[ModelIndex], output_bytes: int = OUTPUT_BYTES) -> tuple[Layout, ...]:
+    """One for each shape of a model."""
+    found: list[Layout] = []
+    for number, index in enumerate(indexes):
+        start_bytes = sum(layout.slot_bytes for layout in found)
+        found.append(layout_of(index, output_bytes, number=number, start_bytes=start_bytes))
+    return tuple(found)
+
+
+def layout_of(index: ModelIndex, output_bytes: int = OUTPUT_BYTES, *, number: int = 0, start_bytes: int = 0) -> Layout:
+    """Inputs, outputs and crossing tensors one after the other, each on a page of its own, from `start_bytes` on."""
     regions: dict[str, Region] = {}
-    offset = 0
+    offset = start_bytes
     for tensor in index.tensors:
         size_bytes = SHAPE_BYTES + output_bytes if tensor.open_axes else tensor.size_bytes
         regions[tensor.name] = Region(tensor, offset, size_bytes)
         offset = page_aligned(offset + max(size_bytes, 1))
-    return Layout(0, offset, regions, output_bytes)
+    return Layout(number, offset - start_bytes, regions, output_bytes)
 
 
 def page_aligned(size_bytes: int) -> int:

@@ -18,7 +18,8 @@ from shisha_rt.machine.device import Device
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Build and warm the runs of layers `work` as this worker's part of a `stage` of `epoch`, beside what runs now.
+    """Build and warm the runs of layers `work` as this worker's part of a `stage` of `epoch`, beside what runs now: in
+    each of the shapes that the model is served in.
 
     `modelled_cpu_s`: CPU seconds by which an emulated place paces each frame; 0: by what the run really took.
     `placement` names the device of each of the stage's operators; empty on a place without devices. `cores` and
@@ -26,7 +27,6 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """
 
     epoch: int
-    layout: int
     stage: int
     work: tuple[Span, ...]
     modelled_cpu_s: float = 0.0
@@ -128,7 +128,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
 
     `time_scale` and the two after it are of its place's machine and memory (see `fabric.budgets`); the speeds of the
     place and of its devices are on the board. `model_folder` has the cleaned model, which a place with `devices` cuts.
-    `output_bytes` as in `fabric.layout.Layout`.
+    `engine_folders`: one for each layout; `output_bytes` as in `fabric.layout.Layout`.
     """
 
     place: str
@@ -138,7 +138,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     threads: int
     incarnation: int
     channel_fd: int
-    engine_folder: str
+    engine_folders: tuple[str, ...]
     arena_fd: int
     slot_count: int
     parent_pid: int

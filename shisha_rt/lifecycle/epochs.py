@@ -18,7 +18,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from shisha_rt.lifecycle import events as ev
 from shisha_rt.lifecycle import instructions as do
@@ -30,6 +30,8 @@ from shisha_rt.lifecycle.records import Epoch, QueuedPlan, WorkerState
 from shisha_rt.lifecycle.tables import EPOCH, EpochPhase, Transition, step
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
+
+TensorT = TypeVar("TensorT")
 
 _FAULTS_TOLD: Final = 5
 _PARTS_OF_PATIENCE: Final = 20.0
@@ -91,10 +93,10 @@ class Epochs:
         """The places whose workers some live epoch, or the one in preparation, needs."""
         return {lead for epoch in self._epochs() for pool in epoch.pools for lead in pool.leads}
 
-    def passed_by_none_but(self, ended: Plan, passing: Callable[[Plan], set[str]]) -> set[str]:
+    def passed_by_none_but(self, ended: Plan, passing: Callable[[Plan], set[TensorT]]) -> set[TensorT]:
         """The tensors for which slots need no room any more, now that `ended` has.
 
-        `passing`: the names of those that a plan's stages pass to each other.
+        `passing`: those that a plan's stages pass to each other.
         """
         return passing(ended).difference(*map(passing, self.plans))
 

@@ -42,17 +42,37 @@ _ENDED_FROM_OUTSIDE: Final = {-signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL} 
 
 @dataclass(frozen=True)
 class Compiled:
-    """`model_folder` holds the cleaned model, `engine_folder` the index of its cuts and the engine's optimised form."""
+    """`model_folder` holds the cleaned model, `engine_folder` the index of its cuts and the engine's optimised form.
+
+    `shapes`: of a model that is compiled for several, what it is in each of them (see `ready.shapes`).
+    """
 
     model: Model
     layers: tuple[Layer, ...]
     index: ModelIndex
     model_folder: Path
     engine_folder: Path
+    shapes: tuple[Compiled, ...] = ()
+
+    @property
+    def each(self) -> tuple[Compiled, ...]:
+        """What it is in each shape, if only in one."""
+        return self.shapes or (self,)
+
+    @property
+    def key(self) -> str:
+        """Identifies what plans and costs of it depend on."""
+        keys = sorted(f"{one.engine_folder.parent.name}-{one.engine_folder.name}" for one in self.each)
+        return keys[0] if len(keys) == 1 else f"shapes-{hashlib.sha256(' '.join(keys).encode()).hexdigest()}"
 
     @property
     def legal_cuts(self) -> frozenset[int]:
         return frozenset(self.index.legal_cuts)
+
+    @property
+    def needs(self) -> tuple[frozenset[int], ...]:
+        """(layers,): the earlier layers from which each reads a tensor, in some shape."""
+        return tuple(frozenset().union(*its) for its in zip(*(one.index.needs for one in self.each), strict=True))
 
 
 def compile_model(

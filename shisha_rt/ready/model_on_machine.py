@@ -7,7 +7,7 @@ stages are made of the cleaned graph's operators, each on its device; a layer co
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from shisha_rt.ready.compile import Compiled, compile_model
 from shisha_rt.ready.device_profile import profile_devices
 from shisha_rt.ready.profile import known_costs, profile_model, teams_to_measure
 from shisha_rt.ready.profile_store import FILE_NAME, ProfileStore
+from shisha_rt.ready.shapes import compile_shapes
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class ModelOnMachine:
             legal_cuts=self.compiled.legal_cuts,
             operator_counts=tuple(layer.last_operator - layer.first_operator + 1 for layer in layers),
             devices={place: tuple(device.name for device in its) for place, its in self.devices.items()},
-            needs=self.compiled.index.needs,
+            needs=self.compiled.needs,
             kinds={place.name: self.machine.kind_of(place) for place in places},
             single=self.single,
             weight_bytes=tuple(layer.weight_bytes for layer in layers),
@@ -99,6 +100,18 @@ class ModelOnMachine:
         )
 
 
+def _check_several_shapes(machine: Machine, *, has_devices: bool) -> None:
+    """Raises BadInput where what a frame takes is told by a formula or by bytes, which are another in each shape."""
+    limited = any(memory.bandwidth_bytes_per_s is not None for memory in machine.memories)
+    for has, what in (
+        (has_devices, "its places have devices"),
+        (machine.timing == "modelled", 'it has timing = "modelled"'),
+        (limited, "it has a memory of limited bandwidth"),
+    ):
+        if has:
+            raise BadInput(f"{machine.source}: {what}: expected one --shape, as several cannot be served there")
+
+
 def _check_static(graph: Graph, source: str, machine: Machine) -> None:
     """Raises BadInput for a tensor whose shape depends on the data: what devices take and move goes by sizes."""
     found = next((tensor for tensor in graph.tensors.values() if tensor.open_axes), None)
@@ -113,13 +126,15 @@ def make_ready(
     path: Path,
     machine: Machine,
     *,
-    sizes: InputSizes = ANY_SIZES,
+    sizes: Sequence[InputSizes] = (ANY_SIZES,),
     precision: str = "exact",
     kind: LayerKind = "heavy",
     teams: bool = False,
     on_progress: Tell | None = None,
 ) -> ModelOnMachine:
     """Read, clean and optimise the model at `path`; devices are measured if they have not been before.
+
+    `sizes`: one, or those of several shapes that are served at once.
 
     `teams`: plans may have teams of places, so that what those take is wanted as well.
 
@@ -137,7 +152,10 @@ def make_ready(
     has_devices = any(devices.values())
     if kind != "heavy" and not has_devices:
         raise BadInput(f'{machine.source}: no place has devices, which layers = "{kind}" is for, expected "heavy"')
-    compiled = compile_model(path, sizes, on_progress, plain=has_devices, kind=kind)
+    if len(sizes) > 1:
+        _check_several_shapes(machine, has_devices=has_devices)
+        return ModelOnMachine(compile_shapes(path, sizes, on_progress), machine, {}, teams)
+    compiled = compile_model(path, sizes[0], on_progress, plain=has_devices, kind=kind)
     if not has_devices:
         return ModelOnMachine(compiled, machine, {}, teams)
     _check_static(compiled.model.graph, str(path), machine)

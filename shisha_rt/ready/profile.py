@@ -30,7 +30,7 @@ import msgspec
 from shisha_rt.cache import cache_folder
 from shisha_rt.costs.fingerprint import fingerprint, fingerprint_within
 from shisha_rt.costs.fit import fit_groups, spans_to_measure
-from shisha_rt.costs.layer_costs import RawCosts, RawTimes
+from shisha_rt.costs.layer_costs import RawCosts, RawTimes, mean_costs
 from shisha_rt.costs.profiles import Profile, Setting
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress, SpanTime
@@ -81,28 +81,36 @@ def profile_model(
 ) -> RawCosts:
     """The raw costs of a model on a machine's places, and teams; takes seconds where something has to be measured.
 
+    Of a model that is served in several shapes, the mean over them.
     A place of another host, or on paper, is measured on cores of this one. `beside`: frames are being served there, so
     that teams may be left out. Raises BadInput where this host has too few for its threads, and Failure where a
     calibration fails.
     """
     tell = on_progress or (lambda _: None)
-    wanted = _Wanted(compiled, machine, teams=teams)
-    with ProfileStore(cache_folder() / FILE_NAME) as store:
+
+    def costs_of(one: Compiled, store: ProfileStore) -> RawCosts:
+        wanted = _Wanted(one, machine, teams=teams)
         found = {
-            its.setting: _profiles(
-                compiled, store, replace(its, undisturbed=beside and bool(its.lead)), wanted.spans, tell
-            )
+            its.setting: _profiles(one, store, replace(its, undisturbed=beside and bool(its.lead)), wanted.spans, tell)
             for its in wanted.first_of_each()
         }
-    return wanted.costs(found)
+        return wanted.costs(found)
+
+    with ProfileStore(cache_folder() / FILE_NAME) as store:
+        return mean_costs(compiled.model.graph, compiled.layers, [costs_of(one, store) for one in compiled.each])
 
 
 def known_costs(compiled: Compiled, machine: Machine, *, teams: bool = False) -> RawCosts | None:
     """What `profile_model` would find without measuring anything; None if something is missing. Raises as it does."""
-    wanted = _Wanted(compiled, machine, teams=teams)
+    shapes = []
     with ProfileStore(cache_folder() / FILE_NAME) as store:
-        found = {its.setting: _known(store, its, wanted.spans) for its in wanted.first_of_each()}
-    return wanted.costs(found) if all(found.values()) else None
+        for one in compiled.each:
+            wanted = _Wanted(one, machine, teams=teams)
+            found = {its.setting: _known(store, its, wanted.spans) for its in wanted.first_of_each()}
+            if not all(found.values()):
+                return None
+            shapes.append(wanted.costs(found))
+    return mean_costs(compiled.model.graph, compiled.layers, shapes)
 
 
 class _Wanted:

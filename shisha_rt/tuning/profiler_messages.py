@@ -14,14 +14,14 @@ from shisha_rt.tuning.tuner_messages import StoredCosts
 
 
 class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Measure the model of these folders on a machine, which is told by its parts.
+    """Measure a model on a machine, which is told by its parts.
 
+    `folders`: of the model and of the engine, for each shape that it is served in.
     `teams`: what several places take together, too. `replicate`: plans may have copies and teams.
     """
 
     name: str
-    model_folder: str
-    engine_folder: str
+    folders: tuple[tuple[str, str], ...]
     teams: bool
     replicate: bool
     machine_name: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.datatypes import size_bytes as tensor_size_bytes
 from shisha_rt.graph.graph import Tensor
+from shisha_rt.graph.input_sizes import in_words
 from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
 from shisha_rt.wire.exceptions import Internal, InvalidArgument, ShishaError, Unavailable, error_of
@@ -106,13 +107,14 @@ class _ModelMetadata(Struct, frozen=True):
     name: str
     inputs: tuple[_MetadataTensor, ...]
     outputs: tuple[_MetadataTensor, ...]
+    shapes: tuple[dict[str, tuple[int, ...]], ...] = ()
 
     def signature(self) -> Signature:
-        return Signature(
-            self.name,
-            tuple(tensor.tensor() for tensor in self.inputs),
-            tuple(tensor.tensor() for tensor in self.outputs),
-        )
+        inputs, outputs = (tuple(its.tensor() for its in ends) for ends in (self.inputs, self.outputs))
+        if any(shapes.keys() != {tensor.name for tensor in inputs} for shapes in self.shapes):
+            raise ValueError("a shape is for every input")
+        shapes = tuple(tuple(replace(its, shape=of[its.name], open_axes=()) for its in inputs) for of in self.shapes)
+        return Signature(self.name, inputs, outputs, shapes)
 
 
 _SERVER_METADATA: Final = "server_metadata"
@@ -165,7 +167,11 @@ class Conversation:
         arrays = arrays_of(inputs, self.signature)
         parameters = InferParameters(stream, sequence, None if deadline_s is None else deadline_s * 1e3)
         request_id = self._new_id() if request_id is None else request_id
-        header = encode_infer(request_id, self.signature.model_name, self.signature.inputs, parameters, outputs)
+        tensors = [
+            replace(tensor, shape=array.shape, open_axes=())
+            for tensor, array in zip(self.signature.inputs, arrays, strict=True)
+        ]
+        header = encode_infer(request_id, self.signature.model_name, tensors, parameters, outputs)
         return Outgoing(request_id, INFER, [header, *map(_raw, arrays)])
 
     def probe(self) -> Outgoing | None:
@@ -250,7 +256,11 @@ def arrays_of(inputs: Inputs, signature: Signature) -> list[Array]:
         inputs = dict.fromkeys(expected, inputs)
     if inputs.keys() != expected.keys():
         raise InvalidArgument(f"inputs {sorted(inputs)} do not match the model's; expected {sorted(expected)}")
-    return [_checked(inputs[name], tensor) for name, tensor in expected.items()]
+    arrays = [_checked(inputs[name], tensor) for name, tensor in expected.items()]
+    if signature.number_of([array.shape for array in arrays]) is None:
+        given = in_words({name: array.shape for name, array in zip(expected, arrays, strict=True)})
+        raise InvalidArgument(f"shapes {given} are not served; expected one of {signature.served}")
+    return arrays
 
 
 def _checked(array: Array, tensor: Tensor) -> Array:
@@ -260,7 +270,7 @@ def _checked(array: Array, tensor: Tensor) -> Array:
     dtype = NUMPY_OF[tensor.datatype]
     if array.dtype != dtype:
         raise InvalidArgument(f"{where}: dtype {array.dtype}; expected {dtype}, as in array.astype({dtype.name!r})")
-    if array.shape != tensor.shape:
+    if not tensor.open_axes and array.shape != tensor.shape:
         raise InvalidArgument(f"{where}: shape {array.shape}; expected {tensor.shape}")
     return np.asarray(array, order="C")
 

@@ -1,7 +1,7 @@
 """From the parts of a message to a request that can be trusted, or a `WireError` that says what is wrong. Pure.
 
-Nothing here allocates by what a client claims: a shape is compared with the model's own, never multiplied, and the
-size of every part is checked against that shape before anyone reads it. Whatever comes in, `parse` either returns
+Nothing here allocates by what a client claims: a shape is compared with those that are served, never multiplied, and
+the size of every part is checked against that shape before anyone reads it. Whatever comes in, `parse` either returns
 or raises `WireError`, with the request's id as soon as that much could be read.
 """
 
@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
-from shisha_rt.graph.graph import Tensor
+from shisha_rt.graph.graph import Graph, Tensor
+from shisha_rt.graph.input_sizes import in_words
 from shisha_rt.wire.codes import Code, WireError
 from shisha_rt.wire.header import Buffer, InferHeader, RequestedOutput, TensorHeader
 from shisha_rt.wire.limits import MAX_NAME_LENGTH, Limits
@@ -26,18 +28,57 @@ _Header = TypeVar("_Header")
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a model takes and gives, in the model's own order."""
+    """What a model takes and gives, in the model's own order.
+
+    `shapes`: where it is served in several shapes, its inputs in each of them, in the order of layouts. The axes of
+    `inputs` and `outputs` that are not the same in all are open.
+    """
 
     model_name: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
+    shapes: tuple[tuple[Tensor, ...], ...] = ()
+
+    @classmethod
+    def of(cls, model_name: str, graphs: Sequence[Graph]) -> Signature:
+        """Of a model that is served in these shapes, one or several."""
+        inputs, outputs = (
+            tuple(starmap(_in_all, zip(*ends, strict=True)))
+            for ends in ([graph.inputs for graph in graphs], [graph.outputs for graph in graphs])
+        )
+        return cls(model_name, inputs, outputs, tuple(graph.inputs for graph in graphs) if len(graphs) > 1 else ())
+
+    @property
+    def each(self) -> tuple[tuple[Tensor, ...], ...]:
+        """The inputs in each shape, if only in one."""
+        return self.shapes or (self.inputs,)
+
+    def number_of(self, shapes: Sequence[tuple[int, ...]]) -> int | None:
+        """Of the shape in which the inputs have `shapes`, in their order; None if it is not served."""
+        matching = (i for i, its in enumerate(self.each) if all(map(_has_shape, its, shapes)))
+        return next(matching, None)
+
+    @property
+    def served(self) -> str:
+        """The shapes, in words."""
+        return ", ".join(in_words({tensor.name: tensor.shape for tensor in its}) for its in self.each)
+
+
+def _in_all(first: Tensor, *others: Tensor) -> Tensor:
+    differ = {axis for axis, size in enumerate(first.shape) if any(other.shape[axis] != size for other in others)}
+    return replace(first, open_axes=tuple(sorted(differ.union(first.open_axes, *(its.open_axes for its in others)))))
+
+
+def _has_shape(tensor: Tensor, shape: tuple[int, ...]) -> bool:
+    return tensor.shape == shape
 
 
 @dataclass(frozen=True, slots=True)
 class InferRequest:
     """A frame asked for. `tensors` are the raw inputs in the model's order; `outputs` the names to answer with.
 
-    `stream` None means unordered. `deadline_ms` counts from receipt. `size_bytes` is that of all raw parts.
+    `stream` None means unordered. `deadline_ms` counts from receipt. `size_bytes` is that of all raw parts. `layout`:
+    the number of its shape among those that are served.
     """
 
     id: str
@@ -47,6 +88,7 @@ class InferRequest:
     tensors: Mapping[str, memoryview]
     outputs: tuple[str, ...]
     size_bytes: int
+    layout: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +196,7 @@ def _read_infer(
     _check_model(header.model_name, signature)
     if len(raw) != len(header.inputs):
         _refuse(f"message: {len(raw)} raw parts for {len(header.inputs)} inputs; expected one for each, in their order")
-    tensors = _read_tensors(header.inputs, raw, signature)
+    layout, tensors = _read_tensors(header.inputs, raw, signature)
     parameters = header.parameters
     return InferRequest(
         id=request_id,
@@ -164,34 +206,47 @@ def _read_infer(
         tensors=tensors,
         outputs=_read_outputs(header.outputs or (), signature),
         size_bytes=sum(map(len, raw)),
+        layout=layout,
     )
 
 
 def _read_tensors(
     headers: Sequence[TensorHeader], raw: Sequence[Buffer], signature: Signature
-) -> dict[str, memoryview]:
+) -> tuple[int, dict[str, memoryview]]:
+    """The number of their shape, and the tensors in the model's order."""
     expected = {tensor.name: tensor for tensor in signature.inputs}
-    found: dict[str, memoryview] = {}
-    for i, (header, part) in enumerate(zip(headers, raw, strict=True)):
+    found: dict[str, int] = {}
+    for i, header in enumerate(headers):
         where = f"inputs[{i}]"
         if header.name not in expected:
             _refuse(f"{where}: the model has no input {_shown(header.name)}; expected {_names(expected)}")
         if header.name in found:
             _refuse(f"{where}: input {_shown(header.name)} is given twice; expected it once")
-        _check_tensor(where, header, part, expected[header.name])
-        found[header.name] = memoryview(part)
+        _check_kind(f"{where} {_shown(header.name)}", header, expected[header.name])
+        found[header.name] = i
     missing = [name for name in expected if name not in found]
     if missing:
         _refuse(f"inputs: input {_shown(missing[0])} is missing; expected {_names(expected)}")
-    return {name: found[name] for name in expected}
+    shapes = [headers[found[name]].shape for name in expected]
+    layout = signature.number_of(shapes)
+    if layout is None:
+        given = _shown(in_words(dict(zip(expected, shapes, strict=True))))
+        _refuse(f"inputs: shapes {given} are not served; expected one of {signature.served}")
+    for tensor in signature.each[layout]:
+        i = found[tensor.name]
+        _check_size(f"inputs[{i}] {_shown(tensor.name)}", headers[i], raw[i], tensor)
+    return layout, {name: memoryview(raw[found[name]]) for name in expected}
 
 
-def _check_tensor(where: str, header: TensorHeader, part: Buffer, tensor: Tensor) -> None:
-    where = f"{where} {_shown(tensor.name)}"
+def _check_kind(where: str, header: TensorHeader, tensor: Tensor) -> None:
+    """`tensor` stands for all shapes."""
     if header.datatype != tensor.datatype:
         _refuse(f"{where}: datatype {_shown(header.datatype)}; expected {tensor.datatype}")
-    if header.shape != tensor.shape:
+    if not tensor.open_axes and header.shape != tensor.shape:
         _refuse(f"{where}: shape {_shown(list(header.shape))}; expected {list(tensor.shape)}")
+
+
+def _check_size(where: str, header: TensorHeader, part: Buffer, tensor: Tensor) -> None:
     size_bytes = tensor.size_bytes
     if header.parameters.binary_data_size != size_bytes:
         _refuse(f"{where}: binary_data_size is not that of its shape and datatype; expected {size_bytes}")

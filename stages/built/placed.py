@@ -172,8 +172,12 @@ class PlacedStage:
         self._run(self._bind_to(arrays), lambda: 0.0)
         return {name: arrays[name] for name in self._outputs}
 
-    def run(self, arena: Arena, slot: int, cpu_clock: CpuClock) -> tuple[float, ...]:
-        """Compute the stage on the tensors of `slot`, in place in the arena; returns each segment's seconds."""
+    def run(self, arena: Arena, slot: int, cpu_clock: CpuClock, layout: int = 0) -> tuple[float, ...]:
+        """Compute the stage on the tensors of `slot`, in place in the arena; returns each segment's seconds.
+
+        There is one layout: a model on devices is served in one shape.
+        """
+        assert layout == 0
         if slot not in self._bound:
             self.bind(arena, slot)
         return self._run(self._bound[slot], cpu_clock)

@@ -15,7 +15,14 @@ STATUS: Final[dict[str, Any]] = {
     "instance": "abc",
     "pid": 4242,
     "uptime_s": 3725.4,
-    "model": {"name": "net", "layers": 26, "legal_cuts": 25, "engine": "onnxruntime 1.23", "form": "prepacked"},
+    "model": {
+        "name": "net",
+        "layers": 26,
+        "legal_cuts": 25,
+        "engine": "onnxruntime 1.23",
+        "form": "prepacked",
+        "shapes": [{"inputs": {"x": [1, 3]}, "frames": 5}],
+    },
     "machine": {"name": "board", "emulated": False},
     "plan": {
         "epoch": 3,

@@ -56,7 +56,7 @@ def resident_bytes(arena: Arena) -> int:
 
 
 def test_all_of_it_goes_a_piece_at_a_time(arena: Arena) -> None:
-    sweep = Sweep(arena, INDEX)
+    sweep = Sweep(arena, [INDEX])
     assert not sweep.some()
     before = resident_bytes(arena)
     sweep.want(sweep.passing(EACH))
@@ -74,7 +74,7 @@ def test_all_of_it_goes_a_piece_at_a_time(arena: Arena) -> None:
 
 
 def test_what_a_new_plan_needs_is_left_as_it_is_from_then_on(arena: Arena) -> None:
-    sweep = Sweep(arena, INDEX)
+    sweep = Sweep(arena, [INDEX])
     sweep.want(sweep.passing(EACH))
     sweep.keep(HALVES)
     while sweep.some():

@@ -138,7 +138,7 @@ class LinkLine:
         return m.FROM_WORKER.encode(m.PrepareFailed(1, 0, 1, said))
 
     def send(self, data: bytes) -> None:
-        hung = self._link.send(1, m.Prepare(1, 0, 0, ((0, 0),), placement=(data.decode("latin-1"),)))
+        hung = self._link.send(1, m.Prepare(1, 0, ((0, 0),), placement=(data.decode("latin-1"),)))
         if hung is not None:
             raise ChannelBroken(hung.reason)
 

@@ -8,10 +8,10 @@ import pytest
 from shisha_rt.fabric import messages as m
 
 RUN = m.Run(3, 2**40, 1, 2, 5, 0, 0, 2**60)
-PLACED = m.Prepare(5, 0, 1, ((2, 3),), placement=("cpu_s", "cpu_s", "pim"))
+PLACED = m.Prepare(5, 1, ((2, 3),), placement=("cpu_s", "cpu_s", "pim"))
 
 
-@pytest.mark.parametrize("message", [m.Prepare(5, 0, 1, ((2, 3),), 0.012), PLACED, RUN, m.Retire(5)])
+@pytest.mark.parametrize("message", [m.Prepare(5, 1, ((2, 3),), 0.012), PLACED, RUN, m.Retire(5)])
 def test_to_worker(message: m.ToWorker) -> None:
     assert m.TO_WORKER.decode(m.TO_WORKER.encode(message)) == message
 

@@ -13,7 +13,7 @@ import pytest
 
 from shisha_rt.lifecycle import events as ev
 from shisha_rt.lifecycle.dealing import Dealing
-from shisha_rt.lifecycle.epochs import Epochs
+from shisha_rt.lifecycle.epochs import Epochs, TensorT
 from shisha_rt.lifecycle.frames import Frames
 from shisha_rt.lifecycle.lifecycle import Lifecycle
 from shisha_rt.lifecycle.records import Epoch, Frame, PoolState, QueuedPlan, WorkerState
@@ -216,7 +216,7 @@ class DealsToTheDown(Dealing):
 class PunchesWhatIsPassed(Epochs):
     """Slots keep their room for what the stages of a live epoch pass to each other."""
 
-    def passed_by_none_but(self, ended: Plan, passing: Callable[[Plan], set[str]]) -> set[str]:
+    def passed_by_none_but(self, ended: Plan, passing: Callable[[Plan], set[TensorT]]) -> set[TensorT]:
         return passing(ended)
 
 

@@ -75,7 +75,7 @@ class TestExecutor:
 
     def test_a_stage_is_kept_only_for_the_same_placement(self, compiled: Compiled, arena: Arena) -> None:
         executor, woken = self._executor(compiled, arena, [SERIAL, PARALLEL], threads=1)
-        first = Prepare(1, 0, 0, ((0, 0),), placement=("serial", "serial", "parallel"))
+        first = Prepare(1, 0, ((0, 0),), placement=("serial", "serial", "parallel"))
         answers = [
             self._answer(executor, woken, order)
             for order in (
@@ -97,7 +97,7 @@ class TestExecutor:
 
     def test_a_place_paces_a_frame_by_the_sum_of_its_segments(self, compiled: Compiled, arena: Arena) -> None:
         executor, woken = self._executor(compiled, arena, [HOST, ADDER], threads=2)
-        order = Prepare(1, 0, 0, ((0, 0),), placement=("adder", "host", "adder"))
+        order = Prepare(1, 0, ((0, 0),), placement=("adder", "host", "adder"))
         assert isinstance(self._answer(executor, woken, order), Prepared)
         demand, ran = executor.demand(1, 0), executor.run(1, 0, 0)
         assert demand.paced
@@ -110,7 +110,7 @@ class TestExecutor:
     ) -> None:
         instant = replace(HOST, call_s=1e-10, families=(Family(frozenset(), (), ()),))
         executor, woken = self._executor(compiled, arena, [instant], 1, time_scale)
-        answer = self._answer(executor, woken, Prepare(1, 0, 0, ((0, 0),), placement=("host",) * 3))
+        answer = self._answer(executor, woken, Prepare(1, 0, ((0, 0),), placement=("host",) * 3))
         assert isinstance(answer, PrepareFailed)
         assert answer.bad_machine
         assert answer.reason.startswith(f"time_scale = {time_scale:g}: place p would have ")
@@ -118,7 +118,7 @@ class TestExecutor:
 
     def test_a_placement_that_cannot_run_is_refused_in_one_line(self, compiled: Compiled, arena: Arena) -> None:
         executor, woken = self._executor(compiled, arena, [HOST, ADDER], threads=1)
-        answer = self._answer(executor, woken, Prepare(1, 0, 0, ((0, 0),), placement=("adder",) * 3))
+        answer = self._answer(executor, woken, Prepare(1, 0, ((0, 0),), placement=("adder",) * 3))
         assert answer == PrepareFailed(1, 0, 1, "ValueError: device adder cannot run operators 0 to 2")
 
 
@@ -140,7 +140,7 @@ def worker(
         threads=1,
         incarnation=1,
         channel_fd=theirs.fileno(),
-        engine_folder=str(compiled.engine_folder),
+        engine_folders=(str(compiled.engine_folder),),
         arena_fd=arena.fd,
         slot_count=arena.slot_count,
         parent_pid=os.getpid(),
@@ -172,7 +172,7 @@ def test_a_worker_runs_described_devices_in_their_own_time(tmp_path: Path) -> No
         put(arena, 0, {"x": np.full((4, 2), 2, np.float32)})
         with worker(compiled, arena, [HOST, ADDER], time_scale=2.0) as (channel, _):
             assert said(channel) == messages.Ready(1)
-            channel.send(messages.TO_WORKER.encode(Prepare(1, 0, 0, ((0, 0),), placement=("adder", "host", "adder"))))
+            channel.send(messages.TO_WORKER.encode(Prepare(1, 0, ((0, 0),), placement=("adder", "host", "adder"))))
             assert isinstance(said(channel), Prepared)
             parts = []
             for frame, adder_speed in enumerate((1.0, 0.5)):
@@ -198,7 +198,7 @@ def test_a_worker_runs_engines_of_this_host_as_fast_as_they_are(tmp_path: Path, 
         with worker(compiled, arena, [SERIAL, other]) as (channel, _):
             assert said(channel) == messages.Ready(1)
             channel.send(
-                messages.TO_WORKER.encode(Prepare(1, 0, 0, ((0, 0),), placement=("serial", other.name, "serial")))
+                messages.TO_WORKER.encode(Prepare(1, 0, ((0, 0),), placement=("serial", other.name, "serial")))
             )
             assert isinstance(said(channel), Prepared)
             channel.send(messages.TO_WORKER.encode(messages.Run(1, 7, 0, 0, 1, 0, 0)))

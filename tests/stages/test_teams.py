@@ -65,7 +65,7 @@ class Talk:
 
 
 def order_of(epoch: int, stage: int, *work: Span) -> Prepare:
-    return Prepare(epoch, 0, stage, work)
+    return Prepare(epoch, stage, work)
 
 
 def fill(arena: Arena, compiled: Compiled) -> list[Arrays]:
@@ -151,7 +151,7 @@ def test_a_team_and_one_place_side_by_side(tmp_path: Path, devices: Sequence[Dev
     compiled = compile_model(blocked_and_plain(tmp_path), plain=bool(devices))
     operators = len(compiled.model.graph.operators)
     placement = tuple(device.name for device in devices for _ in range(operators))
-    alone = Prepare(1, 0, 0, ((0, len(compiled.layers) - 1),), placement=placement)
+    alone = Prepare(1, 0, ((0, len(compiled.layers) - 1),), placement=placement)
 
     def of_team(epoch: int) -> Prepare:
         return msgspec.structs.replace(alone, epoch=epoch, cores=CORES, threads=2)

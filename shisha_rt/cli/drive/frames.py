@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.datatypes import NAME_OF, NUMPY_OF
 from shisha_rt.graph.graph import Tensor
+from shisha_rt.graph.input_sizes import in_words
 
 Array: TypeAlias = NDArray[Any]
 Frame: TypeAlias = Mapping[str, Array]
@@ -23,8 +25,17 @@ _NPY_MAGIC: Final = b"\x93NUMPY"
 
 
 def model_inputs(metadata: Mapping[str, Any]) -> tuple[Tensor, ...]:
-    """The inputs of `model_metadata`."""
-    return tuple(Tensor(t["name"], tuple(t["shape"]), t["datatype"]) for t in metadata["inputs"])
+    """The inputs of `model_metadata`, of several shapes those of the first."""
+    return model_shapes(metadata)[0]
+
+
+def model_shapes(metadata: Mapping[str, Any]) -> tuple[tuple[Tensor, ...], ...]:
+    """The inputs of `model_metadata` in each shape that is served, in one or several."""
+    inputs = metadata["inputs"]
+    shapes = metadata.get("shapes") or [{tensor["name"]: tensor["shape"] for tensor in inputs}]
+    return tuple(
+        tuple(Tensor(its["name"], tuple(shape[its["name"]]), its["datatype"]) for its in inputs) for shape in shapes
+    )
 
 
 def random_frames(inputs: Sequence[Tensor], count: int, seed: int) -> list[Frame]:
@@ -56,6 +67,20 @@ def read_arrays(path: Path) -> Array | dict[str, Array]:
         raise BadInput(f"{path}: cannot be read ({error.strerror or error}), expected {_EXPECTED}") from None
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error):
         raise BadInput(f"{path}: no arrays that can be read, expected {_EXPECTED}") from None
+
+
+def frames_of_any(path: Path, content: Array | Mapping[str, Array], shapes: Sequence[Sequence[Tensor]]) -> list[Frame]:
+    """The frames of one file's content, which are of one of `shapes`. Raises BadInput where they are of none."""
+    if len(shapes) == 1:
+        return frames_of(path, content, shapes[0])
+    arrays = _by_name(path, content, shapes[0])
+    whole = [inputs for inputs in shapes if all(arrays[its.name].shape == its.shape for its in inputs)]
+    for inputs in (*whole, *shapes):  # what is one frame of some shape is not several of another
+        with contextlib.suppress(BadInput):
+            return frames_of(path, content, inputs)
+    found = in_words({name: array.shape for name, array in arrays.items()})
+    served = ", ".join(in_words({its.name: its.shape for its in inputs}) for inputs in shapes)
+    raise BadInput(f"{path}: {found}, expected one of {served}, or n of them")
 
 
 def frames_of(path: Path, content: Array | Mapping[str, Array], inputs: Sequence[Tensor]) -> list[Frame]:

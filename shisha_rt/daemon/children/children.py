@@ -65,8 +65,7 @@ class Children:
         compiled, machine = self._ready.compiled, self._ready.machine
         asked = fm.ProfileModel(
             compiled.model.name,
-            str(compiled.model_folder),
-            str(compiled.engine_folder),
+            tuple((str(shape.model_folder), str(shape.engine_folder)) for shape in compiled.each),
             self._ready.teams,
             replicate,
             machine.name,

@@ -24,6 +24,7 @@ from shisha_rt.fabric.parent import die_with
 from shisha_rt.plan.form import brief
 from shisha_rt.ready.compile import read_compiled
 from shisha_rt.ready.profile import profile_model, teams_to_measure
+from shisha_rt.ready.shapes import as_one
 from shisha_rt.ready.told_costs import plans_by_costs, told_costs
 from shisha_rt.tuning import profiler_messages as fm
 from shisha_rt.tuning.tuner_messages import StoredCosts
@@ -52,7 +53,7 @@ def _profiled(asked: fm.ProfileModel) -> fm.ModelProfiled:
     """Raises as `profile_model` does."""
     started_s = time.monotonic()
     machine = asked.machine
-    compiled = read_compiled(asked.name, Path(asked.model_folder), Path(asked.engine_folder))
+    compiled = as_one([read_compiled(asked.name, *map(Path, folders)) for folders in asked.folders])
     raw = profile_model(compiled, machine, _tell, teams=asked.teams, beside=True)
     costs = told_costs(LayerCosts(raw, machine), machine.time_scale)
     return fm.ModelProfiled(

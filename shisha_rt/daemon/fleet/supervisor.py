@@ -106,7 +106,7 @@ class Supervisor:
             threads=place.threads,
             incarnation=incarnation,
             channel_fd=channel_fd,
-            engine_folder=str(compiled.engine_folder),
+            engine_folders=tuple(str(shape.engine_folder) for shape in compiled.each),
             arena_fd=self._arena.fd,
             slot_count=self._arena.slot_count,
             parent_pid=os.getpid(),

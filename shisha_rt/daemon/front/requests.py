@@ -68,6 +68,7 @@ class Requests:
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
+        self._layouts = [0] * arena.slot_count  # the number of each slot's
         self._numbers = itertools.count()
         self._pending: dict[int, _Pending] = {}
         self._by_id: dict[tuple[Hashable, str], int] = {}
@@ -95,10 +96,16 @@ class Requests:
 
     def fill(self, instruction: Fill) -> None:
         pending = self._pending[instruction.frame]
+        self._layouts[instruction.slot] = pending.request.layout
+        regions = self._arena.layouts[pending.request.layout].regions
         for name, data in pending.request.tensors.items():
-            room = self._arena.raw(instruction.slot, self._arena.layout.regions[name])
+            room = self._arena.raw(instruction.slot, regions[name])
             room[:] = np.frombuffer(data, np.uint8)
         pending.request = replace(pending.request, tensors={})  # its own buffers are free from here on
+
+    def layout_in(self, slot: int) -> int:
+        """The number of the layout of the frame that has `slot`."""
+        return self._layouts[slot]
 
     def collect(self, instruction: Collect) -> None:
         pending = self._pending.get(instruction.frame)
@@ -108,7 +115,7 @@ class Requests:
         arena, slot = self._arena, instruction.slot
         try:
             for name in pending.request.outputs:
-                region = arena.layout.regions[name]
+                region = arena.layouts[pending.request.layout].regions[name]
                 data = arena.raw(slot, region).tobytes()
                 pending.outputs.append(Output(region.tensor, arena.shape(slot, region), data))
         except NoRoom as no_room:

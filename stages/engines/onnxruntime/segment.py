@@ -29,10 +29,14 @@ _HERE: Final = "cpu"
 
 
 class OptimisedModel:
-    """The whole graph (without weight values), optimised unless its form is "as_is", from which segments are cut."""
+    """The whole graph (without weight values), optimised unless its form is "as_is", from which segments are cut.
 
-    def __init__(self, folder: Path, index: ModelIndex) -> None:
+    `layout`: the number of the one that is made of this index.
+    """
+
+    def __init__(self, folder: Path, index: ModelIndex, layout: int = 0) -> None:
         self._folder = str(folder)
+        self._layout = layout
         self._parts = read_parts(folder)
         self._specs = {spec.name: spec for spec in index.tensors}
         self._options = optimising_options if index.form == "as_is" else as_built_options
@@ -61,19 +65,27 @@ class OptimisedModel:
         session = ort.InferenceSession(
             b"".join(model), self._options(threads, self._folder, cores), providers=["CPUExecutionProvider"]
         )
-        return OptimisedSegment(session, inputs, outputs, sum(constant.size_bytes for constant in constants))
+        return OptimisedSegment(
+            session, inputs, outputs, sum(constant.size_bytes for constant in constants), self._layout
+        )
 
 
 class OptimisedSegment:
     """A built stage. `frame_bytes`: weights, inputs and outputs that one frame moves."""
 
     def __init__(
-        self, session: ort.InferenceSession, inputs: list[TensorSpec], outputs: list[TensorSpec], weight_bytes: int
+        self,
+        session: ort.InferenceSession,
+        inputs: list[TensorSpec],
+        outputs: list[TensorSpec],
+        weight_bytes: int,
+        layout: int,
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
         self.frame_bytes = weight_bytes + sum(spec.size_bytes for spec in (*inputs, *outputs))
         self._session = session
+        self._layout = layout
         self._bindings: dict[int, ort.IOBinding] = {}
         self._open_outputs = [(i, spec) for i, spec in enumerate(outputs) if spec.open_axes]
 
@@ -94,14 +106,14 @@ class OptimisedSegment:
 
     def bind(self, arena: Arena, slot: int) -> None:
         """Have it done before a frame comes to `slot`."""
-        binding = self._session.io_binding()
+        binding, regions = self._session.io_binding(), arena.layouts[self._layout].regions
         for spec in self.inputs:
-            binding.bind_input(*_place(arena, slot, spec))
+            binding.bind_input(*_place(arena, slot, regions[spec.name], spec))
         for spec in self.outputs:
             if spec.open_axes:
                 binding.bind_output(spec.name, _HERE)
             else:
-                binding.bind_output(*_place(arena, slot, spec))
+                binding.bind_output(*_place(arena, slot, regions[spec.name], spec))
         self._bindings[slot] = binding
 
     def _take_open_outputs(self, binding: ort.IOBinding, arena: Arena, slot: int) -> None:
@@ -111,7 +123,7 @@ class OptimisedSegment:
         """
         made = binding.get_outputs()
         for i, spec in self._open_outputs:
-            region, shape = arena.layout.regions[spec.name], tuple(made[i].shape())
+            region, shape = arena.layouts[self._layout].regions[spec.name], tuple(made[i].shape())
             _check_shape(spec, shape)
             arena.set_shape(slot, region, shape)
             if size_bytes(spec.datatype, shape) <= region.room_bytes:
@@ -119,8 +131,7 @@ class OptimisedSegment:
             binding.bind_output(spec.name, _HERE)
 
 
-def _place(arena: Arena, slot: int, spec: TensorSpec) -> tuple[object, ...]:
-    region = arena.layout.regions[spec.name]
+def _place(arena: Arena, slot: int, region: Region, spec: TensorSpec) -> tuple[object, ...]:
     _check_fits(region, spec)
     dtype = NUMPY_OF[spec.datatype]
     return spec.name, _HERE, 0, dtype.type, spec.shape, arena.address(slot, region)

@@ -1,0 +1,82 @@
+"""A model compiled for several shapes of its inputs, as one: plans that are right for it are right for each of them.
+
+Each shape is cleaned and compiled by itself, so that it runs as fast as if it were the only one. What they share is
+what a plan is made of: the layers. A cut is legal where it is in all of them, and a layer as large as in the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from shisha_rt.errors import BadInput
+from shisha_rt.graph.graph import Tensor
+from shisha_rt.graph.input_sizes import InputSizes, in_words
+from shisha_rt.graph.layers import Layer
+from shisha_rt.ready.compile import Compiled, Tell, compile_model
+
+
+def compile_shapes(path: Path, sizes: Sequence[InputSizes], on_progress: Tell | None = None) -> Compiled:
+    """The model at `path` in each of `sizes`; `shapes` of what it returns has them in their order.
+
+    Raises as `compile_model` does, and BadInput where two are the same or do not have the same layers.
+    """
+    shapes = [compile_model(path, its, on_progress) for its in sizes]
+    for number, one in enumerate(shapes):
+        if any(_input_shapes(one) == _input_shapes(other) for other in shapes[:number]):
+            raise BadInput(f"{path}: shapes {_words(one)} are set twice, expected once")
+        _check_alike(path, shapes[0], one)
+    return as_one(shapes)
+
+
+def as_one(shapes: Sequence[Compiled]) -> Compiled:
+    """A model that was compiled for each of `shapes`, which have been checked; of one there is nothing to do."""
+    if len(shapes) == 1:
+        return shapes[0]
+    legal_cuts = tuple(sorted(frozenset.intersection(*(one.legal_cuts for one in shapes))))
+    alike = tuple(replace(one, index=msgspec.structs.replace(one.index, legal_cuts=legal_cuts)) for one in shapes)
+    largest = max(alike, key=lambda one: sum(tensor.size_bytes for tensor in one.model.graph.inputs))
+    layers = tuple(map(_largest, *(one.layers for one in (largest, *alike))))
+    return replace(largest, layers=layers, shapes=alike)
+
+
+def _largest(layer: Layer, *others: Layer) -> Layer:
+    return replace(
+        layer,
+        weight_bytes=max(other.weight_bytes for other in others),
+        in_bytes=max(other.in_bytes for other in others),
+        out_bytes=max(other.out_bytes for other in others),
+    )
+
+
+def _check_alike(path: Path, one: Compiled, other: Compiled) -> None:
+    aspects: tuple[tuple[str, Callable[[Compiled], Sequence[object]]], ...] = (
+        ("inputs", lambda its: list(map(_kind, its.model.graph.inputs))),
+        ("outputs", lambda its: list(map(_kind, its.model.graph.outputs))),
+        ("layers", lambda its: [(layer.name, layer.op) for layer in its.layers]),
+    )
+    for what, aspect in aspects:
+        ones, others = aspect(one), aspect(other)
+        if ones != others:
+            found = next((pair for pair in zip(ones, others, strict=False) if pair[0] != pair[1]), None)
+            differ = f"{len(ones)} and {len(others)} {what}" if found is None else f"{what} {found[0]} and {found[1]}"
+            raise BadInput(
+                f"{path}: with {_words(one)} and {_words(other)} it has {differ}; "
+                "expected one network, the same but for its sizes"
+            )
+
+
+def _kind(tensor: Tensor) -> tuple[str, str, int]:
+    """Name, datatype and rank."""
+    return tensor.name, tensor.datatype, len(tensor.shape)
+
+
+def _input_shapes(compiled: Compiled) -> dict[str, tuple[int, ...]]:
+    return {tensor.name: tensor.shape for tensor in compiled.model.graph.inputs}
+
+
+def _words(compiled: Compiled) -> str:
+    return in_words(_input_shapes(compiled))

@@ -1,0 +1,87 @@
+"""A model served in several shapes at once: frames of all of them through one plan after another, and deaths between.
+
+The network answers each frame with its input, bit for bit, whatever its width.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import onnx
+import pytest
+
+from shisha_rt.client import Client, InvalidArgument
+from shisha_rt.graph.input_sizes import InputSizes
+from shisha_rt.plan.plan import Plan
+from shisha_rt.ready.shapes import compile_shapes
+from shisha_rt.wire.conversation import Answer
+from tests.serving.daemon_process import DaemonProcess, machine_file
+from tests.serving.identity_model import CHANNELS, frame_of, write_branching_identity_model
+from tests.serving.load import Load, assert_kept
+from tests.serving.random_plans import Cuttable
+
+PLACES: Final = ("a", "b", "c", "d")
+SHAPES: Final = ((1, CHANNELS, 4, 4), (1, CHANNELS, 4, 9), (1, CHANNELS, 4, 1))
+OPTIONS: Final = [part for shape in SHAPES for part in ("--shape", f"x={'x'.join(map(str, shape))}")]
+KILL_EVERY: Final = 10
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = write_branching_identity_model(tmp_path_factory.mktemp("wide"))
+    model = onnx.load(path)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[3].dim_param = "width"
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize("count", [20, pytest.param(500, marks=pytest.mark.long)])
+def test_mixed_frames_through_changing_plans_and_deaths(wide: Path, tmp_path: Path, count: int) -> None:
+    compiled = compile_shapes(wide, [InputSizes(shapes={"x": shape}) for shape in SHAPES])
+    cuttable = Cuttable(len(compiled.layers), compiled.legal_cuts, compiled.needs)
+    rng, killed = random.Random(count), 0
+    with DaemonProcess(tmp_path, wide, *OPTIONS, "--machine", machine_file(tmp_path, PLACES)) as daemon:
+        loads = [Load(daemon.endpoint, i, streams=2, shape=shape) for i, shape in enumerate(SHAPES)]
+        with loads[0], loads[1], loads[2]:
+            for number in range(count):
+                if number % KILL_EVERY == KILL_EVERY - 1:
+                    pid = daemon.worker_pids()[PLACES[killed % len(PLACES)]]
+                    assert pid is not None
+                    os.kill(pid, signal.SIGKILL)
+                    killed += 1
+                end = daemon.control.set_plan(cuttable.random_plan(rng, PLACES))
+                assert end["outcome"] in ("live", "dropped"), end
+                for load in loads:
+                    load.wait_for_answers(2)
+        assert_kept(*loads)
+        status = daemon.control.status()
+        assert sum(place["restarts"] for place in status["places"]) >= killed > 0
+        counted = {tuple(its["inputs"]["x"]): its["frames"] for its in status["model"]["shapes"]}
+        assert counted == {shape: load.results for shape, load in zip(SHAPES, loads, strict=True)}
+
+
+def test_a_client_learns_the_shapes_and_may_mix_them(wide: Path, tmp_path: Path) -> None:
+    machine = machine_file(tmp_path, PLACES[:2])
+    with DaemonProcess(tmp_path, wide, *OPTIONS, "--machine", machine) as daemon, Client(daemon.endpoint) as client:
+        model = client.metadata()["model"]
+        assert model["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [1, CHANNELS, 4, -1]}]
+        assert model["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [1, CHANNELS, 4, -1]}]
+        assert model["shapes"] == [{"x": list(shape)} for shape in SHAPES]
+        assert client.set_plan(Plan.of([(0, 0, "a"), (1, 10, "b")]))["outcome"] == "live"
+        frames = [frame_of(number, SHAPES[number % 3]) for number in range(30)]
+        with client.stream() as stream:
+            for frame, answer in zip(frames, stream.run(frames), strict=True):
+                assert isinstance(answer, Answer)
+                np.testing.assert_array_equal(answer.output, frame)
+        served = ", ".join(OPTIONS[1::2])
+        with pytest.raises(
+            InvalidArgument, match=f"shapes x=1x{CHANNELS}x4x2 are not served; expected one of {served}"
+        ):
+            client.infer(frame_of(0, (1, CHANNELS, 4, 2)))
+        assert client.infer(frame_of(1, SHAPES[1])).output.shape == SHAPES[1]

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.input_sizes import InputSizes, in_words
+from shisha_rt.graph.input_sizes import InputSizes, shapes_in_words
 from shisha_rt.graph.layer_kinds import LayerKind
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
@@ -69,7 +69,7 @@ def parse_shapes(texts: Iterable[str] | None) -> list[dict[str, tuple[int, ...]]
     found = [{name: its[k % len(its)] for name, its in shapes.items()} for k in range(count)]
     again = next((shape for k, shape in enumerate(found) if shape in found[:k]), None)
     if again is not None:
-        raise BadInput(f"--shape {in_words(again)}: is set twice, expected once")
+        raise BadInput(f"--shape {shapes_in_words(again)}: is set twice, expected once")
     return found
 
 

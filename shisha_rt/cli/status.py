@@ -10,7 +10,7 @@ from shisha_rt.cli.layers import form_in_words
 from shisha_rt.cli.options import Endpoint, Json
 from shisha_rt.cli.views.picture import draw, milliseconds
 from shisha_rt.cli.views.stages import placement_lines, pool_lines, stage_boxes
-from shisha_rt.graph.input_sizes import in_words
+from shisha_rt.graph.input_sizes import shapes_in_words
 
 
 def status(endpoint: Endpoint = None, as_json: Json = False) -> None:
@@ -134,7 +134,7 @@ def _frames(frames: Mapping[str, Any]) -> str:
 
 
 def _shapes(shapes: Sequence[Mapping[str, Any]]) -> str:
-    return "shapes: " + ", ".join(f"{in_words(shape['inputs'])} ({shape['frames']})" for shape in shapes)
+    return "shapes: " + ", ".join(f"{shapes_in_words(shape['inputs'])} ({shape['frames']})" for shape in shapes)
 
 
 def _duration(seconds: float) -> str:

@@ -15,7 +15,7 @@ class InputSizes:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-def in_words(shapes: Mapping[str, tuple[int, ...]]) -> str:
+def shapes_in_words(shapes: Mapping[str, tuple[int, ...]]) -> str:
     """As the command line has them: `x=1x3x48x320`; of several inputs, with spaces between."""
     return " ".join(f"{name}={'x'.join(map(str, shape)) or 'scalar'}" for name, shape in shapes.items())
 

@@ -14,7 +14,7 @@ import msgspec
 
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.graph import Tensor
-from shisha_rt.graph.input_sizes import InputSizes, in_words
+from shisha_rt.graph.input_sizes import InputSizes, shapes_in_words
 from shisha_rt.graph.layers import Layer
 from shisha_rt.ready.compile import Compiled, Tell, compile_model
 
@@ -79,4 +79,4 @@ def _input_shapes(compiled: Compiled) -> dict[str, tuple[int, ...]]:
 
 
 def _words(compiled: Compiled) -> str:
-    return in_words(_input_shapes(compiled))
+    return shapes_in_words(_input_shapes(compiled))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.datatypes import size_bytes as tensor_size_bytes
 from shisha_rt.graph.graph import Tensor
-from shisha_rt.graph.input_sizes import in_words
+from shisha_rt.graph.input_sizes import shapes_in_words
 from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
 from shisha_rt.wire.exceptions import Internal, InvalidArgument, ShishaError, Unavailable, error_of
@@ -258,7 +258,7 @@ def arrays_of(inputs: Inputs, signature: Signature) -> list[Array]:
         raise InvalidArgument(f"inputs {sorted(inputs)} do not match the model's; expected {sorted(expected)}")
     arrays = [_checked(inputs[name], tensor) for name, tensor in expected.items()]
     if signature.number_of([array.shape for array in arrays]) is None:
-        given = in_words({name: array.shape for name, array in zip(expected, arrays, strict=True)})
+        given = shapes_in_words({name: array.shape for name, array in zip(expected, arrays, strict=True)})
         raise InvalidArgument(f"shapes {given} are not served; expected one of {signature.served}")
     return arrays
 

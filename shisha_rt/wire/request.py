@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import msgspec
 
 from shisha_rt.graph.graph import Graph, Tensor
-from shisha_rt.graph.input_sizes import in_words
+from shisha_rt.graph.input_sizes import shapes_in_words
 from shisha_rt.wire.codes import Code, WireError
 from shisha_rt.wire.header import Buffer, InferHeader, RequestedOutput, TensorHeader
 from shisha_rt.wire.limits import MAX_NAME_LENGTH, Limits
@@ -61,7 +61,7 @@ class Signature:
     @property
     def served(self) -> str:
         """The shapes, in words."""
-        return ", ".join(in_words({tensor.name: tensor.shape for tensor in its}) for its in self.each)
+        return ", ".join(shapes_in_words({tensor.name: tensor.shape for tensor in its}) for its in self.each)
 
 
 def _in_all(first: Tensor, *others: Tensor) -> Tensor:
@@ -230,8 +230,9 @@ def _read_tensors(
     shapes = [headers[found[name]].shape for name in expected]
     layout = signature.number_of(shapes)
     if layout is None:
-        given = _shown(in_words(dict(zip(expected, shapes, strict=True))))
-        _refuse(f"inputs: shapes {given} are not served; expected one of {signature.served}")
+        given = _shown(shapes_in_words(dict(zip(expected, shapes, strict=True))))
+        served = signature.served.encode("ascii", "backslashreplace").decode()
+        _refuse(f"inputs: shapes {given} are not served; expected one of {served}")
     for tensor in signature.each[layout]:
         i = found[tensor.name]
         _check_size(f"inputs[{i}] {_shown(tensor.name)}", headers[i], raw[i], tensor)

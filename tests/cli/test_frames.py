@@ -7,7 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shisha_rt.cli.drive.frames import Array, frames_of, model_inputs, random_frames, read_arrays
+from shisha_rt.cli.drive.frames import (
+    Array,
+    frames_of,
+    frames_of_any,
+    model_inputs,
+    model_shapes,
+    random_frames,
+    read_arrays,
+)
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.graph import Tensor
@@ -126,3 +134,26 @@ class TestReadArrays:
             (tmp_path / name).write_bytes(content)
             with pytest.raises(BadInput, match=f"{name}: no arrays that can be read, expected a .npy file"):
                 read_arrays(tmp_path / name)
+
+
+class TestSeveralShapes:
+    SHAPES = ([Tensor("x", (1, 3), "FP32")], [Tensor("x", (4, 3), "FP32")], [Tensor("x", (1, 7), "FP32")])
+
+    @pytest.mark.parametrize(
+        ("shape", "count", "each"),
+        [((1, 7), 1, (1, 7)), ((4, 3), 1, (4, 3)), ((5, 3), 5, (1, 3)), ((6, 4, 3), 6, (4, 3)), ((2, 7), 2, (1, 7))],
+    )
+    def test_a_file_has_frames_of_one_of_them(self, shape: tuple[int, ...], count: int, each: tuple[int, ...]) -> None:
+        frames = frames_of_any(FILE, floats(*shape), self.SHAPES)
+        assert [frame["x"].shape for frame in frames] == [each] * count
+
+    def test_or_none(self) -> None:
+        with pytest.raises(BadInput, match="x=2x8, expected one of x=1x3, x=4x3, x=1x7, or n of them"):
+            frames_of_any(FILE, floats(2, 8), self.SHAPES)
+
+    def test_the_shapes_are_those_that_the_daemon_tells(self) -> None:
+        metadata = {
+            "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}],
+            "shapes": [{"x": [1, 3]}, {"x": [4, 3]}],
+        }
+        assert [inputs[0].shape for inputs in model_shapes(metadata)] == [(1, 3), (4, 3)]

@@ -30,6 +30,8 @@ def test_a_full_file(tmp_path: Path) -> None:
     solver = "als"
     objective = "latency"
     replicate = false
+    max_output_bytes = 2048
+    shape = [{ x = [1, 3], z = [] }, { x = [1, 5], z = [] }]
     """
     settings = read_settings(_file(tmp_path, text))
     assert settings == Settings(
@@ -43,6 +45,8 @@ def test_a_full_file(tmp_path: Path) -> None:
         solver="als",
         objective="latency",
         replicate=False,
+        max_output_bytes=2048,
+        shape=({"x": (1, 3), "z": ()}, {"x": (1, 5), "z": ()}),
     )
     assert settings.metrics_port == 0
 
@@ -58,6 +62,8 @@ def test_shipped_and_zoo_names_stay_names(tmp_path: Path) -> None:
         ("model = ", "expected TOML"),
         ("", "model is missing"),
         ("model = 3", "model = 3: expected text"),
+        ('model = "a"\n[[shape]]\nx = [1, 0]', "shape = [{\"x\": [1, 0]}]: expected"),
+        ('model = "a"\nshape = "x=1x3"', 'shape = "x=1x3": expected a list'),
         ('model = "a"\nmodle = 1', "modle = 1: unknown key"),
         ('model = "a"\nreplicate = "no"', 'replicate = "no": expected true or false'),
         ('model = "a"\nsolver = 3', "solver = 3: expected text"),

@@ -10,7 +10,7 @@ import pytest
 
 from shisha_rt.daemon.sweep import PIECE_BYTES, Sweep
 from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.layout import layout_of
+from shisha_rt.fabric.layout import layout_of, layouts_of
 from shisha_rt.fabric.model_index import Crossing, ModelIndex, TensorSpec
 from shisha_rt.plan.plan import Plan
 
@@ -88,3 +88,22 @@ def test_what_a_new_plan_needs_is_left_as_it_is_from_then_on(arena: Arena) -> No
     assert not sweep.some()
     assert written(arena, "t5") == gone
     assert sweep.passing(WHOLE) == set()
+
+
+def test_tensors_of_one_shape_go_without_those_of_another() -> None:
+    layouts = layouts_of([INDEX, INDEX])
+    two = Arena.create(layouts[0], SLOTS, place_count=1, further=layouts[1:])
+    regions = [layout.regions["t3"] for layout in layouts]
+    for slot in range(SLOTS):
+        for region in regions:
+            two.raw(slot, region)[:] = 1
+    sweep = Sweep(two, [INDEX, INDEX])
+    sweep.want([(1, "t3")])
+    while sweep.some():
+        pass
+    assert [bool(two.raw(slot, region)[0]) for slot in range(SLOTS) for region in regions] == [True, False] * SLOTS
+    assert all(two.raw(slot, regions[0]).all() for slot in range(SLOTS))
+    assert sweep.passing(HALVES) == {
+        (layout, name) for layout in (0, 1) for name in INDEX.passing(HALVES.stage_of(LAYERS))
+    }
+    two.close()

@@ -16,7 +16,7 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.wire.codes import Code
 from shisha_rt.wire.conversation import Answer, Conversation, Outgoing, Settled, arrays_of, stages_of
 from shisha_rt.wire.exceptions import Internal, InvalidArgument, ShishaError, Unavailable, error_of
-from shisha_rt.wire.header import TensorHeader, encode_answer, encode_error, encode_infer_answer
+from shisha_rt.wire.header import BinaryData, TensorHeader, encode_answer, encode_error, encode_infer_answer
 from shisha_rt.wire.request import Signature
 
 X = Tensor("x", (2,), "FP16")
@@ -216,3 +216,37 @@ def test_a_plan_and_its_printed_stages_ask_for_the_same() -> None:
         {"first": 2, "last": 3, "places": ["slow0"]},
     ]
     assert stages_of(plan) == stages_of(printed) == printed
+
+
+def test_a_frame_of_several_served_shapes_goes_in_its_own() -> None:
+    conversation = Conversation()
+    metadata = {
+        "name": "m",
+        "inputs": [
+            {"name": "x", "datatype": "FP32", "shape": [1, -1]},
+            {"name": "z", "datatype": "BOOL", "shape": [2]},
+        ],
+        "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}],
+        "shapes": [{"x": [1, 3], "z": [2]}, {"x": [1, 5], "z": [2]}],
+    }
+    answer(conversation, send(conversation, conversation.ask("model_metadata")), metadata)
+    z = np.zeros(2, np.bool_)
+    for width in (3, 5):
+        outgoing = conversation.infer({"x": np.zeros((1, width), np.float32), "z": z})
+        header = json.loads(bytes(outgoing.parts[0]))
+        assert [its["shape"] for its in header["inputs"]] == [[1, width], [2]]
+        assert [len(part) for part in outgoing.parts[1:]] == [4 * width, 2]
+    with pytest.raises(InvalidArgument, match="shapes x=1x4 z=2 are not served; expected one of x=1x3 z=2, x=1x5 z=2"):
+        conversation.infer({"x": np.zeros((1, 4), np.float32), "z": z})
+    with pytest.raises(InvalidArgument, match=r"shape \(3,\); expected \(2,\)"):
+        conversation.infer({"x": np.zeros((1, 3), np.float32), "z": np.zeros(3, np.bool_)})
+
+
+def test_an_answer_has_arrays_of_the_shape_that_came() -> None:
+    conversation = introduced()
+    request_id = send(conversation, frame(conversation))
+    tensors = [TensorHeader("boxes", (0, 4), "FP32", BinaryData(0)), TensorHeader("y", (2, 1), "INT8", BinaryData(2))]
+    header = encode_infer_answer(request_id, "m", tensors, epoch=1, frame=1, queue_ms=0, compute_ms=0)
+    outcome = outcome_of(conversation.receive([header, b"", b"ab"]), request_id)
+    assert isinstance(outcome, Answer)
+    assert {name: array.shape for name, array in outcome.outputs.items()} == {"boxes": (0, 4), "y": (2, 1)}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from shisha_rt.graph.graph import Tensor
+from shisha_rt.graph.graph import Graph, Tensor
 from shisha_rt.plan.plan import Plan
 from shisha_rt.wire.codes import Code, WireError
 from shisha_rt.wire.limits import Limits
@@ -402,3 +402,70 @@ def test_a_good_frame_with_one_thing_changed(path: tuple[Any, ...], value: objec
         place = place[key]
     place[path[-1]] = value
     survives([json.dumps(header).encode(), *RAW])
+
+
+def _graph(width: int, length: int) -> Graph:
+    """Of the network whose `image` has that width, and whose `mask` that length."""
+    inputs = (Tensor("imäge", (1, width), "FP32"), Tensor("mask", (length,), "BOOL"))
+    outputs = (Tensor("scores", (4,), "FP32"), Tensor("found", (1, width), "INT64", (0,)))
+    return Graph("m", (), inputs, outputs, {}, {})
+
+
+SERVED = [(2, 3), (5, 3), (2, 4)]
+SEVERAL = Signature.of("m", [_graph(*sizes) for sizes in SERVED])
+
+
+def parsed(image: Sequence[object], mask: Sequence[object], sizes: tuple[int, int] | None = None) -> InferRequest:
+    """A frame of these shapes, which claims and has as many bytes as `sizes` have (at first, what `SEVERAL` serves)."""
+    image_bytes, mask_bytes = (4 * sizes[0], sizes[1]) if sizes is not None else (8, 3)
+    inputs = [
+        {"name": "mask", "shape": mask, "datatype": "BOOL", "parameters": {"binary_data_size": mask_bytes}},
+        {"name": "imäge", "shape": image, "datatype": "FP32", "parameters": {"binary_data_size": image_bytes}},
+    ]
+    header = json.dumps({**INFER, "inputs": inputs}).encode()
+    request = parse([header, bytes(mask_bytes), bytes(image_bytes)], SEVERAL, LIMITS)
+    assert isinstance(request, InferRequest)
+    return request
+
+
+def test_a_signature_of_several_shapes_has_open_axes_where_they_differ() -> None:
+    assert [tensor.open_axes for tensor in (*SEVERAL.inputs, *SEVERAL.outputs)] == [(1,), (0,), (), (0, 1)]
+    assert SEVERAL.served == "imäge=1x2 mask=3, imäge=1x5 mask=3, imäge=1x2 mask=4"
+    assert Signature.of("m", [_graph(2, 3)]).shapes == ()
+
+
+@pytest.mark.parametrize("layout", range(3))
+def test_the_shapes_of_a_frame_choose_its_layout(layout: int) -> None:
+    width, length = SERVED[layout]
+    request = parsed([1, width], [length], (width, length))
+    assert request.layout == layout
+    assert {name: len(raw) for name, raw in request.tensors.items()} == {"imäge": 4 * width, "mask": length}
+
+
+@pytest.mark.parametrize("image", [[1, 5], [5, 1], [1, 2, 1], [2], [], [1, -2], [1, 10**999]])
+def test_shapes_that_are_not_served_together_are_refused_with_those_that_are(image: list[int]) -> None:
+    error = refusal(lambda: parsed(image, [4]))
+    assert error.code is Code.INVALID_ARGUMENT
+    assert error.message.endswith(
+        r"are not served; expected one of im\xe4ge=1x2 mask=3, im\xe4ge=1x5 mask=3, im\xe4ge=1x2 mask=4"
+    )
+
+
+def test_the_bytes_are_those_of_the_shape() -> None:
+    assert "expected 20" in refusal(lambda: parsed([1, 5], [3], (2, 3))).message
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(-1, 6) | st.integers() | st.none() | st.floats(), max_size=3),
+    st.lists(st.integers(0, 5), max_size=2),
+    st.sampled_from(SERVED),
+)
+def test_only_what_is_served_passes(image: list[object], mask: list[object], sizes: tuple[int, int]) -> None:
+    try:
+        request = parsed(image, mask, sizes)
+    except WireError as error:
+        assert error.code is Code.INVALID_ARGUMENT  # noqa: PT017  a request is as good
+    else:
+        assert (image, mask) == ([1, sizes[0]], [sizes[1]])
+        assert SERVED[request.layout] == sizes

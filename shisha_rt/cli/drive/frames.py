@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.datatypes import NAME_OF, NUMPY_OF
 from shisha_rt.graph.graph import Tensor
-from shisha_rt.graph.input_sizes import in_words
+from shisha_rt.graph.input_sizes import shapes_in_words
 
 Array: TypeAlias = NDArray[Any]
 Frame: TypeAlias = Mapping[str, Array]
@@ -78,8 +78,8 @@ def frames_of_any(path: Path, content: Array | Mapping[str, Array], shapes: Sequ
     for inputs in (*whole, *shapes):  # what is one frame of some shape is not several of another
         with contextlib.suppress(BadInput):
             return frames_of(path, content, inputs)
-    found = in_words({name: array.shape for name, array in arrays.items()})
-    served = ", ".join(in_words({its.name: its.shape for its in inputs}) for inputs in shapes)
+    found = shapes_in_words({name: array.shape for name, array in arrays.items()})
+    served = ", ".join(shapes_in_words({its.name: its.shape for its in inputs}) for inputs in shapes)
     raise BadInput(f"{path}: {found}, expected one of {served}, or n of them")
 
 

@@ -1,0 +1,46 @@
+"""What `--shape` says, once and again."""
+
+from __future__ import annotations
+
+import pytest
+
+from shisha_rt.cli.options import parse_shapes, parse_sizes
+from shisha_rt.errors import BadInput
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (None, [{}]),
+        (["x=1x3"], [{"x": (1, 3)}]),
+        (["a=b=2", "y=4x5"], [{"a=b": (2,), "y": (4, 5)}]),
+        (["x=1", "x=2", "x=3"], [{"x": (1,)}, {"x": (2,)}, {"x": (3,)}]),
+        (["x=1", "y=7", "x=2"], [{"x": (1,), "y": (7,)}, {"x": (2,), "y": (7,)}]),
+        (["x=1", "x=1", "y=7", "y=8"], [{"x": (1,), "y": (7,)}, {"x": (1,), "y": (8,)}]),
+    ],
+)
+def test_the_kth_shape_of_one_input_goes_with_the_kth_of_the_others(
+    texts: list[str] | None, expected: list[dict[str, tuple[int, ...]]]
+) -> None:
+    assert parse_shapes(texts) == expected
+
+
+@pytest.mark.parametrize(
+    ("texts", "complaint"),
+    [
+        (["x"], "expected INPUT=SIZE"),
+        (["x=1x0"], "sizes of at least 1"),
+        (["x=1", "x=1"], "--shape x=1: is set twice, expected once"),
+        (["x=1", "y=2x2", "x=1"], "--shape x=1 y=2x2: is set twice"),
+        (["x=1", "x=2", "x=3", "y=1", "y=2"], "3 shapes of x and 2 of y, expected as many of each input, or one"),
+    ],
+)
+def test_bad_input(texts: list[str], complaint: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        parse_shapes(texts)
+    assert complaint in str(caught.value)
+
+
+def test_most_commands_take_one_shape() -> None:
+    with pytest.raises(BadInput, match="--shape: 2 shapes, expected one here"):
+        parse_sizes(None, ["x=1", "x=2"])

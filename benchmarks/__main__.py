@@ -19,6 +19,7 @@ from benchmarks.live.disturbance import disturbance
 from benchmarks.live.emulation import MODEL as PACED
 from benchmarks.live.emulation import emulation
 from benchmarks.live.engines import engines
+from benchmarks.live.first_answer import first_answer
 from benchmarks.live.guided_live import guided_live
 from benchmarks.live.live_change import MODELS as CHANGED
 from benchmarks.live.live_change import live_change
@@ -63,6 +64,7 @@ for command in (
     alone,
     copies_disturbed,
     crowd,
+    first_answer,
     loop,
     stale,
     readme,

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -42,7 +43,8 @@ from shisha_rt.lifecycle.policy import Policy
 from shisha_rt.machine.detect import usable_cores
 from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC
 from shisha_rt.placement.placed_costs import PlacedCosts
-from shisha_rt.plan.rate import Objective
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.ready import plan_store
 from shisha_rt.ready.compile import Compiled
 from shisha_rt.ready.model_on_machine import ModelOnMachine
@@ -103,6 +105,7 @@ class Daemon:
         self._closing = contextlib.ExitStack()
         timing = _timing(ready, stored)
         costs = None if stored is None else told_costs(stored, ready.machine.time_scale)
+        self._plan_ahead = partial(_plans_for_others, costs, planning)
         cores = _cores(ready, planning, costs)
         indexes = [shape.index for shape in ready.compiled.each]
         layout, *further = layouts_of(indexes, output_bytes)
@@ -179,6 +182,7 @@ class Daemon:
         shell, lifecycle = self.shell, self.shell.cores.lifecycle
         ready, look_at_s = False, 0.0
         shell.post(Tick(), "start")
+        shell.cores.tuning.choice.by_costs |= self._plan_ahead()  # while workers start
         wait_s = 0.0
         while not (self._stopping and (lifecycle.idle or time.monotonic() >= self._stop_at_s)):
             now_s = time.monotonic()
@@ -259,7 +263,8 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
     begins_anew = planning.fresh or planning.strategy == "seed"
     kept = {} if begins_anew else plan_store.load_plans(_plans_file(), ready.compiled.key)
     guided = planning.strategy == "guided"
-    by_costs = plans_by_costs(costs, replicate=planning.replicate) if guided and costs is not None else {}
+    wanted = planning.objective
+    by_costs = plans_by_costs(costs, planning.replicate, [wanted]) if guided and costs is not None else {}
     unknown = Profiles.COMING if guided else Profiles.UNWANTED
     weights = [layer.weight for layer in ready.compiled.layers]
     choice = Choice(
@@ -281,6 +286,13 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
         at_once = AtOnce(ready.operator_costs, ready.compiled.index.operators_of)
         placing = Placing(lifecycle, tuning, planning.solver, at_once)
     return Cores(lifecycle, tuning, placing)
+
+
+def _plans_for_others(costs: Costs | None, planning: Planning) -> dict[Objective, Plan]:
+    """By costs, for the objectives that are not wanted at the start, but may be later."""
+    if costs is None or planning.strategy != "guided":
+        return {}
+    return plans_by_costs(costs, planning.replicate, [one for one in OBJECTIVES if one != planning.objective])
 
 
 def _timing(ready: ModelOnMachine, stored: LayerCosts | PlacedCosts | None) -> Timing:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -24,9 +24,11 @@ def told_costs(stored: LayerCosts | PlacedCosts, time_scale: float) -> Costs:
     return replace(costs, time_s=costs.time_s / time_scale, teams=teams)
 
 
-def plans_by_costs(costs: Costs, *, replicate: bool) -> Mapping[Objective, Plan]:
+def plans_by_costs(
+    costs: Costs, replicate: bool, objectives: Iterable[Objective] = OBJECTIVES
+) -> dict[Objective, Plan]:
     """The best for each objective; on machines of very many places the best that is found in a moment."""
-    found = {objective: _plan_by_costs(costs, replicate, objective) for objective in OBJECTIVES}
+    found = {objective: _plan_by_costs(costs, replicate, objective) for objective in objectives}
     return {objective: plan for objective, plan in found.items() if plan is not None}
 
 

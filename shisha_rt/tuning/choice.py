@@ -55,7 +55,7 @@ class Choice:
         self._rules = rules
         self._weights = weights
         self._best_plans = best_plans
-        self._by_costs = by_costs
+        self.by_costs = dict(by_costs)
 
     @property
     def automatic(self) -> bool:
@@ -92,7 +92,7 @@ class Choice:
         for best in (self.best(available), self._best_plans.of(self.machine, self._aim(self.objective))):
             if best is not None and self.fits(best.plan, available) and not self._rules.problems(best.plan):
                 return best.plan
-        by_costs = self._by_costs.get(self.objective)
+        by_costs = self.by_costs.get(self.objective)
         if by_costs is not None and self.machine == self.filed and set(by_costs.places) <= set(available):
             return by_costs
         if self.replicate and self.profiles in (Profiles.COMING, Profiles.FAILED):
@@ -105,7 +105,7 @@ class Choice:
         """What layers cost has been measured, or cannot be."""
         if isinstance(profiled, ModelProfiled):
             self.profiles = Profiles.KNOWN
-            self._by_costs = {objective: unfolded(stages) for objective, stages in profiled.by_costs}
+            self.by_costs = {objective: unfolded(stages) for objective, stages in profiled.by_costs}
         else:
             self.profiles = Profiles.FAILED
 

@@ -51,9 +51,9 @@ class Clock:
 class Child:
     """A link, all that it heard and was told. A process says its own id first, and then what it hears."""
 
-    def __init__(self, module: str, poller: Poller, greeting: Sequence[object] = ()) -> None:
+    def __init__(self, module: str, poller: Poller, greeting: Sequence[object] = (), *, idle: bool = False) -> None:
         codecs: tuple[Codec[object], Codec[Said]] = Codec(object), Codec(Said)
-        self.link = ChildLink(module, poller, codecs, lambda message: message, Died, greeting)
+        self.link = ChildLink(module, poller, codecs, lambda message: message, Died, greeting, idle=idle)
         self.heard: list[Said] = []
         self.deaths: list[str] = []
         self._poller = poller
@@ -106,8 +106,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         poller = Poller()
         closing.callback(poller.close)
 
-        def start(greeting: Sequence[object] = (), module: str = "echo_child") -> Child:
-            child = Child(module, poller, greeting)
+        def start(greeting: Sequence[object] = (), module: str = "echo_child", *, idle: bool = False) -> Child:
+            child = Child(module, poller, greeting, idle=idle)
             closing.callback(child.link.close)
             return child
 
@@ -121,6 +121,19 @@ def test_messages_come_in_order_after_the_greeting(start: Callable[..., Child]) 
     pid, *rest = child.until_heard(11)
     assert psutil.pid_exists(int(pid))
     assert rest == ["hello", *range(1, 10)]
+    assert child.deaths == []
+
+
+def test_an_idle_link_has_no_process_before_there_is_something_to_say(start: Callable[..., Child]) -> None:
+    child = start(["old"], idle=True)
+    before = psutil.Process().children()
+    child.look()
+    child.link.greet("hello")
+    assert psutil.Process().children() == before
+    child.link.send("a")
+    assert child.until_heard(3)[1:] == ["hello", "a"]
+    child.link.greet("b")
+    assert child.until_heard(1) == ["b"]
     assert child.deaths == []
 
 

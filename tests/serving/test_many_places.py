@@ -84,7 +84,6 @@ def starts_well(daemon: DaemonProcess, place_count: int) -> None:
 def lives_on(daemon: DaemonProcess, answered: Callable[[], int], trials: int) -> None:
     """Plans are tried, a client's goes live, a killed worker comes back, all under load and with one tuner process."""
     client = daemon.control
-    before = tuner_pid(daemon)
     daemon.wait_for_workers(PATIENCE_S)
 
     def tried() -> bool:
@@ -93,6 +92,7 @@ def lives_on(daemon: DaemonProcess, answered: Callable[[], int], trials: int) ->
         return bool(tuner(client)["trials_total"] >= trials)
 
     until(tried, f"{trials} trials", every_s=0.2, within_s=PATIENCE_S)
+    before = tuner_pid(daemon)
     status = client.status()
     place, *others = [its["name"] for its in status["places"]]
     half, layers = status["model"]["layers"] // 2, status["model"]["layers"]

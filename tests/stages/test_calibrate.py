@@ -28,8 +28,8 @@ from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.detect import usable_cores
 from shisha_rt.machine.machine import Machine
 from shisha_rt.ready import profile
-from shisha_rt.ready.compile import Compiled, compile_model
-from shisha_rt.ready.profile import measure, profile_model
+from shisha_rt.ready.compile import Compiled, compile_model, read_compiled
+from shisha_rt.ready.profile import known_costs, measure, profile_model
 from stages.engines.onnxruntime.parts import PARTS_FILE
 from tests.graph.networks import network, weight, write
 from tests.stages.test_segments import residual
@@ -155,6 +155,33 @@ def test_a_second_start_measures_nothing(own_store: Path, monkeypatch: pytest.Mo
     assert told == []
     np.testing.assert_array_equal(first.times["p1"].cpu_s, second.times["p1"].cpu_s)
     assert first.times["p0"] is first.times["p1"]  # one class of places, measured once
+
+
+def test_known_costs_are_those_that_were_measured(own_store: Path, tmp_path: Path) -> None:
+    compiled, machine = compile_model(repeating(tmp_path / "a", "a", 3)), paper_machine(1.0)
+    assert known_costs(compiled, machine) is None
+    measured, known = profile_model(compiled, machine), known_costs(compiled, machine)
+    assert known is not None
+    np.testing.assert_array_equal(known.times["p0"].cpu_s, measured.times["p0"].cpu_s)
+    saved = read_compiled(compiled.model.name, compiled.model_folder, compiled.engine_folder)
+    assert known_costs(saved, machine) is not None, "another process finds them under the same fingerprints"
+
+
+@pytest.mark.skipif(len(usable_cores()) < 2, reason="a team has two cores")
+def test_a_team_is_left_out_where_others_have_its_cores(own_store: Path, tmp_path: Path) -> None:
+    """By the clock it would seem slower for good. What one thread takes is kept whatever goes on beside it."""
+    text = "".join(f'[[place]]\nname = "p{core}"\ncores = [{core}]\n' for core in usable_cores()[:2])
+    compiled, machine = (
+        compile_model(repeating(tmp_path / "a", "a", 3)),
+        parse_machine(text, name="two", source="two.toml"),
+    )
+    spinning = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", spinning, str(usable_cores()[1])]) as other:
+        raw = profile_model(compiled, machine, teams=True, beside=True)
+        other.kill()
+    assert (len(raw.times), raw.teams) == (2, {})
+    assert known_costs(compiled, machine, teams=False) is not None
+    assert known_costs(compiled, machine, teams=True) is None
 
 
 def test_layers_that_cannot_be_parted_are_one_group(own_store: Path) -> None:

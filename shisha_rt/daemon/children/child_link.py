@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
@@ -33,7 +34,7 @@ class ChildLink(Generic[ToT, FromT]):
     """Keeps `python -m MODULE CHANNEL PARENT` running; `greeting` is the first that each such process hears.
 
     What it says comes out of `poller` as `said(message)`; how it ended, once another runs, as `died(reason)` there or
-    out of `look`.
+    out of `look`. `idle`: none runs before there is something to say.
     """
 
     def __init__(
@@ -44,18 +45,22 @@ class ChildLink(Generic[ToT, FromT]):
         said: Callable[[FromT], object],
         died: Callable[[str], object],
         greeting: Sequence[ToT] = (),
+        *,
+        idle: bool = False,
     ) -> None:
         self._module = module
         self._poller = poller
         self._to, self._from = codecs
         self._said = said
         self._died = died
-        self.greeting = greeting
+        self._greeting = greeting
         self._delay_s = 0.0
         self._line: tuple[Child, Channel] | None = None
         self._started_s = self._again_at_s = 0.0
         self._reason: str | None = None
-        self._start()
+        self._idle = idle
+        if not idle:
+            self._start()
 
     def _start(self) -> None:
         """Raises OSError where there is no descriptor or process to be had; nothing is left of it then."""
@@ -72,13 +77,22 @@ class ChildLink(Generic[ToT, FromT]):
         self._line = child, channel
         self._poller.watch(channel.fileno(), self._hear)
         self._poller.watch(child.pidfd, self._ended)
-        for message in self.greeting:
+        for message in self._greeting:
             self.send(message)
 
     def send(self, message: ToT) -> None:
         """In order; what the channel has no room for yet goes out with a later message or look."""
+        if self._idle:
+            self._idle, self._reason = False, "it could not be started"
+            deque(self.look(), maxlen=0)
         if self._line is not None and self._line[1].open:
             self._or_kill(lambda channel: channel.send(self._to.encode(message)))
+
+    def greet(self, message: ToT) -> None:
+        """From now on this is what each such process hears first; one that runs already hears it, too."""
+        self._greeting = [message]
+        if not self._idle:
+            self.send(message)
 
     def _or_kill(self, send: Callable[[Channel], None]) -> None:
         """A process that does not take its messages is of no use; another gets them."""
@@ -121,7 +135,7 @@ class ChildLink(Generic[ToT, FromT]):
         if self._line is not None:
             if self._line[1].waiting and self._line[1].open:
                 self._or_kill(Channel.flush)
-        elif time.monotonic() >= self._again_at_s:
+        elif not self._idle and time.monotonic() >= self._again_at_s:
             reason, self._reason = self._reason, None
             assert reason is not None  # it has died
             try:

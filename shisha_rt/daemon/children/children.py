@@ -44,7 +44,7 @@ class Children:
         if tunes:
             known = [] if costs is None else [tm.StoredCosts(msgspec.json.encode(costs_object(costs)))]
             codecs = tm.TO_TUNER, tm.FROM_TUNER
-            self._tuner = ChildLink(_TUNER, poller, codecs, ev.TunerSaid, ev.TunerDied, known)
+            self._tuner = ChildLink(_TUNER, poller, codecs, ev.TunerSaid, ev.TunerDied, known, idle=True)
         if ready.operator_costs:
             folders = str(ready.compiled.model_folder), str(ready.compiled.engine_folder)
             teams = {team_name(team): costs for team, costs in ready.team_costs.items()}
@@ -91,11 +91,10 @@ class Children:
         return self._profiler_said(fm.NotProfiled(f"its process died {self._profilers_died} times: {reason}"))
 
     def tell_tuner(self, message: tm.ToTuner) -> None:
-        if self._tuner is None:
-            return
-        if isinstance(message, tm.StoredCosts):
-            self._tuner.greeting = [message]
-        self._tuner.send(message)
+        if isinstance(message, tm.StoredCosts) and self._tuner is not None:
+            self._tuner.greet(message)
+        elif self._tuner is not None:
+            self._tuner.send(message)
 
     def tell_placer(self, message: pm.ToPlacer) -> None:
         if self._placer is not None:

@@ -58,7 +58,7 @@ def _profiled(asked: fm.ProfileModel) -> fm.ModelProfiled:
     costs = told_costs(LayerCosts(raw, machine), machine.time_scale)
     return fm.ModelProfiled(
         StoredCosts(msgspec.json.encode(costs_object(costs))),
-        tuple((objective, brief(plan)) for objective, plan in plans_by_costs(costs, replicate=asked.replicate).items()),
+        tuple((objective, brief(plan)) for objective, plan in plans_by_costs(costs, asked.replicate).items()),
         time.monotonic() - started_s,
         len(teams_to_measure(machine)) - len(raw.teams) if asked.teams else 0,
     )

@@ -1,0 +1,137 @@
+"""From the start of a process to its first answer: `python -m benchmarks first_answer`.
+
+The daemon with nothing in its cache (cold: it compiles the model) and with all of it (warm), and an ONNX Runtime
+session in a fresh process; the model's file is there. A cold daemon measures what layers cost while it serves, so
+frames are sent from its first answer on: how many it answers meanwhile, and how fast beside after that.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from benchmarks.live.copies import MODELS
+from benchmarks.report.facts import facts
+from benchmarks.report.results import Row, Spread, save_csv, show
+from benchmarks.rigs.child_process import child_process
+from benchmarks.rigs.steady_load import SteadyLoad
+from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
+from shisha_rt.cli.drive.frames import model_inputs, random_frames
+from shisha_rt.client import Client
+from shisha_rt.graph.zoo import resolve_model
+
+_IN_FLIGHT: Final = 6
+_PATIENCE_S: Final = 300.0
+_AFTER_S: Final = 3.0
+_LOOK_EVERY_S: Final = 0.1
+_CACHE: Final = "XDG_CACHE_HOME"
+
+
+def first_answer(
+    models: Annotated[str, typer.Option(help="Zoo networks, separated by commas.")] = MODELS,
+    machine: Annotated[str, typer.Option(help="A machine file or shipped name.")] = "this-machine",
+    count: Annotated[int, typer.Option("--rounds", help="Rounds.")] = 3,
+) -> None:
+    """How long a user waits for the first answer, and what frames get while layers are measured."""
+    about = facts(f"first_answer --models {models} --machine {machine} --rounds {count}")
+    rows: list[Row] = []
+    for model in models.split(","):
+        print(f"first_answer: {model} ...", flush=True)
+        path = resolve_model(f"zoo:{model}", print)
+        rows.append(_row(model, [_round(path, machine) for _ in range(count)]))
+        save_csv("first_answer", rows, about)  # each time, so that what is there stays whatever becomes of the next
+    notes = ["medians over the rounds, and their quartiles", "warm - engine: at most 2 s is the aim"]
+    show(f"start to first answer, {machine}", rows, notes)
+
+
+def _round(path: Path, machine: str) -> dict[str, float]:
+    """Seconds, and frames; one side after the other, as each is to have the machine."""
+    started_s = time.monotonic()
+    with child_process("benchmarks.rigs.first_session", path=str(path)):
+        found = {"engine_s": time.monotonic() - started_s}
+    with _empty_cache():
+        with _started(path, machine, found, "cold") as daemon:
+            found |= _served(daemon)
+        with _started(path, machine, found, "warm"):
+            pass
+    return found
+
+
+@contextmanager
+def _empty_cache() -> Iterator[None]:
+    before = os.environ.get(_CACHE)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[_CACHE] = folder
+        try:
+            yield
+        finally:
+            del os.environ[_CACHE]
+            if before is not None:
+                os.environ[_CACHE] = before
+
+
+@contextmanager
+def _started(path: Path, machine: str, found: dict[str, float], how: str) -> Iterator[ChildDaemon]:
+    started_s = time.monotonic()
+    with child_daemon(str(path), "--machine", machine) as daemon:
+        found[f"{how}_ready_s"] = time.monotonic() - started_s
+        with Client(daemon.endpoint, timeout_s=_PATIENCE_S) as client:
+            (frame,) = random_frames(model_inputs(client.metadata()["model"]), 1, seed=0)
+            client.infer(frame)
+        found[f"{how}_s"] = time.monotonic() - started_s
+        yield daemon
+
+
+def _served(daemon: ChildDaemon) -> dict[str, float]:
+    """Frames without a pause, while layers are measured, and for a moment after the search that follows."""
+    with Client(daemon.endpoint, timeout_s=_PATIENCE_S) as client, SteadyLoad(daemon.endpoint, _IN_FLIGHT) as load:
+        _await(client, load, lambda state: state != "profiling")
+        times_s = {event["kind"]: event["time_s"] for event in client.events(0, 10_000)["events"]}
+        began_s, ended_s = times_s["profiling_began"], times_s["profiling_ended"]
+        _await(client, load, lambda state: state == "watching")
+        after_s = time.time()
+        time.sleep(_AFTER_S)
+        after = load.answered_since(after_s) / (time.time() - after_s)
+        tally = load.stop()
+    assert tally.clean, tally
+    during = load.answered_since(began_s) - load.answered_since(ended_s)
+    return {
+        "profiling_s": ended_s - began_s,
+        "during": during,
+        "during_fps": during / (ended_s - began_s),
+        "tuned_fps": after,
+    }
+
+
+def _await(client: Client, load: SteadyLoad, reached: Callable[[str], bool]) -> None:
+    end_s = time.monotonic() + _PATIENCE_S
+    while not reached(client.call("tuner_get")["tuner"]["state"]):
+        load.check()
+        if time.monotonic() > end_s:
+            raise RuntimeError(f"the tuner is {client.call('tuner_get')['tuner']['state']} after {_PATIENCE_S:g} s")
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _row(model: str, found: list[dict[str, float]]) -> Row:
+    def spread(name: str) -> Spread:
+        return Spread.of(its[name] for its in found)
+
+    return {
+        "model": model,
+        "engine_s": spread("engine_s"),
+        "cold_ready_s": spread("cold_ready_s"),
+        "cold_s": spread("cold_s"),
+        "warm_s": spread("warm_s"),
+        "warm - engine_s": Spread.of(its["warm_s"] - its["engine_s"] for its in found),
+        "profiling_s": spread("profiling_s"),
+        "frames answered meanwhile": spread("during"),
+        "meanwhile_fps": spread("during_fps"),
+        "tuned_fps": spread("tuned_fps"),
+    }

@@ -44,9 +44,9 @@ def test_text_is_read_without_repeats_and_blanks() -> None:
 
 
 def test_a_line_keeps_its_shape_until_it_is_too_wide() -> None:
-    for width, used in ((100, 200), (400, 320)):
-        frame = as_line(Image.new("RGB", (width, 24), "white"), 48, 320)
-        assert frame.shape == (1, 3, 48, 320)
+    for width, served, used in ((80, 160, 160), (100, 320, 200), (160, 320, 320), (400, 320, 320)):
+        frame = as_line(Image.new("RGB", (width, 24), "white"), [(48, 160), (48, 320)])
+        assert frame.shape == (1, 3, 48, served)
         assert (frame[..., :used] == 1).all()
         assert (frame[..., used:] == 0).all()
 
@@ -69,7 +69,7 @@ def test_drawn_lines_are_read_right() -> None:
     (found,) = run(onnx.load(zoo_path("text_detector")), {"x": as_frame(page, 224, 704)})
     recogniser = onnx.load(zoo_path("text_recogniser"))
     crops = [page.crop(tuple(box)) for box in boxes_of(found[0, 0])]
-    answers = [run(recogniser, {"x": as_line(crop, 48, 640)})[0][0] for crop in crops]
+    answers = [run(recogniser, {"x": as_line(crop, [(48, 320), (48, 640)])})[0][0] for crop in crops]
     characters = characters_of(zoo_path("text_recogniser"))
     assert tuple(text_of(answer, characters)[0] for answer in answers) == PAGE[1:3]
 

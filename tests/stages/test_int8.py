@@ -72,10 +72,12 @@ def test_every_cut_of_small_networks(build: Build, cuts: int, tmp_path: Path) ->
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "cuts"), [("squeezenet", 25), ("shufflenet", 49)])
-def test_every_cut_of_a_quantised_zoo_network(name: str, cuts: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "form", "cuts"), [("squeezenet", "QDQ", 25), ("squeezenet", "QOperator", 25), ("shufflenet", "QDQ", 49)]
+)
+def test_every_cut_of_a_quantised_zoo_network(name: str, form: str, cuts: int, tmp_path: Path) -> None:
     """Integers cross them all, and no layer has more to hand on than a quarter of what floats were."""
-    path = quantized_zoo(name, "QDQ", tmp_path)
+    path = quantized_zoo(name, form, tmp_path)
     compiled = check_every_cut(path, 1 / 255)
     assert len(compiled.legal_cuts) == cuts
     assert {entry.tensor.datatype for entry in compiled.index.crossing} == {"UINT8"}

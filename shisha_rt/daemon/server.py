@@ -280,7 +280,7 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
     options = None
     if planning.strategy != "seed":
         options = SearchOptions(planning.strategy, DEFAULT_ALPHA, DEFAULT_HEURISTIC.balance)
-    tuning = Tuning(lifecycle, choice, options, warm_up=lifecycle.frames.slot_count + 2)
+    tuning = Tuning(lifecycle, choice, options, warm_up=len(ready.compiled.each) * lifecycle.frames.slot_count + 2)
     placing = None
     if rules.devices:
         at_once = AtOnce(ready.operator_costs, ready.compiled.index.operators_of)

@@ -1,7 +1,8 @@
 """A model compiled for several shapes of its inputs, as one: plans that are right for it are right for each of them.
 
 Each shape is cleaned and compiled by itself, so that it runs as fast as if it were the only one. What they share is
-what a plan is made of: the layers. A cut is legal where it is in all of them, and a layer as large as in the largest.
+what a plan is made of: the layers. A cut is legal where it is in all of them; what a layer takes in and hands on is as
+large as in the largest, and its weights are there once for each.
 """
 
 from __future__ import annotations
@@ -39,16 +40,17 @@ def as_one(shapes: Sequence[Compiled]) -> Compiled:
     legal_cuts = tuple(sorted(frozenset.intersection(*(one.legal_cuts for one in shapes))))
     alike = tuple(replace(one, index=msgspec.structs.replace(one.index, legal_cuts=legal_cuts)) for one in shapes)
     largest = max(alike, key=lambda one: sum(tensor.size_bytes for tensor in one.model.graph.inputs))
-    layers = tuple(map(_largest, *(one.layers for one in (largest, *alike))))
+    layers = tuple(map(_together, largest.layers, zip(*(one.layers for one in alike), strict=True)))
     return replace(largest, layers=layers, shapes=alike)
 
 
-def _largest(layer: Layer, *others: Layer) -> Layer:
+def _together(layer: Layer, shapes: Sequence[Layer]) -> Layer:
+    """`layer` with what it needs in all `shapes`, each of which has a file of weights of its own."""
     return replace(
         layer,
-        weight_bytes=max(other.weight_bytes for other in others),
-        in_bytes=max(other.in_bytes for other in others),
-        out_bytes=max(other.out_bytes for other in others),
+        weight_bytes=sum(one.weight_bytes for one in shapes),
+        in_bytes=max(one.in_bytes for one in shapes),
+        out_bytes=max(one.out_bytes for one in shapes),
     )
 
 

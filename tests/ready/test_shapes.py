@@ -54,7 +54,7 @@ def test_they_share_what_a_plan_is_made_of(path: Path) -> None:
     )
     for layer, *its in zip(compiled.layers, *(one.layers for one in alone), strict=True):
         assert (layer.in_bytes, layer.out_bytes) == (max(i.in_bytes for i in its), max(i.out_bytes for i in its))
-        assert layer.weight_bytes == max(i.weight_bytes for i in its)
+        assert layer.weight_bytes == sum(i.weight_bytes for i in its)
     assert compiled.key not in {one.key for one in alone}
     assert compiled.key == compile_shapes(path, widths(9, 6, 40)).key
     rules = ModelOnMachine(compiled, load_machine("this-machine"), {}).rules

@@ -62,7 +62,7 @@ def test_shipped_and_zoo_names_stay_names(tmp_path: Path) -> None:
         ("model = ", "expected TOML"),
         ("", "model is missing"),
         ("model = 3", "model = 3: expected text"),
-        ('model = "a"\n[[shape]]\nx = [1, 0]', 'shape = [{"x": [1, 0]}]: expected'),
+        ('model = "a"\n[[shape]]\nx = [1, 0]', 'shape[0] = {"x": [1, 0]}: expected a whole number >= 1'),
         ('model = "a"\nshape = "x=1x3"', 'shape = "x=1x3": expected a list'),
         ('model = "a"\nmodle = 1', "modle = 1: unknown key"),
         ('model = "a"\nreplicate = "no"', 'replicate = "no": expected true or false'),

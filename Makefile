@@ -21,7 +21,7 @@ check: .venv/.ready
 # Tests that time nothing share the cores. The others start processes that do, and run one at a time.
 TIMED_CLI := $(addprefix tests/cli/,test_demo.py test_submit.py)
 SIDE_BY_SIDE := $(addprefix tests/,benchmarks costs daemon examples fabric graph lifecycle machine pipeline placement \
-	plan ready simulate tuning wire stages/test_clean_model.py stages/test_placed.py stages/test_segments.py \
+	plan ready simulate tuning wire wild stages/test_clean_model.py stages/test_placed.py stages/test_segments.py \
 	stages/test_sessions.py stages/test_teams.py stages/test_trained.py stages/test_worker_start.py test_cache.py \
 	test_docs.py test_job.py test_map.py) $(filter-out $(TIMED_CLI),$(wildcard tests/cli/test_*.py))
 

@@ -20,6 +20,8 @@ from shisha_rt.graph.datatypes import NUMPY_OF, size_bytes
 from shisha_rt.graph.subgraphs import all_graphs
 
 _PAGE_BYTES: Final = 4096
+_MOST_BYTES: Final = (1 << 31) - (1 << 20)
+"""Of one weight: protobuf ends at 2 GiB, with its name and shape."""
 _DATATYPE_OF: Final = {int(helper.np_dtype_to_tensor_dtype(dtype)): name for name, dtype in NUMPY_OF.items()}
 
 
@@ -37,6 +39,9 @@ def load_weights(model: onnx.ModelProto, path: Path) -> bytes:
     digest = hashlib.sha256()
     for tensor in _tensors(model.graph):
         expected_bytes = size_bytes(datatype_of(tensor.data_type, f"{path}: weight {tensor.name!r}"), tensor.dims)
+        if expected_bytes > _MOST_BYTES:
+            expected = f"expected at most {_MOST_BYTES} of one weight, as ONNX holds no larger"
+            raise BadInput(f"{path}: weight {tensor.name!r} has {expected_bytes} bytes; {expected}")
         if tensor.data_location == TensorProto.EXTERNAL:
             _load(tensor, path, expected_bytes)
             digest.update(tensor.raw_data)

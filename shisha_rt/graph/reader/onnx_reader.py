@@ -69,7 +69,7 @@ def read_model(path: Path, sizes: InputSizes = ANY_SIZES) -> Model:
     _drop_unused_domains(model)
     check_versions(model, path)
     _check_operators(model, path)
-    _check_inputs(model, path)
+    _check_ends(model, path)
     external_digest = load_weights(model, path)
     settle_sizes(model, sizes, path, partial(sizes_that_run, model))
     try:
@@ -249,15 +249,18 @@ def _shortened(error: Exception) -> str:
     return first if len(first) <= _MESSAGE_LIMIT else first[: _MESSAGE_LIMIT - 3] + "..."
 
 
-# Inputs
+# Inputs and outputs
 
 
-def _check_inputs(model: onnx.ModelProto, path: Path) -> None:
+def _check_ends(model: onnx.ModelProto, path: Path) -> None:
     inputs = runtime_inputs(model.graph)
     if not inputs:
         raise BadInput(f"{path}: no input; expected at least one that is not a weight")
     for value in (*inputs, *model.graph.output):
         _datatype(value, str(path))
+    for name, count in Counter(value.name for value in model.graph.output).items():
+        if count > 1:
+            raise BadInput(f"{path}: output {name!r} is listed {count} times; expected each once")
 
 
 # The graph

@@ -1,0 +1,668 @@
+"""Small networks, each odd in its own way, as exporters and people write them. `SERVED` and `REFUSED` name them all.
+
+Each has two or three heavy operators, so that there is something to cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from onnx.helper import make_node
+
+Array = npt.NDArray[Any]
+Dims = Sequence[int | str | None] | None
+Build = Callable[[], onnx.ModelProto]
+
+IMAGE: Final = (1, 3, 8, 8)
+FEATURES: Final = (1, 4, 8, 8)
+FLOAT, HALF, DOUBLE = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE
+INT64, BOOL, UINT8, INT8 = TensorProto.INT64, TensorProto.BOOL, TensorProto.UINT8, TensorProto.INT8
+
+
+@dataclass
+class Sketch:
+    """A network that is being written down: nodes in order, and weights by name."""
+
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    weights: dict[str, Array] = field(default_factory=dict)
+
+    def add(self, op_type: str, reads: Sequence[str], *makes: str, **attributes: Any) -> str:
+        """The first of `makes`."""
+        self.nodes.append(make_node(op_type, reads, makes, **attributes))
+        return makes[0]
+
+    def weight(self, name: str, *shape: int) -> str:
+        generator = np.random.default_rng(len(self.weights))
+        scale = np.sqrt(np.prod(shape[1:]))
+        self.weights[name] = (generator.standard_normal(shape) / scale).astype(np.float32)
+        return name
+
+    def number(self, name: str, value: Any, dtype: Any = np.int64) -> str:
+        self.weights[name] = np.array(value, dtype)
+        return name
+
+    def conv(self, x: str, y: str, channels: tuple[int, int] = (4, 4)) -> str:
+        """3 x 3, of the same size."""
+        return self.add("Conv", [x, self.weight(f"{y}_w", channels[1], channels[0], 3, 3)], y, pads=[1, 1, 1, 1])
+
+    def stem(self, x: str = "x") -> str:
+        """From an image to features, in two operators."""
+        return self.add("Relu", [self.conv(x, "stem", (3, 4))], "features")
+
+    def product(self, x: str, y: str, rows: int, columns: int) -> str:
+        return self.add("MatMul", [x, self.weight(f"{y}_w", rows, columns)], y)
+
+    def model(
+        self,
+        inputs: Mapping[str, tuple[int, Dims]],
+        outputs: Mapping[str, tuple[int, Dims]],
+        opset: int = 17,
+        domains: Sequence[str] = (),
+        functions: Sequence[onnx.FunctionProto] = (),
+    ) -> onnx.ModelProto:
+        graph = helper.make_graph(
+            self.nodes,
+            "odd",
+            [helper.make_tensor_value_info(name, *its) for name, its in inputs.items()],
+            [helper.make_tensor_value_info(name, *its) for name, its in outputs.items()],
+            [numpy_helper.from_array(value, name) for name, value in self.weights.items()],
+        )
+        imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
+        ir_version = max(8, helper.find_min_ir_version_for(imports[:1], True))
+        return helper.make_model(graph, opset_imports=imports, functions=functions, ir_version=ir_version)
+
+
+def image_to(outputs: Mapping[str, tuple[int, Dims]], sketch: Sketch, **more: Any) -> onnx.ModelProto:
+    return sketch.model({"x": (FLOAT, IMAGE)}, outputs, **more)
+
+
+def inner(nodes: Sequence[onnx.NodeProto], makes: Mapping[str, tuple[int, Dims]], **more: Any) -> onnx.GraphProto:
+    """A graph inside an operator; `more`: `reads`, inputs of its own, and `weights`."""
+    reads: Mapping[str, tuple[int, Dims]] = more.get("reads", {})
+    return helper.make_graph(
+        nodes,
+        "inner",
+        [helper.make_tensor_value_info(name, *its) for name, its in reads.items()],
+        [helper.make_tensor_value_info(name, *its) for name, its in makes.items()],
+        [numpy_helper.from_array(value, name) for name, value in more.get("weights", {}).items()],
+    )
+
+
+# What depends on the data
+
+
+def nonzero_in_the_middle() -> onnx.ModelProto:
+    net = Sketch()
+    net.stem()
+    net.add("NonZero", ["features"], "where")
+    net.add("Transpose", ["where"], "places")
+    net.add("GatherND", ["features", "places"], "values")
+    net.add("ReduceMean", ["values"], "mean", keepdims=0)
+    net.conv("features", "second")
+    net.add("Mul", ["second", "mean"], "scaled")
+    net.conv("scaled", "third")
+    net.add("Add", ["third", "mean"], "y")
+    return image_to({"y": (FLOAT, FEATURES)}, net)
+
+
+def nonzero_at_the_end() -> onnx.ModelProto:
+    net = Sketch()
+    net.stem()
+    net.conv("features", "plain")
+    net.add("Relu", ["plain"], "positive")
+    net.add("NonZero", ["positive"], "where")
+    return image_to({"where": (INT64, [4, "n"]), "plain": (FLOAT, FEATURES)}, net)
+
+
+def suppressed_boxes() -> onnx.ModelProto:
+    """As detectors end: what is left of overlapping boxes, and their corners."""
+    net = Sketch()
+    net.stem()
+    net.conv("features", "scores_and_boxes")
+    net.add("Reshape", ["scores_and_boxes", net.number("as_boxes", [1, 64, 4])], "boxes")
+    net.add("Reshape", ["scores_and_boxes", net.number("as_scores", [1, 4, 64])], "raw")
+    net.add("Sigmoid", ["raw"], "scores")
+    limits = [net.number("most", [5]), net.number("overlap", [0.5], np.float32), net.number("least", [0.6], np.float32)]
+    net.add("NonMaxSuppression", ["boxes", "scores", *limits], "selected")
+    net.add("Gather", ["selected", net.number("last", 2)], "index", axis=1)
+    net.add("Squeeze", ["boxes", net.number("first_axis", [0])], "corners")
+    net.add("Gather", ["corners", "index"], "kept")
+    return image_to({"selected": (INT64, ["n", 3]), "kept": (FLOAT, ["n", 4])}, net)
+
+
+def topk_of_a_computed_number() -> onnx.ModelProto:
+    net = Sketch()
+    net.stem()
+    net.add("Reshape", ["features", net.number("flat", [1, 256])], "row")
+    net.product("row", "logits", 256, 10)
+    net.add("Greater", ["logits", net.number("zero", 0, np.float32)], "is_positive")
+    net.add("Cast", ["is_positive"], "counted", to=INT64)
+    net.add("ReduceSum", ["counted"], "count", keepdims=0)
+    net.add("Reshape", ["count", net.number("as_list", [1])], "k")
+    net.add("TopK", ["logits", "k"], "best", "index")
+    net.product("logits", "y", 10, 3)
+    return image_to({"best": (FLOAT, [1, "k"]), "index": (INT64, None), "y": (FLOAT, [1, 3])}, net)
+
+
+# Control flow
+
+
+def if_of_a_constant() -> onnx.ModelProto:
+    """The condition is known once the batch is."""
+    net = Sketch()
+    net.stem()
+    net.add("Shape", ["x"], "shape")
+    net.add("Gather", ["shape", net.number("nought", 0)], "batch")
+    net.add("Equal", ["batch", net.number("one", 1)], "single")
+    net.weight("inside_w", 4, 4, 3, 3)
+    then = inner([make_node("Conv", ["features", "inside_w"], ["t"], pads=[1, 1, 1, 1])], {"t": (FLOAT, None)})
+    other = inner([make_node("Neg", ["features"], ["t"])], {"t": (FLOAT, None)})
+    net.add("If", ["single"], "chosen", then_branch=then, else_branch=other)
+    net.conv("chosen", "y")
+    return net.model({"x": (FLOAT, ["N", 3, 8, 8])}, {"y": (FLOAT, None)})
+
+
+def if_in_if() -> onnx.ModelProto:
+    """Both conditions are computed; tensors and weights of all levels are read inside."""
+    net = Sketch()
+    net.stem()
+    net.add("ReduceSum", ["features"], "sum", keepdims=0)
+    net.add("ReduceSum", ["x"], "x_sum", keepdims=0)
+    net.number("zero", 0, np.float32)
+    net.number("middling", 30, np.float32)
+    net.add("Greater", ["sum", "middling"], "is_large")
+    net.add("Greater", ["x_sum", "zero"], "is_positive")
+    net.weight("inside_w", 4, 4, 3, 3)
+    like = {"t": (FLOAT, FEATURES)}
+    deepest = inner(
+        [make_node("Add", ["own", "features"], ["u"]), make_node("Mul", ["u", "two"], ["t"])],
+        like,
+        weights={"two": np.float32(2)},
+    )
+    deep = inner([make_node("Sub", ["own", "sum"], ["t"])], like)
+    then = inner(
+        [
+            make_node("Conv", ["features", "inside_w"], ["own"], pads=[1, 1, 1, 1]),
+            make_node("If", ["is_positive"], ["t"], then_branch=deepest, else_branch=deep),
+        ],
+        like,
+    )
+    other = inner([make_node("Neg", ["features"], ["t"])], like)
+    net.add("If", ["is_large"], "chosen", then_branch=then, else_branch=other)
+    net.conv("chosen", "y")
+    return image_to({"y": (FLOAT, FEATURES)}, net)
+
+
+def branches_of_two_shapes() -> onnx.ModelProto:
+    """What the If makes is of one shape or of another, and then it is summed."""
+    net = Sketch()
+    net.stem()
+    net.add("ReduceSum", ["x"], "sum", keepdims=0)
+    net.add("Greater", ["sum", net.number("zero", 0, np.float32)], "is_positive")
+    then = inner([make_node("Identity", ["features"], ["t"])], {"t": (FLOAT, None)})
+    other = inner([make_node("GlobalMaxPool", ["features"], ["t"])], {"t": (FLOAT, None)})
+    net.add("If", ["is_positive"], "either", then_branch=then, else_branch=other)
+    net.add("ReduceMean", ["either"], "mean", keepdims=0)
+    net.conv("features", "second")
+    net.add("Add", ["second", "mean"], "y")
+    return image_to({"y": (FLOAT, FEATURES), "either": (FLOAT, None)}, net)
+
+
+def _loop(net: Sketch, trips: str) -> None:
+    """Turns `second`, adds `features`, and gives each sum's mean, one for each trip."""
+    body = inner(
+        [
+            make_node("Conv", ["sum", "body_w"], ["turned"], pads=[1, 1, 1, 1]),
+            make_node("Add", ["turned", "features"], ["next"]),
+            make_node("ReduceMean", ["next"], ["mean"], keepdims=0),
+            make_node("Identity", ["go_on"], ["goes_on"]),
+        ],
+        {"goes_on": (BOOL, []), "next": (FLOAT, FEATURES), "mean": (FLOAT, [])},
+        reads={"trip": (INT64, []), "go_on": (BOOL, []), "sum": (FLOAT, FEATURES)},
+    )
+    net.weight("body_w", 4, 4, 3, 3)
+    net.nodes.append(make_node("Loop", [trips, "", "second"], ["looped", "means"], body=body))
+
+
+def loop_of_a_constant() -> onnx.ModelProto:
+    net = Sketch()
+    net.stem()
+    net.conv("features", "second")
+    _loop(net, net.number("three", 3))
+    net.conv("looped", "y")
+    return image_to({"y": (FLOAT, FEATURES), "means": (FLOAT, [3])}, net)
+
+
+def loop_of_a_computed_number() -> onnx.ModelProto:
+    net = Sketch()
+    net.stem()
+    net.add("ReduceMean", ["x"], "x_mean", keepdims=0)
+    net.add("Mul", ["x_mean", net.number("times", 20, np.float32)], "stretched")
+    net.add("Abs", ["stretched"], "absolute")
+    net.add("Cast", ["absolute"], "trips", to=INT64)
+    net.conv("features", "second")
+    _loop(net, "trips")
+    net.conv("looped", "y")
+    return image_to({"y": (FLOAT, FEATURES), "means": (FLOAT, ["n"])}, net)
+
+
+def scan() -> onnx.ModelProto:
+    """Over rows, with a state; it reads a weight of outside."""
+    net = Sketch()
+    net.product("x", "rows", 6, 4)
+    body = inner(
+        [make_node("MatMul", ["state", "turn"], ["turned"]), make_node("Add", ["turned", "row"], ["next"]),
+         make_node("Tanh", ["next"], ["shown"])],
+        {"next": (FLOAT, [4]), "shown": (FLOAT, [4])},
+        reads={"state": (FLOAT, [4]), "row": (FLOAT, [4])},
+    )  # fmt: skip
+    net.weight("turn", 4, 4)
+    net.add("Scan", ["start", "rows"], "end", "all", body=body, num_scan_inputs=1)
+    net.product("all", "y", 4, 3)
+    return net.model({"x": (FLOAT, [5, 6]), "start": (FLOAT, [4])}, {"y": (FLOAT, [5, 3]), "end": (FLOAT, [4])})
+
+
+# Recurrence
+
+
+def lstm_with_state() -> onnx.ModelProto:
+    """State and lengths go in, state comes out."""
+    net = Sketch()
+    net.product("x", "embedded", 6, 4)
+    weights = [net.weight("W", 1, 32, 4), net.weight("R", 1, 32, 8), net.weight("B", 1, 64)]
+    net.add("LSTM", ["embedded", *weights, "lengths", "h", "c"], "all", "h_out", "c_out", hidden_size=8)
+    net.add("Squeeze", ["all", net.number("axis", [1])], "squeezed")
+    net.product("squeezed", "y", 8, 3)
+    state = (FLOAT, [1, "batch", 8])
+    return net.model(
+        {"x": (FLOAT, [5, "batch", 6]), "lengths": (TensorProto.INT32, ["batch"]), "h": state, "c": state},
+        {"y": (FLOAT, None), "h_out": (FLOAT, None), "c_out": (FLOAT, None)},
+    )
+
+
+def gru_both_ways() -> onnx.ModelProto:
+    net = Sketch()
+    net.product("x", "embedded", 6, 4)
+    net.add(
+        "GRU", ["embedded", net.weight("W", 2, 24, 4), net.weight("R", 2, 24, 8), "", "", "h"], "", "h_out",
+        hidden_size=8, direction="bidirectional", linear_before_reset=1,
+    )  # fmt: skip
+    net.product("h_out", "y", 8, 3)
+    return net.model(
+        {"x": (FLOAT, [5, 1, 6]), "h": (FLOAT, [2, 1, 8])}, {"y": (FLOAT, [2, 1, 3]), "h_out": (FLOAT, [2, 1, 8])}
+    )
+
+
+# Datatypes and ends
+
+
+def inputs_of_all_types() -> onnx.ModelProto:
+    net = Sketch()
+    net.add("Gather", [net.weight("table", 2, 4), "ids"], "embedded")
+    net.add("Cast", ["picture"], "pixels", to=FLOAT)
+    net.product("pixels", "a", 4, 4)
+    net.add("Where", ["mask", "embedded", "a"], "b")
+    net.add("Cast", ["half"], "from_half", to=FLOAT)
+    net.add("Cast", ["double"], "from_double", to=FLOAT)
+    net.product("b", "c", 4, 4)
+    net.add("Sum", ["c", "from_half", "from_double"], "d")
+    net.add("Cast", ["d"], "y16", to=HALF)
+    net.add("Cast", ["d"], "y64", to=DOUBLE)
+    net.add("ArgMax", ["d"], "best", axis=1)
+    net.add("Greater", ["d", net.number("zero", 0, np.float32)], "positive")
+    net.product("d", "y", 4, 3)
+    row = (1, 4)
+    return net.model(
+        {
+            "ids": (INT64, [1]),
+            "picture": (UINT8, row),
+            "mask": (BOOL, row),
+            "half": (HALF, row),
+            "double": (DOUBLE, row),
+        },
+        {
+            "y": (FLOAT, [1, 3]),
+            "y16": (HALF, row),
+            "y64": (DOUBLE, row),
+            "best": (INT64, [1, 1]),
+            "positive": (BOOL, row),
+        },
+    )
+
+
+def halves_and_doubles() -> onnx.ModelProto:
+    """All of it in FP16, but one product in FP64."""
+    net = Sketch()
+    net.product("x", "a", 4, 4)
+    net.weights["a_w"] = net.weights["a_w"].astype(np.float16)
+    net.add("Cast", ["a"], "wide", to=DOUBLE)
+    net.product("wide", "b", 4, 4)
+    net.weights["b_w"] = net.weights["b_w"].astype(np.float64)
+    net.add("Cast", ["b"], "narrow", to=HALF)
+    net.add("Relu", ["narrow"], "c")
+    net.product("c", "y", 4, 3)
+    net.weights["y_w"] = net.weights["y_w"].astype(np.float16)
+    return net.model({"x": (HALF, [2, 4])}, {"y": (HALF, [2, 3])})
+
+
+def nothing_inside() -> onnx.ModelProto:
+    """Tensors of size 0: sliced away, joined again, and a weight without values (as in Resize)."""
+    net = Sketch()
+    net.stem()
+    bounds = [net.number("begin", [0]), net.number("end", [0]), net.number("axes", [1])]
+    net.add("Slice", ["features", *bounds], "nothing")
+    net.add("Relu", ["nothing"], "still_nothing")
+    net.conv("features", "second")
+    net.add("Concat", ["second", "still_nothing"], "joined", axis=1)
+    net.number("no_roi", [], np.float32)
+    net.add("Resize", ["joined", "no_roi", net.number("scales", [1, 1, 2, 2], np.float32)], "large")
+    net.conv("large", "y")
+    return image_to({"y": (FLOAT, [1, 4, 16, 16])}, net)
+
+
+def nothing_out() -> onnx.ModelProto:
+    """An output that has no elements, ever."""
+    net = Sketch()
+    net.stem()
+    net.conv("features", "y")
+    bounds = [net.number("begin", [2]), net.number("end", [2]), net.number("axes", [1])]
+    net.add("Slice", ["y", *bounds], "none")
+    return image_to({"y": (FLOAT, FEATURES), "none": (FLOAT, [1, 0, 8, 8])}, net)
+
+
+def scalar_input() -> onnx.ModelProto:
+    net = Sketch()
+    net.stem()
+    net.add("Mul", ["features", "gain"], "scaled")
+    net.conv("scaled", "y")
+    net.add("ReduceSum", ["y"], "sum", keepdims=0)
+    return net.model({"x": (FLOAT, IMAGE), "gain": (FLOAT, [])}, {"y": (FLOAT, FEATURES), "sum": (FLOAT, [])})
+
+
+def quantized() -> onnx.ModelProto:
+    """QDQ, with weights in int8 for each channel."""
+    net = Sketch()
+    net.number("scale", 0.05, np.float32)
+    net.number("point", 3, np.int8)
+
+    def through_int8(x: str) -> str:
+        net.add("QuantizeLinear", [x, "scale", "point"], f"{x}_q")
+        return net.add("DequantizeLinear", [f"{x}_q", "scale", "point"], f"{x}_dq")
+
+    def conv(x: str, y: str, channels: tuple[int, int]) -> str:
+        generator = np.random.default_rng(len(net.weights))
+        net.weights[f"{y}_w"] = generator.integers(-127, 128, (channels[1], channels[0], 3, 3)).astype(np.int8)
+        net.number(f"{y}_scale", np.full(channels[1], 0.01), np.float32)
+        net.number(f"{y}_point", np.zeros(channels[1]), np.int8)
+        net.add("DequantizeLinear", [f"{y}_w", f"{y}_scale", f"{y}_point"], f"{y}_wdq", axis=0)
+        net.add("Conv", [through_int8(x), f"{y}_wdq"], f"{y}_raw", pads=[1, 1, 1, 1])
+        return net.add("Relu", [f"{y}_raw"], y)
+
+    conv("x", "a", (3, 4))
+    conv("a", "b", (4, 4))
+    conv("b", "c", (4, 4))
+    net.add("Add", [through_int8("c"), "a_dq"], "y")
+    net.nodes.sort(key=lambda node: node.output[0] == "y")
+    return image_to({"y": (FLOAT, FEATURES)}, net)
+
+
+# Names and declarations
+
+
+def strange_names() -> onnx.ModelProto:
+    """Slashes, colons, spaces, umlauts; a node called as a tensor is, and a tensor as the engine calls its own."""
+    net = Sketch()
+    net.conv("in/put:0", "Größe 1/conv:0", (3, 4))
+    net.add("Relu", ["Größe 1/conv:0"], "a, b=c", name="in/put:0")
+    net.add("Sigmoid", ["a, b=c"], "x_nchwc")
+    net.conv("x_nchwc", "out put:0")
+    net.add("Relu", ["out put:0"], "../y")
+    return net.model({"in/put:0": (FLOAT, IMAGE)}, {"out put:0": (FLOAT, FEATURES), "../y": (FLOAT, FEATURES)})
+
+
+def own_functions() -> onnx.ModelProto:
+    """Operators that the file defines, one of another."""
+    net = Sketch()
+    net.stem()
+    net.add("Fourfold", ["features"], "fourfold", domain="mine")
+    net.conv("fourfold", "y")
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
+    twice = helper.make_function("mine", "Twice", ["i"], ["o"], [make_node("Add", ["i", "i"], ["o"])], opsets)
+    nodes = [make_node("Twice", ["i"], ["t"], domain="mine"), make_node("Twice", ["t"], ["o"], domain="mine")]
+    fourfold = helper.make_function("mine", "Fourfold", ["i"], ["o"], nodes, opsets)
+    return image_to({"y": (FLOAT, FEATURES)}, net, domains=["mine"], functions=[twice, fourfold])
+
+
+def wrong_shapes() -> onnx.ModelProto:
+    """What the file says of inner tensors and of the output is of another size than what comes out."""
+    net = Sketch()
+    net.stem()
+    net.conv("features", "second")
+    net.conv("second", "y")
+    model = image_to({"y": (FLOAT, [1, 4, 9, 9])}, net)
+    model.graph.value_info.append(helper.make_tensor_value_info("second", FLOAT, [1, 7, 8]))
+    return model
+
+
+def output_read_on() -> onnx.ModelProto:
+    """An output of the middle, which a branch reads."""
+    net = Sketch()
+    net.stem()
+    net.conv("features", "second")
+    net.conv("features", "third")
+    net.add("Add", ["second", "third"], "y")
+    return image_to({"features": (FLOAT, FEATURES), "y": (FLOAT, FEATURES), "second": (FLOAT, FEATURES)}, net)
+
+
+def straight_through() -> onnx.ModelProto:
+    """An input is an output as well, under another name; another one is read by nobody."""
+    net = Sketch()
+    net.add("Identity", ["x"], "same")
+    net.stem()
+    net.conv("features", "y")
+    return net.model({"x": (FLOAT, IMAGE), "unused": (INT64, [2])}, {"same": (FLOAT, IMAGE), "y": (FLOAT, FEATURES)})
+
+
+def one_result_twice() -> onnx.ModelProto:
+    """Two outputs that are the same tensor."""
+    net = Sketch()
+    net.stem()
+    net.conv("features", "y")
+    net.add("Identity", ["y"], "again")
+    net.add("Identity", ["features"], "early")
+    net.add("Identity", ["features"], "early_again")
+    return image_to(dict.fromkeys(("again", "early", "y", "early_again"), (FLOAT, FEATURES)), net)
+
+
+def five_outputs() -> onnx.ModelProto:
+    net = Sketch()
+    names = [net.stem()]
+    for name in ("b", "c", "d"):
+        names.append(net.conv(names[-1], name))
+    net.add("GlobalAveragePool", ["d"], "e")
+    outputs = dict.fromkeys(names, (FLOAT, FEATURES))
+    return image_to({"e": (FLOAT, [1, 4, 1, 1]), **outputs}, net)
+
+
+def weights_as_inputs() -> onnx.ModelProto:
+    """As files of IR version 3 have it: weights stand among the inputs, too."""
+    net = Sketch()
+    net.stem()
+    net.conv("features", "y")
+    model = image_to({"y": (FLOAT, FEATURES)}, net, opset=9)
+    model.ir_version = 3
+    for weight in model.graph.initializer:
+        model.graph.input.append(helper.make_tensor_value_info(weight.name, weight.data_type, weight.dims))
+    return model
+
+
+def all_activations() -> onnx.ModelProto:
+    """Products of tensors that are computed, ranks 1 to 5, and no weight larger than a kilobyte."""
+    net = Sketch()
+    net.add("Transpose", ["x"], "turned", perm=[0, 1, 3, 2])
+    net.add("MatMul", ["x", "turned"], "squares")
+    net.add("Softmax", ["squares"], "attention")
+    net.add("MatMul", ["attention", "x"], "mixed")
+    net.add("Unsqueeze", ["mixed", net.number("front", [0])], "five")
+    net.add("Einsum", ["five", "x"], "four", equation="abcde,fced->abc")
+    net.add("Reshape", ["four", net.number("flat", [-1])], "row")
+    net.product("row", "y", 3, 2)
+    return image_to({"y": (FLOAT, [2])}, net)
+
+
+def in_opset(opset: int) -> onnx.ModelProto:
+    """One network, with what opsets write differently: axes, ratios and bounds as attributes or as inputs."""
+    net = Sketch()
+
+    def over_axes(op_type: str, x: str, y: str, axes: list[int], since: int) -> str:
+        if opset >= since:
+            return net.add(op_type, [x, net.number(f"{y}_axes", axes)], y)
+        return net.add(op_type, [x], y, axes=axes)
+
+    net.stem()
+    net.add("BatchNormalization", ["features", *(net.number(f"bn{i}", [1 + i] * 4, np.float32) for i in range(4))], "a")
+    net.add("Dropout", ["a"], "b")
+    if opset >= 11:
+        net.add("Clip", ["b", net.number("low", 0, np.float32), net.number("high", 6, np.float32)], "c")
+        net.add("Pad", ["c", net.number("pads", [0, 0, 1, 1, 0, 0, 1, 1])], "d")
+    else:
+        net.add("Clip", ["b"], "c", min=0.0, max=6.0)
+        net.add("Pad", ["c"], "d", pads=[0, 0, 1, 1, 0, 0, 1, 1])
+    if opset >= 10:
+        net.add("Slice", ["d", *(net.number(name, [at]) for name, at in (("from", 1), ("to", 9), ("axis", 2)))], "e")
+    else:
+        net.add("Slice", ["d"], "e", starts=[1], ends=[9], axes=[2])
+    scales = [1, 1, 2, 2]
+    if opset >= 11:
+        inputs = [net.number("no_roi", [], np.float32), net.number("scales", scales, np.float32)]
+        net.add("Resize", ["e", *inputs], "f", mode="nearest")
+    elif opset >= 9:
+        op_type = "Resize" if opset == 10 else "Upsample"
+        net.add(op_type, ["e", net.number("scales", scales, np.float32)], "f", mode="nearest")
+    else:
+        net.add("Upsample", ["e"], "f", mode="nearest", scales=[float(scale) for scale in scales])
+    net.conv("f", "g")
+    over_axes("ReduceMean", "g", "h", [2, 3], since=18)
+    over_axes("Squeeze", "h", "i", [2, 3], since=13)
+    net.add("Gemm", ["i", net.weight("dense_w", 4, 5), net.weight("dense_b", 5)], "j")
+    over_axes("Unsqueeze", "j", "k", [1], since=13)
+    net.add("Softmax", ["k"], "y", axis=2)
+    return image_to({"y": (FLOAT, [1, 1, 5])}, net, opset=opset)
+
+
+# What is refused
+
+
+def unknown_domain() -> onnx.ModelProto:
+    net = Sketch()
+    net.stem()
+    net.add("Swish", ["features"], "swished", domain="my.company")
+    net.conv("swished", "y")
+    return image_to({"y": (FLOAT, FEATURES)}, net, domains=["my.company"])
+
+
+def unknown_domain_inside() -> onnx.ModelProto:
+    net = Sketch()
+    net.stem()
+    then = inner([make_node("Swish", ["features"], ["t"], domain="my.company")], {"t": (FLOAT, None)})
+    other = inner([make_node("Neg", ["features"], ["t"])], {"t": (FLOAT, None)})
+    net.add("If", ["flag"], "y", then_branch=then, else_branch=other)
+    return net.model({"x": (FLOAT, IMAGE), "flag": (BOOL, [])}, {"y": (FLOAT, FEATURES)}, domains=["my.company"])
+
+
+def sequence_inside() -> onnx.ModelProto:
+    net = Sketch()
+    net.stem()
+    net.add("SplitToSequence", ["features"], "parts", axis=1)
+    net.add("ConcatFromSequence", ["parts"], "joined", axis=1)
+    net.conv("joined", "y")
+    return image_to({"y": (FLOAT, FEATURES)}, net)
+
+
+def sequence_input() -> onnx.ModelProto:
+    net = Sketch()
+    net.add("ConcatFromSequence", ["x"], "joined", axis=1)
+    net.conv("joined", "y")
+    model = net.model({}, {"y": (FLOAT, FEATURES)})
+    model.graph.input.append(helper.make_tensor_sequence_value_info("x", FLOAT, [1, 2, 8, 8]))
+    return model
+
+
+def optional_inside() -> onnx.ModelProto:
+    net = Sketch()
+    net.stem()
+    net.add("Optional", ["features"], "maybe")
+    net.add("OptionalGetElement", ["maybe"], "surely")
+    net.conv("surely", "y")
+    return image_to({"y": (FLOAT, FEATURES)}, net)
+
+
+def optional_output() -> onnx.ModelProto:
+    net = Sketch()
+    net.stem()
+    net.conv("features", "y")
+    net.add("Optional", ["y"], "maybe")
+    model = image_to({"y": (FLOAT, FEATURES)}, net)
+    its = helper.make_optional_type_proto(helper.make_tensor_type_proto(FLOAT, FEATURES))
+    model.graph.output.append(helper.make_value_info("maybe", its))
+    return model
+
+
+def text_inside() -> onnx.ModelProto:
+    net = Sketch()
+    net.stem()
+    net.add("Cast", ["features"], "text", to=TensorProto.STRING)
+    net.add("Cast", ["text"], "number", to=FLOAT)
+    net.conv("number", "y")
+    return image_to({"y": (FLOAT, FEATURES)}, net)
+
+
+def one_name_for_two_outputs() -> onnx.ModelProto:
+    net = Sketch()
+    net.stem()
+    net.conv("features", "y")
+    model = image_to({"y": (FLOAT, FEATURES)}, net)
+    model.graph.output.append(model.graph.output[0])
+    return model
+
+
+def constant_output() -> onnx.ModelProto:
+    net = Sketch()
+    net.stem()
+    net.conv("features", "y")
+    return image_to({"y": (FLOAT, FEATURES), "y_w": (FLOAT, [4, 4, 3, 3])}, net)
+
+
+SERVED: Final[Mapping[str, Build]] = MappingProxyType(
+    {
+        build.__name__: build
+        for build in (
+            nonzero_in_the_middle, nonzero_at_the_end, suppressed_boxes, topk_of_a_computed_number, if_of_a_constant,
+            if_in_if, branches_of_two_shapes, loop_of_a_constant, loop_of_a_computed_number, scan, lstm_with_state,
+            gru_both_ways, inputs_of_all_types, halves_and_doubles, nothing_inside, nothing_out, scalar_input,
+            quantized, strange_names, own_functions, wrong_shapes, output_read_on, straight_through, one_result_twice,
+            five_outputs, weights_as_inputs, all_activations,
+        )
+    }
+)  # fmt: skip
+REFUSED: Final[Mapping[str, tuple[Build, str]]] = MappingProxyType(
+    {
+        "unknown_domain": (unknown_domain, "'my.company'"),
+        "unknown_domain_inside": (unknown_domain_inside, "'my.company'"),
+        "sequence_inside": (sequence_inside, "'parts' is of type sequence"),
+        "sequence_input": (sequence_input, "'x' is of type sequence"),
+        "optional_inside": (optional_inside, "'maybe' is of type optional"),
+        "optional_output": (optional_output, "'maybe' is of type optional"),
+        "text_inside": (text_inside, "'text'"),
+        "one_name_for_two_outputs": (one_name_for_two_outputs, "output 'y' is listed 2 times"),
+        "constant_output": (constant_output, "output 'y_w' is a constant"),
+    }
+)
+"""And what their line has to say."""

@@ -1,0 +1,152 @@
+"""Networks that are odd are served right, at every cut and however their layers are grouped, or refused in one line.
+
+What is right is what ONNX Runtime makes of the file as it stands.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from shisha_rt.errors import BadInput
+from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.layout import layout_of
+from shisha_rt.fabric.model_index import Form, TensorSpec, read_index
+from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.graph.layers import group_layers
+from shisha_rt.graph.reader.onnx_reader import read_model
+from shisha_rt.graph.spans import Span, groups_of
+from shisha_rt.ready.compile import Compiled
+from stages.engines.onnxruntime.compile import compile_into
+from stages.engines.onnxruntime.segment import OptimisedModel
+from stages.engines.onnxruntime.versions import newest_taken
+from stages.jobs.compile import try_out
+from tests.stages.test_segments import random_stages
+from tests.wild.odd_networks import REFUSED, SERVED, Array, in_opset
+
+Arrays = dict[str, Array]
+
+OLDEST_OPSET: Final = 7
+NEWEST_OPSET: Final = newest_taken().opsets[""]
+FRAMES: Final = 4
+
+
+def saved(model: onnx.ModelProto, folder: Path, name: str) -> Path:
+    path = folder / f"{name}.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def made_up(spec: TensorSpec, seed: int) -> Array:
+    """Normal values, shifted by some so that what depends on the data differs; whole numbers are 0 or 1."""
+    generator = np.random.default_rng(seed)
+    dtype = NUMPY_OF[spec.datatype]
+    if dtype.kind == "f":
+        return np.asarray(generator.standard_normal(spec.shape) + seed - 1, dtype)
+    return np.asarray(generator.integers(0, 2, spec.shape), dtype)
+
+
+def plain(path: Path, frames: Sequence[Arrays]) -> list[Arrays]:
+    """By name what ONNX Runtime answers."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = 1
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_outputs()]
+    return [dict(zip(names, session.run(names, frame), strict=True)) for frame in frames]
+
+
+def in_stages(compiled: Compiled, frames: Sequence[Arrays], stages: Sequence[Sequence[Span]]) -> list[Arrays]:
+    """One frame after the other through the same slot."""
+    layout = layout_of(compiled.index)
+    arena = Arena.create(layout, slot_count=1, place_count=1)
+    try:
+        model = OptimisedModel(compiled.engine_folder, compiled.index)
+        segments = [model.segment(work, threads=1) for work in stages]
+        found = []
+        for frame in frames:
+            for name, value in frame.items():
+                arena.view(0, layout.regions[name])[...] = value
+            for segment in segments:
+                segment.run(arena, slot=0)
+            regions = (layout.regions[spec.name] for spec in compiled.index.outputs)
+            found.append({region.tensor.name: arena.view(0, region).copy() for region in regions})
+        return found
+    finally:
+        arena.close()
+
+
+def plans(compiled: Compiled, rng: random.Random) -> list[list[list[Span]]]:
+    """The whole, each cut by itself, all at once, and layers grouped at random."""
+    cuts = compiled.index.legal_cuts
+    chains = [(), *((cut,) for cut in cuts), cuts]
+    found = [[[run] for run in groups_of(len(compiled.layers), chain)] for chain in chains]
+    groups = len(cuts) + 1
+    return found + [random_stages(compiled, rng.randint(1, groups), rng) for _ in range(3)]
+
+
+def compiled_here(path: Path, forms: Sequence[Form]) -> Iterator[Compiled]:
+    """As `compile_model`, in this process: such a network is compiled sooner than another process starts."""
+    model = read_model(path)
+    model_folder = path.parent / "clean"
+    model_folder.mkdir()
+    model.save(model_folder)
+    for form in forms:
+        folder = path.parent / form
+        folder.mkdir()
+        compile_into(model_folder, folder, form)
+        try_out(folder)
+        yield Compiled(model, group_layers(model.graph), read_index(folder), model_folder, folder)
+
+
+def check_served(path: Path, *forms: Form) -> None:
+    unread = {"unused": np.zeros(2, np.int64)} if "unused" in {v.name for v in onnx.load(path).graph.input} else {}
+    for compiled in compiled_here(path, forms):
+        frames = [{spec.name: made_up(spec, seed) for spec in compiled.index.inputs} for seed in range(FRAMES)]
+        expected = plain(path, [frame | unread for frame in frames])
+        assert compiled.legal_cuts
+        assert [spec.name for spec in compiled.index.outputs] == list(expected[0])
+        for stages in plans(compiled, random.Random(0)):
+            for number, (found, right) in enumerate(zip(in_stages(compiled, frames, stages), expected, strict=True)):
+                for name, value in right.items():
+                    what = f"{name} of frame {number} under {stages} of {compiled.index.form}"
+                    assert found[name].dtype == value.dtype, what
+                    assert found[name].shape == value.shape, what
+                    rounding = 1e-2 if value.dtype == np.float16 else 1e-4
+                    np.testing.assert_allclose(found[name], value, rtol=rounding, atol=rounding, err_msg=what)
+
+
+@pytest.mark.parametrize("forms", [("prepacked", "as_is"), pytest.param(("external",), marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", SERVED)
+def test_served_right(name: str, forms: tuple[Form, ...], tmp_path: Path) -> None:
+    check_served(saved(SERVED[name](), tmp_path, name), *forms)
+
+
+@pytest.mark.parametrize(
+    "opset",
+    [
+        pytest.param(opset, marks=[] if opset in (OLDEST_OPSET, 9, 13, NEWEST_OPSET) else [pytest.mark.long])
+        for opset in range(OLDEST_OPSET, NEWEST_OPSET + 1)
+    ],
+)
+def test_every_opset(opset: int, tmp_path: Path) -> None:
+    check_served(saved(in_opset(opset), tmp_path, "opset"), "prepacked", "as_is")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_in_a_line(name: str, tmp_path: Path) -> None:
+    build, what = REFUSED[name]
+    path = saved(build(), tmp_path, name)
+    with pytest.raises(BadInput) as raised:
+        read_model(path)
+    message = str(raised.value)
+    assert message.startswith(str(path))
+    assert what in message
+    assert len(message.splitlines()) == 1

@@ -200,6 +200,27 @@ def if_in_if() -> onnx.ModelProto:
     return image_to({"y": (FLOAT, FEATURES)}, net)
 
 
+def weights_in_branches() -> onnx.ModelProto:
+    """Each branch has large ones of its own, one of them of no size that is a multiple of anything."""
+    net = Sketch()
+    net.product("x", "a", 33, 33)
+    net.add("ReduceSum", ["a"], "sum", keepdims=0)
+    net.add("Greater", ["sum", net.number("zero", 0, np.float32)], "is_positive")
+    generator = np.random.default_rng(0)
+
+    def branch(hidden: int) -> onnx.GraphProto:
+        shapes = {"there": (33, hidden), "back": (hidden, 33)}
+        return inner(
+            [make_node("MatMul", ["a", "there"], ["u"]), make_node("MatMul", ["u", "back"], ["t"])],
+            {"t": (FLOAT, [2, 33])},
+            weights={name: generator.standard_normal(shape, np.float32) / 33 for name, shape in shapes.items()},
+        )
+
+    net.add("If", ["is_positive"], "chosen", then_branch=branch(35), else_branch=branch(64))
+    net.product("chosen", "y", 33, 33)
+    return net.model({"x": (FLOAT, [2, 33])}, {"y": (FLOAT, [2, 33])})
+
+
 def branches_of_two_shapes() -> onnx.ModelProto:
     """What the If makes is of one shape or of another, and then it is summed."""
     net = Sketch()
@@ -645,7 +666,7 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
         build.__name__: build
         for build in (
             nonzero_in_the_middle, nonzero_at_the_end, suppressed_boxes, topk_of_a_computed_number, if_of_a_constant,
-            if_in_if, branches_of_two_shapes, loop_of_a_constant, loop_of_a_computed_number, scan, lstm_with_state,
+            if_in_if, weights_in_branches, branches_of_two_shapes, loop_of_a_constant, loop_of_a_computed_number, scan, lstm_with_state,
             gru_both_ways, inputs_of_all_types, halves_and_doubles, nothing_inside, nothing_out, scalar_input,
             quantized, strange_names, own_functions, wrong_shapes, output_read_on, straight_through, one_result_twice,
             five_outputs, weights_as_inputs, all_activations,

@@ -15,6 +15,8 @@ from typing import BinaryIO, Final
 
 import onnx
 
+from shisha_rt.graph.subgraphs import all_graphs
+
 _ALIGNMENT_BYTES: Final = 64  # that of the engine's own buffers: a cache line, and the widest vector
 _PREPACKED: Final = "prepacked_"
 
@@ -24,7 +26,7 @@ def align_weights(model_file: Path, weights_file: Path) -> None:
     model = onnx.load(str(model_file), load_external_data=False)
     aligned = weights_file.with_suffix(".aligned")
     with weights_file.open("rb") as source, aligned.open("wb") as target:
-        for constant in model.graph.initializer:
+        for constant in (constant for graph in all_graphs(model.graph) for constant in graph.initializer):
             entries = {entry.key: entry for entry in constant.external_data}
             if "offset" in entries:
                 offset, length = int(entries["offset"].value), int(entries["length"].value)

@@ -32,7 +32,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         helper.make_node("Relu", ["b"], ["c"]),
         helper.make_node("NonZero", ["c"], ["where"]),
     ]
-    weights = {"one": 2 * unit, "two": unit / 2, "three": 4 * unit}
+    weights: dict[str, npt.NDArray[Any]] = {"one": 2 * unit, "two": unit / 2, "three": 4 * unit}
     model = network(nodes, {"x": [1, CHANNELS, 1, "w"]}, {"y": [1, CHANNELS, 1, "w"]}, weights)
     model.graph.output.append(helper.make_tensor_value_info("where", onnx.TensorProto.INT64, [4, None]))
     file = tmp_path_factory.mktemp("found") / "found.onnx"

@@ -6,7 +6,9 @@ import itertools
 import logging
 import os
 import resource
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,12 +17,12 @@ import onnx
 import pytest
 from onnx import helper
 
-from shisha_rt.cache import cache_folder
+from shisha_rt.cache import LIST_FILE, cache_folder
 from shisha_rt.errors import Failure
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.fabric.model_index import Form, read_index
-from shisha_rt.graph.reader.onnx_reader import read_model
+from shisha_rt.graph.reader.onnx_reader import Model, read_model, read_saved
 from shisha_rt.graph.spans import Span
 from shisha_rt.job import JobFailed, run_job
 from shisha_rt.ready import compile as compile_module
@@ -48,6 +50,16 @@ def misaligned(folder: Path) -> Path:
     ]
     weights = {f"w{i}": weight(33, 33, seed=i) for i in range(3)}
     return write(network(nodes, {"x": [8, 33]}, {"y": [8, 33]}, weights), folder)
+
+
+def open_output(folder: Path) -> Path:
+    """Where a number is not 0: how many there are depends on the data."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("NonZero", ["a"], ["where"]),
+        helper.make_node("Cast", ["where"], ["y"], to=onnx.TensorProto.FLOAT),
+    ]
+    return write(network(nodes, {"x": [2, 4]}, {"y": [2, "count"]}, {"w": weight(4, 4)}), folder)
 
 
 def refused(folder: Path) -> Path:
@@ -93,6 +105,37 @@ def answer(folder: Path, works: list[list[Span]], x: Array) -> dict[str, Array]:
         return {spec.name: arena.view(0, layout.regions[spec.name]).copy() for spec in index.outputs}
     finally:
         arena.close()
+
+
+def test_a_model_is_cleaned_once(tmp_path: Path) -> None:
+    """Also under another name, and with a shape that only a run can tell."""
+    folders = [tmp_path / name for name in ("first", "again")]
+    for folder in folders:
+        folder.mkdir()
+    cleaned, again = (compile_model(open_output(folder).rename(folder / f"{folder.name}.onnx")) for folder in folders)
+    assert (cleaned.model.is_saved, again.model.is_saved) == (False, True)
+    assert (again.model.name, again.model.graph.name) == ("again", "again")
+    assert again.model.graph == replace(cleaned.model.graph, name="again")
+    assert again.model.graph.outputs[0].open_axes == (1,)
+    assert (again.layers, again.engine_folder) == (cleaned.layers, cleaned.engine_folder)
+
+
+def test_what_was_saved_and_is_gone_since_is_made_from_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = misaligned(tmp_path)
+    before = compile_model(path)
+    files = {file.name: file.read_bytes() for file in before.model_folder.iterdir() if file.name != LIST_FILE}
+    real = read_saved
+
+    def read_and_lose(name: str, folder: Path) -> Model:
+        found = real(name, folder)
+        shutil.rmtree(folder)
+        return found
+
+    monkeypatch.setattr(compile_module, "read_saved", read_and_lose)
+    again = compile_model(path)
+    assert {file.name: file.read_bytes() for file in again.model_folder.iterdir() if file.name != LIST_FILE} == files
 
 
 def test_weights_that_the_engine_would_die_of_are_put_where_it_can_read_them(tmp_path: Path) -> None:

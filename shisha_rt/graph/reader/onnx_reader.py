@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -46,24 +47,35 @@ class Model:
     """A cleaned model. `name` is the file's stem; `proto` has its weights inside and may be larger than 2 GiB.
 
     `key` identifies all that derived files depend on: the file, its external data, the dimensions given, the cleaner.
+    `is_saved`: it was read from where it had been saved; its weights are there alone, and it cannot be saved again.
     """
 
     name: str
     graph: Graph
     proto: onnx.ModelProto
     key: str
+    is_saved: bool = False
 
     def save(self, folder: Path) -> None:
         """Write `clean.onnx`, with its weights beside it in `clean.bin`, into an existing folder."""
         save_with_external_weights(self.proto, folder / CLEAN_FILE, threshold_bytes=_EMBEDDED_BELOW_BYTES)
 
 
-def read_model(path: Path, sizes: InputSizes = ANY_SIZES) -> Model:
+def read_model(
+    path: Path, sizes: InputSizes = ANY_SIZES, saved: Callable[[str], Model | None] = lambda _key: None
+) -> Model:
     """Read, check and clean an ONNX file; `sizes` are for what it leaves open.
+
+    `saved` finds what was saved under a key before; it is asked for that of a file with all its weights inside.
 
     Raises BadInput with one line for whatever is wrong with the file.
     """
     content = _read_file(path)
+    settings = json.dumps([sorted(sizes.dims.items()), sorted(sizes.shapes.items()), CLEANER_VERSION]).encode()
+    key_of = partial(_key_of, hashlib.sha256(content).digest(), settings=settings)
+    found = saved(key_of(hashlib.sha256().digest()))
+    if found is not None:
+        return found
     model = _without_functions(_parse(content, path), path)
     _check_header(model, path)
     _drop_unused_domains(model)
@@ -82,9 +94,11 @@ def read_model(path: Path, sizes: InputSizes = ANY_SIZES) -> Model:
     graph = _graph_of(cleaned, str(path))
     if not graph.inputs:
         raise BadInput(f"{path}: no output depends on an input; expected at least one input that is not a weight")
-    settings = json.dumps([sorted(sizes.dims.items()), sorted(sizes.shapes.items()), CLEANER_VERSION]).encode()
-    parts = (hashlib.sha256(content).digest(), external_digest, settings)
-    return Model(path.stem, graph, cleaned, hashlib.sha256(b"".join(parts)).hexdigest())
+    return Model(path.stem, graph, cleaned, key_of(external_digest))
+
+
+def _key_of(content_digest: bytes, external_digest: bytes, settings: bytes) -> str:
+    return hashlib.sha256(content_digest + external_digest + settings).hexdigest()
 
 
 def _as_checked(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -127,7 +141,8 @@ def read_saved(name: str, folder: Path) -> Model:
     """The model that `Model.save` wrote into the folder of its key; its proto's weights are left in their file."""
     path = folder / CLEAN_FILE
     proto = onnx.load(path, load_external_data=False)
-    return Model(name, _graph_of(proto, str(path)), proto, folder.name)
+    graph = replace(_graph_of(proto, str(path)), name=name)  # the file may have been called otherwise
+    return Model(name, graph, proto, folder.name, is_saved=True)
 
 
 def read_clean(folder: Path) -> Graph:

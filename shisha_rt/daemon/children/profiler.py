@@ -1,8 +1,9 @@
 """`python -m shisha_rt.daemon.children.profiler CHANNEL PARENT`: measures what layers cost, while the daemon serves.
 
-It gives way to the workers: at this niceness a process that wants a core which a worker keeps full gets a tenth of it.
-So with all cores full frames came out 10% slower as long as it lasted, and where some were idle hardly any. (At 5 it
-takes a quarter, and is done no sooner than in half the time.)
+It gives way to the workers: at this niceness the scheduler leaves it a tenth of a core that a worker keeps full (weight
+110 of 110 + 1024; at 5 it would be a quarter), and all of one that is idle. That is what frames lose on the core that
+is measured, and the neighbours that keep the others busy take less than 2% there. Five rounds of SqueezeNet's layers
+took 20 s beside full cores, where 36 take 9 s without.
 """
 
 from __future__ import annotations

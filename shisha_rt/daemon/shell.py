@@ -68,7 +68,7 @@ class Shell:
         self.counting = Counting(metrics)
         self.requests = Requests(arena)
         self.journal = Journal()
-        self.telemetry = Telemetry()
+        self.telemetry = Telemetry(mixed=len(indexes) > 1)
         self.proposals = Proposals()
         self._timing = timing
         self._mix = Mix(len(indexes))

@@ -58,6 +58,16 @@ def test_before_its_first_frame_a_stage_is_expected_to_take_what_it_took_to_warm
     assert telemetry.expected_s(7, plan) == {"a": 6.0, "b": 7.5}
 
 
+def test_of_several_shapes_a_large_frame_may_come_after_small_ones() -> None:
+    telemetry, plan = Telemetry(mixed=True), Plan.chain([(0, 3, [["a"]])])
+    telemetry.window(7, 0, "a").note_built(Prepared(7, 0, 1, 0.1, 6.0, 0, 0))
+    telemetry.window(7, 0, "a").add(0.1, 0.1, 0.0)
+    assert telemetry.expected_s(7, plan) == {"a": 6.0}
+    for _ in range(3):
+        telemetry.window(7, 0, "a").add(9.0, 9.0, 0.0)
+    assert telemetry.expected_s(7, plan) == {"a": 9.0}
+
+
 def test_a_median_is_of_the_frames_there_are_when_it_is_asked_for() -> None:
     window = window_of((1.0,))
     assert (window.median_service_s, window.median_service_s) == (1.0, 1.0)

@@ -93,9 +93,13 @@ class StageWindow:
 
 
 class Telemetry:
-    """Windows by epoch, stage and the place of a team's lead; an epoch's are dropped when it ends."""
+    """Windows by epoch, stage and the place of a team's lead; an epoch's are dropped when it ends.
 
-    def __init__(self) -> None:
+    `mixed`: frames are of several shapes, and told of as if each were the average one (see `tuning.mix`).
+    """
+
+    def __init__(self, *, mixed: bool = False) -> None:
+        self._mixed = mixed
         self._windows: dict[tuple[int, int, str], StageWindow] = {}
 
     def window(self, epoch: int, stage: int, place: str) -> StageWindow:
@@ -123,12 +127,16 @@ class Telemetry:
         return rate_of(plan, [[math.inf if seconds is None else seconds for seconds in teams] for teams in known])
 
     def expected_s(self, epoch: int, plan: Plan) -> dict[str, float]:
-        """By lead, the most that a frame's part takes: its median or, before the first, what warming up took."""
+        """By lead, the most that a frame's part takes: its median or, before the first, what warming up took.
+
+        Of several shapes always the latter, if it is more: one of the largest may come when only small ones have.
+        """
         found: dict[str, float] = {}
         for index, stage in enumerate(plan.stages):
             for lead in stage.leads:
                 window = self.window(epoch, index, lead)
-                found[lead] = max(found.get(lead, 0.0), window.median_service_s or window.warm_s)
+                least_s = window.warm_s if self._mixed else 0.0
+                found[lead] = max(found.get(lead, 0.0), least_s, window.median_service_s or window.warm_s)
         return found
 
     def forget(self, epoch: int) -> None:

@@ -167,10 +167,7 @@ class Conversation:
         arrays = arrays_of(inputs, self.signature)
         parameters = InferParameters(stream, sequence, None if deadline_s is None else deadline_s * 1e3)
         request_id = self._new_id() if request_id is None else request_id
-        tensors = [
-            replace(tensor, shape=array.shape, open_axes=())
-            for tensor, array in zip(self.signature.inputs, arrays, strict=True)
-        ]
+        tensors = self.signature.each[_number(arrays, self.signature)]
         header = encode_infer(request_id, self.signature.model_name, tensors, parameters, outputs)
         return Outgoing(request_id, INFER, [header, *map(_raw, arrays)])
 
@@ -256,11 +253,18 @@ def arrays_of(inputs: Inputs, signature: Signature) -> list[Array]:
         inputs = dict.fromkeys(expected, inputs)
     if inputs.keys() != expected.keys():
         raise InvalidArgument(f"inputs {sorted(inputs)} do not match the model's; expected {sorted(expected)}")
-    arrays = [_checked(inputs[name], tensor) for name, tensor in expected.items()]
-    if signature.number_of([array.shape for array in arrays]) is None:
-        given = shapes_in_words({name: array.shape for name, array in zip(expected, arrays, strict=True)})
+    return [_checked(inputs[name], tensor) for name, tensor in expected.items()]
+
+
+def _number(arrays: Sequence[Array], signature: Signature) -> int:
+    """Of the shape that the arrays, in the order of the model, have together. Raises `InvalidArgument` for another."""
+    if not signature.shapes:
+        return 0
+    number = signature.number_of([array.shape for array in arrays])
+    if number is None:
+        given = shapes_in_words({its.name: array.shape for its, array in zip(signature.inputs, arrays, strict=True)})
         raise InvalidArgument(f"shapes {given} are not served; expected one of {signature.served}")
-    return arrays
+    return number
 
 
 def _checked(array: Array, tensor: Tensor) -> Array:

@@ -55,8 +55,10 @@ class Signature:
 
     def number_of(self, shapes: Sequence[tuple[int, ...]]) -> int | None:
         """Of the shape in which the inputs have `shapes`, in their order; None if it is not served."""
-        matching = (i for i, its in enumerate(self.each) if all(map(_has_shape, its, shapes)))
-        return next(matching, None)
+        for number, inputs in enumerate(self.each):
+            if all(tensor.shape == shape for tensor, shape in zip(inputs, shapes, strict=True)):
+                return number
+        return None
 
     @property
     def served(self) -> str:
@@ -67,10 +69,6 @@ class Signature:
 def _in_all(first: Tensor, *others: Tensor) -> Tensor:
     differ = {axis for axis, size in enumerate(first.shape) if any(other.shape[axis] != size for other in others)}
     return replace(first, open_axes=tuple(sorted(differ.union(first.open_axes, *(its.open_axes for its in others)))))
-
-
-def _has_shape(tensor: Tensor, shape: tuple[int, ...]) -> bool:
-    return tensor.shape == shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,37 +220,46 @@ def _read_tensors(
             _refuse(f"{where}: the model has no input {_shown(header.name)}; expected {_names(expected)}")
         if header.name in found:
             _refuse(f"{where}: input {_shown(header.name)} is given twice; expected it once")
-        _check_kind(f"{where} {_shown(header.name)}", header, expected[header.name])
+        _check_kind(i, header, expected[header.name])
         found[header.name] = i
     missing = [name for name in expected if name not in found]
     if missing:
         _refuse(f"inputs: input {_shown(missing[0])} is missing; expected {_names(expected)}")
-    shapes = [headers[found[name]].shape for name in expected]
-    layout = signature.number_of(shapes)
-    if layout is None:
-        given = _shown(shapes_in_words(dict(zip(expected, shapes, strict=True))))
-        served = signature.served.encode("ascii", "backslashreplace").decode()
-        _refuse(f"inputs: shapes {given} are not served; expected one of {served}")
+    layout = _layout([headers[found[name]].shape for name in expected], signature) if signature.shapes else 0
     for tensor in signature.each[layout]:
         i = found[tensor.name]
-        _check_size(f"inputs[{i}] {_shown(tensor.name)}", headers[i], raw[i], tensor)
+        _check_size(i, headers[i], raw[i], tensor)
     return layout, {name: memoryview(raw[found[name]]) for name in expected}
 
 
-def _check_kind(where: str, header: TensorHeader, tensor: Tensor) -> None:
+def _layout(shapes: Sequence[tuple[int, ...]], signature: Signature) -> int:
+    layout = signature.number_of(shapes)
+    if layout is None:
+        names = (tensor.name for tensor in signature.inputs)
+        given = _shown(shapes_in_words(dict(zip(names, shapes, strict=True))))
+        served = signature.served.encode("ascii", "backslashreplace").decode()
+        _refuse(f"inputs: shapes {given} are not served; expected one of {served}")
+    return layout
+
+
+def _check_kind(i: int, header: TensorHeader, tensor: Tensor) -> None:
     """`tensor` stands for all shapes."""
     if header.datatype != tensor.datatype:
-        _refuse(f"{where}: datatype {_shown(header.datatype)}; expected {tensor.datatype}")
+        _refuse(f"{_at(i, tensor)}: datatype {_shown(header.datatype)}; expected {tensor.datatype}")
     if not tensor.open_axes and header.shape != tensor.shape:
-        _refuse(f"{where}: shape {_shown(list(header.shape))}; expected {list(tensor.shape)}")
+        _refuse(f"{_at(i, tensor)}: shape {_shown(list(header.shape))}; expected {list(tensor.shape)}")
 
 
-def _check_size(where: str, header: TensorHeader, part: Buffer, tensor: Tensor) -> None:
+def _check_size(i: int, header: TensorHeader, part: Buffer, tensor: Tensor) -> None:
     size_bytes = tensor.size_bytes
     if header.parameters.binary_data_size != size_bytes:
-        _refuse(f"{where}: binary_data_size is not that of its shape and datatype; expected {size_bytes}")
+        _refuse(f"{_at(i, tensor)}: binary_data_size is not that of its shape and datatype; expected {size_bytes}")
     if len(part) != size_bytes:
-        _refuse(f"{where}: its raw part has {len(part)} bytes; expected {size_bytes}")
+        _refuse(f"{_at(i, tensor)}: its raw part has {len(part)} bytes; expected {size_bytes}")
+
+
+def _at(i: int, tensor: Tensor) -> str:
+    return f"inputs[{i}] {_shown(tensor.name)}"
 
 
 def _read_outputs(requested: Sequence[RequestedOutput], signature: Signature) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def test_they_share_what_a_plan_is_made_of(path: Path) -> None:
     )
     for layer, *its in zip(compiled.layers, *(one.layers for one in alone), strict=True):
         assert (layer.in_bytes, layer.out_bytes) == (max(i.in_bytes for i in its), max(i.out_bytes for i in its))
-        assert layer.weight_bytes == sum(i.weight_bytes for i in its)
+        assert layer.weight_bytes == sum(i.weight_bytes for i in its)  # so small that they are not shared
     assert compiled.key not in {one.key for one in alone}
     assert compiled.key == compile_shapes(path, widths(9, 6, 40)).key
     rules = ModelOnMachine(compiled, load_machine("this-machine"), {}).rules
@@ -105,6 +105,25 @@ def test_where_costs_are_told_by_formulas_one_shape_is_served(path: Path, text: 
     machine = parse_machine(text, name="m", source="m.toml")
     with pytest.raises(BadInput, match=f"m.toml: .*{what}.*expected one --shape"):
         make_ready(path, machine, sizes=widths(6, 9))
+
+
+def test_weights_that_are_the_same_in_all_shapes_are_there_once(tmp_path: Path) -> None:
+    """They are of 1 MiB, so that they are worth it."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Relu", ["a"], ["y"])]
+    model = network(nodes, {"x": ["rows", 512]}, {"y": ["rows", 512]}, {"w": weight(512, 512)})
+    file = tmp_path / "dense.onnx"
+    onnx.save(model, file)
+    for _ in range(2):  # and again from the cache
+        compiled = compile_shapes(file, [InputSizes(dims={"rows": rows}) for rows in (1, 3, 8)])
+        large = [
+            {its.stat().st_ino for its in one.engine_folder.iterdir() if its.stat().st_size > 2**20}
+            for one in compiled.shapes
+        ]
+        assert len(large[0]) == 1
+        assert large[0] == large[1] == large[2]
+        assert (
+            compiled.layers[0].weight_bytes == compile_model(file, InputSizes(dims={"rows": 1})).layers[0].weight_bytes
+        )
 
 
 def test_layers_cost_the_mean_of_the_shapes(path: Path) -> None:

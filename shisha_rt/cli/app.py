@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from shisha_rt import __version__
+from shisha_rt.cli.check import check_command
 from shisha_rt.cli.costs import costs
 from shisha_rt.cli.demo import demo
 from shisha_rt.cli.events import events
@@ -32,6 +33,7 @@ _NAME = "shisha-rt"
 _EXIT_FAILURE, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(name=_NAME, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.command("check")(check_command)
 for command in (layers, costs, plan, place, serve, submit, status, top, events, tuner, demo):
     app.command()(command)
 

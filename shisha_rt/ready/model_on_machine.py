@@ -112,7 +112,7 @@ def _check_several_shapes(machine: Machine, *, has_devices: bool) -> None:
             raise BadInput(f"{machine.source}: {what}: expected one --shape, as several cannot be served there")
 
 
-def _check_static(graph: Graph, source: str, machine: Machine) -> None:
+def check_static(graph: Graph, source: str, machine: Machine) -> None:
     """Raises BadInput for a tensor whose shape depends on the data: what devices take and move goes by sizes."""
     found = next((tensor for tensor in graph.tensors.values() if tensor.open_axes), None)
     if found is not None:
@@ -158,7 +158,7 @@ def make_ready(
     compiled = compile_model(path, sizes[0], on_progress, plain=has_devices, kind=kind)
     if not has_devices:
         return ModelOnMachine(compiled, machine, {}, teams)
-    _check_static(compiled.model.graph, str(path), machine)
+    check_static(compiled.model.graph, str(path), machine)
     with ProfileStore(cache_folder() / FILE_NAME) as store:
         profiled = partial(profile_devices, compiled, machine, on_progress=on_progress, store=store)
         costs = {place.name: profiled(place, devices[place.name]).costs for place in machine.places}

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 
-def evaluate(model: bytes, feeds: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-    """Outputs of a serialised ONNX model, in the model's order, on one CPU thread and without any optimisation."""
+def evaluate(model: bytes | str, feeds: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    """Outputs of a serialised ONNX model, or of a file, in the model's order, on one CPU thread and not optimised."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1

@@ -301,7 +301,7 @@ def lstm_with_state() -> onnx.ModelProto:
     net.add("LSTM", ["embedded", *weights, "lengths", "h", "c"], "all", "h_out", "c_out", hidden_size=8)
     net.add("Squeeze", ["all", net.number("axis", [1])], "squeezed")
     net.product("squeezed", "y", 8, 3)
-    state = (FLOAT, [1, "batch", 8])
+    state: tuple[int, Dims] = (FLOAT, [1, "batch", 8])
     return net.model(
         {"x": (FLOAT, [5, "batch", 6]), "lengths": (TensorProto.INT32, ["batch"]), "h": state, "c": state},
         {"y": (FLOAT, None), "h_out": (FLOAT, None), "c_out": (FLOAT, None)},
@@ -666,10 +666,10 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
         build.__name__: build
         for build in (
             nonzero_in_the_middle, nonzero_at_the_end, suppressed_boxes, topk_of_a_computed_number, if_of_a_constant,
-            if_in_if, weights_in_branches, branches_of_two_shapes, loop_of_a_constant, loop_of_a_computed_number, scan, lstm_with_state,
-            gru_both_ways, inputs_of_all_types, halves_and_doubles, nothing_inside, nothing_out, scalar_input,
-            quantized, strange_names, own_functions, wrong_shapes, output_read_on, straight_through, one_result_twice,
-            five_outputs, weights_as_inputs, all_activations,
+            if_in_if, weights_in_branches, branches_of_two_shapes, loop_of_a_constant, loop_of_a_computed_number, scan,
+            lstm_with_state, gru_both_ways, inputs_of_all_types, halves_and_doubles, nothing_inside, nothing_out,
+            scalar_input, quantized, strange_names, own_functions, wrong_shapes, output_read_on, straight_through,
+            one_result_twice, five_outputs, weights_as_inputs, all_activations,
         )
     }
 )  # fmt: skip

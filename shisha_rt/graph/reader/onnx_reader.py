@@ -28,7 +28,7 @@ from shisha_rt.graph.open_shapes import SeenTensor, shape_with_open_axes, unknow
 from shisha_rt.graph.reader.external_data import datatype_of, load_weights, save_with_external_weights
 from shisha_rt.graph.reader.one_run import shapes_seen
 from shisha_rt.graph.reader.onnx_versions import MICROSOFT, check_versions
-from shisha_rt.graph.reader.open_dims import forget_other_shapes, runtime_inputs, settle_sizes
+from shisha_rt.graph.reader.open_dims import SettledDim, forget_other_shapes, runtime_inputs, settle_sizes
 from shisha_rt.graph.reader.size_guesses import sizes_that_run
 from shisha_rt.graph.subgraphs import all_graphs, all_nodes, reads
 
@@ -42,18 +42,32 @@ _PROSE: Final = ("doc_string", "value")  # protobuf fields of free text; `value`
 _MESSAGE_LIMIT: Final = 200  # characters of what the ONNX checker has to say
 
 
+@dataclass(frozen=True, slots=True)
+class FoundOut:
+    """What reading found out that the file does not say, or said in vain.
+
+    `seen`: tensors whose shape only a run told; `unread`: inputs that no operator reads, which the model has no more.
+    """
+
+    dims: tuple[SettledDim, ...] = ()
+    seen: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Model:
     """A cleaned model. `name` is the file's stem; `proto` has its weights inside and may be larger than 2 GiB.
 
     `key` identifies all that derived files depend on: the file, its external data, the dimensions given, the cleaner.
     `is_saved`: it was read from where it had been saved; its weights are there alone, and it cannot be saved again.
+    `found_out` is empty then.
     """
 
     name: str
     graph: Graph
     proto: onnx.ModelProto
     key: str
+    found_out: FoundOut = FoundOut()
     is_saved: bool = False
 
     def save(self, folder: Path) -> None:
@@ -83,18 +97,20 @@ def read_model(
     _check_operators(model, path)
     _check_ends(model, path)
     external_digest = load_weights(model, path)
-    settle_sizes(model, sizes, path, partial(sizes_that_run, model))
+    dims = settle_sizes(model, sizes, path, partial(sizes_that_run, model))
     try:
         onnx.checker.check_model(_as_checked(model))
     except onnx.checker.ValidationError as error:
         raise BadInput(f"{path}: not a valid ONNX model: {_shortened(error)}") from error
     forget_other_shapes(model.graph)
-    cleaned = _cleaned(model, path)
+    cleaned, seen = _cleaned(model, path)
     cleaned.graph.name = path.stem
     graph = _graph_of(cleaned, str(path))
     if not graph.inputs:
         raise BadInput(f"{path}: no output depends on an input; expected at least one input that is not a weight")
-    return Model(path.stem, graph, cleaned, key_of(external_digest))
+    read = {tensor.name for tensor in graph.inputs}
+    unread = tuple(value.name for value in runtime_inputs(model.graph) if value.name not in read)
+    return Model(path.stem, graph, cleaned, key_of(external_digest), FoundOut(dims, seen, unread))
 
 
 def _key_of(content_digest: bytes, external_digest: bytes, settings: bytes) -> str:
@@ -111,8 +127,10 @@ def _as_checked(model: onnx.ModelProto) -> onnx.ModelProto:
     return light
 
 
-def _cleaned(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
+def _cleaned(model: onnx.ModelProto, path: Path) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """Cleaned, with a shape for each of its tensors: where inference does not know one, a run shows it.
+
+    Beside it the names of those that a run has shown.
 
     Inference may be wrong, too: where it finds contradictions, and the engine none, the engine is right.
     """
@@ -128,7 +146,7 @@ def _cleaned(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
             continue
         unknown = unknown_tensors(cleaned.graph, seen)
         if not unknown:
-            return cleaned
+            return cleaned, tuple(seen)
         try:
             seen |= shapes_seen(cleaned, unknown, str(path))
         except BadInput as error:

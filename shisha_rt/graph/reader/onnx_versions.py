@@ -32,6 +32,11 @@ class OnnxVersions(msgspec.Struct, frozen=True):
 _ALL_TAKE: Final = OnnxVersions(ir_version=10, opsets={"": 21, MICROSOFT: 1})
 
 
+def newest_that_all_take() -> int:
+    """The newest opset of ONNX that every version of the engine takes."""
+    return _ALL_TAKE.opsets[""]
+
+
 def check_versions(model: onnx.ModelProto, path: Path) -> None:
     """Raises BadInput, naming both versions, where the engine takes none as new as the model's."""
     its = OnnxVersions(model.ir_version, {opset.domain: opset.version for opset in model.opset_import})

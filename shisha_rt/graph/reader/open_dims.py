@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import onnx
 
@@ -25,8 +26,23 @@ Guess = Callable[[Mapping[str, Sequence[str]], Mapping[str, int]], "Mapping[str,
 """From the names of each input's dimensions, empty where fixed, and known sizes, to sizes with which it runs."""
 
 
-def settle_sizes(model: onnx.ModelProto, sizes: InputSizes, path: Path, guess: Guess) -> None:
+SaidBy = Literal["user", "model", "batch"]
+"""Who said what size a dimension has; nobody does for a batch, which is 1 then."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettledDim:
+    """A dimension that the file leaves open, by its name."""
+
+    name: str
+    size: int
+    said_by: SaidBy
+
+
+def settle_sizes(model: onnx.ModelProto, sizes: InputSizes, path: Path, guess: Guess) -> tuple[SettledDim, ...]:
     """Write the sizes of all open dimensions of inputs into `model`; its other shapes are left to inference.
+
+    The dimensions come back, each once, with who has said their sizes.
 
     Raises BadInput for sizes that do not fit, and where something stays open: `guess` is asked then.
     """
@@ -35,7 +51,8 @@ def settle_sizes(model: onnx.ModelProto, sizes: InputSizes, path: Path, guess: G
     names = _name_dimensions(inputs, path)
     given = _given(names, inputs, sizes, path)
     batches = {axes[0]: 1 for axes in names.values() if axes and axes[0]}
-    known = {**batches, **default_dims(model), **given}
+    suggested = default_dims(model)
+    known = {**batches, **suggested, **given}
     unsettled = [name for name in _all_names(names) if name not in known]
     if unsettled:
         raise BadInput(_what_is_open(path, names, inputs, set(unsettled), known, guess(names, known)))
@@ -43,6 +60,10 @@ def settle_sizes(model: onnx.ModelProto, sizes: InputSizes, path: Path, guess: G
         for dim, name in zip(value.type.tensor_type.shape.dim, names[value.name], strict=True):
             if name:
                 dim.dim_value = known[name]
+    return tuple(
+        SettledDim(name, known[name], "user" if name in given else "model" if name in suggested else "batch")
+        for name in _all_names(names)
+    )
 
 
 def runtime_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:

@@ -1,0 +1,202 @@
+"""`shisha-rt check`: what will work with a model here, before anything is started."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from shisha_rt.cli.layers import form_in_words, short
+from shisha_rt.cli.options import Dims, Json, ManyShapes, parse_dims, parse_shapes, progress
+from shisha_rt.graph.input_sizes import InputSizes
+
+if TYPE_CHECKING:
+    from shisha_rt.fabric.agreement import Agreement
+    from shisha_rt.fabric.model_index import TensorSpec
+    from shisha_rt.graph.layers import Layer
+    from shisha_rt.machine.machine import Machine
+    from shisha_rt.ready.check import Checked, CutCost
+
+_THIS_MACHINE: Final = "this-machine"
+_HEAD_WIDTH: Final = 10
+_MOST_LISTED: Final = 8
+_MOST_HEAVY: Final = 3
+_LEAST_WIDTH: Final = 60
+
+
+def check_command(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A path to an ONNX file, or zoo:NAME.")],
+    machine: Annotated[
+        str, typer.Option(metavar="FILE", help="A machine file or a shipped name, such as demo.")
+    ] = _THIS_MACHINE,
+    dim: Dims = None,
+    shape: ManyShapes = None,
+    as_json: Json = False,
+) -> None:
+    """Say what will work with MODEL on a machine, and what is odd about it.
+
+    No daemon is started and nothing is measured. MODEL is compiled, which takes some seconds and is kept: the next
+    start finds it. Where OpenVINO is installed it is tried as well, and its answers compared with ONNX Runtime's.
+
+    \b
+    Examples:
+      shisha-rt check model.onnx
+      shisha-rt check detector.onnx --shape images=1x3x640x640
+      shisha-rt check zoo:squeezenet --machine two-engines --json
+    """  # noqa: D301 (\b keeps the examples on lines of their own)
+    from shisha_rt.graph.zoo import resolve_model
+    from shisha_rt.machine.config.machine_file import check_runnable, load_machine
+    from shisha_rt.ready.check import check_model
+
+    dims = parse_dims(dim)
+    sizes = [InputSizes(dims, its) for its in parse_shapes(shape)]
+    places = load_machine(machine)
+    check_runnable(places)
+    checked = check_model(resolve_model(model, progress), places, sizes, progress)
+    given = [part for name, its in (("--dim", dim), ("--shape", shape)) for text in its or () for part in (name, text)]
+    given += [] if machine == _THIS_MACHINE else ["--machine", machine]
+    following = _what_next(checked, places, shlex.join(["shisha-rt", "serve", model, *given]))
+    if as_json:
+        print(json.dumps(_as_object(checked, places, following)))
+    else:
+        _print(checked, places, following)
+
+
+def _what_next(checked: Checked, machine: Machine, serve: str) -> tuple[str, ...]:
+    """Command lines, each with what it gives behind a `#` where there is a choice."""
+    if len(machine.places) == 1:
+        return (serve,)
+    if not checked.compiled.legal_cuts:
+        return (
+            f"{serve}  # a copy on each place",
+            f"{serve} --objective latency  # places compute a frame together, where that is faster",
+        )
+    return (f"{serve}  # the most frames a second", f"{serve} --objective latency  # the least time of each frame")
+
+
+def _as_object(checked: Checked, machine: Machine, following: Sequence[str]) -> dict[str, object]:
+    compiled, second = checked.compiled, checked.second
+    index = compiled.index
+    costs = checked.cut_costs
+    return {
+        "model": compiled.model.name,
+        "served": True,
+        "inputs": [_end(spec) for spec in index.inputs],
+        "outputs": [_end(spec) for spec in index.outputs],
+        "shapes": [{spec.name: list(spec.shape) for spec in one.index.inputs} for one in compiled.each],
+        "weight_bytes": checked.weight_bytes,
+        "operators": len(compiled.model.graph.operators),
+        "layers": len(compiled.layers),
+        "heaviest": [
+            {"index": layer.index, "name": layer.name, "op": layer.op, "share": share}
+            for layer, share in checked.heaviest[:_MOST_HEAVY]
+        ],
+        "machine": machine.name,
+        "places": [place.name for place in machine.places],
+        "devices": list(checked.devices),
+        "engine": index.engine,
+        "form": index.form,
+        "cuts": {
+            "legal": len(costs),
+            "all": len(compiled.layers) - 1,
+            "least": _passing(costs[0]) if costs else None,
+            "most": _passing(costs[-1]) if costs else None,
+        },
+        "openvino": None
+        if second is None
+        else {"runs": second.runs, "difference": second.difference, "reason": second.reason},
+        "odd": list(checked.odd),
+        "next": list(following),
+    }
+
+
+def _end(spec: TensorSpec) -> dict[str, object]:
+    """-1 stands for a size that depends on the data, as in `model_metadata`."""
+    shape = [-1 if axis in spec.open_axes else size for axis, size in enumerate(spec.shape)]
+    return {"name": spec.name, "datatype": spec.datatype, "shape": shape}
+
+
+def _passing(its: CutCost) -> dict[str, int]:
+    return {"cut": its.cut, "tensors": its.tensors, "bytes": its.size_bytes}
+
+
+# One screen
+
+
+def _print(checked: Checked, machine: Machine, following: Sequence[str]) -> None:
+    width = max(_LEAST_WIDTH, shutil.get_terminal_size().columns)
+    for head, lines in _rows(checked, machine):
+        for line in lines:
+            body = textwrap.wrap(line, width - _HEAD_WIDTH, break_long_words=False, break_on_hyphens=False) or [""]
+            for part in body:
+                print(f"{head:<{_HEAD_WIDTH}}{part}".rstrip())
+                head = ""
+    for head, command in zip(("next", *[""] * len(following)), following, strict=False):
+        print(f"{head:<{_HEAD_WIDTH}}{command}")  # whole, to be copied
+
+
+def _rows(checked: Checked, machine: Machine) -> Iterator[tuple[str, Sequence[str]]]:
+    compiled = checked.compiled
+    index, costs = compiled.index, checked.cut_costs
+    yield "model", [compiled.model.name]
+    for many, one in enumerate(compiled.each):
+        yield f"inputs {many}" if len(compiled.each) > 1 else "inputs", _listed(map(_in_words, one.index.inputs))
+    yield "outputs", _listed(map(_in_words, index.outputs))
+    operators = len(compiled.model.graph.operators)
+    yield "weights", [f"{short(checked.weight_bytes, 'B')}; {_count(operators, 'operator')} in "
+                      f"{_count(len(compiled.layers), 'layer')}{_heaviest(checked.heaviest)}"]  # fmt: skip
+    yield "machine", [f"{machine.name}: {', '.join(_listed([place.name for place in machine.places]))}"]
+    if checked.devices:
+        yield "engine", [f"devices {', '.join(checked.devices)}; stages are cut from the model as it was read"]
+    else:
+        yield "engine", [f"{index.engine}, in the form {form_in_words(index.form)}"]
+    passing = ""
+    if costs:
+        passing = f"; {_at(costs[0])} at the least, {_at(costs[-1])} at the most"
+    yield "cuts", [f"{len(costs)} of {len(compiled.layers) - 1} legal{passing}"]
+    yield "openvino", [_second_in_words(checked.second)]
+    if checked.odd:
+        yield "odd", checked.odd
+
+
+def _in_words(spec: TensorSpec) -> str:
+    sizes = ("?" if axis in spec.open_axes else str(size) for axis, size in enumerate(spec.shape))
+    return f"{spec.name} {spec.datatype} {'x'.join(sizes) or 'scalar'}"
+
+
+def _listed(texts: Iterable[str]) -> list[str]:
+    found = list(texts)
+    more = len(found) - _MOST_LISTED
+    return found[:_MOST_LISTED] + ([f"and {more} more"] if more > 0 else [])
+
+
+def _heaviest(heaviest: Sequence[tuple[Layer, float]]) -> str:
+    """Names may be paths and long: of the heaviest layer alone."""
+    if not heaviest:
+        return ""
+    layer, share = heaviest[0]
+    others = "".join(f", then {share:.0%}" for _, share in heaviest[1:_MOST_HEAVY])
+    return f"; the heaviest layer, {layer.index} ({layer.name}), has {share:.0%} of the work{others}"
+
+
+def _at(its: CutCost) -> str:
+    return f"{_count(its.tensors, 'tensor')} of {short(its.size_bytes, 'B')} (cut {its.cut})"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _second_in_words(second: Agreement | None) -> str:
+    if second is None:
+        return "not installed (the extra openvino)"
+    if not second.runs:
+        return f"does not run it: {second.reason}"
+    if second.difference is None:
+        return f"runs it, and answers something else: {second.reason}"
+    return f"runs it; answers within {second.difference:.1e} of ONNX Runtime's, on made-up values"

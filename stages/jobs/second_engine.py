@@ -1,0 +1,70 @@
+"""`python -m stages.jobs.second_engine MODEL_FOLDER`: run a cleaned model in OpenVINO and in ONNX Runtime, and compare.
+
+Both on the same made-up values. If OpenVINO dies of the model, this process does.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from shisha_rt.fabric.agreement import Agreement
+from shisha_rt.graph.reader.onnx_reader import CLEAN_FILE, read_clean
+from stages.engines.evaluate import evaluate
+from stages.engines.openvino.session import openvino_answers
+from stages.engines.session import Array
+from stages.jobs.noise import run_on_something
+
+_MOST_SAID: Final = 200
+
+
+def main(arguments: list[str]) -> int:
+    sys.stdout.buffer.write(msgspec.json.encode(compare_engines(Path(arguments[0]))) + b"\n")
+    return 0
+
+
+def compare_engines(model_folder: Path) -> Agreement:
+    file, graph = model_folder / CLEAN_FILE, read_clean(model_folder)
+    inputs = [(tensor.name, tensor.shape, tensor.datatype) for tensor in graph.inputs]
+    feeds, right = run_on_something(lambda feeds: (feeds, evaluate(str(file), feeds)), inputs, first=1)
+    try:
+        found = openvino_answers(file, list(feeds.values()))
+    except Exception as error:  # whatever it raises says that it does not run the model
+        return Agreement(runs=False, reason=_in_a_line(error))
+    return agreement([tensor.name for tensor in graph.outputs], found, right)
+
+
+def agreement(names: Sequence[str], found: Sequence[Array], right: Sequence[Array]) -> Agreement:
+    """How far the outputs `found` lie from those that are `right`."""
+    difference = 0.0
+    for name, its, expected in zip(names, found, right, strict=True):
+        if its.shape != expected.shape:
+            return Agreement(
+                runs=True, reason=f"output {name!r} is {list(its.shape)} there, {list(expected.shape)} here"
+            )
+        if not expected.size:
+            continue
+        a, b = its.astype(np.float64), expected.astype(np.float64)
+        if not (np.isfinite(a) == np.isfinite(b)).all():
+            return Agreement(runs=True, reason=f"output {name!r} is finite elsewhere than here")
+        apart, largest = (float(np.abs(x[np.isfinite(x)]).max(initial=0)) for x in (a - b, b))
+        difference = max(difference, apart / largest if largest else apart)
+    assert math.isfinite(difference)
+    return Agreement(runs=True, difference=difference)
+
+
+def _in_a_line(error: Exception) -> str:
+    """Without the places in OpenVINO's sources that what it says begins with."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = " ".join(line for line in lines if line and not line.startswith(("Exception from", "Check '")))
+    return (told or repr(error))[:_MOST_SAID]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,155 @@
+"""`check` on small models: what it says of an everyday one, and of what is odd."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from shisha_rt.ready.check import oddities, try_second_engine
+from stages.jobs.second_engine import agreement
+from tests.cli.conftest import Run
+from tests.graph.networks import Array, network, odd_network, weight, write
+from tests.ready.test_compile import refused
+from tests.wild.odd_networks import SERVED, in_opset
+from tests.wild.test_odd_networks import compiled_here, saved
+
+
+def test_an_everyday_network(run: Run, tiny_model: Path) -> None:
+    ran = run("check", tiny_model, "--dim", "N=2", "--machine", "shared-2", "--json")
+    assert (ran.status, ran.err) == (0, "")
+    found = ran.object
+    second = found.pop("openvino")
+    assert second is None or (second["runs"] and second["difference"] < 1e-5)
+    image = {"datatype": "FP32", "shape": [2, 4, 8, 8]}
+    assert found.pop("engine").startswith("onnxruntime ")
+    assert [layer["share"] for layer in found.pop("heaviest")] == [pytest.approx(1 / 3)] * 3
+    serve = f"shisha-rt serve {tiny_model} --dim N=2 --machine shared-2"
+    cuts = found.pop("cuts")
+    assert (cuts["legal"], cuts["all"], cuts["least"]["cut"], cuts["least"]["tensors"]) == (2, 2, 0, 1)
+    assert cuts["least"]["bytes"] >= 2 * 4 * 8 * 8 * 4  # a blocked format may have more channels
+    assert found == {
+        "model": "tiny",
+        "served": True,
+        "inputs": [{"name": "x", **image}],
+        "outputs": [{"name": "r2", **image}],
+        "shapes": [{"x": [2, 4, 8, 8]}],
+        "weight_bytes": 3 * 4 * 4 * 9 * 4,
+        "operators": 6,
+        "layers": 3,
+        "machine": "shared-2",
+        "places": ["fast0", "slow0"],
+        "devices": [],
+        "form": "prepacked",
+        "odd": [],
+        "next": [
+            f"{serve}  # the most frames a second",
+            f"{serve} --objective latency  # the least time of each frame",
+        ],
+    }
+
+
+def test_one_screen(run: Run, tiny_model: Path) -> None:
+    """For several shapes at once."""
+    ran = run("check", tiny_model, "--shape", "x=1x4x8x8", "--shape", "x=3x4x8x8")
+    assert ran.status == 0
+    heads = [line.split("  ")[0] for line in ran.out.splitlines() if line[:1].strip()]
+    assert heads == [
+        *("model", "inputs 0", "inputs 1", "outputs", "weights", "machine", "engine", "cuts", "openvino", "next")
+    ]
+    for text in ("x FP32 3x4x8x8", "6 operators in 3 layers", "2 of 2 legal; 1 tensor of ", "form prepacked"):
+        assert text in ran.out
+    assert f"serve {tiny_model} --shape x=1x4x8x8 --shape x=3x4x8x8" in ran.out
+    assert len(ran.out.splitlines()) <= 24
+
+
+def test_nothing_to_cut_and_an_engine_that_does_not_know_an_operator(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    found = run("check", write(odd_network(), tmp_path), "--machine", "shared-2", "--json").object
+    assert found["odd"] == ["nothing to cut: no heavy operator"]
+    assert found["cuts"] == {"legal": 0, "all": 0, "least": None, "most": None}
+    assert found["heaviest"] == []
+    assert [command.split("  # ")[1][:6] for command in found["next"]] == ["a copy", "places"]
+    if find_spec("openvino") is not None:
+        assert found["openvino"]["runs"] is False
+        assert "Det" in found["openvino"]["reason"]
+
+
+def odd(model: onnx.ModelProto, folder: Path) -> list[str]:
+    """But for a layer of more than half of the weight, which networks of two layers have."""
+    compiled = next(compiled_here(saved(model, folder, "odd"), ["as_is"]))
+    return [line for line in oddities(compiled) if not line.startswith("layer ")]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("suppressed_boxes", ["as large as the data makes it", "tensors inside as large as the data", "tensors whose"]),
+        ("if_in_if", ["control flow: 1 If"]),
+        ("quantized", ["int8: "]),
+        ("lstm_with_state", ["the batch 'batch' is 1"]),
+        ("straight_through", ["no operator reads it, so that frames come without: input 'unused'"]),
+        ("five_outputs", []),
+    ],
+)
+def test_what_is_odd(name: str, expected: list[str], tmp_path: Path) -> None:
+    found = odd(SERVED[name](), tmp_path)
+    assert len(found) == len(expected)
+    assert all(words in line for line, words in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(("opset", "expected"), [(9, "old"), (17, None), (22, "new")])
+def test_an_opset_that_is_old_or_new(opset: int, expected: str | None, tmp_path: Path) -> None:
+    found = odd(in_opset(opset), tmp_path)
+    assert [line.split()[:4] for line in found] == ([["opset", str(opset), "is", f"{expected}:"]] if expected else [])
+
+
+def test_a_layer_heavier_than_all_others_and_a_suggested_size(tmp_path: Path) -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w0"], ["a"]), helper.make_node("MatMul", ["a", "w1"], ["y"])]
+    weights = {"w0": weight(4, 32), "w1": weight(32, 4 * 3)}
+    model = network(nodes, {"x": [1, "rows", 4]}, {"y": [1, "rows", 12]}, weights)
+    onnx.helper.set_model_props(model, {"shisha_rt.dim.rows": "5"})
+    suggested, heavy = oddities(next(compiled_here(saved(model, tmp_path, "two"), ["as_is"])))
+    assert suggested.startswith("dimension 'rows' is 5, as the model suggests")
+    assert heavy.startswith("layer 1 (MatMul_1) has 75% of the weight: by cuts alone at most 1.3 times")
+
+
+def test_how_far_answers_lie_from_each_other() -> None:
+    right: list[Array] = [np.array([1.0, -4.0], np.float32), np.zeros((0, 3)), np.array([3, 4]), np.array([True])]
+    exact = agreement("abcd", right, right)
+    assert (exact.runs, exact.difference) == (True, 0.0)
+    near = [right[0] + np.float32(0.5), *right[1:]]
+    assert agreement("abcd", near, right).difference == 0.125
+    assert agreement("abcd", [right[0], right[1], right[2] + 1, right[3]], right).difference == 0.25
+    shorter = agreement("abcd", [right[0][:1], *right[1:]], right)
+    assert (shorter.runs, shorter.difference, shorter.reason) == (True, None, "output 'a' is [1] there, [2] here")
+    assert (
+        "'a' is finite" in agreement("abcd", [right[0] * np.array([np.inf, 1], np.float32), *right[1:]], right).reason
+    )
+
+
+def test_a_second_engine_whose_process_ends_badly_is_an_outcome(tmp_path: Path) -> None:
+    found = try_second_engine(tmp_path)  # where no model is
+    assert not found.runs
+    assert "clean.onnx" in found.reason
+
+
+def test_bad_input(run: Run, tiny_model: Path) -> None:
+    assert "no.onnx: no such file" in run("check", "no.onnx").complaint
+    assert "no unknown dimension of that name" in run("check", tiny_model, "--dim", "M=2", "--json").complaint
+    two = ("--shape", "x=1x4x8x8", "--shape", "x=2x4x8x8")
+    assert "expected one" in run("check", tiny_model, "--machine", "two-engines", *two).complaint
+
+
+@pytest.mark.long
+def test_an_engine_that_fails(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    ran = run("check", refused(tmp_path), "--json")
+    assert (ran.status, ran.out) == (1, "")
+    assert "the engine runs it in no form" in ran.err

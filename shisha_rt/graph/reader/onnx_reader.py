@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -103,7 +103,7 @@ def read_model(
     except onnx.checker.ValidationError as error:
         raise BadInput(f"{path}: not a valid ONNX model: {_shortened(error)}") from error
     forget_other_shapes(model.graph)
-    cleaned, seen = _cleaned(model, path)
+    cleaned, seen = _cleaned(model, dims, path)
     cleaned.graph.name = path.stem
     graph = _graph_of(cleaned, str(path))
     if not graph.inputs:
@@ -127,7 +127,7 @@ def _as_checked(model: onnx.ModelProto) -> onnx.ModelProto:
     return light
 
 
-def _cleaned(model: onnx.ModelProto, path: Path) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+def _cleaned(model: onnx.ModelProto, dims: Sequence[SettledDim], path: Path) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """Cleaned, with a shape for each of its tensors: where inference does not know one, a run shows it.
 
     Beside it the names of those that a run has shown.
@@ -135,13 +135,15 @@ def _cleaned(model: onnx.ModelProto, path: Path) -> tuple[onnx.ModelProto, tuple
     Inference may be wrong, too: where it finds contradictions, and the engine none, the engine is right.
     """
     fault = None
+    sizes = ", ".join(f"{dim.name} = {dim.size}" for dim in dims)
+    invalid = f"{path}: not a valid ONNX model{f' with {sizes}' if sizes else ''}"
     seen: dict[str, SeenTensor] = {}
     while True:
         try:
             cleaned = clean(model, seen, strict=fault is None)
         except onnx.shape_inference.InferenceError as error:
             if fault is not None:
-                raise BadInput(f"{path}: not a valid ONNX model: {_shortened(fault)}") from error
+                raise BadInput(f"{invalid}: {_shortened(fault)}") from error
             fault = error
             continue
         unknown = unknown_tensors(cleaned.graph, seen)
@@ -152,7 +154,7 @@ def _cleaned(model: onnx.ModelProto, path: Path) -> tuple[onnx.ModelProto, tuple
         except BadInput as error:
             if fault is None:
                 raise
-            raise BadInput(f"{path}: not a valid ONNX model: {_shortened(fault)}") from error
+            raise BadInput(f"{invalid}: {_shortened(fault)}") from error
 
 
 def read_saved(name: str, folder: Path) -> Model:

@@ -26,6 +26,7 @@ _THIS_MACHINE: Final = "this-machine"
 _HEAD_WIDTH: Final = 10
 _MOST_LISTED: Final = 8
 _MOST_HEAVY: Final = 3
+_LEAST_SHARE: Final = 0.01
 _LEAST_WIDTH: Final = 60
 
 
@@ -180,8 +181,8 @@ def _heaviest(heaviest: Sequence[tuple[Layer, float]]) -> str:
     if not heaviest:
         return ""
     layer, share = heaviest[0]
-    others = "".join(f", then {share:.0%}" for _, share in heaviest[1:_MOST_HEAVY])
-    return f"; the heaviest layer, {layer.index} ({layer.name}), has {share:.0%} of the work{others}"
+    others = "".join(f", then {share:.0%}" for _, share in heaviest[1:_MOST_HEAVY] if share >= _LEAST_SHARE)
+    return f"; the heaviest layer, {layer.index} ({layer.name}), has {share:.0%} of their weight{others}"
 
 
 def _at(its: CutCost) -> str:

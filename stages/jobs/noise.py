@@ -16,16 +16,20 @@ _CHANGES: Final[tuple[Callable[[Array], Array], ...]] = (np.zeros_like, lambda v
 
 
 def run_on_something(
-    run: Callable[[dict[str, Array]], _Result], tensors: Sequence[tuple[str, tuple[int, ...], str]], first: int = 0
+    run: Callable[[dict[str, Array]], _Result],
+    tensors: Sequence[tuple[str, tuple[int, ...], str]],
+    first: int = 0,
+    most: int | None = None,
 ) -> _Result:
     """What `run` makes of values made up for tensors, each given by name, shape and datatype.
 
     With some values nothing comes out of what depends on the data, and not every operator behind that stands it: then
-    others are tried. `first`: 0 to begin with zeros, which cost nothing, 1 with noise. Raises what `run` raised first.
+    others are tried. `first`: 0 to begin with zeros, which cost nothing, 1 with noise; `most`: how many
+    kinds of values are tried at most. Raises what `run` raised first.
     """
     fault: Exception | None = None
     values: dict[str, Array] = {}
-    for change in (*_CHANGES[first:], *_CHANGES[:first]):
+    for change in (*_CHANGES[first:], *_CHANGES[:first])[:most]:
         if change is not np.zeros_like and not values:
             generator = np.random.default_rng(0)
             values = {name: noise(shape, datatype, generator) for name, shape, datatype in tensors}

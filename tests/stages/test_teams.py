@@ -14,7 +14,7 @@ from onnx import helper
 from shisha_rt.fabric import messages
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.channel import Channel
-from shisha_rt.fabric.messages import Prepare, Prepared, PrepareFailed, Retire
+from shisha_rt.fabric.messages import Prepare, Prepared, Retire
 from shisha_rt.graph.spans import Span
 from shisha_rt.machine.detect import usable_cores
 from shisha_rt.machine.device import Device
@@ -48,8 +48,8 @@ class Talk:
         self._frame = 0
         assert said(channel) == messages.Ready(1)
 
-    def prepare(self, order: Prepare) -> messages.FromWorker:
-        self._channel.send(messages.TO_WORKER.encode(order))
+    def ask(self, message: messages.ToWorker) -> messages.FromWorker:
+        self._channel.send(messages.TO_WORKER.encode(message))
         return said(self._channel)
 
     def run(self, epoch: int, stage: int, slot: int) -> messages.Done:
@@ -83,11 +83,11 @@ def test_stages_of_one_epoch_run_in_whatever_order_parts_come(tmp_path: Path) ->
         arena.set_speed(0, 1.0)
         frames, talk = fill(arena, compiled), Talk(channel)
         for stage, work in ((1, (1, last)), (0, (0, 0))):  # built in any order, too
-            answer = talk.prepare(order_of(1, stage, work))
+            answer = talk.ask(order_of(1, stage, work))
             assert isinstance(answer, Prepared)
             assert (answer.epoch, answer.stage) == (1, stage)
-        wrong = msgspec.structs.replace(order_of(4, 2, (0, 0)), layout=7)
-        assert talk.prepare(wrong) == PrepareFailed(4, 2, 1, "it is for layout 7, which this worker has not")
+        wrong = messages.Run(1, 9, 0, 0, 1, slot=0, layout=1)
+        assert talk.ask(wrong) == messages.Failed(wrong, "its slot is of layout 1, which this worker has not")
         for slot, stage in ((0, 0), (1, 0), (1, 1), (2, 0), (0, 1), (0, 1), (2, 1)):
             talk.run(1, stage, slot)
         for slot, inputs in enumerate(frames):
@@ -114,7 +114,7 @@ def test_a_stage_of_two_runs_of_layers(tmp_path: Path, devices: Sequence[Device]
         for stage, work in enumerate(works):
             runs = [compiled.index.operators_of(*run) for run in work] if devices else []
             placement = ("serial",) * sum(last - first + 1 for first, last in runs)
-            answer = talk.prepare(msgspec.structs.replace(order_of(1, stage, *work), placement=placement))
+            answer = talk.ask(msgspec.structs.replace(order_of(1, stage, *work), placement=placement))
             assert isinstance(answer, Prepared), answer
         for stage in (0, 2, 1, 3):  # the branches in any order
             talk.run(1, stage, 0)
@@ -175,24 +175,24 @@ def test_a_team_and_one_place_side_by_side(tmp_path: Path, devices: Sequence[Dev
             others = set(CORES[1:])
             return [tid for tid, (cores, nice, _) in threads_of(pid).items() if cores == others and nice == 0]
 
-        assert isinstance(talk.prepare(alone), Prepared)
+        assert isinstance(talk.ask(alone), Prepared)
         check(1)
         assert helping() == []
-        assert isinstance(talk.prepare(of_team(2)), Prepared)
+        assert isinstance(talk.ask(of_team(2)), Prepared)
         check(1, 2)
         busy = helping()
         assert busy
         talk.retire(1)
         check(2)
         assert max(threads_of(pid)[tid][2] for tid in busy) > 0
-        again = talk.prepare(msgspec.structs.replace(alone, epoch=3))
+        again = talk.ask(msgspec.structs.replace(alone, epoch=3))
         assert isinstance(again, Prepared)
         assert again.build_s > 0  # what epoch 2 has is another stage
         talk.retire(2)
         check(3)
         if OPENVINO not in devices:  # whose threads stay, asleep
             until(lambda: helping() == [])
-        assert isinstance(talk.prepare(of_team(4)), Prepared)
+        assert isinstance(talk.ask(of_team(4)), Prepared)
         check(3, 4)
         assert threads_of(pid)[pid][0] == {CORES[0]}
 
@@ -204,7 +204,7 @@ def test_equal_teams_share_a_stage_and_others_do_not(tmp_path: Path) -> None:
         first = order_of(1, 0, (0, 0))
         built_s = []
         for epoch, changes in enumerate(({}, {}, {"threads": 2, "cores": (0, 0)}, {"threads": 2, "cores": (0, 0)})):
-            answer = talk.prepare(msgspec.structs.replace(first, epoch=1 + epoch, **changes))
+            answer = talk.ask(msgspec.structs.replace(first, epoch=1 + epoch, **changes))
             assert isinstance(answer, Prepared)
             built_s.append(answer.build_s)
     assert [build_s > 0 for build_s in built_s] == [True, False, True, False]

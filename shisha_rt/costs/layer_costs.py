@@ -70,7 +70,9 @@ def mean_costs(graph: Graph, layers: tuple[Layer, ...], shapes: Sequence[RawCost
     `graph` and `layers` are what stands for all of them. Groups and places are the same in all; of teams those are told
     that are known in all.
     """
-    first = shapes[0]
+    first, *further = shapes
+    if not further:
+        return first
     return RawCosts(
         graph=graph,
         layers=layers,

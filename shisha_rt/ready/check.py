@@ -30,6 +30,7 @@ from shisha_rt.ready.compile import Compiled, Tell, compile_model
 from shisha_rt.ready.model_on_machine import check_static, make_ready
 
 _OLD_OPSET: Final = 11
+_LIMIT_S: Final = 300.0  # for the second engine
 _PRECISION: Final = "exact"
 _CONTROL_FLOW: Final = ("If", "Loop", "Scan")
 _ON_INTEGERS: Final = ("QLinear", "Quantize", "Dequantize", "DynamicQuantize", "QGemm", "MatMulInteger", "ConvInteger")
@@ -101,7 +102,7 @@ def try_second_engine(model_folder: Path) -> Agreement:
     """OpenVINO on a cleaned model. If it dies of that, the signal is its reason."""
     said: list[bytes] = []
     try:
-        run_job("stages.jobs.second_engine", str(model_folder), failed="OpenVINO", hear=said.append)
+        run_job("stages.jobs.second_engine", str(model_folder), failed="OpenVINO", hear=said.append, limit_s=_LIMIT_S)
     except JobFailed as error:
         return Agreement(runs=False, reason=error.reason)
     return msgspec.json.decode(said[-1], type=Agreement)

@@ -578,6 +578,31 @@ def in_opset(opset: int) -> onnx.ModelProto:
     return image_to({"y": (FLOAT, [1, 1, 5])}, net, opset=opset)
 
 
+def numbers_and_truths_cross() -> onnx.ModelProto:
+    """A scalar and a mask pass over several layers, and a part of what Unique finds is an output."""
+    net = Sketch()
+    net.stem()
+    net.add("ReduceMax", ["features"], "most", keepdims=0)
+    net.add("Greater", ["features", net.number("threshold", 0.3, np.float32)], "mask")
+    net.conv("features", "second")
+    net.conv("second", "third")
+    net.add("Where", ["mask", "third", "second"], "chosen")
+    net.add("Div", ["chosen", "most"], "y")
+    net.add("Unique", ["third"], "values", "", "", "counts")
+    outputs: dict[str, tuple[int, Dims]] = {"y": (FLOAT, FEATURES), "values": (FLOAT, ["n"]), "counts": (INT64, ["n"])}
+    return image_to(outputs, net)
+
+
+def one_and_three_dimensions() -> onnx.ModelProto:
+    """Convolutions of a line and of a volume, one transposed."""
+    net = Sketch()
+    net.add("Conv", ["x", net.weight("line_w", 4, 3, 3)], "line", pads=[1, 1])
+    net.add("Unsqueeze", ["line", net.number("axes", [3, 4])], "volume")
+    net.add("Conv", ["volume", net.weight("volume_w", 2, 4, 1, 1, 1)], "folded")
+    net.add("ConvTranspose", ["folded", net.weight("large_w", 2, 3, 2, 1, 1)], "y", strides=[2, 1, 1])
+    return net.model({"x": (FLOAT, [1, 3, 8])}, {"y": (FLOAT, None)})
+
+
 # What is refused
 
 
@@ -654,6 +679,41 @@ def one_name_for_two_outputs() -> onnx.ModelProto:
     return model
 
 
+def output_that_is_an_input() -> onnx.ModelProto:
+    net = Sketch()
+    net.stem()
+    net.conv("features", "y")
+    return image_to({"y": (FLOAT, FEATURES), "x": (FLOAT, IMAGE)}, net)
+
+
+def loop_without_end() -> onnx.ModelProto:
+    """It goes on as long as a sum that never changes is not negative."""
+    net = Sketch()
+    net.stem()
+    net.add("ReduceMax", ["features"], "most", keepdims=0)
+    body = inner(
+        [
+            make_node("GreaterOrEqual", ["most", "zero"], ["goes_on"]),
+            make_node("Identity", ["state"], ["next"]),
+        ],
+        {"goes_on": (BOOL, []), "next": (FLOAT, FEATURES)},
+        reads={"trip": (INT64, []), "go_on": (BOOL, []), "state": (FLOAT, FEATURES)},
+    )
+    net.number("zero", 0, np.float32)
+    net.add("Loop", ["", net.number("true", True, np.bool_), "features"], "looped", body=body)
+    net.conv("looped", "y")
+    return image_to({"y": (FLOAT, FEATURES)}, net)
+
+
+def halves_of_another_kind() -> onnx.ModelProto:
+    net = Sketch()
+    net.stem()
+    net.add("Cast", ["features"], "brain", to=TensorProto.BFLOAT16)
+    net.add("Cast", ["brain"], "back", to=FLOAT)
+    net.conv("back", "y")
+    return image_to({"y": (FLOAT, FEATURES)}, net)
+
+
 def constant_output() -> onnx.ModelProto:
     net = Sketch()
     net.stem()
@@ -670,6 +730,7 @@ SERVED: Final[Mapping[str, Build]] = MappingProxyType(
             lstm_with_state, gru_both_ways, inputs_of_all_types, halves_and_doubles, nothing_inside, nothing_out,
             scalar_input, quantized, strange_names, own_functions, wrong_shapes, output_read_on, straight_through,
             one_result_twice, five_outputs, weights_as_inputs, all_activations,
+            numbers_and_truths_cross, one_and_three_dimensions,
         )
     }
 )  # fmt: skip
@@ -683,6 +744,8 @@ REFUSED: Final[Mapping[str, tuple[Build, str]]] = MappingProxyType(
         "optional_output": (optional_output, "'maybe' is of type optional"),
         "text_inside": (text_inside, "'text'"),
         "one_name_for_two_outputs": (one_name_for_two_outputs, "output 'y' is listed 2 times"),
+        "output_that_is_an_input": (output_that_is_an_input, "output 'x' is an input, too"),
+        "halves_of_another_kind": (halves_of_another_kind, "'brain' has datatype BFLOAT16"),
         "constant_output": (constant_output, "output 'y_w' is a constant"),
     }
 )

@@ -21,6 +21,7 @@ from shisha_rt.fabric.layout import layout_of
 from shisha_rt.fabric.model_index import Form, TensorSpec, read_index
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.layers import group_layers
+from shisha_rt.graph.reader import one_run
 from shisha_rt.graph.reader.onnx_reader import read_model
 from shisha_rt.graph.spans import Span, groups_of
 from shisha_rt.ready.compile import Compiled
@@ -29,7 +30,7 @@ from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.onnxruntime.versions import newest_taken
 from stages.jobs.compile import try_out
 from tests.stages.test_segments import random_stages
-from tests.wild.odd_networks import REFUSED, SERVED, Array, in_opset
+from tests.wild.odd_networks import REFUSED, SERVED, Array, in_opset, loop_without_end
 
 Arrays = dict[str, Array]
 
@@ -150,3 +151,11 @@ def test_refused_in_a_line(name: str, tmp_path: Path) -> None:
     assert message.startswith(str(path))
     assert what in message
     assert len(message.splitlines()) == 1
+
+
+def test_a_loop_without_end_is_refused_when_it_has_run_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_run, "_LIMIT_S", 2.0)
+    with pytest.raises(BadInput, match=r"endless\.onnx: the engine cannot run it: it came to no end"):
+        read_model(saved(loop_without_end(), tmp_path, "endless"))

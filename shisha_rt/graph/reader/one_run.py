@@ -21,6 +21,7 @@ from shisha_rt.job import JobFailed, run_job
 
 _FILE: Final = "model.onnx"
 _EMBEDDED_BELOW_BYTES: Final = 1024
+_LIMIT_S: Final = 120.0  # far more than one run takes, and a Loop may go on for ever
 
 
 class RunAsked(msgspec.Struct, frozen=True):
@@ -70,7 +71,8 @@ def _run(model: onnx.ModelProto, tries: Sequence[tuple[tuple[int, ...], ...]], w
         asked = RunAsked(str(path), tuple(tries), tuple(wanted))
         try:
             job = msgspec.json.encode(asked)
-            run_job("stages.jobs.one_run", failed="the model could not be run", given=job, hear=said.append)
+            failed = "the model could not be run"
+            run_job("stages.jobs.one_run", failed=failed, given=job, hear=said.append, limit_s=_LIMIT_S)
         except JobFailed as error:
             return RunSeen(None, {}, error.reason)
     return msgspec.json.decode(said[-1], type=RunSeen)

@@ -293,7 +293,10 @@ def _check_ends(model: onnx.ModelProto, path: Path) -> None:
         raise BadInput(f"{path}: no input; expected at least one that is not a weight")
     for value in (*inputs, *model.graph.output):
         _datatype(value, str(path))
+    given = {value.name for value in inputs}
     for name, count in Counter(value.name for value in model.graph.output).items():
+        if name in given:
+            raise BadInput(f"{path}: output {name!r} is an input, too; expected one that an operator makes")
         if count > 1:
             raise BadInput(f"{path}: output {name!r} is listed {count} times; expected each once")
 

@@ -37,12 +37,16 @@ FORM_COST: Final = MappingProxyType(
 
 
 class TensorSpec(msgspec.Struct, frozen=True):
-    """A tensor of the optimised graph, by the engine's name for it; `open_axes` as in `graph.Tensor`."""
+    """A tensor of the optimised graph, by the engine's name for it; `open_axes` as in `graph.Tensor`.
+
+    `made_up`: of an input that is a whole number, the one with which the model runs where real values are not at hand.
+    """
 
     name: str
     shape: tuple[int, ...]
     datatype: str
     open_axes: tuple[int, ...] = ()
+    made_up: int = 0
 
     @property
     def size_bytes(self) -> int:

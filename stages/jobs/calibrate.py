@@ -150,7 +150,8 @@ def fill(arena: Arena, index: ModelIndex) -> None:
     """The inputs of a frame."""
     generator = np.random.default_rng(0)
     for spec in index.inputs:
-        arena.view(_SLOT, arena.layout.regions[spec.name])[...] = noise(spec.shape, spec.datatype, generator)
+        value = spec.made_up or noise(spec.shape, spec.datatype, generator)
+        arena.view(_SLOT, arena.layout.regions[spec.name])[...] = value
 
 
 def _run_through(model: OptimisedModel, index: ModelIndex, arena: Arena) -> None:

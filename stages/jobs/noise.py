@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -20,12 +21,14 @@ def run_on_something(
     tensors: Sequence[tuple[str, tuple[int, ...], str]],
     first: int = 0,
     most: int | None = None,
+    whole: Mapping[str, int] = MappingProxyType({}),
 ) -> _Result:
     """What `run` makes of values made up for tensors, each given by name, shape and datatype.
 
     With some values nothing comes out of what depends on the data, and not every operator behind that stands it: then
     others are tried. `first`: 0 to begin with zeros, which cost nothing, 1 with noise; `most`: how many
-    kinds of values are tried at most. Raises what `run` raised first.
+    kinds of values are tried at most; `whole`: what tensors of whole numbers, by name, are full of. Raises what `run`
+    raised first.
     """
     fault: Exception | None = None
     values: dict[str, Array] = {}
@@ -35,7 +38,8 @@ def run_on_something(
             values = {name: noise(shape, datatype, generator) for name, shape, datatype in tensors}
         given = values or {name: np.zeros(shape, NUMPY_OF[datatype]) for name, shape, datatype in tensors}
         try:
-            return run({name: change(array) for name, array in given.items()})
+            changed = {name: change(array) for name, array in given.items()}
+            return run(changed | {name: np.full_like(given[name], value) for name, value in whole.items()})
         except Exception as error:  # an engine raises whatever it does
             fault = fault or error
     assert fault is not None

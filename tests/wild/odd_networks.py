@@ -20,6 +20,7 @@ Array = npt.NDArray[Any]
 Dims = Sequence[int | str | None] | None
 Build = Callable[[], onnx.ModelProto]
 
+RATE: Final = 16_000
 IMAGE: Final = (1, 3, 8, 8)
 FEATURES: Final = (1, 4, 8, 8)
 FLOAT, HALF, DOUBLE = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE
@@ -291,6 +292,22 @@ def scan() -> onnx.ModelProto:
 
 
 # Recurrence
+
+
+def two_rates() -> onnx.ModelProto:
+    """Voice networks do so: a branch for each rate of samples, which takes so many of them and no others."""
+    net = Sketch()
+    net.add("Equal", ["rate", net.number("wanted", RATE)], "is_wanted")
+    net.product("x", "a", 64, 64)
+
+    def branch(size: int) -> onnx.GraphProto:
+        weights = {"shape": np.array([1, size])}
+        return inner([make_node("Reshape", ["a", "shape"], ["t"])], {"t": (FLOAT, None)}, weights=weights)
+
+    net.add("If", ["is_wanted"], "chosen", then_branch=branch(64), else_branch=branch(32))
+    net.product("chosen", "b", 64, 32)
+    net.product("b", "y", 32, 4)
+    return net.model({"x": (FLOAT, [1, 64]), "rate": (INT64, [])}, {"y": (FLOAT, None)})
 
 
 def lstm_with_state() -> onnx.ModelProto:

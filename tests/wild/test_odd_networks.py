@@ -30,7 +30,7 @@ from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.onnxruntime.versions import newest_taken
 from stages.jobs.compile import try_out
 from tests.stages.test_segments import random_stages
-from tests.wild.odd_networks import REFUSED, SERVED, Array, in_opset, loop_without_end
+from tests.wild.odd_networks import RATE, REFUSED, SERVED, Array, in_opset, loop_without_end, two_rates
 
 Arrays = dict[str, Array]
 
@@ -128,6 +128,21 @@ def check_served(path: Path, *forms: Form) -> None:
 @pytest.mark.parametrize("name", SERVED)
 def test_served_right(name: str, forms: tuple[Form, ...], tmp_path: Path) -> None:
     check_served(saved(SERVED[name](), tmp_path, name), *forms)
+
+
+@pytest.mark.parametrize("form", ["prepacked", "as_is"])
+def test_an_input_that_has_to_be_a_number_of_the_networks(form: Form, tmp_path: Path) -> None:
+    """It runs at no other rate, so that nothing made up may have another."""
+    path = saved(two_rates(), tmp_path, "two_rates")
+    compiled = next(compiled_here(path, [form]))
+    assert {spec.name: spec.made_up for spec in compiled.index.inputs} == {"x": 0, "rate": RATE}
+    x = np.random.default_rng(0).standard_normal((1, 64), np.float32)
+    frame = {"x": x, "rate": np.array(RATE)}
+    for stages in plans(compiled, random.Random(0)):
+        for work in stages:
+            OptimisedModel(compiled.engine_folder, compiled.index).segment(work, threads=1).warm()
+        (found,) = in_stages(compiled, [frame], stages)
+        np.testing.assert_allclose(found["y"], plain(path, [frame])[0]["y"], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

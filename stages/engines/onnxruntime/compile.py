@@ -12,13 +12,14 @@ which each session optimises its own cut. Which of them the engine can run shows
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy.typing as npt
 import onnx
 import onnxruntime as ort
+from msgspec import structs
 
 from shisha_rt.fabric import model_index
 from shisha_rt.fabric.model_index import (
@@ -31,6 +32,7 @@ from shisha_rt.fabric.model_index import (
     without_open,
 )
 from shisha_rt.fabric.plain_index import plain_index, spec_of
+from shisha_rt.graph.compared import compared_values
 from shisha_rt.graph.datatypes import NAME_OF
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import group_layers
@@ -53,6 +55,7 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
     graph = read_clean(model_folder)
     layers = group_layers(graph)
     engine = f"onnxruntime {ort.__version__}"
+    whole = _whole_numbers(model_folder / CLEAN_FILE, graph)
     if form == "as_is":
         _link(model_folder, target)
     else:
@@ -63,7 +66,7 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
     else:
         _check_made(optimised.graph)
         node_layers = map_nodes(graph, layers, optimised.graph)
-        specs = _specs(optimised, graph, str(target))
+        specs = _specs(optimised, graph, str(target), whole)
         legal_cuts, crossing = without_open(distinct_cuts(node_layers), _crossing(optimised.graph, node_layers, specs))
         index = ModelIndex(
             engine=engine,
@@ -75,8 +78,25 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
             outputs=tuple(map(spec_of, graph.outputs)),
             crossing=crossing,
         )
+    if whole:
+        inputs = tuple(structs.replace(spec, made_up=whole.get(spec.name, 0)) for spec in index.inputs)
+        index = structs.replace(index, inputs=inputs)
     model_index.write_index(index, target)
     write_parts(take_apart(optimised, index), target)
+
+
+def _whole_numbers(file: Path, graph: Graph) -> dict[str, int]:
+    """What inputs have to be for the model to run, if it does not run as they are usually made up."""
+    compared = compared_values(onnx.load(str(file), load_external_data=False).graph)
+    if not compared:
+        return {}
+    session = ort.InferenceSession(str(file), as_built_options(1, str(file.parent)), providers=["CPUExecutionProvider"])
+    inputs = [(tensor.name, tensor.shape, tensor.datatype) for tensor in graph.inputs]
+    try:
+        run_on_something(lambda feeds: session.run(None, feeds), inputs)
+    except Exception:  # whatever the engine raises
+        return compared
+    return {}
 
 
 def _link(model_folder: Path, target: Path) -> None:
@@ -118,7 +138,7 @@ def _crossing(graph: onnx.GraphProto, node_layers: Sequence[int], specs: dict[st
     return tuple(Crossing(specs[name], made, readers) for name, made, readers in crossing_tensors(nodes, node_layers))
 
 
-def _specs(optimised: onnx.ModelProto, graph: Graph, folder: str) -> dict[str, TensorSpec]:
+def _specs(optimised: onnx.ModelProto, graph: Graph, folder: str, whole: Mapping[str, int]) -> dict[str, TensorSpec]:
     """Every tensor's, from one run of the whole graph with all of them as outputs.
 
     The optimiser records neither shape nor datatype for the tensors that it makes, and a blocked format pads its
@@ -138,7 +158,7 @@ def _specs(optimised: onnx.ModelProto, graph: Graph, folder: str) -> dict[str, T
     )
     names = [value.name for value in session.get_outputs()]
     inputs = [(tensor.name, tensor.shape, tensor.datatype) for tensor in graph.inputs]
-    results: list[npt.NDArray[Any]] = run_on_something(lambda feeds: session.run(names, feeds), inputs)
+    results: list[npt.NDArray[Any]] = run_on_something(lambda feeds: session.run(names, feeds), inputs, whole=whole)
     open_axes = _open_axes(optimised.graph, graph)
     return {
         name: TensorSpec(name, tuple(result.shape), NAME_OF[result.dtype], open_axes.get(name, ()))

@@ -6,6 +6,7 @@ The inputs are made up, and nothing is optimised.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import onnx
 import onnxruntime as ort
 
+from shisha_rt.graph.compared import compared_values
 from shisha_rt.graph.datatypes import NAME_OF, NUMPY_OF
 from shisha_rt.graph.reader.one_run import RunAsked, RunSeen
 from stages.engines.onnxruntime.options import as_built_options
@@ -36,13 +38,15 @@ def run_once(asked: RunAsked) -> RunSeen:
     shown = [value.name for value in session.get_outputs()]
     reason, until_s = "", time.monotonic() + _PATIENCE_S
     # What fails at all sizes but one would fail with each kind of values: most of the time would go there.
-    for most in (1, None) if len(asked.tries) > 1 else (None,):
+    rounds: list[tuple[int | None, Mapping[str, int]]] = [(1, {}), (None, {})] if len(asked.tries) > 1 else [(None, {})]
+    compared = compared_values(onnx.load(path, load_external_data=False).graph)
+    for most, whole in (*rounds, (None, compared)) if compared else rounds:
         for index, shapes in enumerate(asked.tries):
             if time.monotonic() > until_s:
                 break
             try:
                 run = partial(session.run, shown)
-                results = run_on_something(run, _tensors(session, shapes), first=1, most=most)
+                results = run_on_something(run, _tensors(session, shapes), first=1, most=most, whole=whole)
             except Exception as error:  # whatever the engine raises says that these sizes do not go
                 reason = str(error).strip().splitlines()[0][:300]
                 continue

@@ -93,7 +93,8 @@ class OptimisedSegment:
         """Run once on memory of its own: first-run allocations happen before a frame waits for them."""
         names = [spec.name for spec in self.outputs]
         inputs = [(spec.name, spec.shape, spec.datatype) for spec in self.inputs]
-        run_on_something(lambda feeds: self._session.run(names, feeds), inputs)
+        whole = {spec.name: spec.made_up for spec in self.inputs if spec.made_up}
+        run_on_something(lambda feeds: self._session.run(names, feeds), inputs, whole=whole)
 
     def run(self, arena: Arena, slot: int) -> None:
         """Compute the stage on the tensors of `slot`, in place in the arena."""

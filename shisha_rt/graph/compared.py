@@ -1,0 +1,37 @@
+"""Whole numbers that a network compares its inputs with: a rate of samples, say, by which it takes one branch or other.
+
+Where made-up inputs are needed, a network may run with such a number only. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import onnx
+from onnx import TensorProto, numpy_helper
+
+_WHOLE: Final = (TensorProto.INT32, TensorProto.INT64)
+_SAME_VALUE: Final = frozenset({"Cast", "Gather", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+
+
+def compared_values(graph: onnx.GraphProto) -> dict[str, int]:
+    """By input, of those that are one whole number, the first constant that it is compared with."""
+    constants = {weight.name: weight for weight in graph.initializer}
+    source = {
+        value.name: value.name
+        for value in graph.input
+        if value.name not in constants
+        and value.type.tensor_type.elem_type in _WHOLE
+        and all(dim.dim_value == 1 for dim in value.type.tensor_type.shape.dim)
+    }
+    found: dict[str, int] = {}
+    for node in graph.node:
+        if node.op_type in _SAME_VALUE and node.input[0] in source:
+            source[node.output[0]] = source[node.input[0]]
+        if node.op_type != "Equal":
+            continue
+        for one, other in (node.input, reversed(node.input)):
+            if one in source and other in constants and math.prod(constants[other].dims) == 1:
+                found.setdefault(source[one], int(numpy_helper.to_array(constants[other]).item()))
+    return found

@@ -22,7 +22,7 @@ from shisha_rt.graph.spans import Span
 FILE_NAME: Final = "index.json"
 INDEX_VERSION: Final = 6  # raise it when an index, or what lies beside it, comes to say something else of a model
 
-Form = Literal["prepacked", "external", "as_is"]
+Form = Literal["prepacked", "external", "as_is", "unoptimised"]
 """What stages are cut from: the optimised graph, its weights prepacked or as they are; or the cleaned graph."""
 
 FORM_COST: Final = MappingProxyType(
@@ -31,6 +31,7 @@ FORM_COST: Final = MappingProxyType(
         "external": "each stage copies its weights: private memory, slower builds",
         "as_is": "each stage copies its weights and is optimised when it is built: private memory, slower builds, "
         "nothing fused across a cut",
+        "unoptimised": "each stage copies its weights and runs operator by operator: private memory, slower frames",
     }
 )
 """What each form costs, in words."""

@@ -6,6 +6,7 @@ A second engine, if it is installed, is tried in a process of its own: its crash
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import onnx
 
 from shisha_rt.errors import BadInput
 from shisha_rt.fabric.agreement import Agreement
@@ -23,6 +25,7 @@ from shisha_rt.graph.input_sizes import InputSizes
 from shisha_rt.graph.layers import Layer
 from shisha_rt.graph.reader.onnx_reader import read_model
 from shisha_rt.graph.reader.onnx_versions import newest_that_all_take
+from shisha_rt.graph.subgraphs import all_graphs, all_nodes
 from shisha_rt.job import JobFailed, run_job
 from shisha_rt.machine.config.device_files import running_devices
 from shisha_rt.machine.machine import Machine
@@ -62,7 +65,8 @@ class Checked:
 
     @property
     def weight_bytes(self) -> int:
-        return sum(constant.size_bytes for constant in self.compiled.model.graph.constants.values())
+        """Of all constants, those inside operators too."""
+        return weight_bytes_within(self.compiled.model.proto.graph)
 
     @property
     def heaviest(self) -> tuple[tuple[Layer, float], ...]:
@@ -106,6 +110,14 @@ def try_second_engine(model_folder: Path) -> Agreement:
     except JobFailed as error:
         return Agreement(runs=False, reason=error.reason)
     return msgspec.json.decode(said[-1], type=Agreement)
+
+
+def weight_bytes_within(graph: onnx.GraphProto) -> int:
+    weights = [weight for each in all_graphs(graph) for weight in each.initializer]
+    weights += [
+        attribute.t for node in all_nodes(graph.node) for attribute in node.attribute if attribute.HasField("t")
+    ]
+    return sum(math.prod(its.dims) * onnx.helper.tensor_dtype_to_np_dtype(its.data_type).itemsize for its in weights)
 
 
 def heaviest_layers(layers: Sequence[Layer]) -> tuple[tuple[Layer, float], ...]:

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from shisha_rt.ready.check import oddities, try_second_engine
+from shisha_rt.ready.check import oddities, try_second_engine, weight_bytes_within
 from stages.jobs.second_engine import agreement
 from tests.cli.conftest import Run
 from tests.graph.networks import Array, network, odd_network, weight, write
@@ -118,6 +118,12 @@ def test_a_layer_heavier_than_all_others_and_a_suggested_size(tmp_path: Path) ->
     suggested, heavy = oddities(next(compiled_here(saved(model, tmp_path, "two"), ["as_is"])))
     assert suggested.startswith("dimension 'rows' is 5, as the model suggests")
     assert heavy.startswith("layer 1 (MatMul_1) has 75% of the weight: by cuts alone at most 1.3 times")
+
+
+def test_weights_inside_operators_are_counted() -> None:
+    model = SERVED["weights_in_branches"]()
+    inside = 2 * 33 * (35 + 64)
+    assert weight_bytes_within(model.graph) == 4 * (2 * 33 * 33 + inside + 1)
 
 
 def test_how_far_answers_lie_from_each_other() -> None:

@@ -46,7 +46,8 @@ def test_what_needs_the_engine_says_so_in_one_line(words: list[str], run: Run, t
     last = ran.err.splitlines()[-1]
     died = "it was ended by SIGSEGV"
     assert last == (
-        f"shisha-rt: tiny: the engine runs it in no form: prepacked ({died}), external ({died}), as_is ({died})"
+        f"shisha-rt: tiny: the engine runs it in no form: prepacked ({died}), external ({died}), as_is ({died}), "
+        f"unoptimised ({died})"
     )
     assert "Traceback" not in ran.err
     assert [file for file in cache_folder().rglob("*") if not file.is_dir()] == []

@@ -6,7 +6,7 @@ engine's version: whoever keeps it must not use it on another.
 
 The engine may die of a model in that form (`align` mends what is known of that), so there are others
 (`model_index.Form`): the optimised graph with weights that each session packs for itself, and the cleaned graph, of
-which each session optimises its own cut. Which of them the engine can run shows when it has.
+which each session optimises its own cut, or runs it as it stands. Which of them the engine can run shows when it has.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ from stages.engines.onnxruntime.parts import write_parts
 from stages.jobs.noise import run_on_something
 
 MODEL_FILE: Final = "model.onnx"
+_AS_READ: Final[tuple[Form, ...]] = ("as_is", "unoptimised")
+"""Of the forms those in which stages are cut from the cleaned graph."""
 WEIGHTS_FILE: Final = "weights.bin"
 _EMBED_BELOW_BYTES: Final = 1024  # shapes and axes must be in the graph itself: its type inference reads them
 
@@ -56,13 +58,13 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
     layers = group_layers(graph)
     engine = f"onnxruntime {ort.__version__}"
     whole = _whole_numbers(model_folder / CLEAN_FILE, graph)
-    if form == "as_is":
+    if form in _AS_READ:
         _link(model_folder, target)
     else:
         _optimise(model_folder, target, prepack=form == "prepacked")
     optimised = onnx.load(str(target / MODEL_FILE), load_external_data=False)
-    if form == "as_is":
-        index = plain_index(graph, layers, engine)
+    if form in _AS_READ:
+        index = structs.replace(plain_index(graph, layers, engine), form=form)
     else:
         _check_made(optimised.graph)
         node_layers = map_nodes(graph, layers, optimised.graph)

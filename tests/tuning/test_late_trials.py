@@ -20,11 +20,9 @@ def test_a_trial_of_an_earlier_search_does_not_stay() -> None:
     """R5: the best plan of the last search was live, kept and watched; it is where the search begins again."""
     worlds = (world for world in map(World, range(100)) if len(world.names) > 2 and not world.devices)
     worlds = (world for world in worlds if world.tuning.choice.profiles in (Profiles.UNWANTED, Profiles.KNOWN))
-    world = next(one for one in worlds if one.tuning.options and not one.tuning.choice.best(one.names))
-    tuning = world.tuning
-    world.feed(le.Tick())
-    world._go_live()
-    live = world.lifecycle.live
+    begun = (one for one in worlds if one.tuning.options and not one.tuning.choice.best(one.names))
+    world = next(world for world in begun if _has_gone_live(world))
+    tuning, live = world.tuning, world.lifecycle.live
     assert live is not None
     late = next(plan for plan in iter(lambda: plain_plan(world.rng, world.names), None) if plan != live[1])
     world.feed(ev.TunerSaid(tm.Try(tuning.search.number, brief(late), "it may be better")))
@@ -39,5 +37,11 @@ def test_a_trial_of_an_earlier_search_does_not_stay() -> None:
     while world.lifecycle.live == live:
         world.work()
     assert tuning.state is State.TUNING
-    begun = [message for message in world.tuner.inbox if isinstance(message, tm.Begin)][-1]
-    assert begun.start == brief(live[1])
+    search = [message for message in world.tuner.inbox if isinstance(message, tm.Begin)][-1]
+    assert search.start == brief(live[1])
+
+
+def _has_gone_live(world: World) -> bool:
+    world.feed(le.Tick())
+    world._go_live()
+    return world.lifecycle.live is not None

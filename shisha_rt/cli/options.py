@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.input_sizes import InputSizes, shapes_in_words
+from shisha_rt.graph.input_sizes import LARGEST_SIZE, InputSizes, shapes_in_words
 from shisha_rt.graph.layer_kinds import LayerKind
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
@@ -57,8 +57,9 @@ def parse_shapes(texts: Iterable[str] | None) -> list[dict[str, tuple[int, ...]]
     for text in texts or ():
         name, _, sizes = text.rpartition("=")
         parts = sizes.split("x")
-        if not name or not all(part.isascii() and part.isdigit() and int(part) >= 1 for part in parts):
-            raise BadInput(f"--shape {text}: expected INPUT=SIZExSIZE... with sizes of at least 1, as x=1x3x48x320")
+        if not name or not all(map(_is_size, parts)):
+            expected = f"INPUT=SIZExSIZE... with sizes of 1 to {LARGEST_SIZE}, as x=1x3x48x320"
+            raise BadInput(f"--shape {text}: expected {expected}")
         shapes.setdefault(name, []).append(tuple(map(int, parts)))
     count = max(map(len, shapes.values()), default=1)
     uneven = [name for name, its in shapes.items() if len(its) not in (1, count)]
@@ -78,12 +79,17 @@ def parse_dims(texts: Iterable[str] | None) -> dict[str, int]:
     dims: dict[str, int] = {}
     for text in texts or ():
         name, _, size = text.partition("=")
-        if not name or not (size.isascii() and size.isdigit()) or int(size) < 1:
-            raise BadInput(f"--dim {text}: expected NAME=SIZE with a whole size of at least 1, for instance N=1")
+        if not name or not _is_size(size):
+            raise BadInput(f"--dim {text}: expected NAME=SIZE with a whole size of 1 to {LARGEST_SIZE}, as N=1")
         if name in dims:
             raise BadInput(f"--dim {text}: {name} is set twice, expected once")
         dims[name] = int(size)
     return dims
+
+
+def _is_size(text: str) -> bool:
+    is_whole = text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST_SIZE))
+    return is_whole and 1 <= int(text) <= LARGEST_SIZE
 
 
 def read_bytes(path: Path, what: str) -> bytes:

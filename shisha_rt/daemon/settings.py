@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from shisha_rt.checked import convert, shown
 from shisha_rt.errors import BadInput
 from shisha_rt.fabric.layout import OUTPUT_BYTES
+from shisha_rt.graph.input_sizes import LARGEST_SIZE
 from shisha_rt.graph.layer_kinds import LAYER_KINDS, LayerKind
 from shisha_rt.pipeline.strategies import LIVE
 from shisha_rt.placement.solver_names import STAGE_SOLVERS
@@ -29,7 +30,7 @@ PRECISIONS: Final = ("exact", "any")
 """Whether devices that change results may run: by default they may not."""
 
 
-_Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+_Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_SIZE)]
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

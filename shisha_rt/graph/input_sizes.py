@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+LARGEST_SIZE: Final = 2**31 - 1
+"""Of a dimension; engines count in as many bits here and there."""
+
 
 @dataclass(frozen=True, slots=True)
 class InputSizes:

@@ -29,7 +29,9 @@ def test_the_kth_shape_of_one_input_goes_with_the_kth_of_the_others(
     ("texts", "complaint"),
     [
         (["x"], "expected INPUT=SIZE"),
-        (["x=1x0"], "sizes of at least 1"),
+        (["x=1x0"], "sizes of 1 to 2147483647"),
+        (["x=1x2147483648"], "sizes of 1 to 2147483647"),
+        ([f"x={'9' * 5000}"], "sizes of 1 to 2147483647"),
         (["x=1", "x=1"], "--shape x=1: is set twice, expected once"),
         (["x=1", "y=2x2", "x=1"], "--shape x=1 y=2x2: is set twice"),
         (["x=1", "x=2", "x=3", "y=1", "y=2"], "3 shapes of x and 2 of y, expected as many of each input, or one"),

@@ -241,7 +241,8 @@ def test_an_import_that_no_operator_needs_hinders_nobody(domain: str, tmp_path: 
     ("dims", "words"),
     [
         ({"M": 2}, ["--dim M=2", "expected one of N, C"]),
-        ({"C": 0}, ["--dim C=0", "expected 1 or more"]),
+        ({"C": 0}, ["--dim C=0", "expected 1 to 2147483647"]),
+        ({"C": 2**80}, ["--dim C=", "expected 1 to 2147483647"]),
         ({"N": 2}, ["'C'", "--shape x=2x16 would run"]),
     ],
 )
@@ -422,3 +423,31 @@ def test_default_domain_may_be_spelled_out(tmp_path: Path) -> None:
     model = relu()
     model.graph.node[0].domain = model.opset_import[0].domain = "ai.onnx"
     assert [operator.domain for operator in read_model(write(model, tmp_path)).graph.operators] == [""]
+
+
+def test_functions_that_stand_for_more_than_memory_holds_are_refused(tmp_path: Path) -> None:
+    """Sixty that each call the next one twice."""
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+
+    def function(number: int) -> onnx.FunctionProto:
+        called = {"op_type": f"f{number + 1}", "domain": "own"} if number < 59 else {"op_type": "Relu"}
+        body = [make_node(**called, inputs=[a], outputs=[b]) for a, b in (("x", "t"), ("t", "y"))]
+        return helper.make_function("own", f"f{number}", ["x"], ["y"], body, imports)
+
+    model = network([make_node("f0", ["x"], ["y"], domain="own")], {"x": [1]}, {"y": [1]})
+    model.opset_import.append(imports[1])
+    model.functions.extend(map(function, range(60)))
+    assert "over 100000 operators; expected fewer" in refusal(write(model, tmp_path))
+    last = list(model.functions)[57:]
+    del model.functions[:]
+    model.functions.extend(last)
+    model.graph.node[0].op_type = "f57"
+    assert len(read_model(write(model, tmp_path)).graph.operators) == 8
+
+
+def test_a_choice_whose_branches_do_not_make_its_outputs_is_refused(tmp_path: Path) -> None:
+    value = helper.make_tensor_value_info("own", TensorProto.FLOAT, [1])
+    branch = helper.make_graph([make_node("Relu", ["x"], ["own"])], "branch", [], [value])
+    node = make_node("If", ["flag"], ["y", "z"], "choice", then_branch=branch, else_branch=branch)
+    model = network([node], {"x": [1]}, {"y": [1]}, {"flag": np.array(True)})
+    assert "If ('choice'): a branch has 1 outputs; expected 2" in refusal(write(model, tmp_path))

@@ -30,7 +30,7 @@ from shisha_rt.graph.reader.one_run import shapes_seen
 from shisha_rt.graph.reader.onnx_versions import MICROSOFT, check_versions
 from shisha_rt.graph.reader.open_dims import SettledDim, forget_other_shapes, runtime_inputs, settle_sizes
 from shisha_rt.graph.reader.size_guesses import sizes_that_run
-from shisha_rt.graph.subgraphs import all_graphs, all_nodes, reads
+from shisha_rt.graph.subgraphs import all_graphs, all_nodes, reads, subgraphs
 
 CLEANER_VERSION: Final = 4  # raise it when `clean` would give another model for the same file
 CLEAN_FILE: Final = "clean.onnx"
@@ -39,6 +39,7 @@ _PROTOBUF_LIMIT_BYTES: Final = 1 << 31
 _OLDEST_OPSET: Final = 7  # the oldest that engines promise to run
 _DOMAINS: Final = ("", MICROSOFT)
 _PROSE: Final = ("doc_string", "value")  # protobuf fields of free text; `value` is that of a metadata entry
+_MOST_OPERATORS: Final = 100_000  # of functions written out; the largest networks have some thousands
 _MESSAGE_LIMIT: Final = 200  # characters of what the ONNX checker has to say
 
 
@@ -208,10 +209,29 @@ def _without_functions(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
     """Operators that the file itself defines, of others, are written out."""
     if not model.functions:
         return model
+    if _count_without_functions(model) > _MOST_OPERATORS:
+        raise BadInput(f"{path}: its functions, written out, are over {_MOST_OPERATORS} operators; expected fewer")
     try:
         return onnx.inliner.inline_local_functions(model)
     except Exception as error:  # it raises whatever its C++ does
         raise BadInput(f"{path}: its functions cannot be written out: {_shortened(error)}") from error
+
+
+def _count_without_functions(model: onnx.ModelProto) -> int:
+    """How many operators there are, as far as that is up to `_MOST_OPERATORS`.
+
+    A few functions that call each other twice stand for more than any memory holds.
+    """
+    bodies = {(its.domain, its.name): [(n.domain, n.op_type) for n in all_nodes(its.node)] for its in model.functions}
+    sizes = dict.fromkeys(bodies, 1)
+    for _ in bodies:  # one calls another at most so deep; what calls itself is found by whoever writes them out
+        last = sizes
+        sizes = {
+            name: min(sum(last.get(called, 1) for called in body), _MOST_OPERATORS + 1) for name, body in bodies.items()
+        }
+        if sizes == last:
+            break
+    return sum(sizes.get((node.domain, node.op_type), 1) for node in all_nodes(model.graph.node))
 
 
 def _is_text(message: Any) -> bool:
@@ -257,6 +277,10 @@ def _check_operators(model: onnx.ModelProto, path: Path) -> None:
             raise BadInput(f"{what} is of domain {node.domain!r}; expected ai.onnx or com.microsoft")
         if not node.domain and not _is_known(node.op_type, version):
             raise BadInput(f"{what} is unknown; expected an operator of ONNX opset {version}")
+        if node.op_type == "If" and not node.domain:
+            for branch in subgraphs(node):
+                if len(branch.output) != len(node.output):
+                    raise BadInput(f"{what}: a branch has {len(branch.output)} outputs; expected {len(node.output)}")
 
 
 def _drop_unused_domains(model: onnx.ModelProto) -> None:

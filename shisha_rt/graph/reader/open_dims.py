@@ -17,7 +17,7 @@ import onnx
 
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.default_dims import default_dims
-from shisha_rt.graph.input_sizes import InputSizes
+from shisha_rt.graph.input_sizes import LARGEST_SIZE, InputSizes
 
 _NO_NAMES: Final = frozenset({"", "?", "-1", "None", "none", "unk", "unknown", "*"})
 _MOST_LISTED: Final = 12
@@ -125,16 +125,16 @@ def _given(
         if name not in known:
             expected = f"one of {', '.join(known)}" if known else "none, as all its input dimensions are fixed"
             raise BadInput(f"{path}: --dim {name}={size}: no unknown dimension of that name; expected {expected}")
-        if size < 1:
-            raise BadInput(f"{path}: --dim {name}={size}: not a size; expected 1 or more")
+        if not 1 <= size <= LARGEST_SIZE:
+            raise BadInput(f"{path}: --dim {name}={size}: not a size; expected 1 to {LARGEST_SIZE}")
     found, said_by = dict(sizes.dims), {name: f"--dim {name}={size}" for name, size in sizes.dims.items()}
     by_name = {value.name: value for value in inputs}
     for input_name, shape in sizes.shapes.items():
         text = _as_option(input_name, shape)
         dims = by_name[input_name].type.tensor_type.shape.dim
         for axis, (name, size, dim) in enumerate(zip(names[input_name], shape, dims, strict=True)):
-            if size < 1:
-                raise BadInput(f"{path}: {text}: size {size} in dimension {axis}; expected 1 or more")
+            if not 1 <= size <= LARGEST_SIZE:
+                raise BadInput(f"{path}: {text}: size {size} in dimension {axis}; expected 1 to {LARGEST_SIZE}")
             if not name and dim.dim_value != size:
                 raise BadInput(f"{path}: {text}: dimension {axis} is {dim.dim_value} in the model, expected that size")
             if name and found.setdefault(name, size) != size:

@@ -27,7 +27,7 @@ from shisha_rt.graph.layers import LayeredNode, largest_layers
 from shisha_rt.graph.names import unused_name
 from shisha_rt.graph.open_shapes import NOTHING_SEEN, SeenTensor, described_shapes, static_shape
 from shisha_rt.graph.quantized import one_for_each_reader
-from shisha_rt.graph.subgraphs import all_nodes, branch_taken, reads, rename_reads, subgraphs
+from shisha_rt.graph.subgraphs import all_nodes, branch_taken, name_apart, reads, rename_reads, subgraphs
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -51,6 +51,7 @@ def clean(
     `strict` are as in `open_shapes.described_shapes`, which raises where shapes contradict each other.
     """
     net = replace(_Net.of(model), seen=seen, strict=strict)
+    name_apart(net.nodes, net.taken_names())
     _fold_constants(net)
     _remove_pass_through(net)
     _fold_batch_normalization(net)
@@ -66,6 +67,7 @@ def clean(
 def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
     """Only the first step of `clean`: constants and what follows from them alone become initialisers."""
     net = _Net.of(model)
+    name_apart(net.nodes, net.taken_names())
     _fold_constants(net)
     _remove_dead(net)
     return net.model(model)
@@ -116,17 +118,15 @@ class _Net:
     def remove(self, node: onnx.NodeProto) -> None:
         self.nodes = [other for other in self.nodes if other is not node]
 
-    def rename_uses(self, old: str, new: str) -> None:
-        for node in self.nodes:
-            rename_reads(node, {old: new})
-
     def fresh_name(self, wish: str) -> str:
         """`wish`, or with a number behind it where the graph has such a tensor already."""
-        return unused_name(wish, self.taken_names())
+        inner = {name for node in all_nodes(self.nodes) for name in (*node.input, *node.output)}
+        return unused_name(wish, inner | self.taken_names())
 
     def taken_names(self) -> set[str]:
-        inner = (name for node in all_nodes(self.nodes) for name in (*node.input, *node.output))
-        return {*self.constants, *inner, *(value.name for value in self.inputs)}
+        """Of all tensors but those in graphs inside operators."""
+        made = (name for node in self.nodes for name in node.output)
+        return {*self.constants, *made, *(value.name for value in self.inputs)}
 
     def light(self) -> _Net:
         """The same graph, sharing its nodes, with large constants declared as inputs."""
@@ -177,18 +177,17 @@ def _fold_constants(net: _Net) -> None:
 
 def _take_branches(net: _Net) -> bool:
     """Put the branch that is taken in the place of each If whose condition is a constant."""
-    found, taken = [], None
+    found, taken = [], False
     for node in net.nodes:
         if node.op_type != "If" or node.domain or node.input[0] not in net.constants:
             found.append(node)
             continue
-        taken = net.taken_names() if taken is None else taken
-        branch = branch_taken(node, bool(numpy_helper.to_array(net.constants[node.input[0]]).any()), taken)
+        branch = branch_taken(node, bool(numpy_helper.to_array(net.constants[node.input[0]]).any()))
         found += branch.node
         net.constants |= {weight.name: weight for weight in branch.initializer}
-        taken |= {name for inner in branch.node for name in inner.output} | {w.name for w in branch.initializer}
+        taken = True
     net.nodes = found
-    return taken is not None
+    return taken
 
 
 def _static_shapes(net: _Net) -> dict[str, Shape]:
@@ -258,20 +257,34 @@ def _evaluate(node: onnx.NodeProto, net: _Net) -> list[Array] | None:
 
 def _remove_pass_through(net: _Net) -> None:
     """Identity, and Dropout in inference mode: their readers read their input instead."""
-    uses = net.use_counts()
-    inputs = {value.name for value in net.inputs}
-    for node in list(net.nodes):
-        if not _passes_through(node, net, uses):
-            continue
-        source, result = node.input[0], node.output[0]
-        if result not in net.output_names:
-            net.remove(node)
-            net.rename_uses(result, source)
-        elif source not in net.output_names | inputs | net.constants.keys():
-            # The name of a graph output is part of the interface: its producer takes it over.
-            net.remove(node)
-            net.rename_uses(source, result)
-            _rename_output(net, source, result)
+    uses, outputs = net.use_counts(), net.output_names
+    kept = outputs | {value.name for value in net.inputs} | net.constants.keys()
+    names: dict[str, str] = {}
+    left = []
+    for node in net.nodes:
+        source = _followed(names, node.input[0]) if node.input else ""
+        if not source or not _passes_through(node, net, uses) or (node.output[0] in outputs and source in kept):
+            left.append(node)
+        elif node.output[0] in outputs:
+            names[source] = node.output[0]  # part of the interface: its producer takes it over
+        else:
+            names[node.output[0]] = source
+    names = {name: _followed(names, name) for name in names}
+    for node in left:
+        rename_reads(node, names)
+        for position, name in enumerate(node.output):
+            node.output[position] = names.get(name, name)
+    net.nodes = left
+
+
+def _followed(names: dict[str, str], name: str) -> str:
+    """The end of a chain of names; each on the way to it leads straight there from then on."""
+    passed = []
+    while name in names:
+        passed.append(name)
+        name = names[name]
+    names.update(dict.fromkeys(passed, name))
+    return name
 
 
 def _passes_through(node: onnx.NodeProto, net: _Net, uses: Mapping[str, int]) -> bool:
@@ -283,13 +296,6 @@ def _passes_through(node: onnx.NodeProto, net: _Net, uses: Mapping[str, int]) ->
         return False
     training = node.input[2] if len(node.input) > 2 else ""
     return not training or (training in net.constants and not numpy_helper.to_array(net.constants[training]).any())
-
-
-def _rename_output(net: _Net, old: str, new: str) -> None:
-    for node in net.nodes:
-        for position, name in enumerate(node.output):
-            if name == old:
-                node.output[position] = new
 
 
 # BatchNormalization

@@ -52,28 +52,58 @@ def rename_reads(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
         if name in names:
             node.input[position] = names[name]
     for graph in subgraphs(node):
-        own = _names_within(graph)
-        seen_inside = {old: new for old, new in names.items() if old not in own}
-        if seen_inside:
-            for inner in graph.node:
-                rename_reads(inner, seen_inside)
+        hidden = _names_within(graph).intersection(names)
+        seen_inside = {old: new for old, new in names.items() if old not in hidden} if hidden else names
+        for inner in graph.node:
+            rename_reads(inner, seen_inside)
 
 
-def branch_taken(node: onnx.NodeProto, condition: bool, taken: Iterable[str]) -> onnx.GraphProto:
+def name_apart(nodes: Iterable[onnx.NodeProto], around: Iterable[str]) -> None:
+    """Give what graphs inside define names that nothing else has: not `around` them, nor in other graphs.
+
+    Else a tensor that is renamed or moved outside could come to be hidden inside by another one of its name.
+    """
+    nodes, seen = list(nodes), set(around)
+    used = seen.union(name for node in all_nodes(nodes) for name in (*node.input, *node.output))
+    _name_graphs_apart(nodes, seen, used)
+
+
+def _name_graphs_apart(nodes: Iterable[onnx.NodeProto], seen: set[str], used: set[str]) -> None:
+    for node in nodes:
+        for graph in subgraphs(node):
+            own = _names_within(graph)
+            used |= own
+            names = {}
+            for name in sorted(own & seen):
+                names[name] = unused_name(f"{next(filter(None, node.output), node.op_type)}/{name}", used)
+                used.add(names[name])
+            if names:
+                _rename_own(graph, names)
+            seen |= own.union(names.values())
+            _name_graphs_apart(graph.node, seen, used)
+
+
+def _rename_own(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    for node in graph.node:
+        rename_reads(node, names)
+        for position, name in enumerate(node.output):
+            node.output[position] = names.get(name, name)
+    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        value.name = names.get(value.name, value.name)
+
+
+def branch_taken(node: onnx.NodeProto, condition: bool) -> onnx.GraphProto:
     """What is left of an If whose condition is known: operators and constants that make its outputs.
 
-    They can stand where the If stood: the names inside get others if they are among `taken`.
+    They can stand where the If stood, if its names are their own (see `name_apart`).
     """
     wanted = "then_branch" if condition else "else_branch"
     branch = next(attribute.g for attribute in node.attribute if attribute.name == wanted)
-    own, used = _names_within(branch), set(taken)
+    made = {name for inner in branch.node for name in inner.output if name}
     names: dict[str, str] = {}
-    for result, name in zip(node.output, (value.name for value in branch.output), strict=True):
-        if name in own and name not in names and name not in {weight.name for weight in branch.initializer}:
-            names[name] = result
-    for name in sorted(own - names.keys()):
-        names[name] = unused_name(f"{node.output[0]}/{name}", used) if name in used else name
-        used.add(names[name])
+    for result, value in zip(node.output, branch.output, strict=True):
+        if result and value.name in made:
+            names.setdefault(value.name, result)
     found = onnx.GraphProto()
     for inner in branch.node:
         copy = found.node.add()
@@ -81,10 +111,7 @@ def branch_taken(node: onnx.NodeProto, condition: bool, taken: Iterable[str]) ->
         rename_reads(copy, names)
         for position, name in enumerate(copy.output):
             copy.output[position] = names.get(name, name)
-    for weight in branch.initializer:
-        constant = found.initializer.add()
-        constant.CopyFrom(weight)
-        constant.name = names[weight.name]
+    found.initializer.extend(branch.initializer)
     for result, value in zip(node.output, branch.output, strict=True):
         if result and names.get(value.name) != result:
             found.node.add(op_type="Identity", input=[names.get(value.name, value.name)], output=[result])

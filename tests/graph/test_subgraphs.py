@@ -6,8 +6,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
-from shisha_rt.graph.subgraphs import all_nodes, branch_taken, reads, rename_reads
+from shisha_rt.graph.clean import clean
+from shisha_rt.graph.subgraphs import all_nodes, branch_taken, name_apart, reads, rename_reads
 
 
 def value(name: str) -> onnx.ValueInfoProto:
@@ -48,8 +50,6 @@ def test_a_renamed_tensor_is_renamed_inside_and_what_is_made_there_is_not() -> N
 
 
 def run(nodes: list[onnx.NodeProto], weights: list[onnx.TensorProto], makes: list[str]) -> list[np.ndarray]:
-    from onnx.reference import ReferenceEvaluator
-
     whole = helper.make_graph(
         nodes, "whole", [value(name) for name in ("x", "a", "b")], [value(n) for n in makes], weights
     )
@@ -74,8 +74,42 @@ def test_the_branch_that_is_taken_computes_what_the_operator_did(condition: bool
     node = choice(then, other, ("y", "z", "w"))
     flag = numpy_helper.from_array(np.array(condition), "c")
     expected = run([node], [flag], ["y", "z", "w"])
-    found = branch_taken(node, condition, {"x", "a", "b", "c", "x2", "own", "s"})
+    name_apart([node], {"x", "a", "b", "c", "y", "z", "w", "x2", "own", "s"})
+    found = branch_taken(node, condition)
     made = [name for inner in found.node for name in inner.output]
     assert not {"x2", "own", "s"} & {*made, *(weight.name for weight in found.initializer)}
     for mine, theirs in zip(run(list(found.node), list(found.initializer), ["y", "z", "w"]), expected, strict=True):
         np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_tensor_keeps_clear_of_others_of_its_name_inside() -> None:
+    """`y`, which the convolution comes to make, and `out`, which the first operator does, are names in branches too."""
+    then = graph(helper.make_node("Neg", ["b"], ["y"]), helper.make_node("Relu", ["y"], ["out"]), makes=("out",))
+    other = graph(helper.make_node("Abs", ["b"], ["out"]), makes=("out",))
+    shape = [1, 2, 3, 3]
+    for branch in (then, other):
+        branch.output[0].CopyFrom(helper.make_tensor_value_info("out", TensorProto.FLOAT, shape))
+    nodes = [
+        helper.make_node("Relu", ["x"], ["b"]),
+        helper.make_node("Conv", ["b", "w"], ["conv"]),
+        helper.make_node("If", ["c"], ["chosen"], then_branch=then, else_branch=other),
+        helper.make_node("BatchNormalization", ["conv", *"ssss"], ["y"]),
+        helper.make_node("Add", ["y", "chosen"], ["sum"]),
+        helper.make_node("Identity", ["b"], ["out"]),
+    ]
+    ends = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "sum", "out")}
+    flag = helper.make_tensor_value_info("c", TensorProto.BOOL, [])
+    weights = [
+        numpy_helper.from_array(np.arange(1, 5, dtype=np.float32).reshape(2, 2, 1, 1), "w"),
+        numpy_helper.from_array(np.array([2, 3], np.float32), "s"),
+    ]
+    whole = helper.make_graph(nodes, "g", [ends["x"], flag], [ends["sum"], ends["out"]], weights)
+    model = helper.make_model(whole, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    found = clean(model)
+    assert [node.op_type for node in found.graph.node] == ["Relu", "Conv", "If", "Add"]
+    onnx.checker.check_model(found)
+    for condition in (True, False):
+        given = {"x": np.linspace(-1, 1, 18, dtype=np.float32).reshape(shape), "c": np.array(condition)}
+        expected = ReferenceEvaluator(model).run(None, given)
+        for mine, theirs in zip(ReferenceEvaluator(found).run(None, given), expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)

@@ -1,15 +1,18 @@
 """The `shisha-rt` command: every way it can end is decided here, once.
 
-0 done; 1 failure; 2 bad input, said in exactly one line on standard error; 130 interrupted. A traceback
-means a bug of ours. One file per command; heavy modules are imported inside the commands, so that
+0 done; 1 failure; 2 bad input, said in exactly one line on standard error; 130 interrupted, 143 by SIGTERM. A
+traceback means a bug of ours. One file per command; heavy modules are imported inside the commands, so that
 `--help` answers at once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -30,7 +33,7 @@ from shisha_rt.cli.tuner import tuner
 from shisha_rt.errors import BadInput, Failure
 
 _NAME = "shisha-rt"
-_EXIT_FAILURE, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED = 1, 2, 130
+_EXIT_FAILURE, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED, _EXIT_TERMINATED = 1, 2, 130, 143
 
 app = typer.Typer(name=_NAME, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command("check")(check_command)
@@ -56,7 +59,8 @@ def _options(
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command (default: this process's arguments); returns the exit status."""
     try:
-        status = _run(argv)
+        with _put_away_at_sigterm():
+            status = _run(argv)
         sys.stdout.flush()  # here, where a reader who has gone away can still be answered quietly
     except BadInput as error:
         return _say(f"{_NAME}: {error}", _EXIT_BAD_INPUT)
@@ -67,6 +71,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _abandon_output()
     return status
+
+
+@contextlib.contextmanager
+def _put_away_at_sigterm() -> Iterator[None]:
+    """What was begun, such as copies of weights in temporary folders, which would stay there else."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(_EXIT_TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _run(argv: Sequence[str] | None) -> int:

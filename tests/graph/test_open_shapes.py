@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -142,3 +146,42 @@ def test_where_nothing_that_is_tried_runs_no_sizes_are_told(tmp_path: Path) -> N
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info("z", TensorProto.FLOAT, [77, 3]))
     with pytest.raises(BadInput, match=r"2 unknown dimensions.*--dim A=8, or whole shapes"):
         read_model(write(model, tmp_path))
+
+
+def endless(folder: Path) -> Path:
+    """A loop that no run comes to the end of; only a run could show what it makes."""
+    one = onnx.numpy_helper.from_array(np.array(1, np.float32), "one")
+    flag = helper.make_tensor_value_info("on", TensorProto.BOOL, [])
+    number, last, sums = (
+        helper.make_tensor_value_info(*its)
+        for its in (("i", TensorProto.INT64, []), ("v", TensorProto.FLOAT, [1]), ("sum", TensorProto.FLOAT, [1]))
+    )
+    still = helper.make_tensor_value_info("still", TensorProto.BOOL, [])
+    nodes = [make_node("Identity", ["on"], ["still"]), make_node("Add", ["v", "one"], ["sum"])]
+    body = helper.make_graph(nodes, "body", [number, flag, last], [still, sums], [one])
+    model = network([make_node("Loop", ["often", "go", "x"], ["y"], body=body)], {"x": [1]}, {"y": ["n"]})
+    for name, value in (("often", np.array(2**62)), ("go", np.array(True))):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    return write(model, folder)
+
+
+def test_a_run_that_comes_to_no_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shisha_rt.graph.reader.one_run._LIMIT_S", 2.0)
+    with pytest.raises(BadInput, match="the engine cannot run it: it came to no end"):
+        read_model(endless(tmp_path))
+
+
+def test_a_run_that_is_ended_leaves_no_files(tmp_path: Path) -> None:
+    path, folder = endless(tmp_path), tmp_path / "temporary"
+    folder.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-m", "shisha_rt", "layers", str(path)], env={**os.environ, "TMPDIR": str(folder)}
+    ) as command:
+        until_s = time.monotonic() + 30
+        while not any(folder.glob("*/*.onnx")) and time.monotonic() < until_s:
+            time.sleep(0.01)
+        time.sleep(0.5)  # an exception in the midst of a fork is lost
+        assert any(folder.iterdir())
+        command.terminate()
+    assert command.returncode == 143
+    assert list(folder.iterdir()) == []

@@ -21,7 +21,8 @@ from shisha_rt.job import JobFailed, run_job
 
 _FILE: Final = "model.onnx"
 _EMBEDDED_BELOW_BYTES: Final = 1024
-_LIMIT_S: Final = 120.0  # far more than one run takes, and a Loop may go on for ever
+_LIMIT_S: Final = 300.0  # far more than any model has taken; some loop for ever
+_TRYING_LIMIT_S: Final = 30.0
 
 
 class RunAsked(msgspec.Struct, frozen=True):
@@ -49,7 +50,7 @@ def shapes_seen(model: onnx.ModelProto, wanted: Sequence[str], where: str) -> di
     Raises BadInput where the engine cannot run it.
     """
     shape = tuple(tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim) for value in model.graph.input)
-    seen = _run(model, (shape,), wanted)
+    seen = _run(model, (shape,), _LIMIT_S, wanted)
     if seen.taken is None:
         raise BadInput(f"{where}: the engine cannot run it: {seen.reason}")
     unknown = next((name for name, (_, datatype) in seen.shapes.items() if datatype not in NUMPY_OF), None)
@@ -60,10 +61,12 @@ def shapes_seen(model: onnx.ModelProto, wanted: Sequence[str], where: str) -> di
 
 def first_that_runs(model: onnx.ModelProto, tries: Sequence[tuple[tuple[int, ...], ...]]) -> int | None:
     """Index of the first of `tries`, shapes of all inputs, with which the model runs; None: with none."""
-    return _run(model, tries).taken
+    return _run(model, tries, _TRYING_LIMIT_S).taken
 
 
-def _run(model: onnx.ModelProto, tries: Sequence[tuple[tuple[int, ...], ...]], wanted: Sequence[str] = ()) -> RunSeen:
+def _run(
+    model: onnx.ModelProto, tries: Sequence[tuple[tuple[int, ...], ...]], limit_s: float, wanted: Sequence[str] = ()
+) -> RunSeen:
     said: list[bytes] = []
     with tempfile.TemporaryDirectory(prefix="shisha-rt-run-") as folder:
         path = Path(folder) / _FILE
@@ -72,7 +75,7 @@ def _run(model: onnx.ModelProto, tries: Sequence[tuple[tuple[int, ...], ...]], w
         try:
             job = msgspec.json.encode(asked)
             failed = "the model could not be run"
-            run_job("stages.jobs.one_run", failed=failed, given=job, hear=said.append, limit_s=_LIMIT_S)
+            run_job("stages.jobs.one_run", failed=failed, given=job, hear=said.append, limit_s=limit_s)
         except JobFailed as error:
             return RunSeen(None, {}, error.reason)
     return msgspec.json.decode(said[-1], type=RunSeen)

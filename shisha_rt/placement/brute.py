@@ -40,27 +40,27 @@ def brute(problem: Problem, limit_assignments: int = LIMIT_ASSIGNMENTS, should_s
 
 
 def assignment_count(problem: Problem) -> int:
-    return math.prod(len(node.capable) for node in problem.nodes)
+    return math.prod(map(len, problem.devices_of))
 
 
 def assignment_at(problem: Problem, index: int) -> tuple[int, ...]:
     """The assignment of this index among all, the last node's device changing fastest."""
     devices = []
-    for node in reversed(problem.nodes):
-        index, choice = divmod(index, len(node.capable))
-        devices.append(node.capable[choice])
+    for its in reversed(problem.devices_of):
+        index, choice = divmod(index, len(its))
+        devices.append(its[choice])
     return tuple(reversed(devices))
 
 
 def every_cost_s(problem: Problem) -> NDArray[np.float64]:
-    """(assignments,) seconds, by the index that `assignment_at` takes."""
+    """(assignments,) seconds, by the index that `assignment_at` takes; inf where a node cannot run."""
     cost_s = _summed_s(problem, never)
     assert cost_s is not None
     return cost_s
 
 
 def _summed_s(problem: Problem, should_stop: ShouldStop) -> NDArray[np.float64] | None:
-    sizes = [len(node.capable) for node in problem.nodes if len(node.capable) > 1]
+    sizes = [len(devices) for devices in problem.devices_of if len(devices) > 1]
     total_s = np.zeros(sizes)
     for term_s in _Terms(problem, len(sizes)).all():
         if should_stop():
@@ -76,11 +76,11 @@ class _Terms:
         self._problem = problem
         chosen = iter(range(axes))
         self._devices: list[NDArray[np.intp]] = []  # of each node, along its own axis
-        for node in problem.nodes:
+        for devices in problem.devices_of:
             shape = [1] * axes
-            if len(node.capable) > 1:
-                shape[next(chosen)] = len(node.capable)
-            self._devices.append(np.array(node.capable, np.intp).reshape(shape))
+            if len(devices) > 1:
+                shape[next(chosen)] = len(devices)
+            self._devices.append(np.array(devices, np.intp).reshape(shape))
 
     def all(self) -> Iterator[Term]:
         grouped = {node for group in self._problem.groups for node in group.nodes}

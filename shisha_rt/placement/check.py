@@ -9,13 +9,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Final
 
 from shisha_rt.placement.problem import Assignment, Group, Problem
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds. `node_s` has groups in place of their members, where that is cheaper."""
+    """Seconds. `node_s` has groups in place of their members, where they are cheaper or cannot run by themselves."""
 
     node_s: float
     transfer_s: float
@@ -26,19 +27,23 @@ class Cost:
 
 
 def cost(problem: Problem, assignment: Assignment) -> Cost:
-    """The cost of an assignment; inf for one that puts a node on a device that cannot run it.
+    """The cost of an assignment; inf for one that puts a node on a device that can run it neither alone nor in a group.
 
     Raises ValueError unless there is one device for each node.
     """
     if len(assignment) != len(problem.nodes):
         raise ValueError(f"{len(assignment)} devices for {len(problem.nodes)} nodes")
-    # Sums are exact but for their last rounding: equal costs are equal to the last bit, however they were added up,
-    # and a group may stand in for members that cost many decades more.
-    alone_s = [node.cost_s[device] for node, device in zip(problem.nodes, assignment, strict=True)]
+    used = groups_in_use(problem, assignment)
+    grouped = {node for group in used for node in group.nodes}
+    alone_s = [
+        node.cost_s[device]
+        for index, (node, device) in enumerate(zip(problem.nodes, assignment, strict=True))
+        if index not in grouped
+    ]
     if math.inf in alone_s:
         return Cost(math.inf, 0.0)
-    saved_s = _saved_s(problem, assignment)
-    node_s = float(sum(map(Fraction, alone_s)) - saved_s) if saved_s else math.fsum(alone_s)
+    # Exact but for the last rounding: equal costs are equal to the last bit, however they were added up.
+    node_s = math.fsum([*alone_s, *(group.cost_s for group in used)])
     return Cost(node_s, math.fsum(_transfers_s(problem, assignment)))
 
 
@@ -51,24 +56,36 @@ def _transfers_s(problem: Problem, assignment: Assignment) -> Iterator[float]:
         yield from (tensor.transfer_s[source][memory] for memory in targets if memory != problem.memory_of[source])
 
 
-def _saved_s(problem: Problem, assignment: Assignment) -> Fraction:
-    """The most that disjoint groups save over their members alone."""
-    usable = [
-        (group, saved_s)
-        for group in problem.groups
-        if all(assignment[node] == group.device for node in group.nodes)
-        and (
-            saved_s := sum(Fraction(problem.nodes[n].cost_s[group.device]) for n in group.nodes)
-            - Fraction(group.cost_s)
-        )
-        > 0
-    ]
+def groups_in_use(problem: Problem, assignment: Assignment) -> tuple[Group, ...]:
+    """Disjoint groups that make the assignment cost least, sorted by their nodes.
+
+    Above all they have the most of those nodes in them that cannot run by themselves where they are.
+    """
+    usable = []
+    for group in problem.groups:
+        if all(assignment[node] == group.device for node in group.nodes):
+            gain = _gain(problem, group)
+            if gain > _NO_GAIN:
+                usable.append((group, gain))
     usable.sort(key=lambda pair: pair[0].nodes)
-    return _best_packing_s(usable)
+    return _best_packing(usable)
 
 
-def _best_packing_s(usable: Sequence[tuple[Group, Fraction]]) -> Fraction:
-    """The largest sum of disjoint groups, by taking or leaving one after the other.
+_Gain = tuple[int, Fraction]
+"""The nodes that run only in a group, and the seconds saved over the others by themselves; sums are exact."""
+_NO_GAIN: Final[_Gain] = (0, Fraction(0))
+_Chosen = tuple[Group, "_Chosen"] | None
+"""The group taken last, and those before it."""
+
+
+def _gain(problem: Problem, group: Group) -> _Gain:
+    alone_s = [problem.nodes[node].cost_s[group.device] for node in group.nodes]
+    able_s = [seconds for seconds in alone_s if seconds < math.inf]
+    return len(alone_s) - len(able_s), sum(map(Fraction, able_s), Fraction(0)) - Fraction(group.cost_s)
+
+
+def _best_packing(usable: Sequence[tuple[Group, _Gain]]) -> tuple[Group, ...]:
+    """Disjoint groups of the largest gain, by taking or leaving one after the other.
 
     What is taken matters only as far as groups still to come have it too; as groups are chains and sorted, that is
     little, and the cases are few.
@@ -78,16 +95,22 @@ def _best_packing_s(usable: Sequence[tuple[Group, Fraction]]) -> Fraction:
         later.append(later[-1] | frozenset(group.nodes))
     later.reverse()  # later[i]: all nodes of groups i, i + 1, ...
 
-    best: dict[frozenset[int], Fraction] = {frozenset(): Fraction(0)}
-    for index, (group, saved_s) in enumerate(usable):
+    best: dict[frozenset[int], tuple[_Gain, _Chosen]] = {frozenset(): (_NO_GAIN, None)}
+    for index, (group, (covered, saved_s)) in enumerate(usable):
         members, relevant = frozenset(group.nodes), later[index + 1]
-        following: dict[frozenset[int], Fraction] = {}
-        for taken, sum_s in best.items():
-            choices = [(taken, sum_s)]
+        following: dict[frozenset[int], tuple[_Gain, _Chosen]] = {}
+        for taken, (gain, chosen) in best.items():
+            choices = [(taken, gain, chosen)]
             if not taken & members:
-                choices.append((taken | members, sum_s + saved_s))
-            for nodes, total_s in choices:
+                choices.append((taken | members, (gain[0] + covered, gain[1] + saved_s), (group, chosen)))
+            for nodes, total, groups in choices:
                 key = nodes & relevant
-                following[key] = max(following.get(key, Fraction(0)), total_s)
+                if key not in following or total > following[key][0]:
+                    following[key] = total, groups
         best = following
-    return max(best.values())
+    (_, found), *_ = best.values()
+    used = []
+    while found is not None:
+        last, found = found
+        used.append(last)
+    return tuple(reversed(used))

@@ -15,6 +15,7 @@ from typing import Final
 
 from shisha_rt.errors import BadInput
 from shisha_rt.outcome import Outcome
+from shisha_rt.placement.alone import fastest_alone
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.solution import HEURISTIC, Solution
 
@@ -41,7 +42,7 @@ class _Present:
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._once = problem.transfer_counting == "once"
-        self.assignment = [min(node.capable, key=node.cost_s.__getitem__) for node in problem.nodes]
+        self.assignment = list(fastest_alone(problem))
         self._readers = [[0] * len(problem.memories) for _ in problem.tensors]
         for node in range(len(problem.nodes)):
             self._count(node, 1)

@@ -26,6 +26,7 @@ import numpy as np
 from shisha_rt.arrays import Floats
 from shisha_rt.errors import BadInput
 from shisha_rt.outcome import Outcome
+from shisha_rt.placement.alone import fastest_alone, feasible
 from shisha_rt.placement.narrowing import (
     PROVEN,
     Narrowed,
@@ -77,10 +78,10 @@ def milp(problem: Problem, left_s: LeftSeconds = forever, limits: WidthLimits | 
 
 def column_count(problem: Problem) -> int:
     """Of the program, without those of groups and copies."""
-    capable = [node.capable for node in problem.nodes]
-    memories = [len({problem.memory_of[device] for device in its}) for its in capable]
-    return sum(map(len, capable)) + sum(
-        len(capable[tensor.producer]) * memories[consumer]
+    devices = problem.devices_of
+    memories = [len({problem.memory_of[device] for device in its}) for its in devices]
+    return sum(map(len, devices)) + sum(
+        len(devices[tensor.producer]) * memories[consumer]
         for tensor in problem.tensors
         for consumer in tensor.consumers
     )
@@ -117,7 +118,8 @@ def least_by_program(found: Narrowed, left_s: LeftSeconds) -> tuple[int, ...] | 
         )
         if result.x is None:
             return None if best is None else best.assignment
-        answer = bounded(found.problem, program.assignment(result.x))
+        assignment = feasible(found.problem, program.assignment(result.x), fastest_alone(found.problem))
+        answer = bounded(found.problem, assignment)
         best = answer if best is None or answer.cost_s < best.cost_s else best
         found = found.with_assignment(answer.assignment)
         if found.cost_s - math.fsum(least_s) > _MUCH_LESS * room_s:
@@ -158,12 +160,11 @@ class _Program:
 
     def _groups(self, problem: Problem) -> None:
         for group in problem.groups:
-            places = [self._place[node] for node in group.nodes]
-            if all(group.device in place for place in places):
-                more_s = group.cost_s - math.fsum(self._least_s[list(group.nodes)])
-                use = self._column(more_s, whole=True)
-                for place in places:
-                    place[group.device] += use
+            more_s = group.cost_s - math.fsum(self._least_s[list(group.nodes)])
+            use = self._column(more_s, whole=True)
+            if use:
+                for node in group.nodes:
+                    self._place[node].setdefault(group.device, []).extend(use)
 
     def _tensors(self, problem: Problem) -> None:
         memory_of = problem.memory_of

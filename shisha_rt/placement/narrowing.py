@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.arrays import Bools, Floats
+from shisha_rt.placement.alone import fastest_alone, feasible
 from shisha_rt.placement.als import als
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.duet import duet
@@ -80,14 +81,18 @@ class Narrowed:
         return replace(self, lower_bound_s=min(max(bound_s, self.lower_bound_s), self.cost_s))
 
     def only(self, alive: Bools) -> Problem:
-        """What is left on devices that are `alive` (nodes, devices), and on those of the assignment."""
+        """What is left on devices that are `alive` (nodes, devices), and on those of the assignment.
+
+        A node may then have no device left but within groups.
+        """
         alive = alive.copy()
         alive[range(len(self.assignment)), self.assignment] = True
         nodes = [
             replace(node, cost_s=tuple([s if its else math.inf for s, its in zip(node.cost_s, row, strict=True)]))
             for node, row in zip(self.left.nodes, alive.tolist(), strict=True)
         ]
-        return replace(self.left, nodes=tuple(nodes))
+        groups = [group for group in self.left.groups if alive[list(group.nodes), group.device].all()]
+        return replace(self.left, nodes=tuple(nodes), groups=tuple(groups))
 
 
 def quick_assignment(problem: Problem, should_stop: ShouldStop) -> tuple[int, ...]:
@@ -96,11 +101,11 @@ def quick_assignment(problem: Problem, should_stop: ShouldStop) -> tuple[int, ..
 
 
 def _quick(problem: Problem, should_stop: ShouldStop) -> Iterator[tuple[int, ...]]:
-    fastest = [min(node.capable, key=node.cost_s.__getitem__) for node in problem.nodes]
-    yield tuple(fastest)
+    fastest = fastest_alone(problem)
+    yield fastest
     for device in range(len(problem.devices)):
-        able = [node.cost_s[device] < math.inf for node in problem.nodes]
-        yield tuple([device if it else other for it, other in zip(able, fastest, strict=True)])
+        together = [device if device in its else other for its, other in zip(problem.devices_of, fastest, strict=True)]
+        yield feasible(problem, together, fastest)
     solvers: Sequence[Callable[[], Solution]] = (lambda: als(problem, should_stop), lambda: duet(problem, 100.0))
     for solver in solvers:
         assignment = None if should_stop() else solver().assignment
@@ -111,17 +116,23 @@ def _quick(problem: Problem, should_stop: ShouldStop) -> Iterator[tuple[int, ...
 def least_node_s(problem: Problem) -> Floats:
     """(nodes, devices): seconds of a node, or its share of a group's; inf where it cannot run.
 
-    Shares are as the members' costs. So what the nodes of an assignment cost is at least the sum.
+    Shares are as the members' costs; those that cannot run by themselves share what a group costs more than the others
+    do. So what the nodes of an assignment cost is at least the sum.
     """
     alone_s = np.array([node.cost_s for node in problem.nodes])
     least_s = alone_s.copy()
     for group in problem.groups:
         members = list(group.nodes)
         its_s = alone_s[members, group.device]
-        total_s = math.fsum(its_s)
-        if group.cost_s < total_s < math.inf:
-            share_s = its_s * (group.cost_s / total_s)
-            least_s[members, group.device] = np.minimum(least_s[members, group.device], share_s)
+        able = its_s < math.inf
+        able_s = math.fsum(its_s[able])
+        if group.cost_s < able_s:
+            share_s = np.where(able, its_s, 0.0) * (group.cost_s / able_s)
+        elif able.all():
+            continue
+        else:
+            share_s = np.where(able, its_s, (group.cost_s - able_s) / np.count_nonzero(~able))
+        least_s[members, group.device] = np.minimum(least_s[members, group.device], share_s)
     return least_s
 
 

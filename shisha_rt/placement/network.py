@@ -109,7 +109,8 @@ def cost_network(problem: Problem) -> CostNetwork:
 
 
 def _saves(problem: Problem, group: Group) -> bool:
-    return group.cost_s < sum([problem.nodes[node].cost_s[group.device] for node in group.nodes]) < math.inf
+    """Where a member cannot run by itself, it saves all that there is."""
+    return group.cost_s < sum([problem.nodes[node].cost_s[group.device] for node in group.nodes])
 
 
 def _states(problem: Problem, groups: Mapping[int, Group]) -> tuple[States, ...]:

@@ -28,7 +28,7 @@ TRANSFER_COUNTINGS: tuple[TransferCounting, ...] = get_args(TransferCounting)
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An operator. `cost_s` is (devices,) seconds, inf where a device cannot run it; at least one can."""
+    """An operator. `cost_s` is (devices,) seconds, inf where a device cannot run it by itself; at least one can."""
 
     name: str
     op: str
@@ -36,7 +36,7 @@ class Node:
 
     @property
     def capable(self) -> tuple[int, ...]:
-        """The devices that can run it, ascending."""
+        """The devices that can run it by itself, ascending."""
         return tuple(device for device, cost_s in enumerate(self.cost_s) if cost_s < math.inf)
 
 
@@ -57,7 +57,8 @@ class ProblemTensor:
 class Group:
     """Nodes that one device runs together for `cost_s`, in place of their own costs there (PartitionTuner).
 
-    `nodes` ascend and form a chain: between each and the next there is a tensor that nothing else reads.
+    `nodes` ascend and form a chain: between each and the next there is a tensor that nothing else reads. The device
+    need not be able to run each of them by itself: such a node is there only within a group.
     """
 
     nodes: tuple[int, ...]
@@ -76,6 +77,15 @@ class Problem:
     tensors: tuple[ProblemTensor, ...]
     groups: tuple[Group, ...] = ()
     transfer_counting: TransferCounting = "once"
+
+    @cached_property
+    def devices_of(self) -> tuple[tuple[int, ...], ...]:
+        """(nodes,): the devices that each node may be on, by itself or in a group, ascending."""
+        found = [set(node.capable) for node in self.nodes]
+        for group in self.groups:
+            for node in group.nodes:
+                found[node].add(group.device)
+        return tuple(tuple(sorted(devices)) for devices in found)
 
     @cached_property
     def inputs(self) -> tuple[tuple[int, ...], ...]:

@@ -77,7 +77,12 @@ class _Reader:
             transfer_counting=file.transfer_counting,
         )
         links = chain_links(alone)
-        return replace(alone, groups=tuple(self._group(i, group, links) for i, group in enumerate(file.groups)))
+        groups = tuple(self._group(i, group, links) for i, group in enumerate(file.groups))
+        first: dict[tuple[tuple[int, ...], int], int] = {}
+        for i, one in enumerate(groups):
+            if (other := first.setdefault((one.nodes, one.device), i)) != i:
+                self._fail(f"groups[{i}]: the nodes and the device of groups[{other}], expected one cost for them")
+        return replace(alone, groups=groups)
 
     def _indices(self, names: Sequence[str], where: str) -> dict[str, int]:
         found: dict[str, int] = {}

@@ -146,10 +146,17 @@ class TestForPeople:
         complaint = run("place", problem_file, "--json").complaint
         assert complaint.endswith("expected a number <= 1000000000000000.0")
 
-    def test_groups_show_what_they_save(self, run: Run, problem_file: Path) -> None:
+    def test_groups_show_what_they_cost(self, run: Run, problem_file: Path, tmp_path: Path) -> None:
+        """`c` cannot run on pim by itself."""
         with_group = problem() | {"groups": [{"nodes": ["b", "c"], "device": "pim", "cost_s": 2}]}
+        with_group["nodes"][2]["cost_s"] = {"cpu": 2}
         problem_file.write_text(json.dumps(with_group))
-        assert "groups -500 ms" in " ".join(run("place", problem_file).out.split())
+        words = " ".join(run("place", problem_file, "--dot", tmp_path / "p.dot").out.split())
+        assert "cpu 1 1000 ms pim 2 2000 ms in groups 2 2000 ms" in words
+        assert "cost 5000 ms: operators 3000 ms, transfers 2000 ms" in words
+        dot = (tmp_path / "p.dot").read_text()
+        assert 'label="b\\nMatMul\\n2000 ms, group of 2"' in dot
+        assert 'label="c\\nAdd\\nwith b"' in dot
 
     def test_a_model_says_that_its_times_are_modelled(self, run: Run, tiny_model: Path, board: Path) -> None:
         ran = run("place", tiny_model, "--machine", board, "--place", "board")

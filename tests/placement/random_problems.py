@@ -36,7 +36,7 @@ def random_problem(
 ) -> Problem:
     """A problem of one of SHAPES; which devices share a memory is drawn too, unless each has its own.
 
-    `groups` may overlap, cost more than their members, or stand on a device that cannot run one of them;
+    At most `groups`; they may overlap, cost more than their members, or stand on a device that cannot run one of them;
     `incapable` is the probability that a device cannot run a node. Either way of counting transfers, unless given.
     """
     memory_of = _random_memories(rng, devices, own_memories)
@@ -158,7 +158,8 @@ def _random_tensors(rng: random.Random, nodes: int, edges: Sequence[Edge]) -> li
 
 def _random_groups(rng: random.Random, problem: Problem, count: int) -> tuple[Group, ...]:
     links = sorted(chain_links(problem))
-    return tuple(_random_group(rng, problem, links) for _ in range(count))
+    groups = [_random_group(rng, problem, links) for _ in range(count)]
+    return tuple({(group.nodes, group.device): group for group in groups}.values())
 
 
 def _random_group(rng: random.Random, problem: Problem, links: Sequence[Edge]) -> Group:
@@ -167,7 +168,7 @@ def _random_group(rng: random.Random, problem: Problem, links: Sequence[Edge]) -
         following = [last for first, last in links if first == nodes[-1]]
         nodes += [rng.choice(following)] if following else []
     able = [d for d in range(len(problem.devices)) if all(problem.nodes[n].cost_s[d] < math.inf for n in nodes)]
-    if not able:
+    if not able or rng.random() < 0.3:
         return Group(tuple(nodes), rng.randrange(len(problem.devices)), _seconds(rng))
     device = rng.choice(able)
     alone_eighths = int(8 * sum(problem.nodes[n].cost_s[device] for n in nodes))

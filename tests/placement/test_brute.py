@@ -21,7 +21,7 @@ def test_every_cost_is_the_checkers(shape: str) -> None:
     rng = random.Random(shape)
     for _ in range(25):
         problem = random_small_problem(rng, shape)
-        assignments = list(product(*(node.capable for node in problem.nodes)))
+        assignments = list(product(*problem.devices_of))
         assert len(assignments) == assignment_count(problem)
         assert every_cost_s(problem).tolist() == [cost(problem, a).total_s for a in assignments]
         assert [assignment_at(problem, index) for index in range(len(assignments))] == assignments
@@ -31,7 +31,7 @@ def test_the_cheapest_of_all() -> None:
     problem = random_small_problem(random.Random(1), "dense")
     solution = brute(problem)
     assert solution.assignment is not None
-    costs_s = [cost(problem, a).total_s for a in product(*(node.capable for node in problem.nodes))]
+    costs_s = [cost(problem, a).total_s for a in product(*problem.devices_of)]
     assert cost(problem, solution.assignment).total_s == solution.lower_bound_s == min(costs_s)
     assert (solution.outcome, solution.statistics) == (Outcome.OPTIMAL, {"assignments": len(costs_s)})
 
@@ -64,7 +64,7 @@ class TestRandomProblems:
             seen.update(self._features(random_small_problem(rng, SHAPES[number % len(SHAPES)])))
         rare = {feature: count for feature, count in seen.items() if count < 20}
         assert not rare
-        assert len(seen) == 11
+        assert len(seen) == 12
 
     def _features(self, problem: Problem) -> list[str]:
         members = [node for group in problem.groups for node in group.nodes]
@@ -74,6 +74,7 @@ class TestRandomProblems:
             "incapable": any(len(node.capable) < len(problem.devices) for node in problem.nodes),
             "several readers": any(len(tensor.consumers) > 1 for tensor in problem.tensors),
             "overlapping groups": len(set(members)) < len(members),
+            "a member only within a group": self._optimum_s(problem) < self._optimum_of_the_able_s(problem),
             "a group in use": bool(problem.groups)
             and self._optimum_s(problem) < self._optimum_without_groups_s(problem),
         }
@@ -85,6 +86,10 @@ class TestRandomProblems:
 
     def _optimum_s(self, problem: Problem) -> float:
         return float(every_cost_s(problem).min())
+
+    def _optimum_of_the_able_s(self, problem: Problem) -> float:
+        able = [g for g in problem.groups if all(g.device in problem.nodes[node].capable for node in g.nodes)]
+        return self._optimum_s(replace(problem, groups=tuple(able)))
 
     def _optimum_without_groups_s(self, problem: Problem) -> float:
         return self._optimum_s(replace(problem, groups=()))

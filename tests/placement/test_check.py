@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from shisha_rt.placement.check import Cost, cost
+from shisha_rt.placement.check import Cost, cost, groups_in_use
 from shisha_rt.placement.problem import Group, Node, Problem, ProblemTensor
 
 INF = math.inf
@@ -99,7 +99,28 @@ class TestGroups:
         assert cost(problem, (1, 1, 0, 1)) == Cost(3 + 3 + 4 + 3, 2 + 1)
         assert cost(problem, (1, 1, 1, 0)) == Cost(0 + 4, 2)
 
-    def test_a_group_gives_no_device_the_ability_to_run_a_node(self) -> None:
+    @pytest.mark.parametrize(
+        ("groups", "node_s"),
+        [
+            ([], INF),
+            ([((0, 1), 1, 5)], 5 + 3 + 3),
+            ([((0, 1), 1, 50)], 50 + 3 + 3),  # dear, but there is no other way
+            ([((0, 1), 1, 50), ((0,), 1, 9)], 9 + 3 + 3 + 3),
+            ([((0, 1), 1, 7), ((1, 2), 1, 0)], 7 + 3 + 3),  # what saves more would leave the first node alone
+            ([((0, 1), 0, 0)], INF),  # of the other device
+        ],
+    )
+    def test_a_node_that_cannot_run_by_itself_is_there_in_a_group(
+        self, groups: list[tuple[tuple[int, ...], int, float]], node_s: float
+    ) -> None:
         nodes = (Node("n0", "", (1.0, INF)), *CHAIN.nodes[1:])
-        problem = replace(CHAIN, nodes=nodes, groups=(Group((0, 1), 1, 0.0),))
+        problem = replace(CHAIN, nodes=nodes, groups=tuple(Group(*group) for group in groups))
+        assert cost(problem, self.ALL_ON_NPU).node_s == node_s
+        assert cost(replace(problem, groups=problem.groups[::-1]), self.ALL_ON_NPU).node_s == node_s
+
+    def test_two_that_need_the_same_neighbour_cannot_both_be_there(self) -> None:
+        nodes = (Node("n0", "", (1.0, INF)), CHAIN.nodes[1], Node("n2", "", (1.0, INF)), CHAIN.nodes[3])
+        problem = replace(CHAIN, nodes=nodes, groups=(Group((0, 1), 1, 1.0), Group((1, 2), 1, 1.0)))
         assert cost(problem, (1, 1, 1, 1)).total_s == INF
+        assert cost(problem, (1, 1, 0, 0)).node_s == 1 + 4 + 1
+        assert groups_in_use(problem, (1, 1, 0, 0)) == problem.groups[:1]

@@ -121,13 +121,13 @@ class TestGroups:
         # The middle would leave four nodes at 1, and two transfers: 6.25.
         assert cost_s(problem, exact_placement(problem)) == 0.5 + 1 + 3 + 1 + 0.5
 
-    def test_groups_with_nothing_to_gain_or_out_of_reach(self) -> None:
+    def test_groups_with_nothing_to_gain_and_one_that_brings_a_node_there(self) -> None:
         problem = self.chain((Group((0, 1), 1, 2.0), Group((2, 3), 1, 3.0)))
         incapable = replace(
             problem, nodes=(Node("n0", "", (2, INF)), *problem.nodes[1:]), groups=(Group((0, 1), 1, 0),)
         )
         assert cost_s(problem, exact_placement(problem)) == 9
-        assert cost_s(incapable, exact_placement(incapable)) == 2 + 1 + 8
+        assert cost_s(incapable, exact_placement(incapable)) == 0 + 7
 
 
 class TestLimit:

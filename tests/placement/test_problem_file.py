@@ -179,6 +179,11 @@ def changed(path: list[str | int], value: object) -> str:
         (["groups", 0, "device"], "gpu", 'groups[0].device = "gpu": no such device, expected one of cpu_s, cpu_p, pim'),
         (["groups", 0, "cost_s"], -1, "groups[0].cost_s = -1: expected a number >= 0"),
         (["groups", 0, "cost_s"], ..., "groups[0].cost_s is missing"),
+        (
+            ["groups"],
+            [{"nodes": ["a", "b"], "device": "pim", "cost_s": cost_s} for cost_s in (1, 2)],
+            "groups[1]: the nodes and the device of groups[0], expected one cost for them",
+        ),
     ],
 )
 def test_one_line_says_what_to_mend(path: list[str | int], value: object, expected: str) -> None:

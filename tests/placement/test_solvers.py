@@ -14,6 +14,7 @@ from shisha_rt.placement.check import cost
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.solver_names import SolverName
 from shisha_rt.placement.solvers import BUILT, SolverOptions, solve
+from tests.placement.figure_1 import figure_1
 from tests.placement.random_problems import SHAPES, random_small_problem
 
 PROVERS = {"exact", "milp", "brute"}
@@ -47,7 +48,7 @@ def test_every_solver_on_every_problem(name: SolverName, shape: str) -> None:
     for problem, optimum_s in solved(shape):
         solution = solve(name, problem, random_options(rng, problem))
         assert solution.assignment is not None
-        assert all(d in node.capable for node, d in zip(problem.nodes, solution.assignment, strict=True))
+        assert all(d in its for its, d in zip(problem.devices_of, solution.assignment, strict=True))
         cost_s = cost(problem, solution.assignment).total_s
         assert cost_s >= optimum_s
         assert solution.lower_bound_s is None or solution.lower_bound_s <= optimum_s
@@ -55,6 +56,16 @@ def test_every_solver_on_every_problem(name: SolverName, shape: str) -> None:
             assert cost_s == optimum_s
             assert solution.lower_bound_s == pytest.approx(optimum_s, abs=1e-4)  # less milp's tolerances
         assert solution.outcome is (Outcome.OPTIMAL if name in PROVERS else solution.outcome)
+
+
+@pytest.mark.parametrize("name", ["exact", "milp", "brute"])
+def test_the_provers_find_the_least_sum_of_figure_1(name: SolverName) -> None:
+    """v5, which the NPU cannot run by itself, is there in a group: without that the least is 14.5."""
+    problem = figure_1()
+    solution = solve(name, problem)
+    assert solution.assignment is not None
+    assert (cost(problem, solution.assignment).total_s, solution.outcome) == (14, Outcome.OPTIMAL)
+    assert solution.assignment == (0, 0, 1, 1, 1, 0, 0, 0)
 
 
 def test_the_heuristics_do_miss_optima() -> None:

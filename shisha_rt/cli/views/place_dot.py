@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shisha_rt.cli.views.picture import milliseconds
+from shisha_rt.placement.check import groups_in_use
 from shisha_rt.placement.moves import moves
 from shisha_rt.placement.problem import Assignment, Problem
 
@@ -27,8 +28,9 @@ def _statements(title: str, problem: Problem, assignment: Assignment) -> Iterato
     for device, name in enumerate(problem.devices):
         yield f"  d{device} [label={_quoted(name)}, fillcolor={_quoted(colour_of(device))}];"
     yield "}"
+    times = _times(problem, assignment)
     for index, (node, device) in enumerate(zip(problem.nodes, assignment, strict=True)):
-        label = "\n".join(part for part in (node.name, node.op, milliseconds(node.cost_s[device])) if part)
+        label = "\n".join(part for part in (node.name, node.op, times[index]) if part)
         yield f"n{index} [label={_quoted(label)}, fillcolor={_quoted(colour_of(device))}];"
     moved = {(move.tensor, consumer): move for move in moves(problem, assignment) for consumer in move.consumers}
     for index, tensor in enumerate(problem.tensors):
@@ -40,6 +42,17 @@ def _statements(title: str, problem: Problem, assignment: Assignment) -> Iterato
                 label = f"label={_quoted(milliseconds(move.cost_s))}, " if consumer == move.consumers[0] else ""
                 style = f" [{label}color={_quoted(TRANSFER_COLOUR)}, penwidth=2]"
             yield f"n{tensor.producer} -> n{consumer}{style};"
+
+
+def _times(problem: Problem, assignment: Assignment) -> list[str]:
+    """(nodes,): what each takes; the first of a group says it for all of them."""
+    found = [milliseconds(node.cost_s[device]) for node, device in zip(problem.nodes, assignment, strict=True)]
+    for group in groups_in_use(problem, assignment):
+        first, *others = group.nodes
+        found[first] = f"{milliseconds(group.cost_s)}, group of {len(group.nodes)}"
+        for node in others:
+            found[node] = f"with {problem.nodes[first].name}"
+    return found
 
 
 def colour_of(device: int) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from shisha_rt.cli.views.picture import milliseconds
 from shisha_rt.outcome import Outcome
-from shisha_rt.placement.check import cost
+from shisha_rt.placement.alone import fastest_alone
+from shisha_rt.placement.check import cost, groups_in_use
 from shisha_rt.placement.moves import Move, moves
 from shisha_rt.placement.problem import Assignment, Problem
 from shisha_rt.placement.solution import Solution
@@ -40,13 +41,15 @@ def _print_devices(problem: Problem, assignment: Assignment) -> None:
     table.add_column("device", no_wrap=True)
     table.add_column("operators", justify="right", no_wrap=True)
     table.add_column("time", justify="right", no_wrap=True)
+    groups = groups_in_use(problem, assignment)
+    grouped = {node for group in groups for node in group.nodes}
     for device, name in enumerate(problem.devices):
-        costs_s = [node.cost_s[device] for node, d in zip(problem.nodes, assignment, strict=True) if d == device]
-        table.add_row(name, str(len(costs_s)), milliseconds(math.fsum(costs_s)))
-    alone_s = math.fsum(node.cost_s[d] for node, d in zip(problem.nodes, assignment, strict=True))
-    saved_s = alone_s - cost(problem, assignment).node_s
+        there = [node for node, d in enumerate(assignment) if d == device]
+        costs_s = [problem.nodes[node].cost_s[device] for node in there if node not in grouped]
+        costs_s += [group.cost_s for group in groups if group.device == device]
+        table.add_row(name, str(len(there)), milliseconds(math.fsum(costs_s)))
     if problem.groups:
-        table.add_row("groups", "", f"-{milliseconds(saved_s)}")
+        table.add_row("in groups", str(len(grouped)), milliseconds(math.fsum(group.cost_s for group in groups)))
     table.add_section()
     moved: dict[tuple[str, str], list[Move]] = {}
     for move in moves(problem, assignment):
@@ -71,13 +74,15 @@ def _proven(cost_s: float, solution: Solution) -> str:
 
 def _instead(problem: Problem, cost_s: float) -> Iterator[str]:
     """What simpler assignments would cost: one device for all, and for each operator its fastest."""
-    alike: dict[str, list[int]] = {
+    alike: dict[str, Assignment] = {
         f"all on {name}": [device] * len(problem.nodes)
         for device, name in enumerate(problem.devices)
-        if all(device in node.capable for node in problem.nodes)
+        if all(device in its for its in problem.devices_of)
     }
-    fastest = [min(node.capable, key=node.cost_s.__getitem__) for node in problem.nodes]
+    fastest = fastest_alone(problem)
     for what, assignment in {**alike, "each on its fastest device": fastest}.items():
         other_s = cost(problem, assignment).total_s
+        if other_s == math.inf:
+            continue  # groups that overlap
         times = f", {other_s / cost_s:.3g} times" if cost_s else ""
         yield f"{what}: {milliseconds(other_s)}{times}"

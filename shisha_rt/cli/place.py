@@ -19,6 +19,7 @@ from shisha_rt.placement.check import Cost, cost
 from shisha_rt.placement.duet import DEFAULT_X
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.problem_file import parse_problem
+from shisha_rt.placement.schedule_form import schedule_object
 from shisha_rt.placement.solution import Solution
 from shisha_rt.placement.solver_names import SolverName
 
@@ -30,6 +31,7 @@ _PROBLEM_SUFFIX: Final = ".json"
 _PRECISION: Final = "exact"
 EXACT_S: Final = 60.0
 """What `exact` gets where nobody says how long it may take."""
+_TIMED: Final = ("exact", "partitiontuner")
 
 
 def place(
@@ -60,9 +62,11 @@ def place(
     ] = None,
     time_limit: Annotated[
         float | None,
-        typer.Option(metavar="S", help=f"Seconds that the solver may take. Default: {EXACT_S:g} for exact, else none."),
+        typer.Option(metavar="S", help=f"Seconds to solve. Default: {EXACT_S:g} for {', '.join(_TIMED)}; else none."),
     ] = None,
-    accelerator: Annotated[str | None, typer.Option(metavar="DEVICE", help="For typeseq; not built yet.")] = None,
+    accelerator: Annotated[
+        str | None, typer.Option(metavar="DEVICE", help="For --solver typeseq. Default: the last device.")
+    ] = None,
     dot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the placement as Graphviz text.")] = None,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the placement (takes the extra plot).")] = None,
     dim: Dims = None,
@@ -85,8 +89,7 @@ def place(
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.placement.solvers import SolverOptions, solve
 
-    _refuse_unbuilt(solver, accelerator)
-    _refuse_foreign(solver, priority, duet_x)
+    _refuse_foreign(solver, priority, duet_x, accelerator)
     if time_limit is not None and not time_limit > 0:
         raise BadInput(f"--time-limit {time_limit:g}: expected a number of seconds above 0")
     if problem.endswith(_PROBLEM_SUFFIX):
@@ -104,11 +107,12 @@ def place(
         raise BadInput(f"--precision {precision}: says what --measured may run, expected both or neither")
     else:
         asked = _modelled(problem, machine, place_, parse_sizes(dim, shape))
-    limit_s = time_limit or (EXACT_S if solver == "exact" else math.inf)
+    limit_s = time_limit or (EXACT_S if solver in _TIMED else math.inf)
     started = perf_counter()
     options = SolverOptions(
         priority=() if priority is None else tuple(priority.split(",")),
         duet_x=DEFAULT_X if duet_x is None else duet_x,
+        accelerator=accelerator,
         left_s=lambda: started + limit_s - perf_counter(),
     )
     solution = solve(solver, asked.problem, options)
@@ -153,10 +157,12 @@ class _Found:
         return None if assignment is None else cost(self.asked.problem, assignment)
 
     def as_object(self) -> dict[str, object]:
-        """The answer of `--json`: all keys, always; and `profile` where costs were measured."""
+        """The answer of `--json`: all keys, always; a schedule and `profile` where there is one."""
         problem, profile = self.asked.problem, self.asked.profile
         assignment, found = self.solution.assignment, self.cost
         assert found is None or math.isfinite(found.total_s), "a solver's bug: a node on a device that cannot run it"
+        schedule = self.solution.schedule
+        overlap = {} if schedule is None else schedule_object(problem, schedule)
         measured = {} if profile is None else {"profile": _runs(profile)}
         return {
             "assignment": None
@@ -169,6 +175,7 @@ class _Found:
             "outcome": self.solution.outcome,
             "reason": self.solution.reason,
             "solve_time_s": self.solve_time_s,
+            **overlap,
             **measured,
         }
 
@@ -180,19 +187,11 @@ def _runs(profile: DeviceProfile) -> dict[str, float]:
 # What is refused
 
 
-def _refuse_unbuilt(solver: SolverName, accelerator: str | None) -> None:
-    from shisha_rt.placement.solvers import BUILT
-
-    if solver not in BUILT:
-        raise BadInput(f"--solver {solver}: not built yet, expected one of {', '.join(BUILT)}")
-    if accelerator is not None:
-        raise BadInput("--accelerator: not built yet, expected no such option")
-
-
-def _refuse_foreign(solver: SolverName, priority: str | None, duet_x: float | None) -> None:
+def _refuse_foreign(solver: SolverName, priority: str | None, duet_x: float | None, accelerator: str | None) -> None:
     for option, value, own in (
         ("--priority", priority, "priority"),
         ("--duet-x", duet_x, "duet"),
+        ("--accelerator", accelerator, "typeseq"),
     ):
         if value is not None and solver != own:
             raise BadInput(f"{option}: not with --solver {solver}, expected --solver {own}")

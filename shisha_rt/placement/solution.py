@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shisha_rt.outcome import Outcome
+from shisha_rt.placement.schedule import Schedule
 
 HEURISTIC: Final = "a heuristic, which proves nothing"
 STOPPED: Final = "stopped by the time limit"
@@ -43,6 +44,7 @@ class Solution:
 
     A solver never states a cost: `check.cost` recomputes it from the assignment. `statistics` holds what a method
     has to tell of itself, such as table sizes. `reason` says why the assignment is not proven to be the best.
+    `schedule` is there where a solver lets branches overlap.
     """
 
     assignment: tuple[int, ...] | None
@@ -50,3 +52,4 @@ class Solution:
     lower_bound_s: float | None = None
     statistics: Mapping[str, float] = field(default_factory=dict)
     reason: str | None = None
+    schedule: Schedule | None = None

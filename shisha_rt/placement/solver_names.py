@@ -12,11 +12,11 @@ SolverName = Literal[
     "brute",
     "priority",
     "duet",
+    "baseline",
     "typeseq",
     "opseq",
     "partitiontuner",
 ]
-"""Those that are not built yet have their names already."""
 
 StageSolver = Literal["exact", "als"]
 STAGE_SOLVERS: Final[tuple[StageSolver, ...]] = get_args(StageSolver)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from shisha_rt.errors import BadInput
 from shisha_rt.placement.als import als, als_literal
 from shisha_rt.placement.brute import brute
 from shisha_rt.placement.duet import DEFAULT_X, duet
@@ -15,6 +14,7 @@ from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.milp import milp
 from shisha_rt.placement.priority import priority
 from shisha_rt.placement.problem import Problem
+from shisha_rt.placement.schemes import baseline, opseq, partitiontuner, typeseq
 from shisha_rt.placement.solution import LeftSeconds, Solution, forever, within
 from shisha_rt.placement.solver_names import SolverName
 
@@ -23,12 +23,13 @@ from shisha_rt.placement.solver_names import SolverName
 class SolverOptions:
     """Each solver reads its own and leaves the rest.
 
-    `priority`: the order of devices, by name. `duet`: x, in percent. `left_s`: seconds until the time limit; all but
-    `priority` and `duet`, which only pass the nodes once, go by it.
+    `priority`: the order of devices, by name. `duet`: x, in percent. `typeseq`: the accelerator's name, by default the
+    last device. `left_s`: seconds until the time limit; those that only pass the nodes a few times do not go by it.
     """
 
     priority: tuple[str, ...] = ()
     duet_x: float = DEFAULT_X
+    accelerator: str | None = None
     left_s: LeftSeconds = forever
 
 
@@ -41,13 +42,14 @@ _SOLVERS: Final[Mapping[SolverName, Callable[[Problem, SolverOptions], Solution]
         "brute": lambda problem, options: brute(problem, should_stop=within(options.left_s)),
         "priority": lambda problem, options: priority(problem, options.priority),
         "duet": lambda problem, options: duet(problem, options.duet_x),
+        "baseline": lambda problem, options: baseline(problem),
+        "typeseq": lambda problem, options: typeseq(problem, options.accelerator),
+        "opseq": lambda problem, options: opseq(problem),
+        "partitiontuner": lambda problem, options: partitiontuner(problem, options.left_s),
     }
 )
-BUILT: Final[tuple[SolverName, ...]] = tuple(_SOLVERS)
 
 
 def solve(name: SolverName, problem: Problem, options: SolverOptions | None = None) -> Solution:
-    """Solve with the named solver. Raises BadInput for one that is not built yet, and for options that do not fit."""
-    if name not in _SOLVERS:
-        raise BadInput(f"--solver {name}: not built yet, expected one of {', '.join(BUILT)}")
+    """Solve with the named solver. Raises BadInput for options that do not fit."""
     return _SOLVERS[name](problem, options or SolverOptions())

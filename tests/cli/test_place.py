@@ -16,8 +16,9 @@ from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.solution import Solution
 from tests.cli.conftest import Run
+from tests.placement.figure_1 import figure_1_object
 
-SOLVERS = ("als", "als_literal", "exact", "brute", "priority", "duet")
+SOLVERS = ("als", "als_literal", "exact", "brute", "priority", "duet", "baseline", "typeseq", "opseq", "partitiontuner")
 
 
 def problem() -> dict[str, Any]:
@@ -78,6 +79,7 @@ class TestTheObject:
             "outcome",
             "reason",
             "solve_time_s",
+            *(["makespan_s", "schedule"] if solver == "partitiontuner" else []),
         ]
         assert found["cost_s"] >= 5.5
         assert (found["reason"] is None) == (found["outcome"] == "optimal")
@@ -107,11 +109,11 @@ class TestTheObject:
         """One that ends it at once: what needs no time answers, the rest has nothing; either says why."""
         ran = run("place", problem_file, "--solver", solver, "--time-limit", "1e-9", "--json")
         found = ran.object
-        if solver in ("exact", "priority", "duet"):
+        if solver not in ("als", "als_literal", "brute"):
             assert (ran.status, found["outcome"]) == (0, "feasible")
         else:
             assert (ran.status, found["outcome"], found["reason"]) == (1, "limit", "stopped by the time limit")
-        if solver == "exact":
+        if solver in ("exact", "partitiontuner"):
             assert (found["lower_bound_s"], found["reason"]) == (pytest.approx(3.5), "stopped by the time limit")
 
 
@@ -255,8 +257,11 @@ def test_an_infinite_cost(run: Run, problem_file: Path) -> None:
         (["--solver", "duet", "--duet-x", "nan"], "--duet-x nan: expected a percentage from 0 to 100"),
         (["--solver", "milp", "--time-limit", "0"], "--time-limit 0: expected a number of seconds above 0"),
         (["--solver", "guess"], "--solver"),
-        (["--solver", "typeseq"], "--solver typeseq: not built yet, expected one of als, als_literal, exact"),
-        (["--accelerator", "pim"], "--accelerator: not built yet, expected no such option"),
+        (["--accelerator", "pim"], "--accelerator: not with --solver exact, expected --solver typeseq"),
+        (
+            ["--solver", "typeseq", "--accelerator", "npu"],
+            'accelerator: "npu": no such device, expected one of cpu, pim',
+        ),
         (["--measured"], "--measured: not with PROBLEM.json, which states its own nodes and costs"),
         (["--precision", "any"], "--precision: not with PROBLEM.json"),
         (["--priority", "cpu"], "--priority: not with --solver exact, expected --solver priority"),
@@ -268,6 +273,43 @@ def test_an_infinite_cost(run: Run, problem_file: Path) -> None:
 )
 def test_bad_options(run: Run, problem_file: Path, options: list[str], expected: str) -> None:
     assert expected in run("place", problem_file, *options).complaint
+
+
+class TestPartitionTuner:
+    @pytest.fixture
+    def paper(self, tmp_path: Path) -> Path:
+        path = tmp_path / "figure_1.json"
+        path.write_text(json.dumps(figure_1_object()))
+        return path
+
+    def test_the_schedule(self, run: Run, paper: Path) -> None:
+        found = run("place", paper, "--solver", "partitiontuner", "--json").object
+        assert (found["cost_s"], found["lower_bound_s"], found["outcome"]) == (14, 14, "optimal")
+        assert found["makespan_s"] == 12.5
+        lanes = [section["lanes"] for section in found["schedule"]]
+        assert [len(its) for its in lanes] == [1, 2, 1]
+        npu = {"device": "npu", "nodes": ["v3", "v4", "v5"], "start_s": 3, "end_s": 7.5}
+        assert lanes[1] == [[npu], [{"device": "cpu", "nodes": ["v6", "v7"], "start_s": 3, "end_s": 4.5}]]
+        assert (found["schedule"][1]["start_s"], found["schedule"][1]["end_s"]) == (3, 7.5)
+
+    def test_in_words(self, run: Run, paper: Path) -> None:
+        lines = run("place", paper, "--solver", "partitiontuner").out.splitlines()
+        assert "makespan 12500 ms: 4 partitions, 2 branches run beside others" in lines
+
+    @pytest.mark.parametrize(("solver", "cost_s"), [("baseline", 30), ("typeseq", 23.5), ("opseq", 14.5)])
+    def test_its_rivals(self, run: Run, paper: Path, solver: str, cost_s: float) -> None:
+        found = run("place", paper, "--solver", solver, "--json").object
+        assert found["cost_s"] == cost_s
+        assert "schedule" not in found
+
+    def test_no_device_for_all(self, run: Run, paper: Path) -> None:
+        short = figure_1_object()
+        short["nodes"][0]["cost_s"] = {"npu": 1}
+        paper.write_text(json.dumps(short))
+        ran = run("place", paper, "--solver", "baseline", "--json")
+        assert ran.status == 1
+        assert ran.object["outcome"] == "infeasible"
+        assert "infeasible: baseline has found no assignment: no device can run every node" in ran.err
 
 
 def test_no_such_problem(run: Run, tmp_path: Path) -> None:

@@ -45,7 +45,9 @@ def random_problem(
         devices=tuple(f"device{i}" for i in range(devices)),
         memories=tuple(f"memory{i}" for i in range(memories)),
         memory_of=memory_of,
-        nodes=tuple(Node(f"node{i}", "Op", _random_costs(rng, devices, incapable)) for i in range(nodes)),
+        nodes=tuple(
+            Node(f"node{i}", ("Conv", "Relu")[i % 2], _random_costs(rng, devices, incapable)) for i in range(nodes)
+        ),
         tensors=tuple(
             ProblemTensor(f"tensor{i}", producer, consumers, _random_transfers(rng, memory_of))
             for i, (producer, consumers) in enumerate(_random_tensors(rng, nodes, _edges(rng, shape, nodes)))

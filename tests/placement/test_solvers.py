@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from functools import cache
+from typing import get_args
 
 import pytest
 
@@ -13,11 +14,11 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.solver_names import SolverName
-from shisha_rt.placement.solvers import BUILT, SolverOptions, solve
+from shisha_rt.placement.solvers import SolverOptions, solve
 from tests.placement.figure_1 import figure_1
 from tests.placement.random_problems import SHAPES, random_small_problem
 
-PROVERS = {"exact", "milp", "brute"}
+PROVERS = {"exact", "milp", "brute", "partitiontuner"}
 PROBLEMS = 40
 
 
@@ -38,15 +39,19 @@ def solved(shape: str) -> tuple[tuple[Problem, float], ...]:
 
 def random_options(rng: random.Random, problem: Problem) -> SolverOptions:
     order = rng.sample(problem.devices, rng.randint(0, len(problem.devices)))
-    return SolverOptions(priority=tuple(order), duet_x=rng.choice((0, 25, 50, 100)))
+    accelerator = rng.choice((None, *problem.devices))
+    return SolverOptions(priority=tuple(order), duet_x=rng.choice((0, 25, 50, 100)), accelerator=accelerator)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", get_args(SolverName))
 def test_every_solver_on_every_problem(name: SolverName, shape: str) -> None:
     rng = random.Random(name)
     for problem, optimum_s in solved(shape):
         solution = solve(name, problem, random_options(rng, problem))
+        if name == "baseline" and not any(all(d in its for its in problem.devices_of) for d in range(4)):
+            assert (solution.assignment, solution.outcome) == (None, Outcome.INFEASIBLE)
+            continue
         assert solution.assignment is not None
         assert all(d in its for its, d in zip(problem.devices_of, solution.assignment, strict=True))
         cost_s = cost(problem, solution.assignment).total_s
@@ -70,7 +75,7 @@ def test_the_provers_find_the_least_sum_of_figure_1(name: SolverName) -> None:
 
 def test_the_heuristics_do_miss_optima() -> None:
     """Else the test above shows nothing of them."""
-    for name in ("als", "als_literal", "priority", "duet"):
+    for name in ("als", "als_literal", "priority", "duet", "typeseq", "opseq"):
         costs_s = [(solve(name, problem).assignment, optimum_s, problem) for problem, optimum_s in solved("dense")]
         assert any(cost(problem, a or ()).total_s > optimum_s for a, optimum_s, problem in costs_s)
 
@@ -81,10 +86,3 @@ def test_options_reach_the_solvers() -> None:
     assert backwards.assignment == tuple(node.capable[-1] for node in problem.nodes)
     with pytest.raises(BadInput, match="x = 200"):
         solve("duet", problem, SolverOptions(duet_x=200))
-
-
-@pytest.mark.parametrize("name", ["typeseq", "opseq", "partitiontuner"])
-def test_what_is_not_built_yet_says_so(name: SolverName) -> None:
-    problem, _ = solved("chain")[0]
-    with pytest.raises(BadInput, match=f"--solver {name}: not built yet, expected one of als, als_literal, exact"):
-        solve(name, problem)

@@ -11,6 +11,7 @@ from shisha_rt.placement.alone import fastest_alone
 from shisha_rt.placement.check import cost, groups_in_use
 from shisha_rt.placement.moves import Move, moves
 from shisha_rt.placement.problem import Assignment, Problem
+from shisha_rt.placement.schedule import Schedule
 from shisha_rt.placement.solution import Solution
 
 
@@ -27,6 +28,7 @@ def print_report(title: str, problem: Problem, solution: Solution, solver: str, 
         f"cost {milliseconds(found.total_s)}: operators {milliseconds(found.node_s)}, "
         f"transfers {milliseconds(found.transfer_s)} ({solver}, solved in {milliseconds(solve_time_s)})",
         _proven(found.total_s, solution),
+        *([] if solution.schedule is None else [_overlap(solution.schedule)]),
         *_instead(problem, found.total_s),
     ]
     console.print("\n".join(lines), soft_wrap=True)
@@ -70,6 +72,11 @@ def _proven(cost_s: float, solution: Solution) -> str:
         return f"{solution.outcome}: no lower bound is proven{why}"
     gap = f", this one {cost_s / bound_s - 1:.1%} more" if bound_s and solution.outcome is not Outcome.OPTIMAL else ""
     return f"{solution.outcome}: no assignment costs less than {milliseconds(bound_s)}{gap}{why}"
+
+
+def _overlap(schedule: Schedule) -> str:
+    beside = f"{len(schedule.overlapping) or 'no'} branches run beside others"
+    return f"makespan {milliseconds(schedule.makespan_s)}: {len(schedule.partitions)} partitions, {beside}"
 
 
 def _instead(problem: Problem, cost_s: float) -> Iterator[str]:

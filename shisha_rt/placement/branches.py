@@ -1,0 +1,155 @@
+"""Branches of a problem's graph, and which are parallel (PartitionTuner, Section 3.2, Definitions 1 and 2).
+
+A branch is a run of nodes in which each only feeds the next. Branches are parallel, and share a level, if they have the
+same input node and the same output node; an edge straight from the one to the other is no branch. Where the graph
+begins and where it ends count as nodes.
+
+The definitions say nothing of branches within branches. Here (ours) a level and the node before and after it are again
+a piece of a branch, as in the series and parallel reductions of a two-terminal graph (Valdes, Tarjan, Lawler, "The
+recognition of series parallel digraphs", 1979). What cannot be reduced is taken in sequence.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from shisha_rt.placement.problem import Problem
+
+_DEEPEST: Final = 64
+"""Levels within levels; what is nested deeper is taken in sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Parallel branches, at least two, by their first nodes; `depth` is 1 without a level in any of them."""
+
+    branches: tuple[Items, ...]
+    depth: int
+
+
+Items = tuple[int | Level, ...]
+"""Nodes and levels in an order in which they may run one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A run of nodes. Levels count from the end of the graph, as the paper draws them.
+
+    2-1 and 2-2 are the branches of level 2; 2-1.3 is a piece of branch 2-1, which has levels of its own. Alone in its
+    level, a branch has the level's name.
+    """
+
+    name: str
+    level: str
+    nodes: tuple[int, ...]
+
+
+def structure(problem: Problem) -> Items:
+    """All nodes, those of parallel branches in levels."""
+    return _Reduction(problem).items()
+
+
+def branches(problem: Problem) -> tuple[Branch, ...]:
+    """In the order of `structure`."""
+    links = _links(problem)
+    return tuple(_listed(structure(problem), "", links))
+
+
+def nodes_of(items: Items) -> Iterator[int]:
+    """All of them, one branch of a level after the other."""
+    for item in items:
+        if isinstance(item, Level):
+            for branch in item.branches:
+                yield from nodes_of(branch)
+        else:
+            yield item
+
+
+def _listed(items: Items, prefix: str, links: set[tuple[int, int]]) -> Iterator[Branch]:
+    pieces: list[list[int] | Level] = []
+    for item in items:
+        if isinstance(item, Level):
+            pieces.append(item)
+        elif pieces and isinstance(run := pieces[-1], list) and (run[-1], item) in links:
+            run.append(item)
+        else:
+            pieces.append([item])
+    for number, piece in zip(range(len(pieces), 0, -1), pieces, strict=True):
+        level = f"{prefix}{number}"
+        if isinstance(piece, list):
+            yield Branch(level, level, tuple(piece))
+            continue
+        for index, branch in enumerate(piece.branches, start=1):
+            within = list(_listed(branch, f"{level}-{index}.", links))
+            plain = len(within) == 1
+            yield from [Branch(f"{level}-{index}", level, within[0].nodes)] if plain else within
+
+
+def _neighbours(problem: Problem) -> tuple[list[set[int]], list[set[int]]]:
+    """(nodes,): which nodes each reads, and which read it."""
+    before: list[set[int]] = [set() for _ in problem.nodes]
+    after: list[set[int]] = [set() for _ in problem.nodes]
+    for tensor in problem.tensors:
+        after[tensor.producer].update(tensor.consumers)
+        for consumer in tensor.consumers:
+            before[consumer].add(tensor.producer)
+    return before, after
+
+
+def _links(problem: Problem) -> set[tuple[int, int]]:
+    """Pairs of nodes in a row: the first feeds nothing else, and nothing else feeds the second."""
+    before, after = _neighbours(problem)
+    only = {node: other for node, its in enumerate(after) if len(its) == 1 for other in its}
+    return {(node, other) for node, other in only.items() if len(before[other]) == 1}
+
+
+class _Reduction:
+    """Edges carry the branches that they have replaced. The two nodes after the last stand for begin and end."""
+
+    def __init__(self, problem: Problem) -> None:
+        count = len(problem.nodes)
+        self._begin, self._end = count, count + 1
+        before, after = _neighbours(problem)
+        self._before = [its or {self._begin} for its in before] + [set(), {n for n, its in enumerate(after) if not its}]
+        self._edges: list[dict[int, list[Items]]] = [{other: [] for other in its or {self._end}} for its in after]
+        self._edges += [{n: [] for n, its in enumerate(before) if not its}, {}]
+
+    def items(self) -> Items:
+        left = self._reduced()
+        found: list[int | Level] = []
+        for node in [*left, self._end]:
+            for source in sorted(self._before[node], key=lambda source: (source != self._begin, source)):
+                found += _joined(self._edges[source][node])
+            found += [node] if node != self._end else []
+        return tuple(found)
+
+    def _reduced(self) -> list[int]:
+        """Takes out nodes of one edge in and one out, while there are any; returns the others."""
+        waiting = deque(range(self._begin))
+        gone: set[int] = set()
+        while waiting:
+            node = waiting.popleft()
+            if node in gone or node >= self._begin or len(self._before[node]) != 1 or len(self._edges[node]) != 1:
+                continue
+            (source,), (target,) = self._before[node], self._edges[node]
+            branch = *_joined(self._edges[source].pop(node)), node, *_joined(self._edges[node].pop(target))
+            self._edges[source].setdefault(target, []).append(branch)
+            self._before[target].discard(node)
+            self._before[target].add(source)
+            gone.add(node)
+            waiting += source, target
+        return [node for node in range(self._begin) if node not in gone]
+
+
+def _joined(parallel: Sequence[Items]) -> Items:
+    """The branches of one edge as items; without any it is a shortcut, and a single one runs in sequence."""
+    if len(parallel) < 2:
+        return parallel[0] if parallel else ()
+    ordered = sorted(parallel, key=lambda branch: next(nodes_of(branch)))
+    depth = 1 + max(item.depth if isinstance(item, Level) else 0 for branch in ordered for item in branch)
+    if depth > _DEEPEST:
+        return tuple(item for branch in ordered for item in branch)
+    return (Level(tuple(ordered), depth),)

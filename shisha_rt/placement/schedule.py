@@ -1,0 +1,157 @@
+"""When the partitions of an assignment run (PartitionTuner, Sections 3.4 and 3.5): the least sum, then what overlaps.
+
+A partition is a run of nodes on one device. All run one after the other, but for parallel branches (`branches`) that
+are each a single partition: those on different devices run at the same time, those on one device in turn, and what
+follows them waits for all.
+
+A tensor that moves is paid for by the first partition that reads it there, before that runs; one that several lanes
+read in the same memory before any of them begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import groupby
+
+from shisha_rt.placement.branches import Items, Level, nodes_of, structure
+from shisha_rt.placement.check import groups_in_use
+from shisha_rt.placement.moves import moves
+from shisha_rt.placement.problem import Assignment, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Nodes that run in turn on one device; times are from the start of the frame, and moving in is part of them."""
+
+    device: int
+    nodes: tuple[int, ...]
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Lanes of partitions: one lane runs in sequence; of several, on a device each, all run at the same time."""
+
+    lanes: tuple[tuple[Partition, ...], ...]
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Sections that run one after the other."""
+
+    sections: tuple[Section, ...]
+
+    @property
+    def makespan_s(self) -> float:
+        return self.sections[-1].end_s
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        return tuple(one for section in self.sections for lane in section.lanes for one in lane)
+
+    @property
+    def overlapping(self) -> tuple[Partition, ...]:
+        """The branches that run beside others."""
+        several = (section for section in self.sections if len(section.lanes) > 1)
+        return tuple(one for section in several for lane in section.lanes for one in lane)
+
+
+def schedule_of(problem: Problem, assignment: Assignment) -> Schedule:
+    """The schedule of an assignment in which every node can run where it is; its times are exact but for rounding."""
+    return _Scheduling(problem, assignment).schedule()
+
+
+_Lanes = list[list[tuple[int, ...]]]
+"""Of one section: nodes, partition by partition."""
+
+
+class _Scheduling:
+    """`node_s` (nodes,) is what each adds to its partition: the first of a group all of it."""
+
+    def __init__(self, problem: Problem, assignment: Assignment) -> None:
+        self._problem = problem
+        self._assignment = assignment
+        self._group_of = {node: group for group in groups_in_use(problem, assignment) for node in group.nodes}
+        self._node_s = [self._computing_s(node) for node in range(len(problem.nodes))]
+
+    def _computing_s(self, node: int) -> Fraction:
+        group = self._group_of.get(node)
+        if group is None:
+            return Fraction(self._problem.nodes[node].cost_s[self._assignment[node]])
+        return Fraction(group.cost_s if node == group.nodes[0] else 0)
+
+    def schedule(self) -> Schedule:
+        sections = list(self._sections())
+        now, found = Fraction(0), []
+        for lanes, moving_s in zip(sections, self._moving_s(sections), strict=True):
+            start, now = now, now + moving_s
+            ends, timed = [], []
+            for lane in lanes:
+                end, partitions = now, []
+                for nodes in lane:
+                    begin, end = end, end + sum((self._node_s[node] for node in nodes), Fraction(0))
+                    partitions.append(Partition(self._assignment[nodes[0]], nodes, float(begin), float(end)))
+                ends.append(end)
+                timed.append(tuple(partitions))
+            now = max(ends)
+            found.append(Section(tuple(timed), float(start), float(now)))
+        return Schedule(tuple(found))
+
+    def _sections(self) -> Iterator[_Lanes]:
+        """What runs in sequence is one section, up to branches that overlap."""
+        device_of = self._assignment.__getitem__
+        for is_run, steps in groupby(self._steps(structure(self._problem)), key=lambda step: isinstance(step, int)):
+            if is_run:
+                nodes = [step for step in steps if isinstance(step, int)]
+                yield [[tuple(run) for _, run in groupby(nodes, key=device_of)]]
+            else:
+                yield from (step for step in steps if not isinstance(step, int))
+
+    def _steps(self, items: Items) -> Iterator[int | _Lanes]:
+        """Nodes, and the lanes of branches that overlap; the other branches of their level come after them."""
+        for item in items:
+            if not isinstance(item, Level):
+                yield item
+                continue
+            lanes: dict[int, list[tuple[int, ...]]] = {}
+            others = []
+            for branch in item.branches:
+                nodes = tuple(nodes_of(branch))
+                if self._is_one_partition(nodes):
+                    lanes.setdefault(self._assignment[nodes[0]], []).append(nodes)
+                else:
+                    others.append(branch)
+            if len(lanes) > 1:
+                yield list(lanes.values())
+            else:
+                others = list(item.branches)
+            for branch in others:
+                yield from self._steps(branch)
+
+    def _is_one_partition(self, nodes: Sequence[int]) -> bool:
+        """On one device, and in no group with nodes elsewhere."""
+        if len({self._assignment[node] for node in nodes}) > 1:
+            return False
+        grouped = {other for node in nodes if node in self._group_of for other in self._group_of[node].nodes}
+        return grouped <= set(nodes)
+
+    def _moving_s(self, sections: Sequence[_Lanes]) -> list[Fraction]:
+        """What moves before each section begins; what moves for one lane alone is added to its nodes."""
+        before_s = [Fraction(0) for _ in sections]
+        place: dict[int, tuple[int, int]] = {}  # section and lane, in the order in which nodes run
+        for index, lanes in enumerate(sections):
+            place |= {node: (index, lane) for lane, its in enumerate(lanes) for nodes in its for node in nodes}
+        turn = {node: number for number, node in enumerate(place)}
+        for move in moves(self._problem, self._assignment):
+            first = min(move.consumers, key=turn.__getitem__)
+            section, lane = place[first]
+            if any(place[node][0] == section and place[node][1] != lane for node in move.consumers):
+                before_s[section] += Fraction(move.cost_s)
+            else:
+                self._node_s[first] += Fraction(move.cost_s)
+        return before_s

@@ -1,0 +1,84 @@
+"""The schemes that the PartitionTuner paper compares (Sections 2 and 4.2.1), on any number of devices.
+
+What an operator costs has its transfers in it there. Where a problem states them apart, only `partitiontuner` and
+`baseline` see them: the other two go by type, or by operators one at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Final
+
+from shisha_rt.checked import shown
+from shisha_rt.errors import BadInput
+from shisha_rt.outcome import Outcome
+from shisha_rt.placement.alone import fastest_alone, feasible
+from shisha_rt.placement.branches import branches
+from shisha_rt.placement.check import cost
+from shisha_rt.placement.exact import exact_placement
+from shisha_rt.placement.problem import Problem
+from shisha_rt.placement.schedule import schedule_of
+from shisha_rt.placement.solution import HEURISTIC, LeftSeconds, Solution, forever
+
+_CONV: Final = "Conv"
+_RELU: Final = "Relu"
+
+
+def baseline(problem: Problem) -> Solution:
+    """All nodes on one device, the one that is cheapest; infeasible where none can run them all."""
+    single = [(device,) * len(problem.nodes) for device in range(len(problem.devices))]
+    best = min(single, key=lambda assignment: cost(problem, assignment).total_s)
+    if cost(problem, best).total_s == math.inf:
+        return Solution(None, Outcome.INFEASIBLE, reason="no device can run every node")
+    return Solution(best, Outcome.FEASIBLE, reason=HEURISTIC)
+
+
+def typeseq(problem: Problem, accelerator: str | None = None) -> Solution:
+    """Each Conv that the accelerator (the last device, unless named) can run by itself is there, and the Relu after it.
+
+    The Relu reads nothing else; the accelerator runs it by itself or in a group. All other nodes are on the first other
+    device that can run them. No cost is looked at. Raises BadInput for an unknown device.
+    """
+    there = len(problem.devices) - 1 if accelerator is None else _device(problem, accelerator)
+    others = tuple([min(node.capable, key=lambda device: (device == there, device)) for node in problem.nodes])
+    chosen = list(others)
+    for index, node in enumerate(problem.nodes):
+        if node.op == _CONV:
+            able = there in node.capable
+        else:
+            makers = {problem.tensors[tensor].producer for tensor in problem.inputs[index]}
+            follows = len(makers) == 1 and all(problem.nodes[m].op == _CONV and chosen[m] == there for m in makers)
+            able = node.op == _RELU and follows and there in problem.devices_of[index]
+        if able:
+            chosen[index] = there
+    return Solution(feasible(problem, chosen, others), Outcome.FEASIBLE, reason=HEURISTIC)
+
+
+def opseq(problem: Problem) -> Solution:
+    """Each node on the device that takes least for it by itself; of equal ones the first."""
+    return Solution(fastest_alone(problem), Outcome.FEASIBLE, reason=HEURISTIC)
+
+
+def partitiontuner(problem: Problem, left_s: LeftSeconds = forever) -> Solution:
+    """The least sum, then overlap: outcome and bound are those of the sum; the schedule has what overlaps.
+
+    The backend finder's dynamic programming over operators and groups is that of `exact`, which counts transfers too
+    and goes on where branches meet (ours: the paper does not say what it does there).
+    """
+    found = exact_placement(problem, left_s=left_s)
+    assert found.assignment is not None  # every node can run by itself
+    schedule = schedule_of(problem, found.assignment)
+    known = branches(problem)
+    statistics = {
+        "partitions": float(len(schedule.partitions)),
+        "parallel_branches": float(sum(branch.level != branch.name for branch in known)),
+        "overlapping_branches": float(len(schedule.overlapping)),
+    }
+    return replace(found, statistics={**found.statistics, **statistics}, schedule=schedule)
+
+
+def _device(problem: Problem, name: str) -> int:
+    if name not in problem.devices:
+        raise BadInput(f"accelerator: {shown(name)}: no such device, expected one of {', '.join(problem.devices)}")
+    return problem.devices.index(name)

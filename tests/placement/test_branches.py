@@ -1,0 +1,113 @@
+"""Branches and levels by the paper's definitions, and what is within branches."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from shisha_rt.placement.branches import Items, Level, branches, nodes_of, structure
+from shisha_rt.placement.problem import Node, Problem, ProblemTensor
+from tests.placement.random_problems import SHAPES, random_problem
+
+Edges = list[tuple[int, int]]
+
+
+def graph(edges: Edges, nodes: int | None = None) -> Problem:
+    """Nodes from 1 on, as the paper draws them, become nodes from 0 on."""
+    count = nodes or max(max(edge) for edge in edges)
+    tensors = (ProblemTensor(f"t{i}", a - 1, (b - 1,), ((0.0,),)) for i, (a, b) in enumerate(edges))
+    return Problem(("a",), ("m",), (0,), tuple(Node(f"v{i}", "", (1.0,)) for i in range(1, count + 1)), tuple(tensors))
+
+
+def named(problem: Problem) -> dict[str, tuple[int, ...]]:
+    return {branch.name: tuple(node + 1 for node in branch.nodes) for branch in branches(problem)}
+
+
+FORK: Edges = [(1, 2), (2, 3), (3, 4), (4, 5), (2, 6), (6, 7), (5, 8), (7, 8)]
+
+
+class TestFigure4:
+    def test_names(self) -> None:
+        assert named(graph(FORK)) == {"3": (1, 2), "2-1": (3, 4, 5), "2-2": (6, 7), "1": (8,)}
+
+    def test_only_the_parallel_ones_share_a_level(self) -> None:
+        assert [branch.level for branch in branches(graph(FORK))] == ["3", "2", "2", "1"]
+
+
+@pytest.mark.parametrize(
+    ("edges", "expected"),
+    [
+        ([(1, 2), (2, 3)], {"1": (1, 2, 3)}),
+        # A shortcut is no branch: what is beside it is alone.
+        ([(1, 2), (2, 3), (3, 4), (1, 4), (4, 5)], {"3": (1,), "2": (2, 3), "1": (4, 5)}),
+        # Projections, as in ResNet.
+        ([(1, 2), (2, 3), (1, 4), (3, 5), (4, 5)], {"3": (1,), "2-1": (2, 3), "2-2": (4,), "1": (5,)}),
+        # Four branches, as in Inception, and a shortcut.
+        (
+            [(1, 2), (1, 3), (1, 4), (1, 5), (2, 6), (3, 6), (4, 6), (5, 6), (1, 6)],
+            {"3": (1,), "2-1": (2,), "2-2": (3,), "2-3": (4,), "2-4": (5,), "1": (6,)},
+        ),
+        # Two tensors between two nodes are one edge.
+        ([(1, 2), (1, 2), (2, 3)], {"1": (1, 2, 3)}),
+        # The same input, but other outputs: no level.
+        (
+            [(1, 2), (1, 3), (2, 4), (3, 5), (2, 5), (4, 6), (5, 6)],
+            {"6": (1,), "5": (2,), "4": (3,), "3": (5,), "2": (4,), "1": (6,)},
+        ),
+        # A fork within a branch of a fork.
+        (
+            [(1, 2), (2, 3), (2, 4), (3, 5), (4, 5), (5, 7), (1, 6), (6, 7)],
+            {"3": (1,), "2-1.3": (2,), "2-1.2-1": (3,), "2-1.2-2": (4,), "2-1.1": (5,), "2-2": (6,), "1": (7,)},
+        ),
+        # Two inputs and two outputs.
+        ([(1, 3), (2, 3), (3, 4), (3, 5)], {"3-1": (1,), "3-2": (2,), "2": (3,), "1-1": (4,), "1-2": (5,)}),
+    ],
+)  # fmt: skip
+def test_by_hand(edges: Edges, expected: dict[str, tuple[int, ...]]) -> None:
+    assert named(graph(edges)) == expected
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_node_once_in_an_order_that_may_run(shape: str) -> None:
+    rng = random.Random(shape)
+    for _ in range(60):
+        problem = random_problem(rng, shape, rng.randint(1, 25), 2)
+        order = list(nodes_of(structure(problem)))
+        assert sorted(order) == list(range(len(problem.nodes)))
+        at = {node: place for place, node in enumerate(order)}
+        assert all(at[tensor.producer] < at[node] for tensor in problem.tensors for node in tensor.consumers)
+        found = branches(problem)
+        assert [node for branch in found for node in branch.nodes] == order
+        assert len({branch.name for branch in found}) == len(found)
+        check_level(problem, structure(problem))
+
+
+def check_level(problem: Problem, items: Items) -> None:
+    """Definition 2: what goes into a branch comes from one node, the same for all of a level, and so what leaves it."""
+    edges = {(tensor.producer, node) for tensor in problem.tensors for node in tensor.consumers}
+    for level in (item for item in items if isinstance(item, Level)):
+        ends = set()
+        for branch in level.branches:
+            own = set(nodes_of(branch))
+            into = frozenset(a for a, b in edges if b in own and a not in own)
+            out = frozenset(b for a, b in edges if a in own and b not in own)
+            assert max(len(into), len(out)) <= 1
+            ends.add((into, out))
+            check_level(problem, branch)
+        assert len(ends) == 1
+        assert len(level.branches) > 1
+
+
+def test_levels_nested_very_deep_and_long_chains() -> None:
+    """300 forks within forks: the innermost 64 are levels, the others in sequence."""
+    deep = 300
+    forks, beside = range(1, deep + 1), range(deep + 2, 2 * deep + 2)
+    joins = range(3 * deep + 1, 2 * deep + 1, -1)
+    edges = [*pairwise([*forks, deep + 1, *reversed(joins)]), *zip(forks, beside, strict=True)]
+    problem = graph([*edges, *zip(beside, joins, strict=True)])
+    items = structure(problem)
+    assert sorted(nodes_of(items)) == list(range(len(problem.nodes)))
+    assert [item.depth for item in items if isinstance(item, Level)] == [64]
+    assert len(branches(graph(list(pairwise(range(1, 5001)))))) == 1

@@ -20,7 +20,7 @@ from shisha_rt.graph.datatypes import size_bytes
 from shisha_rt.graph.spans import Span
 
 FILE_NAME: Final = "index.json"
-INDEX_VERSION: Final = 6  # raise it when an index, or what lies beside it, comes to say something else of a model
+INDEX_VERSION: Final = 7  # raise it when an index, or what lies beside it, comes to say something else of a model
 
 Form = Literal["prepacked", "external", "as_is", "unoptimised"]
 """What stages are cut from: the optimised graph, its weights prepacked or as they are; or the cleaned graph."""

@@ -12,9 +12,8 @@ folded, because engines recognise integer kernels by them; and each reader has a
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -25,15 +24,14 @@ from onnx import helper, numpy_helper
 from shisha_rt.graph.heavy import HEAVY
 from shisha_rt.graph.layers import LayeredNode, largest_layers
 from shisha_rt.graph.names import unused_name
-from shisha_rt.graph.open_shapes import NOTHING_SEEN, SeenTensor, described_shapes, static_shape
+from shisha_rt.graph.net import Net, declared
+from shisha_rt.graph.open_shapes import NOTHING_SEEN, SeenTensor, static_shape
 from shisha_rt.graph.quantized import one_for_each_reader
-from shisha_rt.graph.subgraphs import all_nodes, branch_taken, name_apart, reads, rename_reads, subgraphs
+from shisha_rt.graph.subgraphs import branch_taken, name_apart, reads, rename_reads, subgraphs
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 
-MIN_IR_VERSION: Final = 8  # from version 4 on initialisers need not be inputs too; 8 is what opset 15 came with
-_SMALL_ELEMENTS: Final = 128  # holds every shape, axis or pad list that shape inference wants the value of
 _FOLD_LIMIT_ELEMENTS: Final = 1 << 28  # 1 GiB of FP32; a few bytes of Expand or ConstantOfShape can stand for terabytes
 _RANDOM: Final = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
@@ -50,7 +48,7 @@ def clean(
     It has its weights inside, fixed input dimensions, opset 7 or newer, and has passed the ONNX checker. `seen` and
     `strict` are as in `open_shapes.described_shapes`, which raises where shapes contradict each other.
     """
-    net = replace(_Net.of(model), seen=seen, strict=strict)
+    net = replace(Net.of(model), seen=seen, strict=strict)
     name_apart(net.nodes, net.taken_names())
     _fold_constants(net)
     _remove_pass_through(net)
@@ -66,7 +64,7 @@ def clean(
 
 def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
     """Only the first step of `clean`: constants and what follows from them alone become initialisers."""
-    net = _Net.of(model)
+    net = Net.of(model)
     name_apart(net.nodes, net.taken_names())
     _fold_constants(net)
     _remove_dead(net)
@@ -78,91 +76,13 @@ def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 
     Both of these serialise the model, which fails beyond 2 GiB and is slow well below.
     """
-    return _Net.of(model).light().model(model)
-
-
-@dataclass
-class _Net:
-    """A graph taken apart for rewriting. `inputs` are those of run time; `known` is what the file said of others."""
-
-    nodes: list[onnx.NodeProto]
-    constants: dict[str, onnx.TensorProto]
-    inputs: list[onnx.ValueInfoProto]
-    outputs: list[onnx.ValueInfoProto]
-    known: list[onnx.ValueInfoProto]
-    opsets: list[onnx.OperatorSetIdProto]
-    seen: Mapping[str, SeenTensor] = field(default_factory=dict)
-    strict: bool = True
-
-    @classmethod
-    def of(cls, model: onnx.ModelProto) -> _Net:
-        graph = model.graph
-        constants = {tensor.name: tensor for tensor in graph.initializer}
-        nodes = []
-        for node in graph.node:
-            nodes.append(onnx.NodeProto())
-            nodes[-1].CopyFrom(node)
-        inputs = [value for value in graph.input if value.name not in constants]
-        return cls(nodes, constants, inputs, list(graph.output), list(graph.value_info), list(model.opset_import))
-
-    @property
-    def output_names(self) -> set[str]:
-        return {value.name for value in self.outputs}
-
-    def use_counts(self) -> Counter[str]:
-        """How often each tensor is read; being a graph output counts as once more."""
-        counts = Counter(name for node in self.nodes for name in reads(node) if name)
-        counts.update(self.output_names)
-        return counts
-
-    def remove(self, node: onnx.NodeProto) -> None:
-        self.nodes = [other for other in self.nodes if other is not node]
-
-    def fresh_name(self, wish: str) -> str:
-        """`wish`, or with a number behind it where the graph has such a tensor already."""
-        inner = {name for node in all_nodes(self.nodes) for name in (*node.input, *node.output)}
-        return unused_name(wish, inner | self.taken_names())
-
-    def taken_names(self) -> set[str]:
-        """Of all tensors but those in graphs inside operators."""
-        made = (name for node in self.nodes for name in node.output)
-        return {*self.constants, *made, *(value.name for value in self.inputs)}
-
-    def light(self) -> _Net:
-        """The same graph, sharing its nodes, with large constants declared as inputs."""
-        # Not ByteSize(): that serialises the tensor.
-        large = {name: tensor for name, tensor in self.constants.items() if math.prod(tensor.dims) > _SMALL_ELEMENTS}
-        return replace(
-            self,
-            constants={name: tensor for name, tensor in self.constants.items() if name not in large},
-            inputs=[*self.inputs, *map(_declared, large.values())],
-        )
-
-    def described(self) -> onnx.GraphProto:
-        """The graph after shape inference, without its large constants."""
-        return described_shapes(self.light().model(onnx.ModelProto()), self.seen, strict=self.strict)
-
-    def model(self, like: onnx.ModelProto) -> onnx.ModelProto:
-        """Put together again, with the IR version (at least) and the name of `like`."""
-        inner = {name for node in self.nodes for name in node.output} - self.output_names
-        model = onnx.ModelProto(ir_version=max(like.ir_version, MIN_IR_VERSION), opset_import=self.opsets)
-        model.graph.name = like.graph.name or "graph"
-        model.graph.node.extend(self.nodes)
-        model.graph.input.extend(self.inputs)
-        model.graph.output.extend(self.outputs)
-        model.graph.value_info.extend(value for value in self.known if value.name in inner)
-        model.graph.initializer.extend(self.constants.values())
-        return model
-
-
-def _declared(tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+    return Net.of(model).light().model(model)
 
 
 # Constants
 
 
-def _fold_constants(net: _Net) -> None:
+def _fold_constants(net: Net) -> None:
     """Until nothing changes: a shape that is folded can make the shapes behind it static, or a condition known."""
     while True:
         shapes = _static_shapes(net)
@@ -175,7 +95,7 @@ def _fold_constants(net: _Net) -> None:
             return
 
 
-def _take_branches(net: _Net) -> bool:
+def _take_branches(net: Net) -> bool:
     """Put the branch that is taken in the place of each If whose condition is a constant."""
     found, taken = [], False
     for node in net.nodes:
@@ -190,7 +110,7 @@ def _take_branches(net: _Net) -> bool:
     return taken
 
 
-def _static_shapes(net: _Net) -> dict[str, Shape]:
+def _static_shapes(net: Net) -> dict[str, Shape]:
     graph = net.described()
     shapes: dict[str, Shape] = {}
     for value in (*graph.input, *graph.value_info, *graph.output):
@@ -200,7 +120,7 @@ def _static_shapes(net: _Net) -> dict[str, Shape]:
     return shapes
 
 
-def _fold(node: onnx.NodeProto, net: _Net, shapes: Mapping[str, Shape]) -> bool:
+def _fold(node: onnx.NodeProto, net: Net, shapes: Mapping[str, Shape]) -> bool:
     """Turn the node's outputs into constants if they are known. What makes a graph output stays an operator."""
     if node.domain or node.op_type in _NEVER_FOLDED or any(name in net.output_names for name in node.output):
         return False
@@ -228,13 +148,13 @@ def _shape_or_size(node: onnx.NodeProto, shape: Shape) -> Array:
     return np.array(shape[_attribute(node, "start", 0) : _attribute(node, "end", len(shape))], np.int64)
 
 
-def _evaluate(node: onnx.NodeProto, net: _Net) -> list[Array] | None:
+def _evaluate(node: onnx.NodeProto, net: Net) -> list[Array] | None:
     """The node's outputs from its constant inputs, or None where onnx has no working reference for it."""
     names = [name for name in dict.fromkeys(node.input) if name]
     graph = helper.make_graph(
         [node],
         "one_operator",
-        [_declared(net.constants[name]) for name in names],
+        [declared(net.constants[name]) for name in names],
         [helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name],
     )
     model = helper.make_model(graph, opset_imports=net.opsets)
@@ -255,7 +175,7 @@ def _evaluate(node: onnx.NodeProto, net: _Net) -> list[Array] | None:
 # What does nothing at inference
 
 
-def _remove_pass_through(net: _Net) -> None:
+def _remove_pass_through(net: Net) -> None:
     """Identity, and Dropout in inference mode: their readers read their input instead."""
     uses, outputs = net.use_counts(), net.output_names
     kept = outputs | {value.name for value in net.inputs} | net.constants.keys()
@@ -287,7 +207,7 @@ def _followed(names: dict[str, str], name: str) -> str:
     return name
 
 
-def _passes_through(node: onnx.NodeProto, net: _Net, uses: Mapping[str, int]) -> bool:
+def _passes_through(node: onnx.NodeProto, net: Net, uses: Mapping[str, int]) -> bool:
     if node.domain or any(uses[name] for name in node.output[1:]):
         return False
     if node.op_type == "Identity":
@@ -301,7 +221,7 @@ def _passes_through(node: onnx.NodeProto, net: _Net, uses: Mapping[str, int]) ->
 # BatchNormalization
 
 
-def _fold_batch_normalization(net: _Net) -> None:
+def _fold_batch_normalization(net: Net) -> None:
     """Into the Conv or ConvTranspose whose output nobody else reads, so that no result of it is lost."""
     uses = net.use_counts()
     producers = {name: node for node in net.nodes for name in node.output if name}
@@ -315,7 +235,7 @@ def _fold_batch_normalization(net: _Net) -> None:
             producers[norm.output[0]] = conv
 
 
-def _can_take(conv: onnx.NodeProto, norm: onnx.NodeProto, net: _Net) -> bool:
+def _can_take(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net) -> bool:
     if conv.op_type not in ("Conv", "ConvTranspose") or conv.domain:
         return False
     if _attribute(norm, "training_mode", 0) or not _attribute(norm, "spatial", 1) or any(norm.output[1:]):
@@ -323,7 +243,7 @@ def _can_take(conv: onnx.NodeProto, norm: onnx.NodeProto, net: _Net) -> bool:
     return all(name in net.constants for name in (*conv.input[1:], *norm.input[1:]) if name)
 
 
-def _fold_into(conv: onnx.NodeProto, norm: onnx.NodeProto, net: _Net) -> None:
+def _fold_into(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net) -> None:
     """Make it scale * (W x + b - mean) / sqrt(var + epsilon) + shift, with a new weight and bias.
 
     The old ones may have other users, so the new ones get names of their own.
@@ -364,7 +284,7 @@ def _per_filter(conv: onnx.NodeProto, weight: Array, factor: Array) -> Array:
 # Leftovers
 
 
-def _remove_dead(net: _Net) -> None:
+def _remove_dead(net: Net) -> None:
     """Operators, initialisers and inputs on which no graph output depends."""
     needed = net.output_names
     alive = []
@@ -377,7 +297,7 @@ def _remove_dead(net: _Net) -> None:
     net.inputs = [value for value in net.inputs if value.name in needed]
 
 
-def _order_by_layer(net: _Net) -> None:
+def _order_by_layer(net: Net) -> None:
     """Of two heavy operators the earlier in the file has the lower layer, so none needs one of a higher."""
     heavy_count = 0
     described = []
@@ -390,7 +310,7 @@ def _order_by_layer(net: _Net) -> None:
     net.nodes = [net.nodes[index] for _, index in in_order]
 
 
-def _name_operators(net: _Net) -> None:
+def _name_operators(net: Net) -> None:
     """Keep the file's names where they are there and unique; the first of several keeps it."""
     taken = {node.name for node in net.nodes}
     seen = {""}

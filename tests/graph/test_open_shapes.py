@@ -17,9 +17,10 @@ from onnx.helper import make_node
 from shisha_rt.errors import BadInput
 from shisha_rt.fabric.plain_index import plain_index
 from shisha_rt.graph.graph import Graph, Tensor
+from shisha_rt.graph.input_sizes import InputSizes
 from shisha_rt.graph.layers import group_layers
 from shisha_rt.graph.reader.onnx_reader import read_clean, read_model
-from tests.graph.networks import network, weight, write
+from tests.graph.networks import network, run, weight, write
 
 
 def square(x: str, y: str) -> onnx.NodeProto:
@@ -146,6 +147,22 @@ def test_where_nothing_that_is_tried_runs_no_sizes_are_told(tmp_path: Path) -> N
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info("z", TensorProto.FLOAT, [77, 3]))
     with pytest.raises(BadInput, match=r"2 unknown dimensions.*--dim A=8, or whole shapes"):
         read_model(write(model, tmp_path))
+
+
+def test_sizes_that_a_branch_was_exported_with_do_not_hold_for_others(tmp_path: Path) -> None:
+    def branch(op: str) -> onnx.GraphProto:
+        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in (f"{op}_a", f"{op}_b")]
+        nodes = [make_node(op, ["x"], [f"{op}_a"]), make_node("Relu", [f"{op}_a"], [f"{op}_b"])]
+        return helper.make_graph(nodes, op, [], ends[1:], value_info=ends[:1])
+
+    choice = make_node("If", ["flag"], ["c"], then_branch=branch("Neg"), else_branch=branch("Abs"))
+    model = network([choice, make_node("Relu", ["c"], ["y"])], {"x": ["N", 4]}, {"y": ["N", 4]})
+    model.graph.input.append(helper.make_tensor_value_info("flag", TensorProto.BOOL, []))
+    read = read_model(write(model, tmp_path), InputSizes({"N": 3}))
+    assert read.graph.outputs == (Tensor("y", (3, 4), "FP32"),)
+    x = weight(3, 4)
+    (y,) = run(read.proto, {"x": x, "flag": np.array(False)})
+    np.testing.assert_array_equal(y, np.abs(x))
 
 
 def endless(folder: Path) -> Path:

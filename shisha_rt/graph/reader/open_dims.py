@@ -18,6 +18,7 @@ import onnx
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.default_dims import default_dims
 from shisha_rt.graph.input_sizes import LARGEST_SIZE, InputSizes
+from shisha_rt.graph.subgraphs import all_graphs
 
 _NO_NAMES: Final = frozenset({"", "?", "-1", "None", "none", "unk", "unknown", "*"})
 _MOST_LISTED: Final = 12
@@ -72,12 +73,13 @@ def runtime_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     return [value for value in graph.input if value.name not in weights]
 
 
-def forget_other_shapes(graph: onnx.GraphProto) -> None:
+def forget_other_shapes(model: onnx.GraphProto) -> None:
     """What the file says of other tensors may be of another size than this, or wrong: inference finds it anew."""
-    del graph.value_info[:]
-    for value in graph.output:
-        if value.type.WhichOneof("value") == "tensor_type":
-            value.type.tensor_type.ClearField("shape")
+    for graph in all_graphs(model):
+        del graph.value_info[:]
+        for value in graph.output:
+            if value.type.WhichOneof("value") == "tensor_type":
+                value.type.tensor_type.ClearField("shape")
 
 
 def _check_open_shapes(inputs: Sequence[onnx.ValueInfoProto], sizes: InputSizes, path: Path) -> None:

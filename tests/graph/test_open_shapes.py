@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.helper import make_node
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric.plain_index import plain_index
 from shisha_rt.graph.graph import Graph, Tensor
 from shisha_rt.graph.input_sizes import InputSizes
@@ -138,6 +139,17 @@ def test_several_unknown_sizes_are_told_at_once_with_a_command_that_works(tmp_pa
     assert message.endswith("expected their sizes: --shape image=1x3x64x64 --shape state=1x16 would run")
 
 
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [("[48, 80]", "1x3x48x80"), ("[1e400, 2]", "1x3x224x224"), ("[" * 9999, "1x3x224x224"), ("[1, 1e6]", "1x3x224")],
+)
+def test_the_image_size_in_a_files_metadata_is_tried_if_it_is_one(told: str, expected: str, tmp_path: Path) -> None:
+    model = network([make_node("Relu", ["x"], ["y"])], {"x": [1, 3, "H", "W"]}, {"y": [1, 3, "H", "W"]})
+    model.metadata_props.add(key="imgsz", value=told)
+    with pytest.raises(BadInput, match=f"--shape x={expected}"):
+        read_model(write(model, tmp_path))
+
+
 def test_where_nothing_that_is_tried_runs_no_sizes_are_told(tmp_path: Path) -> None:
     model = network(
         [make_node("MatMul", ["x", "w"], ["y"])], {"x": ["N", "A", "B"]}, {"y": ["N", "A", 4]}, {"w": weight(17, 4)}
@@ -186,6 +198,20 @@ def test_a_run_that_comes_to_no_end_is_given_up(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("shisha_rt.graph.reader.one_run._LIMIT_S", 2.0)
     with pytest.raises(BadInput, match="the engine cannot run it: it came to no end"):
         read_model(endless(tmp_path))
+
+
+def test_where_there_is_no_room_to_run_a_model_that_is_told_in_a_line(tmp_path: Path) -> None:
+    nodes = [make_node("MatMul", ["x", "w"], ["a"]), make_node("NonZero", ["a"], ["y"])]
+    model = network(nodes, {"x": [1, 99]}, {"y": [2, "n"]}, {"w": weight(99, 999)})
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    path = write(model, tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(Failure, match=r"cannot be written there.*TMPDIR chooses another folder"):
+            read_model(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_run_that_is_ended_leaves_no_files(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import onnx
 
-from shisha_rt.errors import BadInput
+from shisha_rt.errors import BadInput, Failure
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.open_shapes import SeenTensor
 from shisha_rt.graph.reader.external_data import save_with_external_weights
@@ -70,7 +70,13 @@ def _run(
     said: list[bytes] = []
     with tempfile.TemporaryDirectory(prefix="shisha-rt-run-") as folder:
         path = Path(folder) / _FILE
-        save_with_external_weights(model, path, threshold_bytes=_EMBEDDED_BELOW_BYTES)
+        try:
+            save_with_external_weights(model, path, threshold_bytes=_EMBEDDED_BELOW_BYTES)
+        except OSError as error:
+            raise Failure(
+                f"{folder}: the model cannot be written there, to be run once ({error.strerror or error}), "
+                "expected room for its weights; TMPDIR chooses another folder"
+            ) from None
         asked = RunAsked(str(path), tuple(tries), tuple(wanted))
         try:
             job = msgspec.json.encode(asked)

@@ -20,6 +20,8 @@ _IMAGES: Final = (
     *((416, 416), (512, 512), (96, 96), (299, 299), (112, 112), (28, 28)),
 )
 """Height and width: classifiers, detectors, lines of text."""
+_LARGEST_IMAGE: Final = 4096
+"""What the metadata of a file may have tried: more could take all memory."""
 _LENGTHS: Final = (16, 512, 1, 128, 8, 64, 100, 256, 1000, 16000)
 """Of what is no image, in its last dimension; in others 1 is tried first, as batches and states have that."""
 _MOST_TRIES: Final = 300
@@ -103,7 +105,7 @@ def _told_by_metadata(model: onnx.ModelProto) -> list[tuple[int, int]]:
         if entry.key == "imgsz":
             try:
                 height, width = (int(size) for size in json.loads(entry.value))
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, OverflowError, RecursionError):
                 return []
-            return [(height, width)] if min(height, width) > 0 else []
+            return [(height, width)] if 0 < min(height, width) <= max(height, width) <= _LARGEST_IMAGE else []
     return []

@@ -61,9 +61,12 @@ class Schedule:
         return tuple(one for section in several for lane in section.lanes for one in lane)
 
 
-def schedule_of(problem: Problem, assignment: Assignment) -> Schedule:
-    """The schedule of an assignment in which every node can run where it is; its times are exact but for rounding."""
-    return _Scheduling(problem, assignment).schedule()
+def schedule_of(problem: Problem, assignment: Assignment, items: Items | None = None) -> Schedule:
+    """The schedule of an assignment in which every node can run where it is; its times are exact but for rounding.
+
+    `items` is the problem's `structure`, where the caller has it.
+    """
+    return _Scheduling(problem, assignment).schedule(structure(problem) if items is None else items)
 
 
 _Lanes = list[list[tuple[int, ...]]]
@@ -85,8 +88,8 @@ class _Scheduling:
             return Fraction(self._problem.nodes[node].cost_s[self._assignment[node]])
         return Fraction(group.cost_s if node == group.nodes[0] else 0)
 
-    def schedule(self) -> Schedule:
-        sections = list(self._sections())
+    def schedule(self, items: Items) -> Schedule:
+        sections = list(self._sections(items))
         now, found = Fraction(0), []
         for lanes, moving_s in zip(sections, self._moving_s(sections), strict=True):
             start, now = now, now + moving_s
@@ -102,10 +105,10 @@ class _Scheduling:
             found.append(Section(tuple(timed), float(start), float(now)))
         return Schedule(tuple(found))
 
-    def _sections(self) -> Iterator[_Lanes]:
+    def _sections(self, items: Items) -> Iterator[_Lanes]:
         """What runs in sequence is one section, up to branches that overlap."""
         device_of = self._assignment.__getitem__
-        for is_run, steps in groupby(self._steps(structure(self._problem)), key=lambda step: isinstance(step, int)):
+        for is_run, steps in groupby(self._steps(items), key=lambda step: isinstance(step, int)):
             if is_run:
                 nodes = [step for step in steps if isinstance(step, int)]
                 yield [[tuple(run) for _, run in groupby(nodes, key=device_of)]]

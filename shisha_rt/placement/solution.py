@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.schedule import Schedule
@@ -44,7 +44,7 @@ class Solution:
 
     A solver never states a cost: `check.cost` recomputes it from the assignment. `statistics` holds what a method
     has to tell of itself, such as table sizes. `reason` says why the assignment is not proven to be the best.
-    `schedule` is there where a solver lets branches overlap.
+    `schedule` is there where a solver lets branches overlap. Outcome and bound are of what `bounds` names.
     """
 
     assignment: tuple[int, ...] | None
@@ -53,3 +53,4 @@ class Solution:
     statistics: Mapping[str, float] = field(default_factory=dict)
     reason: str | None = None
     schedule: Schedule | None = None
+    bounds: Literal["cost", "makespan"] = "cost"

@@ -16,6 +16,7 @@ SolverName = Literal[
     "typeseq",
     "opseq",
     "partitiontuner",
+    "forkjoin",
 ]
 
 StageSolver = Literal["exact", "als"]

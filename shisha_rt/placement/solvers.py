@@ -11,6 +11,7 @@ from shisha_rt.placement.als import als, als_literal
 from shisha_rt.placement.brute import brute
 from shisha_rt.placement.duet import DEFAULT_X, duet
 from shisha_rt.placement.exact import exact_placement
+from shisha_rt.placement.forkjoin import forkjoin
 from shisha_rt.placement.milp import milp
 from shisha_rt.placement.priority import priority
 from shisha_rt.placement.problem import Problem
@@ -46,6 +47,7 @@ _SOLVERS: Final[Mapping[SolverName, Callable[[Problem, SolverOptions], Solution]
         "typeseq": lambda problem, options: typeseq(problem, options.accelerator),
         "opseq": lambda problem, options: opseq(problem),
         "partitiontuner": lambda problem, options: partitiontuner(problem, options.left_s),
+        "forkjoin": lambda problem, options: forkjoin(problem, options.left_s),
     }
 )
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -15,10 +15,11 @@ import pytest
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.solution import Solution
+from shisha_rt.placement.solver_names import SolverName
 from tests.cli.conftest import Run
 from tests.placement.figure_1 import figure_1_object
 
-SOLVERS = ("als", "als_literal", "exact", "brute", "priority", "duet", "baseline", "typeseq", "opseq", "partitiontuner")
+SOLVERS = tuple(solver for solver in get_args(SolverName) if solver != "milp")
 
 
 def problem() -> dict[str, Any]:
@@ -79,7 +80,7 @@ class TestTheObject:
             "outcome",
             "reason",
             "solve_time_s",
-            *(["makespan_s", "schedule"] if solver == "partitiontuner" else []),
+            *(["makespan_s", "schedule"] if solver in ("partitiontuner", "forkjoin") else []),
         ]
         assert found["cost_s"] >= 5.5
         assert (found["reason"] is None) == (found["outcome"] == "optimal")
@@ -113,7 +114,7 @@ class TestTheObject:
             assert (ran.status, found["outcome"]) == (0, "feasible")
         else:
             assert (ran.status, found["outcome"], found["reason"]) == (1, "limit", "stopped by the time limit")
-        if solver in ("exact", "partitiontuner"):
+        if solver in ("exact", "partitiontuner", "forkjoin"):
             assert (found["lower_bound_s"], found["reason"]) == (pytest.approx(3.5), "stopped by the time limit")
 
 
@@ -295,6 +296,12 @@ class TestPartitionTuner:
     def test_in_words(self, run: Run, paper: Path) -> None:
         lines = run("place", paper, "--solver", "partitiontuner").out.splitlines()
         assert "makespan 12500 ms: 4 partitions, 2 branches run beside others" in lines
+
+    def test_a_makespan_that_is_proven(self, run: Run, paper: Path) -> None:
+        found = run("place", paper, "--solver", "forkjoin", "--json").object
+        assert (found["makespan_s"], found["lower_bound_s"], found["outcome"]) == (12.5, 12.5, "optimal")
+        lines = run("place", paper, "--solver", "forkjoin").out.splitlines()
+        assert "optimal: no such schedule takes less than 12500 ms" in lines
 
     @pytest.mark.parametrize(("solver", "cost_s"), [("baseline", 30), ("typeseq", 23.5), ("opseq", 14.5)])
     def test_its_rivals(self, run: Run, paper: Path, solver: str, cost_s: float) -> None:

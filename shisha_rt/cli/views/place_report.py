@@ -27,8 +27,8 @@ def print_report(title: str, problem: Problem, solution: Solution, solver: str, 
     lines = [
         f"cost {milliseconds(found.total_s)}: operators {milliseconds(found.node_s)}, "
         f"transfers {milliseconds(found.transfer_s)} ({solver}, solved in {milliseconds(solve_time_s)})",
-        _proven(found.total_s, solution),
         *([] if solution.schedule is None else [_overlap(solution.schedule)]),
+        _proven(found.total_s, solution),
         *_instead(problem, found.total_s),
     ]
     console.print("\n".join(lines), soft_wrap=True)
@@ -70,8 +70,11 @@ def _proven(cost_s: float, solution: Solution) -> str:
     bound_s, why = solution.lower_bound_s, "" if solution.reason is None else f" ({solution.reason})"
     if bound_s is None:
         return f"{solution.outcome}: no lower bound is proven{why}"
+    what = "assignment costs"
+    if solution.bounds == "makespan" and solution.schedule is not None:
+        what, cost_s = "such schedule takes", solution.schedule.makespan_s
     gap = f", this one {cost_s / bound_s - 1:.1%} more" if bound_s and solution.outcome is not Outcome.OPTIMAL else ""
-    return f"{solution.outcome}: no assignment costs less than {milliseconds(bound_s)}{gap}{why}"
+    return f"{solution.outcome}: no {what} less than {milliseconds(bound_s)}{gap}{why}"
 
 
 def _overlap(schedule: Schedule) -> str:

@@ -1,0 +1,213 @@
+"""The earliest end, not the least sum: parallel branches are put on devices so that they overlap (ours).
+
+Schedules are those of `schedule`: a level's branches that are each on one device run at the same time where these
+differ, all else runs in sequence, and what follows a level waits for all of it. To minimise the makespan in general is
+NP-hard already for parallel single operators. Here each branch of a level is in a lane or in sequence, and of all such
+choices only those are kept that no other betters in every lane (Pareto), as many as are few.
+
+That is optimal where levels do not touch each other: nothing costs anything to move into or out of a branch, and no
+group reaches out of one. Elsewhere such transfers are left out, and each member of such a group pays its share alone:
+nothing gets dearer by that, so what is then the least is a bound. Its assignment and that of the least sum, bettered by
+moving whole branches while that gains, make the schedule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.arrays import Floats
+from shisha_rt.outcome import Outcome
+from shisha_rt.placement.alone import fastest_alone, feasible
+from shisha_rt.placement.branches import Items, Level, nodes_of, structure
+from shisha_rt.placement.check import cost
+from shisha_rt.placement.exact import exact_placement
+from shisha_rt.placement.narrowing import PROVEN, least_node_s
+from shisha_rt.placement.problem import Group, Problem
+from shisha_rt.placement.schedule import schedule_of
+from shisha_rt.placement.solution import STOPPED, LeftSeconds, ShouldStop, Solution, forever, within
+
+_MOST_CHOICES: Final = 256
+"""Kept of a level's."""
+_OF_THE_TIME: Final = 0.5
+"""For the least sum, and of the rest for the bound; what is then left is for moving branches."""
+
+
+def forkjoin(problem: Problem, left_s: LeftSeconds = forever) -> Solution:
+    """A schedule of least makespan where that can be proven, else a good one; `lower_bound_s` is of the makespan."""
+    should_stop = within(left_s)
+    items = structure(problem)
+    least_sum = exact_placement(problem, left_s=_part(left_s)).assignment
+    assert least_sum is not None  # every node can run by itself
+    least = _Relaxed(problem, _part(left_s)).least(items, problem.groups)
+    relaxed = [least.devices[node] for node in range(len(problem.nodes))]
+    starts = (least_sum, feasible(problem, relaxed, fastest_alone(problem)))
+    best = min(starts, key=lambda assignment: schedule_of(problem, assignment, items).makespan_s)
+    if schedule_of(problem, best, items).makespan_s > least.bound_s * (1 + PROVEN):
+        best = _moved(problem, items, best, should_stop)
+    schedule = schedule_of(problem, best, items)
+    bound_s = min(least.bound_s, schedule.makespan_s)
+    if schedule.makespan_s <= bound_s * (1 + PROVEN):
+        return Solution(best, Outcome.OPTIMAL, bound_s, schedule=schedule, bounds="makespan")
+    reason = STOPPED if should_stop() else "the bound leaves out what moves into branches and out of them"
+    return Solution(best, Outcome.FEASIBLE, bound_s, reason=reason, schedule=schedule, bounds="makespan")
+
+
+def _part(left_s: LeftSeconds) -> LeftSeconds:
+    """Of what is left now."""
+    now_s = left_s()
+    return forever if now_s == math.inf else lambda: left_s() - (1 - _OF_THE_TIME) * now_s
+
+
+def _branches(items: Items) -> Iterator[tuple[int, ...]]:
+    """The nodes of each branch of a level, those within it after it."""
+    for item in items:
+        if isinstance(item, Level):
+            for branch in item.branches:
+                yield tuple(nodes_of(branch))
+                yield from _branches(branch)
+
+
+def _moved(problem: Problem, items: Items, assignment: tuple[int, ...], should_stop: ShouldStop) -> tuple[int, ...]:
+    """With whole branches on other devices, one after the other, until none of that is a gain."""
+    best, best_s = assignment, schedule_of(problem, assignment, items).makespan_s
+    parallel = list(_branches(items))
+    gained = True
+    while gained:
+        gained = False
+        for nodes in parallel:
+            for device in range(len(problem.devices)):
+                if should_stop():
+                    return best
+                moved = list(best)
+                for node in nodes:
+                    moved[node] = device
+                if cost(problem, moved).total_s == math.inf:
+                    continue
+                makespan_s = schedule_of(problem, moved, items).makespan_s
+                if makespan_s < best_s:
+                    best, best_s, gained = tuple(moved), makespan_s, True
+    return best
+
+
+@dataclass(frozen=True, slots=True)
+class _Least:
+    """No makespan of the nodes is below the bound; `devices` has each node's."""
+
+    bound_s: float
+    devices: Mapping[int, int]
+
+
+class _Relaxed:
+    """`share_s` (nodes, devices) is what a node costs at least, alone or as a member of a group."""
+
+    def __init__(self, problem: Problem, left_s: LeftSeconds) -> None:
+        self._problem = problem
+        self._left_s = left_s
+        self._share_s = least_node_s(problem)
+
+    def least(self, items: Items, groups: Sequence[Group]) -> _Least:
+        """Of items one after the other; `groups` are within their nodes."""
+        own = [item for item in items if not isinstance(item, Level)]
+        levels = [item for item in items if isinstance(item, Level)]
+        scopes = [set(own), *(set(nodes_of(branch)) for level in levels for branch in level.branches)]
+        within: list[list[Group]] = [[] for _ in scopes]
+        for group in groups:
+            for scope, its in zip(scopes, within, strict=True):
+                members = [node for node in group.nodes if node in scope]
+                if len(members) == len(group.nodes):
+                    its.append(group)
+                else:
+                    its += [Group((n,), group.device, float(self._share_s[n, group.device])) for n in members]
+        found = [self._least_sum(own, within[0])] if own else []
+        inner = iter(within[1:])
+        found += [self._least_of_level(level, [next(inner) for _ in level.branches]) for level in levels]
+        devices = {node: device for one in found for node, device in one.devices.items()}
+        return _Least(math.fsum(one.bound_s for one in found), devices)
+
+    def _least_sum(self, nodes: Sequence[int], groups: Sequence[Group]) -> _Least:
+        """Of nodes in sequence, with what moves among them alone."""
+        found = exact_placement(self._part(nodes, groups), left_s=self._left_s)
+        assert found.assignment is not None
+        assert found.lower_bound_s is not None
+        return _Least(found.lower_bound_s, dict(zip(sorted(nodes), found.assignment, strict=True)))
+
+    def _part(self, nodes: Sequence[int], groups: Sequence[Group]) -> Problem:
+        at = {node: index for index, node in enumerate(sorted(nodes))}
+        tensors = [t for t in self._problem.tensors if t.producer in at and all(c in at for c in t.consumers)]
+        return replace(
+            self._problem,
+            nodes=tuple(self._problem.nodes[node] for node in at),
+            tensors=tuple(
+                replace(t, producer=at[t.producer], consumers=tuple(at[c] for c in t.consumers)) for t in tensors
+            ),
+            groups=tuple(replace(group, nodes=tuple(at[node] for node in group.nodes)) for group in groups),
+        )
+
+    def _least_of_level(self, level: Level, groups: Sequence[Sequence[Group]]) -> _Least:
+        """Column 0 is in sequence, column 1 + d in the lane of device d."""
+        devices = range(len(self._problem.devices))
+        branches = [tuple(nodes_of(branch)) for branch in level.branches]
+        apart = [self.least(branch, its) for branch, its in zip(level.branches, groups, strict=True)]
+        seconds = np.array(
+            [
+                [one.bound_s, *(self._lane_s(nodes, its, device) for device in devices)]
+                for nodes, its, one in zip(branches, groups, apart, strict=True)
+            ]
+        )
+        bound_s, choice = _overlapped(seconds)
+        found: dict[int, int] = {}
+        for column, nodes, one in zip(choice, branches, apart, strict=True):
+            found |= one.devices if column == 0 else dict.fromkeys(nodes, column - 1)
+        return _Least(bound_s, found)
+
+    def _lane_s(self, nodes: Sequence[int], groups: Sequence[Group], device: int) -> float:
+        part = self._part(nodes, [group for group in groups if group.device == device])
+        return cost(replace(part, tensors=()), [device] * len(nodes)).node_s
+
+
+def _overlapped(seconds: Floats) -> tuple[float, tuple[int, ...]]:
+    """A bound of a level's time, and the column for each branch that has it, or nearly if there are too many choices.
+
+    The first column adds up, of the others the largest sum counts; `seconds` is (branches, columns).
+    """
+    order = np.argsort(-seconds.min(axis=1), kind="stable")
+    known_s = float(seconds[:, 0].sum())
+    sums, choices, complete = np.zeros((1, seconds.shape[1])), np.zeros((1, 0), np.intp), True
+    for branch in order:
+        columns = np.flatnonzero(np.isfinite(seconds[branch]))
+        added = np.zeros((len(columns), seconds.shape[1]))
+        added[range(len(columns)), columns] = seconds[branch, columns]
+        sums = (sums[:, None, :] + added).reshape(-1, seconds.shape[1])
+        choices = np.hstack([np.repeat(choices, len(columns), axis=0), np.tile(columns, len(choices))[:, None]])
+        kept = _unbettered(sums, known_s)
+        complete = complete and len(kept) <= _MOST_CHOICES
+        sums, choices = sums[kept[:_MOST_CHOICES]], choices[kept[:_MOST_CHOICES]]
+    totals_s = sums[:, 0] + sums[:, 1:].max(axis=1)
+    best = int(totals_s.argmin())
+    least_s = seconds.min(axis=1)
+    bound_s = float(totals_s[best]) if complete else float(max(least_s.max(), least_s.sum() / (seconds.shape[1] - 1)))
+    chosen = np.empty(len(order), np.intp)
+    chosen[order] = choices[best]
+    return bound_s, tuple(chosen.tolist())
+
+
+def _unbettered(sums: Floats, known_s: float) -> list[int]:
+    """Rows that no other is at most as large as in every column, nor larger than what is known; the best ones first.
+
+    One more than are kept, if there are as many.
+    """
+    totals_s = sums[:, 0] + sums[:, 1:].max(axis=1)
+    kept: list[int] = []
+    rows = np.empty_like(sums)
+    for row in np.lexsort((sums.sum(axis=1), totals_s)):
+        if totals_s[row] > known_s * (1 + PROVEN) or len(kept) > _MOST_CHOICES:
+            break
+        if not (rows[: len(kept)] <= sums[row]).all(axis=1).any():
+            rows[len(kept)] = sums[row]
+            kept.append(int(row))
+    return kept

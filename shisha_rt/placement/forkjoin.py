@@ -53,7 +53,7 @@ def forkjoin(problem: Problem, left_s: LeftSeconds = forever) -> Solution:
     bound_s = min(least.bound_s, schedule.makespan_s)
     if schedule.makespan_s <= bound_s * (1 + PROVEN):
         return Solution(best, Outcome.OPTIMAL, bound_s, schedule=schedule, bounds="makespan")
-    reason = STOPPED if should_stop() else "the bound leaves out what moves into branches and out of them"
+    reason = STOPPED if should_stop() else "the bound leaves out what touches several branches, or choices of very many"
     return Solution(best, Outcome.FEASIBLE, bound_s, reason=reason, schedule=schedule, bounds="makespan")
 
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
+from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.graph.reader.onnx_reader import read_model
+from shisha_rt.graph.zoo import zoo_path
+from shisha_rt.machine.device import Device
 from shisha_rt.placement.branches import Items, Level, branches, nodes_of, structure
+from shisha_rt.placement.build import build_problem
 from shisha_rt.placement.problem import Node, Problem, ProblemTensor
 from tests.placement.random_problems import SHAPES, random_problem
 
@@ -67,6 +73,18 @@ class TestFigure4:
 )  # fmt: skip
 def test_by_hand(edges: Edges, expected: dict[str, tuple[int, ...]]) -> None:
     assert named(graph(edges)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("squeezenet", 16), ("resnet18", 6), ("inception_v1", 36), pytest.param("resnet50", 8, marks=pytest.mark.long)],
+)
+def test_as_many_parallel_branches_as_the_paper_counts(name: str, count: int) -> None:
+    """Table 3."""
+    network = read_model(zoo_path(name)).graph
+    device = Device("one", "one.toml", "onnxruntime", "one", "fp32")
+    problem = build_problem(network, OperatorCosts((device,), np.ones((len(network.operators), 1))))
+    assert sum(branch.level != branch.name for branch in branches(problem)) == count
 
 
 @pytest.mark.parametrize("shape", SHAPES)

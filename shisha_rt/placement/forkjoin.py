@@ -83,6 +83,8 @@ def _moved(problem: Problem, items: Items, assignment: tuple[int, ...], should_s
             for device in range(len(problem.devices)):
                 if should_stop():
                     return best
+                if any(device not in problem.devices_of[node] for node in nodes):
+                    continue
                 moved = list(best)
                 for node in nodes:
                     moved[node] = device

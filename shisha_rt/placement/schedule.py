@@ -10,9 +10,9 @@ read in the same memory before any of them begins.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import groupby
 
 from shisha_rt.placement.branches import Items, Level, nodes_of, structure
@@ -62,7 +62,7 @@ class Schedule:
 
 
 def schedule_of(problem: Problem, assignment: Assignment, items: Items | None = None) -> Schedule:
-    """The schedule of an assignment in which every node can run where it is; its times are exact but for rounding.
+    """The schedule of an assignment in which every node can run where it is.
 
     `items` is the problem's `structure`, where the caller has it.
     """
@@ -82,27 +82,27 @@ class _Scheduling:
         self._group_of = {node: group for group in groups_in_use(problem, assignment) for node in group.nodes}
         self._node_s = [self._computing_s(node) for node in range(len(problem.nodes))]
 
-    def _computing_s(self, node: int) -> Fraction:
+    def _computing_s(self, node: int) -> float:
         group = self._group_of.get(node)
         if group is None:
-            return Fraction(self._problem.nodes[node].cost_s[self._assignment[node]])
-        return Fraction(group.cost_s if node == group.nodes[0] else 0)
+            return self._problem.nodes[node].cost_s[self._assignment[node]]
+        return group.cost_s if node == group.nodes[0] else 0.0
 
     def schedule(self, items: Items) -> Schedule:
         sections = list(self._sections(items))
-        now, found = Fraction(0), []
+        now, found = 0.0, []
         for lanes, moving_s in zip(sections, self._moving_s(sections), strict=True):
             start, now = now, now + moving_s
             ends, timed = [], []
             for lane in lanes:
                 end, partitions = now, []
                 for nodes in lane:
-                    begin, end = end, end + sum((self._node_s[node] for node in nodes), Fraction(0))
-                    partitions.append(Partition(self._assignment[nodes[0]], nodes, float(begin), float(end)))
+                    begin, end = end, end + math.fsum([self._node_s[node] for node in nodes])
+                    partitions.append(Partition(self._assignment[nodes[0]], nodes, begin, end))
                 ends.append(end)
                 timed.append(tuple(partitions))
             now = max(ends)
-            found.append(Section(tuple(timed), float(start), float(now)))
+            found.append(Section(tuple(timed), start, now))
         return Schedule(tuple(found))
 
     def _sections(self, items: Items) -> Iterator[_Lanes]:
@@ -143,9 +143,9 @@ class _Scheduling:
         grouped = {other for node in nodes if node in self._group_of for other in self._group_of[node].nodes}
         return grouped <= set(nodes)
 
-    def _moving_s(self, sections: Sequence[_Lanes]) -> list[Fraction]:
+    def _moving_s(self, sections: Sequence[_Lanes]) -> list[float]:
         """What moves before each section begins; what moves for one lane alone is added to its nodes."""
-        before_s = [Fraction(0) for _ in sections]
+        before_s = [0.0 for _ in sections]
         place: dict[int, tuple[int, int]] = {}  # section and lane, in the order in which nodes run
         for index, lanes in enumerate(sections):
             place |= {node: (index, lane) for lane, its in enumerate(lanes) for nodes in its for node in nodes}
@@ -154,7 +154,7 @@ class _Scheduling:
             first = min(move.consumers, key=turn.__getitem__)
             section, lane = place[first]
             if any(place[node][0] == section and place[node][1] != lane for node in move.consumers):
-                before_s[section] += Fraction(move.cost_s)
+                before_s[section] += move.cost_s
             else:
-                self._node_s[first] += Fraction(move.cost_s)
+                self._node_s[first] += move.cost_s
         return before_s

@@ -133,7 +133,7 @@ def _found_out(
     open_ones: dict[str, onnx.ValueInfoProto] = {}
     varying: set[str] = set()
     for node in graph.node:
-        from_open = not varying.isdisjoint(reads(node)) or _follows_values(node, constants)
+        from_open = not varying.isdisjoint(reads(node)) or follows_values(node, constants)
         for name in filter(None, node.output):
             value = values.get(name, onnx.ValueInfoProto(name=name))
             if static_shape(value) is not None:
@@ -148,7 +148,8 @@ def _found_out(
     return static, open_ones
 
 
-def _follows_values(node: onnx.NodeProto, constants: Collection[str]) -> bool:
+def follows_values(node: onnx.NodeProto, constants: Collection[str]) -> bool:
+    """Whether the sizes of what a node makes depend on values that are no constants."""
     if node.op_type in _BY_VALUES:
         return True
     deciding = (node.input[position] for position in _BY_VALUE_OF.get(node.op_type, ()) if position < len(node.input))

@@ -36,6 +36,7 @@ from shisha_rt.graph.compared import compared_values
 from shisha_rt.graph.datatypes import NAME_OF
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import group_layers
+from shisha_rt.graph.open_shapes import follows_values
 from shisha_rt.graph.reader.onnx_reader import CLEAN_FILE, read_clean
 from shisha_rt.graph.subgraphs import reads
 from stages.engines.onnxruntime.align import align_weights
@@ -169,9 +170,10 @@ def _specs(optimised: onnx.ModelProto, graph: Graph, folder: str, whole: Mapping
 
 
 def _open_axes(optimised: onnx.GraphProto, graph: Graph) -> dict[str, tuple[int, ...]]:
-    """Of the tensors whose size depends on the data: what the optimiser makes of such a one may be open anywhere."""
+    """Of the tensors whose size depends on the data: what the optimiser has made of one, or renamed, may be open anywhere."""
     found = {tensor.name: tensor.open_axes for tensor in graph.tensors.values() if tensor.open_axes}
+    constants = {weight.name for weight in optimised.initializer}
     for node in optimised.node:
-        if not found.keys().isdisjoint(reads(node)):
+        if follows_values(node, constants) or not found.keys().isdisjoint(reads(node)):
             found |= {name: (0,) for name in node.output if name not in graph.tensors}
     return found

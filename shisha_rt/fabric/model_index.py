@@ -23,7 +23,9 @@ FILE_NAME: Final = "index.json"
 INDEX_VERSION: Final = 7  # raise it when an index, or what lies beside it, comes to say something else of a model
 
 Form = Literal["prepacked", "external", "as_is", "unoptimised"]
-"""What stages are cut from: the optimised graph, its weights prepacked or as they are; or the cleaned graph."""
+"""What stages are cut from: the optimised graph, its weights prepacked or as they are; or the cleaned graph, which each
+stage has optimised for itself, or not at all.
+"""
 
 FORM_COST: Final = MappingProxyType(
     {

@@ -47,10 +47,10 @@ from stages.engines.onnxruntime.parts import write_parts
 from stages.jobs.noise import run_on_something
 
 MODEL_FILE: Final = "model.onnx"
-_AS_READ: Final[tuple[Form, ...]] = ("as_is", "unoptimised")
-"""Of the forms those in which stages are cut from the cleaned graph."""
 WEIGHTS_FILE: Final = "weights.bin"
 _EMBED_BELOW_BYTES: Final = 1024  # shapes and axes must be in the graph itself: its type inference reads them
+_AS_READ: Final[tuple[Form, ...]] = ("as_is", "unoptimised")
+"""Of the forms those in which stages are cut from the cleaned graph."""
 
 
 def compile_into(model_folder: Path, target: Path, form: Form) -> None:

@@ -1,7 +1,7 @@
 """A segment as ONNX Runtime runs it: a cut of the cleaned model that the engine optimises for itself.
 
 In fp32 as it stands; in bf16 with every value rounded, which the engine's own kernels could not do: they compute in
-float32. Other than a stage of ONNX Runtime's optimised graph (`ort_segment`), a session has private copies of its
+float32. Other than a stage of ONNX Runtime's optimised graph (`segment`), a session has private copies of its
 weights, in the form that its kernels want; in exchange it may begin and end anywhere.
 """
 

@@ -18,22 +18,40 @@ from shisha_rt.graph.graph import Graph
 from shisha_rt.machine.device import Device, Transfer
 
 
+@dataclass(frozen=True, slots=True)
+class GroupCost:
+    """What a device (index) takes for a chain of operators (indices, ascending) as one, in place of one by one.
+
+    The device need not be able to run each of them by itself (PartitionTuner, Section 3.1).
+    """
+
+    operators: tuple[int, ...]
+    device: int
+    time_s: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class OperatorCosts:
-    """`time_s` is (operators, devices) seconds, inf where a device cannot run an operator."""
+    """`time_s` is (operators, devices) seconds, inf where a device cannot run an operator by itself."""
 
     devices: tuple[Device, ...]
     time_s: Floats
+    groups: tuple[GroupCost, ...] = ()
 
     @property
     def capable(self) -> Bools:
-        """(operators,): whether some device can run each."""
+        """(operators,): whether some device can run each by itself."""
         capable: Bools = np.isfinite(self.time_s.min(axis=1))
         return capable
 
     def part(self, first: int, last: int) -> OperatorCosts:
-        """Those of operators `first` to `last` (inclusive)."""
-        return replace(self, time_s=self.time_s[first : last + 1])
+        """Those of operators `first` to `last` (inclusive), counted from 0 then, and groups that are whole."""
+        groups = (
+            replace(group, operators=tuple(operator - first for operator in group.operators))
+            for group in self.groups
+            if first <= group.operators[0] and group.operators[-1] <= last
+        )
+        return OperatorCosts(self.devices, self.time_s[first : last + 1], tuple(groups))
 
     def slowed(self, ratios: Mapping[str, float]) -> OperatorCosts:
         """The same with some devices, by name, so many times as slow, and so what moves into and out of them.
@@ -46,12 +64,14 @@ class OperatorCosts:
             device if memories.count(device.memory) > 1 else _moved_slower(device, factor)
             for device, factor in zip(self.devices, factors, strict=True)
         )
-        return OperatorCosts(tuple(devices), self.time_s * np.array(factors))
+        groups = tuple(replace(group, time_s=group.time_s * factors[group.device]) for group in self.groups)
+        return OperatorCosts(tuple(devices), self.time_s * np.array(factors), groups)
 
     def only(self, keep: Sequence[bool]) -> OperatorCosts:
         """The same without some of its devices; `keep` is (devices,)."""
-        devices = tuple(device for device, kept in zip(self.devices, keep, strict=True) if kept)
-        return OperatorCosts(devices, self.time_s[:, np.array(keep)])
+        left = [index for index, kept in enumerate(keep) if kept]
+        groups = (replace(group, device=left.index(group.device)) for group in self.groups if keep[group.device])
+        return OperatorCosts(tuple(self.devices[index] for index in left), self.time_s[:, left], tuple(groups))
 
 
 def described_costs(graph: Graph, devices: Sequence[Device]) -> OperatorCosts:

@@ -15,9 +15,9 @@ from typing import Final, Literal
 from shisha_rt.graph.dimensions import Dimension
 
 EngineName = Literal["onnxruntime", "openvino"]
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "bf16", "int8"]
 
-ELEMENT_BYTES: Final[Mapping[Precision, int]] = {"fp32": 4, "bf16": 2}
+ELEMENT_BYTES: Final[Mapping[Precision, int]] = {"fp32": 4, "bf16": 2, "int8": 1}
 
 _NOT_COMPUTED: Final[Mapping[EngineName, frozenset[str]]] = {"openvino": frozenset({"FP64"})}
 """Datatypes in which an engine does not compute: OpenVINO takes float32 instead, and in some networks fails."""
@@ -43,6 +43,18 @@ class Condition:
     default: int | None
 
 
+ChannelCount = Literal["in_channels", "filters"]
+"""Of a convolution, over all of its groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class Multiple:
+    """A number of channels that must be a multiple of `of`."""
+
+    count: ChannelCount
+    of: int
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """Operators whose cost is one formula. `ops` empty: all that no earlier family of the device has."""
@@ -50,6 +62,19 @@ class Family:
     ops: frozenset[str]
     conditions: tuple[Condition, ...]
     terms: tuple[Term, ...]
+    multiples: tuple[Multiple, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """Operators in a row, by their types, that the device runs as one: what is between them is never stored.
+
+    It costs what the first of them costs by itself, and `terms` of that one's dimensions. The device need not be able
+    to run the others by themselves. Each reads the one before it, which nothing else does, and constants at most.
+    """
+
+    ops: tuple[str, ...]
+    terms: tuple[Term, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +87,8 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Described, an operator costs `call_s` and the terms of the first family that has it; no other can run on it.
+    """Described, an operator costs `call_s` and the terms of the first family that has it; no other can run on it, but
+    within one of `fusions`.
 
     `engine` and `precision` say how the numbers are made, on `threads` threads (None: all that its place has).
     `datatypes` (empty: all) and `max_rank` (None: any) bound what an operator may read and write. Transfers are None
@@ -76,6 +102,7 @@ class Device:
     precision: Precision
     call_s: float = 0.0
     families: tuple[Family, ...] = ()
+    fusions: tuple[Fusion, ...] = ()
     datatypes: frozenset[str] = frozenset()
     max_rank: int | None = None
     transfer_in: Transfer | None = None

@@ -1,0 +1,87 @@
+"""The placement problems of a network over places that are a processor each, as the paper states them and as we do.
+
+As PartitionTuner (Table 1) has it, an operator's cost is that of a partition of its own, with all that it moves in and
+out, and so is a group's; between operators nothing is paid. Fixed costs like these let the least sum fall apart into
+branches. Here besides, computing and moving apart: a tensor is paid for where it goes to another place, hand-over
+included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from shisha_rt.placement.problem import Group, Node, Problem, ProblemTensor
+from shisha_rt.placement.processors import INPUT, Passed, ProcessorCosts
+
+
+def whole_problem(costs: ProcessorCosts) -> Problem:
+    """As the paper has it: costs have their transfers in them."""
+    places = range(len(costs.places))
+    moving_s = [[_moving_s(costs, (node,), place) for place in places] for node in range(len(costs.spans))]
+    nodes = tuple(
+        Node(name, op, tuple(s + moved for s, moved in zip(times_s, moved_s, strict=True)))
+        for name, op, times_s, moved_s in zip(costs.names, costs.ops, costs.time_s, moving_s, strict=True)
+    )
+    groups = tuple(
+        Group(group.operators, group.device, group.time_s + _moving_s(costs, group.operators, group.device))
+        for group in costs.groups
+    )
+    return _problem(costs, nodes, groups, lambda out_s, in_s: 0.0)
+
+
+def apart_problem(costs: ProcessorCosts) -> Problem:
+    """As we have it. What the network is given is brought in by its first reader, what it hands out by its maker."""
+    places = range(len(costs.places))
+    ends_s = [[0.0 for _ in places] for _ in costs.spans]
+    for tensor in costs.passed:
+        for place in places:
+            if tensor.maker == INPUT and tensor.readers:
+                ends_s[tensor.readers[0]][place] += tensor.in_s[place]
+            if tensor.maker != INPUT and tensor.leaves:
+                ends_s[tensor.maker][place] += tensor.out_s[place]
+    nodes = tuple(
+        Node(name, op, tuple(s + more for s, more in zip(times_s, more_s, strict=True)))
+        for name, op, times_s, more_s in zip(costs.names, costs.ops, costs.time_s, ends_s, strict=True)
+    )
+    groups = tuple(
+        Group(g.operators, g.device, g.time_s + math.fsum(ends_s[node][g.device] for node in g.operators))
+        for g in costs.groups
+    )
+    return _problem(costs, nodes, groups, lambda out_s, in_s: out_s + in_s + costs.handover_s)
+
+
+def _problem(
+    costs: ProcessorCosts, nodes: Sequence[Node], groups: Sequence[Group], move_s: Callable[[float, float], float]
+) -> Problem:
+    """Each place has a memory of its own. `move_s`: a tensor's price, of what it takes out of one and into another."""
+    places = range(len(costs.places))
+    tensors = (
+        ProblemTensor(
+            tensor.name,
+            tensor.maker,
+            tensor.readers,
+            tuple(
+                tuple(0.0 if own == other else move_s(tensor.out_s[own], tensor.in_s[other]) for other in places)
+                for own in places
+            ),
+        )
+        for tensor in costs.passed
+        if tensor.maker != INPUT and tensor.readers
+    )
+    return Problem(costs.places, costs.places, tuple(places), tuple(nodes), tuple(tensors), tuple(groups))
+
+
+def _moving_s(costs: ProcessorCosts, nodes: Sequence[int], place: int) -> float:
+    """What nodes of one place move in and out, by themselves."""
+    return math.fsum(
+        tensor.in_s[place] if tensor.maker not in nodes else tensor.out_s[place]
+        for tensor in costs.passed
+        if _crosses(tensor, nodes)
+    )
+
+
+def _crosses(tensor: Passed, nodes: Sequence[int]) -> bool:
+    if tensor.maker in nodes:
+        return tensor.leaves or any(reader not in nodes for reader in tensor.readers)
+    return any(reader in nodes for reader in tensor.readers)

@@ -1,0 +1,212 @@
+"""What a network costs on places of which each is one processor: computing and moving apart, to schedule partitions by.
+
+A node is what no cut parts: an operator, or on engines of this host, which fuse them, a run of layers. A stage is some
+nodes on one place. What it reads and others have made, it brings in, each tensor once; what it makes and others read,
+or the network hands out, it brings out, once. Between its own nodes nothing moves. That is what a worker does for a
+stage of described devices, to the last bit (`placement.segment_times`).
+
+Seconds are those of measurements, from which a machine's `time_scale` has been taken out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from shisha_rt.costs.costs import Costs, stage_service_s
+from shisha_rt.costs.device_costs import transfer_cost_s
+from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts
+from shisha_rt.errors import BadInput
+from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.spans import Span, groups_of
+from shisha_rt.machine.device import Device
+from shisha_rt.machine.machine import Machine
+from shisha_rt.placement.check import cost
+from shisha_rt.placement.host import host_of
+from shisha_rt.placement.problem import Group, Node, Problem
+
+INPUT = -1
+"""In place of a maker: what the network is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A tensor: the node that makes it, those that read it (ascending), and whether the network hands it out.
+
+    `in_s` and `out_s` (places,): what it takes to bring it into and out of a stage there.
+    """
+
+    name: str
+    maker: int
+    readers: tuple[int, ...]
+    leaves: bool
+    in_s: tuple[float, ...]
+    out_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorCosts:
+    """`spans` (nodes,) are runs of layers; `names` and `ops` are those of their first operators.
+
+    `time_s` is (nodes, places) seconds, inf where a place cannot run a node by itself. `groups`: nodes in a row that a
+    place (`device` there) runs as one. `handover_s`: from a stage's end to the start of what waits for it.
+    """
+
+    places: tuple[str, ...]
+    spans: tuple[Span, ...]
+    names: tuple[str, ...]
+    ops: tuple[str, ...]
+    time_s: tuple[tuple[float, ...], ...]
+    groups: tuple[GroupCost, ...] = ()
+    passed: tuple[Passed, ...] = ()
+    handover_s: float = 0.0
+
+    def stage_s(self, runs: Sequence[Span], place: int) -> float:
+        """What a stage of these runs of nodes takes; inf where the place cannot run them."""
+        inside = {node for first, last in runs for node in range(first, last + 1)}
+        seconds = [self._run_s(first, last, place) for first, last in runs]
+        for tensor in self.passed:
+            if tensor.maker in inside:
+                if tensor.leaves or not inside.issuperset(tensor.readers):
+                    seconds.append(tensor.out_s[place])
+            elif not inside.isdisjoint(tensor.readers):
+                seconds.append(tensor.in_s[place])
+        return math.fsum(seconds)
+
+    def _run_s(self, first: int, last: int, place: int) -> float:
+        """A run is a session of its own: nothing is one with what is in another."""
+        nodes = tuple(Node(self.names[node], "", (self.time_s[node][place],)) for node in range(first, last + 1))
+        groups = tuple(
+            Group(tuple(node - first for node in group.operators), 0, group.time_s)
+            for group in self.groups
+            if group.device == place and first <= group.operators[0] and group.operators[-1] <= last
+        )
+        run = Problem((self.places[place],), ("",), (0,), nodes, (), groups)
+        return cost(run, (0,) * len(nodes)).total_s
+
+    def on(self, places: Collection[str]) -> ProcessorCosts:
+        """The same without the other places."""
+        left = [index for index, place in enumerate(self.places) if place in places]
+
+        def of(row: Sequence[float]) -> tuple[float, ...]:
+            return tuple(row[index] for index in left)
+
+        return replace(
+            self,
+            places=tuple(self.places[index] for index in left),
+            time_s=tuple(map(of, self.time_s)),
+            groups=tuple(replace(g, device=left.index(g.device)) for g in self.groups if g.device in left),
+            passed=tuple(replace(t, in_s=of(t.in_s), out_s=of(t.out_s)) for t in self.passed),
+        )
+
+    def scaled(self, node_factors: Sequence[Sequence[float]], place_factors: Sequence[float]) -> ProcessorCosts:
+        """Nodes take (nodes, places) times as long, groups as their first nodes, and moving (places,) times."""
+
+        def moved(row: Sequence[float]) -> tuple[float, ...]:
+            return tuple(s * factor for s, factor in zip(row, place_factors, strict=True))
+
+        return replace(
+            self,
+            time_s=tuple(
+                tuple(s * factor for s, factor in zip(row, factors, strict=True))
+                for row, factors in zip(self.time_s, node_factors, strict=True)
+            ),
+            groups=tuple(replace(g, time_s=g.time_s * node_factors[g.operators[0]][g.device]) for g in self.groups),
+            passed=tuple(replace(t, in_s=moved(t.in_s), out_s=moved(t.out_s)) for t in self.passed),
+        )
+
+
+def costs_of_devices(
+    graph: Graph, machine: Machine, costs: Mapping[str, OperatorCosts], handover_s: float
+) -> ProcessorCosts:
+    """Each operator of a cleaned graph is a node; `costs` has those of each place, which has one device.
+
+    Raises BadInput for a place that has several: which of them work at the same time is not known.
+    """
+    places = tuple(costs)
+    columns = [costs[place] for place in places]
+    for place, its in costs.items():
+        if len(its.devices) != 1:
+            names = ", ".join(device.name for device in its.devices)
+            raise BadInput(
+                f"{machine.source}: place {place} has devices {names}; a schedule of partitions takes each place for "
+                "one processor, expected one device in each"
+            )
+    speeds = [machine.place(place).speed for place in places]
+    devices = [its.devices[0] for its in columns]
+    hosts = [host_of(its.devices) for its in columns]
+    return ProcessorCosts(
+        places=places,
+        spans=tuple((index, index) for index in range(len(graph.operators))),
+        names=tuple(operator.name for operator in graph.operators),
+        ops=tuple(operator.op_type for operator in graph.operators),
+        time_s=tuple(
+            tuple(float(its.time_s[node, 0]) / speed for its, speed in zip(columns, speeds, strict=True))
+            for node in range(len(graph.operators))
+        ),
+        groups=tuple(
+            GroupCost(group.operators, place, group.time_s / speed)
+            for place, (its, speed) in enumerate(zip(columns, speeds, strict=True))
+            for group in its.groups
+            if is_run(group.operators)
+        ),
+        passed=tuple(_passed_of(graph, devices, hosts, speeds)),
+        handover_s=handover_s,
+    )
+
+
+def is_run(nodes: Sequence[int]) -> bool:
+    """Whether they follow one another in the graph's order: only then can a session of a stage have them together."""
+    return nodes[-1] - nodes[0] == len(nodes) - 1
+
+
+def _passed_of(
+    graph: Graph, devices: Sequence[Device], hosts: Sequence[Device], speeds: Sequence[float]
+) -> Iterator[Passed]:
+    """What is given comes into a measured device for nothing: making it its own is part of its operators' times."""
+    leaving = {tensor.name for tensor in graph.outputs}
+    for name, tensor in graph.tensors.items():
+        maker = graph.producer.get(name, INPUT)
+        sides = list(zip(devices, hosts, speeds, strict=True))
+        yield Passed(
+            name,
+            maker,
+            graph.consumers.get(name, ()),
+            name in leaving,
+            tuple(
+                transfer_cost_s(tensor, host, device) / speed if device.described or maker != INPUT else 0.0
+                for device, host, speed in sides
+            ),
+            tuple(transfer_cost_s(tensor, device, host) / speed for device, host, speed in sides),
+        )
+
+
+def costs_of_layers(costs: Costs, needs: Sequence[Collection[int]], handover_s: float) -> ProcessorCosts:
+    """Each run of layers that no legal cut parts is a node; `needs` (layers,): of which each reads a tensor.
+
+    Stages hand tensors on in shared memory, which is part of their times: nothing is moved besides.
+    """
+    spans = groups_of(len(costs.layers), costs.legal_cuts)
+    node_of = {layer: node for node, (first, last) in enumerate(spans) for layer in range(first, last + 1)}
+    readers: dict[int, set[int]] = {}
+    for layer, its in enumerate(needs):
+        for needed in its:
+            if node_of[needed] != node_of[layer]:
+                readers.setdefault(node_of[needed], set()).add(node_of[layer])
+    free = (0.0,) * len(costs.places)
+    return ProcessorCosts(
+        places=tuple(place.name for place in costs.places),
+        spans=spans,
+        names=tuple(costs.layers[first].name for first, _ in spans),
+        ops=tuple("Layer" for _ in spans),
+        time_s=tuple(
+            tuple(stage_service_s(costs, first, last, place) for place in range(len(costs.places)))
+            for first, last in spans
+        ),
+        passed=tuple(
+            Passed(costs.layers[spans[maker][1]].name, maker, tuple(sorted(its)), False, free, free)
+            for maker, its in sorted(readers.items())
+        ),
+        handover_s=handover_s,
+    )

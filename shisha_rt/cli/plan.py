@@ -10,15 +10,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shisha_rt.cli.options import Dims, Json, Layers, Shapes, parse_sizes, progress, read_bytes
 from shisha_rt.cli.views.plan_answer import KnownSeconds, PlanAim, PlanAnswer, PlanProblem
+from shisha_rt.cli.views.scheme_answer import PARTITIONS, SchemeAnswer
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.graph.input_sizes import InputSizes
 from shisha_rt.graph.layer_kinds import LayerKind
+from shisha_rt.machine.device import PERMITTED
 from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.loop import Result, run
 from shisha_rt.pipeline.search.arrangement import space_of
@@ -26,8 +28,12 @@ from shisha_rt.pipeline.search.search import Limit
 from shisha_rt.pipeline.seed import Assign, seed
 from shisha_rt.pipeline.strategies import LIMITED, RIVALS, WITH_COPIES, WITHOUT_COSTS, RivalName, StrategyName, rival
 from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC, Balance, shisha
+from shisha_rt.placement.solver_names import SCHEMES, SchemeName
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective
+
+if TYPE_CHECKING:
+    from shisha_rt.ready.model_on_machine import ModelOnMachine
 
 
 def plan(
@@ -62,7 +68,11 @@ def plan(
     replicate: Annotated[
         bool, typer.Option("--replicate/--no-replicate", help="Allow copies of a stage, and teams of places.")
     ] = False,
-    objective: Annotated[Objective, typer.Option(help="What the plan is to be best in.")] = "throughput",
+    objective: Annotated[
+        Objective | None,
+        typer.Option(help="What the plan is to be best in. Default: throughput, of a schedule of partitions latency."),
+    ] = None,
+    precision: Annotated[str, typer.Option(help="exact: no device that changes results; any: those too.")] = "exact",
     kind: Layers = "heavy",
     dim: Dims = None,
     shape: Shapes = None,
@@ -81,16 +91,25 @@ def plan(
       shisha-rt plan --costs COSTS.json --strategy exact --time-limit 10
       shisha-rt plan --costs COSTS.json --strategy exact --replicate
       shisha-rt plan --costs COSTS.json --strategy exact --replicate --objective latency
+      shisha-rt plan zoo:squeezenet --machine npu-board --precision any --strategy partitiontuner
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     _refuse_foreign(strategy, balance, alpha, time_limit)
-    if strategy not in WITH_COPIES and (replicate or objective != "throughput"):
-        option = "--replicate" if replicate else f"--objective {objective}"
-        raise BadInput(f"{option}: not with --strategy {strategy}, expected --strategy {' or '.join(WITH_COPIES)}")
-    aim = PlanAim(replicate, objective)
+    aim = _aim(strategy, objective, replicate=replicate)
+    if precision not in PERMITTED:
+        raise BadInput(f"--precision {precision}: expected {' or '.join(PERMITTED)}")
     if (model is None) == (costs is None):
         raise BadInput("plan: expected exactly one of MODEL and --costs COSTS.json")
+    if strategy in SCHEMES:
+        for option, value in (("--costs", costs), ("--stages", stages)):
+            if value is not None:
+                raise BadInput(f"{option}: not with --strategy {strategy}, which goes by what a MODEL reads where")
+        assert model is not None
+        scheduled = _by_scheme(model, machine, parse_sizes(dim, shape), strategy, precision, aim)
+        print(json.dumps(scheduled.as_object()) if as_json else scheduled.in_words(shutil.get_terminal_size().columns))
+        return
     if model is not None:
-        problem = _problem_of_model(model, machine, parse_sizes(dim, shape), kind, strategy, teams=replicate)
+        sizes = parse_sizes(dim, shape)
+        problem = _problem_of_model(model, machine, sizes, kind, strategy, precision, teams=replicate)
     else:
         assert costs is not None  # one of the two is given
         problem = _problem_of_costs(costs, machine, dim, kind)
@@ -134,13 +153,74 @@ def _refuse_foreign(
         raise BadInput(f"--time-limit {time_limit:g}: expected more than 0")
 
 
+def _aim(strategy: StrategyName, objective: Objective | None, *, replicate: bool) -> PlanAim:
+    if strategy in SCHEMES:
+        if replicate or objective == "throughput":
+            option = "--replicate" if replicate else "--objective throughput"
+            raise BadInput(f"{option}: not with --strategy {strategy}, which knows no objective but latency")
+        return PlanAim(objective="latency", space=PARTITIONS)
+    if strategy not in WITH_COPIES and (replicate or objective == "latency"):
+        option = "--replicate" if replicate else f"--objective {objective}"
+        raise BadInput(f"{option}: not with --strategy {strategy}, expected --strategy {' or '.join(WITH_COPIES)}")
+    return PlanAim(replicate, objective or "throughput")
+
+
+def _by_scheme(
+    model: str, machine: str | None, sizes: InputSizes, scheme: SchemeName, precision: str, aim: PlanAim
+) -> SchemeAnswer:
+    """Where places have devices each operator is a layer, so that any two of them can be parted."""
+    from shisha_rt.placement.scheme_plans import scheme_plan
+    from shisha_rt.ready.processors import processor_costs
+
+    ready = _ready(model, machine, sizes, None, precision)
+    costs = processor_costs(ready, progress)
+    start_s = time.monotonic()
+    found = scheme_plan(scheme, costs)
+    if found is None:
+        raise Failure(f"infeasible: no place of {ready.machine.source} can run every layer by itself")
+    layers, machine_places = ready.compiled.layers, ready.machine.places
+    problem = PlanProblem([layer.weight for layer in layers], machine_places, ready.compiled.legal_cuts)
+    team_s = [[taken_s] for taken_s in found.foretold.stage_s]
+    answer = PlanAnswer(problem, found.plan, len(found.plan.stages), team_s, Outcome.FEASIBLE, None, aim=aim)
+    return SchemeAnswer(answer, found, time.monotonic() - start_s)
+
+
 def _problem_of_model(
-    model: str, machine: str | None, sizes: InputSizes, kind: LayerKind, strategy: StrategyName, *, teams: bool
+    model: str,
+    machine: str | None,
+    sizes: InputSizes,
+    kind: LayerKind,
+    strategy: StrategyName,
+    precision: str,
+    *,
+    teams: bool,
 ) -> PlanProblem:
     """With the profile store's costs, those of `teams` too, measured first if missing.
 
     A place on paper may have more threads than this host has cores to measure with. The seed needs no costs.
     """
+    ready = _ready(model, machine, sizes, kind, precision, teams=teams)
+    compiled = ready.compiled
+    try:
+        costs = ready.layer_costs(progress).costs()
+    except BadInput:
+        if strategy not in WITHOUT_COSTS:
+            raise
+        costs = None
+    weights = [layer.weight for layer in compiled.layers]
+    return PlanProblem(weights, ready.machine.places, frozenset(compiled.legal_cuts), costs)
+
+
+def _ready(
+    model: str,
+    machine: str | None,
+    sizes: InputSizes,
+    kind: LayerKind | None,
+    precision: str,
+    *,
+    teams: bool = False,
+) -> ModelOnMachine:
+    """`kind` None: the finest that the machine can be cut into."""
     from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config.machine_file import load_machine
     from shisha_rt.ready.model_on_machine import make_ready
@@ -150,18 +230,15 @@ def _problem_of_model(
     if machine is None:
         raise BadInput("plan MODEL: --machine is missing, expected a machine file or a name such as this-machine")
     described = load_machine(machine)
-    ready = make_ready(
-        resolve_model(model, progress), described, sizes=[sizes], kind=kind, teams=teams, on_progress=progress
+    return make_ready(
+        resolve_model(model, progress),
+        described,
+        sizes=[sizes],
+        precision=precision,
+        kind=kind or described.finest_layers,
+        teams=teams,
+        on_progress=progress,
     )
-    compiled = ready.compiled
-    try:
-        costs = ready.layer_costs(progress).costs()
-    except BadInput:
-        if strategy not in WITHOUT_COSTS:
-            raise
-        costs = None
-    weights = [layer.weight for layer in compiled.layers]
-    return PlanProblem(weights, described.places, frozenset(compiled.legal_cuts), costs)
 
 
 def _problem_of_costs(path: Path, machine: str | None, dim: Sequence[str] | None, kind: LayerKind) -> PlanProblem:

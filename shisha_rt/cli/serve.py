@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import logging
 import signal
@@ -14,6 +15,7 @@ from typing import Annotated
 import typer
 
 from shisha_rt.cli.options import Dims, ManyShapes, parse_dims, parse_shapes, progress
+from shisha_rt.placement.solver_names import SCHEMES
 
 
 def serve(
@@ -30,7 +32,11 @@ def serve(
         str | None, typer.Option(metavar="HOST:PORT", help="Where Prometheus scrapes; port 0: any free one.")
     ] = None,
     strategy: Annotated[
-        str | None, typer.Option(help="How the live pipeline is tuned: guided (default), shisha, or seed: not at all.")
+        str | None,
+        typer.Option(
+            help="How the live pipeline is tuned: guided (default), shisha, or seed: not at all; or a schedule of "
+            f"partitions for the least latency: {', '.join(SCHEMES)}."
+        ),
     ] = None,
     precision: Annotated[
         str | None, typer.Option(help="exact (default): no device that changes results; any: those too.")
@@ -70,18 +76,19 @@ def serve(
       shisha-rt serve zoo:resnet50 --objective latency
       shisha-rt serve model.onnx --machine shared-2 --endpoint tcp://127.0.0.1:0
       shisha-rt serve lines.onnx --shape x=1x3x48x160 --shape x=1x3x48x640
+      shisha-rt serve zoo:squeezenet --machine npu-board --precision any --strategy partitiontuner
       shisha-rt serve daemon.toml
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from msgspec.structs import replace
 
     from shisha_rt.daemon.front.endpoint import check_endpoint
     from shisha_rt.daemon.server import Daemon, Planning
-    from shisha_rt.daemon.settings import Settings, check_built, layer_kind, read_settings
+    from shisha_rt.daemon.settings import Settings, check_built, layer_kind, objective_of, read_settings
     from shisha_rt.graph.input_sizes import InputSizes
     from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config.machine_file import check_runnable, load_machine
-    from shisha_rt.plan.rate import as_objective
     from shisha_rt.ready.model_on_machine import make_ready
+    from shisha_rt.ready.processors import processor_costs
 
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
     settings = read_settings(Path(source)) if source.endswith(".toml") else Settings(source)
@@ -107,13 +114,13 @@ def serve(
                 InputSizes(settings.dims, one) for one in (parse_shapes(shape) if shape else settings.shape or ({},))
             ],
             precision=settings.precision,
-            kind=layer_kind(settings),
+            kind=layer_kind(settings, places),
             teams=settings.replicate and settings.strategy == "guided",
             on_progress=progress,
         )
-        planning = Planning(
-            settings.strategy, settings.solver, fresh, settings.replicate, as_objective(settings.objective)
-        )
+        planning = Planning(settings.strategy, settings.solver, fresh, settings.replicate, objective_of(settings))
+        if settings.strategy in SCHEMES:
+            planning = dataclasses.replace(planning, processors=processor_costs(ready, progress))
         stored = None
         if places.timing == "modelled":
             stored = ready.layer_costs(progress)

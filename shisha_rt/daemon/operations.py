@@ -6,7 +6,7 @@ Each is a function from typed arguments to the fields of its answer; a `WireErro
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from shisha_rt import __version__
@@ -19,6 +19,7 @@ from shisha_rt.lifecycle.instructions import Settled
 from shisha_rt.machine.config.machine_file import core_faults
 from shisha_rt.machine.machine import Machine
 from shisha_rt.pipeline.strategies import LIVE
+from shisha_rt.placement.solver_names import SCHEMES
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import as_objective
 from shisha_rt.ready.model_on_machine import ModelOnMachine
@@ -207,6 +208,10 @@ class Operations:
         if arguments.strategy is not None or searches:
             self._check_strategy(arguments.strategy or tuning.strategy)
         objective = None if arguments.objective is None else as_objective(arguments.objective)
+        if objective == "throughput" and tuning.strategy in SCHEMES:
+            raise WireError(
+                Code.FAILED_PRECONDITION, f"objective: strategy {tuning.strategy!r} knows none but 'latency'"
+            )
         shell.post(OptionsSet(arguments.strategy, arguments.alpha, objective), cause)
         if arguments.pause:
             shell.post(PauseAsked("a client has paused it"), cause)
@@ -215,9 +220,15 @@ class Operations:
         return {"tuner": description(tuning, time.monotonic())}
 
     def _check_strategy(self, strategy: str) -> None:
-        if strategy not in LIVE:
-            known = " or ".join(map(repr, LIVE))
-            raise WireError(Code.UNIMPLEMENTED, f"strategy: {strategy!r} is not built yet; expected {known}")
+        """A daemon that schedules partitions goes on with that, by any scheme; any other has no costs for it."""
+        schedules = self._shell.cores.tuning.strategy in SCHEMES
+        known: Sequence[str] = SCHEMES if schedules else LIVE
+        if strategy not in known:
+            expected = " or ".join(map(repr, known))
+            if strategy in (*SCHEMES, *LIVE):
+                why = f"strategy: {strategy!r} is not one that this daemon was started for"
+                raise WireError(Code.FAILED_PRECONDITION, f"{why}; expected {expected}")
+            raise WireError(Code.UNIMPLEMENTED, f"strategy: {strategy!r} is not built yet; expected {expected}")
         missing = _MISSING.get(self._shell.cores.tuning.choice.profiles)
         if strategy == "guided" and missing is not None:
             raise WireError(

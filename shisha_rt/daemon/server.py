@@ -16,10 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import zmq
 
 from shisha_rt.cache import cache_folder
 from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.costs_file import costs_object
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.children.keeper import Keeper
@@ -43,12 +45,16 @@ from shisha_rt.lifecycle.policy import Policy
 from shisha_rt.machine.detect import usable_cores
 from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC
 from shisha_rt.placement.placed_costs import PlacedCosts
+from shisha_rt.placement.processors import ProcessorCosts
+from shisha_rt.placement.scheme_plans import scheme_plan
+from shisha_rt.placement.solver_names import SCHEMES, SchemeName
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.ready import plan_store
 from shisha_rt.ready.compile import Compiled
 from shisha_rt.ready.model_on_machine import ModelOnMachine
 from shisha_rt.ready.told_costs import plans_by_costs, told_costs
+from shisha_rt.tuning import tuner_messages as tm
 from shisha_rt.tuning.at_once import AtOnce
 from shisha_rt.tuning.best import BestPlans
 from shisha_rt.tuning.choice import Choice
@@ -71,7 +77,7 @@ class Planning:
     """How plans are made. `strategy`: "seed" tunes nothing; `solver` places operators, where places have devices.
 
     `fresh`: the best plan of earlier runs is neither used nor replaced. `replicate`: plans of the daemon's own may have
-    copies and teams. `objective`: what they are chosen for.
+    copies and teams. `objective`: what they are chosen for. `processors`: of a scheme of partitions, what it goes by.
     """
 
     strategy: str = "seed"
@@ -79,6 +85,11 @@ class Planning:
     fresh: bool = False
     replicate: bool = True
     objective: Objective = "throughput"
+    processors: ProcessorCosts | None = None
+
+    @property
+    def scheme(self) -> SchemeName | None:
+        return next((scheme for scheme in SCHEMES if scheme == self.strategy), None)
 
 
 class Daemon:
@@ -127,10 +138,11 @@ class Daemon:
             self._closing.callback(budgets.close)
             supervisor = Supervisor(ready, arena, budgets, self._poller)
             self._closing.callback(supervisor.end_all)
-            keeper = Keeper(None if planning.fresh else _plans_file(), ready.compiled.key)
+            keeper = Keeper(None if planning.fresh else _plans_file(), _plans_key(ready.compiled, planning))
             self._closing.callback(keeper.close)
             tunes = planning.strategy != "seed"
-            self._children = Children(self._poller, ready, keeper, planning.solver, costs, tunes=tunes)
+            known = _told(costs, planning)
+            self._children = Children(self._poller, ready, keeper, planning.solver, known if tunes else None)
             self._closing.callback(self._children.close)
         except BaseException:
             self._closing.close()
@@ -261,10 +273,13 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
     slots = 2 * len(machine.places) + 2
     lifecycle = Lifecycle(rules, slots, _policy(ready.compiled, slots))
     begins_anew = planning.fresh or planning.strategy == "seed"
-    kept = {} if begins_anew else plan_store.load_plans(_plans_file(), ready.compiled.key)
+    kept = {} if begins_anew else plan_store.load_plans(_plans_file(), _plans_key(ready.compiled, planning))
     guided = planning.strategy == "guided"
     wanted = planning.objective
     by_costs = plans_by_costs(costs, planning.replicate, [wanted]) if guided and costs is not None else {}
+    if planning.scheme is not None and planning.processors is not None:
+        found = scheme_plan(planning.scheme, planning.processors)
+        by_costs = {} if found is None else {wanted: found.plan}
     unknown = Profiles.COMING if guided else Profiles.UNWANTED
     weights = [layer.weight for layer in ready.compiled.layers]
     choice = Choice(
@@ -286,6 +301,18 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
         at_once = AtOnce(ready.operator_costs, ready.compiled.index.operators_of)
         placing = Placing(lifecycle, tuning, planning.solver, at_once)
     return Cores(lifecycle, tuning, placing)
+
+
+def _plans_key(compiled: Compiled, planning: Planning) -> str:
+    """A scheme's best plan is none of another's."""
+    return compiled.key if planning.scheme is None else f"{compiled.key}.{planning.scheme}"
+
+
+def _told(costs: Costs | None, planning: Planning) -> list[tm.ToTuner]:
+    """What a tuner has to hear before it searches."""
+    if planning.processors is not None:
+        return [tm.StoredProcessors(planning.processors)]
+    return [] if costs is None else [tm.StoredCosts(msgspec.json.encode(costs_object(costs)))]
 
 
 def _plans_for_others(costs: Costs | None, planning: Planning) -> dict[Objective, Plan]:

@@ -14,20 +14,19 @@ from shisha_rt.errors import BadInput
 from shisha_rt.fabric.layout import OUTPUT_BYTES
 from shisha_rt.graph.input_sizes import LARGEST_SIZE
 from shisha_rt.graph.layer_kinds import LAYER_KINDS, LayerKind
+from shisha_rt.machine.device import PERMITTED
+from shisha_rt.machine.machine import Machine
 from shisha_rt.pipeline.strategies import LIVE
-from shisha_rt.placement.solver_names import STAGE_SOLVERS
-from shisha_rt.plan.rate import OBJECTIVES
+from shisha_rt.placement.solver_names import SCHEMES, STAGE_SOLVERS
+from shisha_rt.plan.rate import OBJECTIVES, Objective, as_objective
 
 ENDPOINT: Final = "tcp://127.0.0.1:5555"
 METRICS: Final = "127.0.0.1:9464"
-STRATEGIES: Final = (*LIVE, "seed")
-"""`seed`: it is not tuned at all."""
+STRATEGIES: Final = (*LIVE, "seed", *SCHEMES)
+"""`seed`: it is not tuned at all. Schemes schedule partitions."""
 
 LEAST_OUTPUT_BYTES: Final = 1 << 10
 MOST_OUTPUT_BYTES: Final = 1 << 30
-
-PRECISIONS: Final = ("exact", "any")
-"""Whether devices that change results may run: by default they may not."""
 
 
 _Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_SIZE)]
@@ -36,9 +35,10 @@ _Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_SIZE)]
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`model` is a path or `zoo:NAME`, `machine` a path or a shipped name, `metrics` HOST:PORT on loopback.
 
-    `objective`: what plans are chosen for; `replicate`: whether the daemon's own may have copies and teams;
-    `max_output_bytes`: the room of each output whose shape depends on the data; `shape`: of several shapes that are
-    served at once, the inputs of each. As a daemon file has them, key by key.
+    `objective`: what plans are chosen for; `replicate`: whether the daemon's own may have copies and teams; `layers`
+    and `objective` are by default what the strategy goes by; `max_output_bytes`: the room of each output whose shape
+    depends on the data; `shape`: of several shapes that are served at once, the inputs of each. As a daemon file has
+    them, key by key.
     """
 
     model: str
@@ -50,8 +50,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     strategy: str = "guided"
     precision: str = "exact"
     solver: str = "exact"
-    layers: str = "heavy"
-    objective: str = "throughput"
+    layers: str | None = None
+    objective: str | None = None
     replicate: bool = True
     max_output_bytes: int = OUTPUT_BYTES
 
@@ -82,22 +82,44 @@ def check_built(settings: Settings, source: str) -> None:
     if settings.strategy not in STRATEGIES:
         known = ", ".join(STRATEGIES)
         raise BadInput(f"{source}: strategy = {shown(settings.strategy)}: not built yet, expected one of {known}")
-    if settings.precision not in PRECISIONS:
-        raise BadInput(f"{source}: precision = {shown(settings.precision)}: expected {' or '.join(PRECISIONS)}")
+    if settings.precision not in PERMITTED:
+        raise BadInput(f"{source}: precision = {shown(settings.precision)}: expected {' or '.join(PERMITTED)}")
     if settings.solver not in STAGE_SOLVERS:
         raise BadInput(f"{source}: solver = {shown(settings.solver)}: expected {' or '.join(STAGE_SOLVERS)}")
-    if settings.layers not in LAYER_KINDS:
+    if settings.layers is not None and settings.layers not in LAYER_KINDS:
         raise BadInput(f"{source}: layers = {shown(settings.layers)}: expected {' or '.join(LAYER_KINDS)}")
-    if settings.objective not in OBJECTIVES:
+    if settings.objective is not None and settings.objective not in OBJECTIVES:
         raise BadInput(f"{source}: objective = {shown(settings.objective)}: expected {' or '.join(OBJECTIVES)}")
+    if settings.strategy in SCHEMES:
+        _check_scheme(settings, source)
     if not LEAST_OUTPUT_BYTES <= settings.max_output_bytes <= MOST_OUTPUT_BYTES:
         expected = f"{LEAST_OUTPUT_BYTES} to {MOST_OUTPUT_BYTES}"
         raise BadInput(f"{source}: max_output_bytes = {shown(settings.max_output_bytes)}: expected {expected}")
 
 
-def layer_kind(settings: Settings) -> LayerKind:
+def _check_scheme(settings: Settings, source: str) -> None:
+    """Raises BadInput for what a scheme of partitions does not know."""
+    if settings.objective not in (None, "latency"):
+        raise BadInput(
+            f"{source}: objective = {shown(settings.objective)}: strategy {settings.strategy} knows none but latency"
+        )
+    if settings.layers is not None:
+        raise BadInput(
+            f"{source}: layers = {shown(settings.layers)}: strategy {settings.strategy} takes the finest that the "
+            "machine has, expected no such key"
+        )
+
+
+def layer_kind(settings: Settings, machine: Machine) -> LayerKind:
+    """Of settings that have been checked: a scheme parts whatever can be parted."""
+    if settings.strategy in SCHEMES:
+        return machine.finest_layers
+    return cast(LayerKind, settings.layers or "heavy")
+
+
+def objective_of(settings: Settings) -> Objective:
     """Of settings that have been checked."""
-    return cast(LayerKind, settings.layers)
+    return as_objective(settings.objective or ("latency" if settings.strategy in SCHEMES else "throughput"))
 
 
 def _beside(path: Path, machine: str) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from shisha_rt.graph.layer_kinds import LayerKind
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:
@@ -66,6 +68,11 @@ class Machine:
     @property
     def emulated(self) -> bool:
         return any(map(self.is_emulated, self.places))
+
+    @property
+    def finest_layers(self) -> LayerKind:
+        """The finest that a model can be cut into here: where places have devices, its cleaned graph is what is cut."""
+        return "operators" if any(place.devices for place in self.places) else "heavy"
 
     def kind_of(self, place: Place) -> Hashable:
         """What tells places apart for pools and teams: those of one kind compute everything in the same time."""

@@ -17,7 +17,8 @@ from typing import Final
 
 from shisha_rt.placement.partition_plan import foretold, nodes_of_stage
 from shisha_rt.placement.processors import ProcessorCosts
-from shisha_rt.placement.scheme_plans import SchemeName, SchemePlan, scheme_plan
+from shisha_rt.placement.scheme_plans import SchemePlan, scheme_plan
+from shisha_rt.placement.solver_names import SchemeName
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan

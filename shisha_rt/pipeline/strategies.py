@@ -15,6 +15,7 @@ from shisha_rt.pipeline.search.pipe_search import build_s, pipe_search
 from shisha_rt.pipeline.search.random_walk import RandomWalk
 from shisha_rt.pipeline.search.search import Limit, Search
 from shisha_rt.pipeline.seed import Ranked
+from shisha_rt.placement.solver_names import SchemeName
 from shisha_rt.plan.plan import Plan
 
 RivalName = Literal[
@@ -32,7 +33,7 @@ LiveName = Literal["guided", "shisha"]
 LIVE: Final[tuple[LiveName, ...]] = get_args(LiveName)
 """How a live pipeline is tuned: by exact plans for costs that each trial corrects, or by Shisha's walk."""
 
-StrategyName = Literal["seed", "exact", LiveName, RivalName]
+StrategyName = Literal["seed", "exact", LiveName, RivalName, SchemeName]
 WITHOUT_COSTS: Final[tuple[StrategyName, ...]] = ("seed",)
 """They go by weights and ranks alone; all others need the costs of layers."""
 LIMITED: Final[tuple[StrategyName, ...]] = ("exact", *RIVALS)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
 
 from shisha_rt.placement.branches import branches, structure
 from shisha_rt.placement.forkjoin import forkjoin
@@ -22,11 +21,8 @@ from shisha_rt.placement.processors import ProcessorCosts
 from shisha_rt.placement.schedule import schedule_of
 from shisha_rt.placement.schemes import baseline, opseq, partitiontuner, typeseq
 from shisha_rt.placement.solution import LeftSeconds, Solution, forever
+from shisha_rt.placement.solver_names import SchemeName
 from shisha_rt.plan.plan import Plan
-
-SchemeName = Literal["baseline", "typeseq", "opseq", "partitiontuner", "forkjoin"]
-SCHEMES: Final[tuple[SchemeName, ...]] = get_args(SchemeName)
-"""They schedule partitions over places, for the least latency."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from shisha_rt.fabric.codec import Codec
+from shisha_rt.placement.processors import ProcessorCosts
 from shisha_rt.plan.form import Brief
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.rate import Objective
@@ -16,6 +17,12 @@ class StoredCosts(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """What is known of each layer on each place before anything has run: a COSTS.json. Sent once, at the start."""
 
     text: bytes
+
+
+class StoredProcessors(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What schemes of partitions go by, before anything has run. Sent once, at the start."""
+
+    costs: ProcessorCosts
 
 
 class PlaceNow(msgspec.Struct, frozen=True, array_like=True):
@@ -57,7 +64,7 @@ class Break(msgspec.Struct, frozen=True, array_like=True, tag=True):
     run: int
 
 
-ToTuner: TypeAlias = StoredCosts | Begin | Measured | Break
+ToTuner: TypeAlias = StoredCosts | StoredProcessors | Begin | Measured | Break
 
 
 class Try(msgspec.Struct, frozen=True, array_like=True, tag=True):

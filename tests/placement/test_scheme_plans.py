@@ -11,7 +11,8 @@ from shisha_rt.costs.operator_costs import GroupCost
 from shisha_rt.placement.partition_plan import foretold, nodes_of_stage, plan_by_needs
 from shisha_rt.placement.partition_problem import apart_problem, whole_problem
 from shisha_rt.placement.processors import Passed, ProcessorCosts
-from shisha_rt.placement.scheme_plans import SCHEMES, SchemeName, SchemePlan, scheme_plan
+from shisha_rt.placement.scheme_plans import SchemePlan, scheme_plan
+from shisha_rt.placement.solver_names import SCHEMES, SchemeName
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from tests.drawn import chunks

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-import msgspec
-
-from shisha_rt.costs.costs import Costs
-from shisha_rt.costs.costs_file import costs_object
 from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.children.keeper import Keeper
 from shisha_rt.daemon.loop.poller import Poller
@@ -28,10 +24,15 @@ _MOST_PROFILERS: Final = 3
 
 
 class Children:
-    """`solver` places operators on devices, where places have some; `tunes`: there is a tuner, told of `costs`."""
+    """`solver` places operators on devices, where places have some. `tuner`: what one has to hear first; None: none."""
 
     def __init__(
-        self, poller: Poller, ready: ModelOnMachine, keeper: Keeper, solver: str, costs: Costs | None, *, tunes: bool
+        self,
+        poller: Poller,
+        ready: ModelOnMachine,
+        keeper: Keeper,
+        solver: str,
+        tuner: Sequence[tm.ToTuner] | None,
     ) -> None:
         self.keeper = keeper
         self._poller = poller
@@ -41,10 +42,9 @@ class Children:
         self._profiler: ChildLink[fm.ToProfiler, fm.FromProfiler] | None = None
         self._profilers_died = 0
         self._profiled = False
-        if tunes:
-            known = [] if costs is None else [tm.StoredCosts(msgspec.json.encode(costs_object(costs)))]
+        if tuner is not None:
             codecs = tm.TO_TUNER, tm.FROM_TUNER
-            self._tuner = ChildLink(_TUNER, poller, codecs, ev.TunerSaid, ev.TunerDied, known, idle=True)
+            self._tuner = ChildLink(_TUNER, poller, codecs, ev.TunerSaid, ev.TunerDied, tuner, idle=True)
         if ready.operator_costs:
             folders = str(ready.compiled.model_folder), str(ready.compiled.engine_folder)
             teams = {team_name(team): costs for team, costs in ready.team_costs.items()}

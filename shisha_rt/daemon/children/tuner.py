@@ -19,7 +19,10 @@ from shisha_rt.fabric.channel import Channel
 from shisha_rt.fabric.parent import die_with
 from shisha_rt.pipeline.guided import guided
 from shisha_rt.pipeline.loop import Tuner, run
+from shisha_rt.pipeline.scheduled import SchemeTuner
 from shisha_rt.pipeline.tune import Balance, shisha
+from shisha_rt.placement.processors import ProcessorCosts
+from shisha_rt.placement.solver_names import SchemeName
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.form import brief, unfolded
 from shisha_rt.plan.measurement import Measurement
@@ -60,13 +63,15 @@ def main(arguments: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):  # both may reach the whole group; only the daemon acts on them
         signal.signal(number, signal.SIG_IGN)
     channel = Channel.inherited(int(channel_fd))
-    stored: Costs | None = None
+    stored: Costs | ProcessorCosts | None = None
     begin: tm.Begin | None = None
     while True:
         if begin is None:
             match tm.TO_TUNER.decode(channel.wait()):
                 case tm.StoredCosts(text=text):
                     stored = parse_costs(text, "the daemon's stored costs")
+                case tm.StoredProcessors(costs=costs):
+                    stored = costs
                 case tm.Begin() as begin:
                     pass
             continue
@@ -77,12 +82,16 @@ def main(arguments: list[str]) -> int:
             begin = broken.begin
 
 
-def _search(begin: tm.Begin, stored: Costs | None, channel: Channel) -> tm.Finished:
+def _search(begin: tm.Begin, stored: Costs | ProcessorCosts | None, channel: Channel) -> tm.Finished:
     result = run(_tuner_of(begin, stored), _LiveEvaluator(channel, begin.run))
     return tm.Finished(begin.run, brief(result.solution), result.reason, result.outcome, result.lower_bound_s)
 
 
-def _tuner_of(begin: tm.Begin, stored: Costs | None) -> Tuner[Any]:
+def _tuner_of(begin: tm.Begin, stored: Costs | ProcessorCosts | None) -> Tuner[Any]:
+    if isinstance(stored, ProcessorCosts):  # the daemon schedules partitions, by some scheme
+        return SchemeTuner(
+            cast(SchemeName, begin.strategy), _processors_now(stored, begin.places), unfolded(begin.start)
+        )
     if begin.strategy == "guided":
         assert stored is not None  # else the daemon has no such strategy
         costs, start = _costs_now(stored, begin.places), unfolded(begin.start)
@@ -95,6 +104,14 @@ def _tuner_of(begin: tm.Begin, stored: Costs | None) -> Tuner[Any]:
         legal_cuts=begin.legal_cuts,
         order=begin.order,
     )
+
+
+def _processors_now(stored: ProcessorCosts, places: Sequence[tm.PlaceNow]) -> ProcessorCosts:
+    """Of the places that can be used, at the speeds that they have now."""
+    left = stored.on([place.name for place in places])
+    slower = {place.name: place.slower for place in places}
+    factors = [slower[name] for name in left.places]
+    return left.scaled([factors] * len(left.spans), factors)
 
 
 def _costs_now(stored: Costs, places: Sequence[tm.PlaceNow]) -> Costs:

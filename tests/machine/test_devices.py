@@ -11,7 +11,7 @@ import pytest
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.device_files import devices_of, parse_device, running_devices
 from shisha_rt.machine.config.machine_file import load_machine, parse_machine, shipped_configs
-from shisha_rt.machine.device import Condition, Device, Family, Term, Transfer
+from shisha_rt.machine.device import Condition, Device, Family, Fusion, Multiple, Term, Transfer
 
 MEASURED = 'engine = "onnxruntime"\nprecision = "fp32"\n'
 HEAD = MEASURED + 'memory = "m"\ncall_s = 1e-6\n'
@@ -21,6 +21,9 @@ LINK = "latency_s = 1e-6\nbandwidth_bytes_per_s = 1e9\n"
 
 def parse(content: str) -> Device:
     return parse_device(content, name="d", source="d.toml")
+
+
+FUSED = '[[fused]]\nops = ["Add", "Relu"]\n'
 
 
 def family(ops: str, extra: str = "cost = []") -> str:
@@ -54,6 +57,14 @@ def test_every_key_is_read() -> None:
         where = { transB = 1, transA = 0 }
         cost = [{ seconds = 2e-9, rows = 1, inner = 0.5 }, { seconds = 1 }]
         [[family]]
+        ops = ["Conv", "ConvTranspose"]
+        multiples = { in_channels = 16, filters = 8 }
+        cost = []
+        [[family]]
+        ops = ["Conv"]
+        multiples = { filters = 4 }
+        cost = []
+        [[family]]
         ops = ["*"]
         cost = [{ seconds = 3e-9, bytes_out = 1 }]
         [transfer_in]
@@ -62,14 +73,25 @@ def test_every_key_is_read() -> None:
         [transfer_out]
         latency_s = 2e-6
         bandwidth_bytes_per_s = 5e8
+        [[fused]]
+        ops = ["Conv", "Relu"]
+        [[fused]]
+        ops = ["Gemm", "Add", "Relu"]
+        cost = [{ seconds = 4e-9, inner = 1 }]
         """
     )
     assert (device.memory, device.precision, device.max_rank, device.call_s) == ("pim", "bf16", 3, 0)
     assert (device.threads, device.described, device.exact) == (2, True, False)
     assert device.datatypes == {"FP32", "FP16"}
-    gemm, others = device.families
+    gemm, conv, fewer, others = device.families
     assert gemm.conditions == (Condition("transB", 1, default=0), Condition("transA", 0, default=0))
     assert gemm.terms == (Term(2e-9, (("rows", 1.0), ("inner", 0.5))), Term(1.0))
+    assert conv.multiples == (Multiple("in_channels", 16), Multiple("filters", 8))
+    assert fewer == Family(frozenset({"Conv"}), (), (), (Multiple("filters", 4),))
+    assert device.fusions == (
+        Fusion(("Conv", "Relu")),
+        Fusion(("Gemm", "Add", "Relu"), (Term(4e-9, (("inner", 1.0),)),)),
+    )
     assert others == Family(frozenset(), (), (Term(3e-9, (("bytes_out", 1.0),)),))
     assert (device.transfer_in, device.transfer_out) == (Transfer(1e-6, 1e9), Transfer(2e-6, 5e8))
 
@@ -118,6 +140,32 @@ def test_every_key_is_read() -> None:
             "family[0].where.transB: no such attribute of Add, expected none: it has no whole-number ones",
         ),
         (
+            family('["Conv"]', "multiples = { filters = 0 }\ncost = []"),
+            "family[0].multiples.filters = 0: expected a whole number >= 1",
+        ),
+        (
+            family('["Conv"]', "multiples = { rows = 16 }\ncost = []"),
+            "family[0].multiples.rows = 16: unknown key, expected one of in_channels, filters",
+        ),
+        (
+            family('["Conv", "Gemm"]', "multiples = { filters = 16 }\ncost = []"),
+            "family[0].multiples: Gemm has no such channels, expected ops among Conv, ConvTranspose",
+        ),
+        (
+            family('["*"]', "multiples = { filters = 16 }\ncost = []"),
+            'family[0].ops = ["*"]: "*" is all other operators, expected it alone',
+        ),
+        (HEAD + ADD + FUSED.replace(', "Relu"', ""), 'fused[0].ops = ["Add"]: expected a list of length >= 2'),
+        (HEAD + ADD + FUSED.replace("Relu", "ReLU"), 'fused[0].ops: "ReLU": no operator of ONNX, expected names'),
+        (HEAD + ADD + FUSED.replace("Relu", "*"), 'fused[0].ops: "*": no operator of ONNX, expected names'),
+        (HEAD + ADD + FUSED.replace("Add", "Sub"), "fused[0].ops: Sub: no family has it, expected one"),
+        (HEAD + ADD + FUSED + FUSED, 'fused[1].ops = ["Add", "Relu"]: are fused already, expected them once'),
+        (
+            HEAD + ADD + FUSED + "cost = [{ seconds = 1, rows = 1 }]\n",
+            "fused[0].cost[0].rows: only products have it, expected ops among",
+        ),
+        (HEAD + ADD + FUSED + 'where = "x"\n', 'fused[0].where = "x": unknown key, expected one of ops, cost'),
+        (
             HEAD + ADD + "[transfer_in]\nlatency_s = -1\nbandwidth_bytes_per_s = 1\n",
             "transfer_in.latency_s = -1: expected a number >= 0",
         ),
@@ -158,6 +206,7 @@ def test_a_device_without_families_is_measured_and_is_its_own_memory(threads: in
         "max_rank = 3",
         "[transfer_in]\n" + LINK,
         "[transfer_out]\n" + LINK,
+        FUSED,
     ],
 )
 def test_a_measured_device_states_nothing_that_is_measured(extra: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, get_args
 
 import msgspec
 import onnx
@@ -21,7 +21,18 @@ from shisha_rt.graph.dimensions import DIMENSIONS, PRODUCT_DIMENSIONS
 from shisha_rt.graph.heavy import HEAVY
 from shisha_rt.machine.config.machine_file import shipped_configs
 from shisha_rt.machine.config.toml_file import parse_toml, read_text
-from shisha_rt.machine.device import Condition, Device, EngineName, Family, Precision, Term, Transfer
+from shisha_rt.machine.device import (
+    ChannelCount,
+    Condition,
+    Device,
+    EngineName,
+    Family,
+    Fusion,
+    Multiple,
+    Precision,
+    Term,
+    Transfer,
+)
 from shisha_rt.machine.machine import Machine, Place
 
 _ANY: Final = "*"
@@ -29,6 +40,9 @@ _WHAT: Final = "device description"
 
 # The engine of a place without devices, in the form in which it works beside others.
 _USUAL: Final = "ort_parallel"
+
+_CHANNELED: Final = frozenset({"Conv", "ConvTranspose"})
+"""What has input channels and filters."""
 
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -47,10 +61,25 @@ class _Term(msgspec.Struct, forbid_unknown_fields=True):
     bytes_out: _Exponent = 0
 
 
+class _Multiples(msgspec.Struct, forbid_unknown_fields=True):
+    in_channels: Annotated[int, msgspec.Meta(ge=1)] = 1
+    filters: Annotated[int, msgspec.Meta(ge=1)] = 1
+
+
 class _Family(msgspec.Struct, forbid_unknown_fields=True):
     ops: Annotated[list[str], msgspec.Meta(min_length=1)]
     cost: list[_Term]
     where: dict[str, int] = {}
+    multiples: _Multiples | None = None
+
+    @property
+    def conditional(self) -> bool:
+        return bool(self.where) or self.multiples is not None
+
+
+class _Fused(msgspec.Struct, forbid_unknown_fields=True):
+    ops: Annotated[list[str], msgspec.Meta(min_length=2)]
+    cost: list[_Term] = []
 
 
 class _Transfer(msgspec.Struct, forbid_unknown_fields=True):
@@ -65,6 +94,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     memory: _Name | None = None
     call_s: _Seconds | None = None
     family: Annotated[list[_Family], msgspec.Meta(min_length=1)] = []
+    fused: list[_Fused] = []
     datatypes: Annotated[list[str], msgspec.Meta(min_length=1)] | None = None
     max_rank: Annotated[int, msgspec.Meta(ge=0)] | None = None
     transfer_in: _Transfer | None = None
@@ -119,6 +149,7 @@ def parse_device(content: str, *, name: str, source: str) -> Device:
         precision=file.precision,
         call_s=file.call_s or 0.0,
         families=tuple(map(_family, file.family)),
+        fusions=tuple(Fusion(tuple(fused.ops), tuple(map(_term, fused.cost))) for fused in file.fused),
         datatypes=frozenset(file.datatypes or ()),
         max_rank=file.max_rank,
         transfer_in=_transfer(file.transfer_in),
@@ -168,7 +199,13 @@ def _family(family: _Family) -> Family:
         Condition(attribute, value, _integer_attributes(family.ops[0])[attribute])
         for attribute, value in family.where.items()
     )
-    return Family(frozenset() if is_any else frozenset(family.ops), tuple(conditions), tuple(map(_term, family.cost)))
+    multiples = family.multiples or _Multiples()
+    return Family(
+        frozenset() if is_any else frozenset(family.ops),
+        tuple(conditions),
+        tuple(map(_term, family.cost)),
+        tuple(Multiple(count, of) for count in get_args(ChannelCount) if (of := getattr(multiples, count)) > 1),
+    )
 
 
 def _term(term: _Term) -> Term:
@@ -202,6 +239,8 @@ def _faults(file: _File) -> Iterator[str]:
         yield from (
             f"family[{i}]{fault}" for fault in _family_faults(family, file.family[:i], i + 1 < len(file.family))
         )
+    for i, fused in enumerate(file.fused):
+        yield from (f"fused[{i}]{fault}" for fault in _fused_faults(fused, file.family, file.fused[:i]))
 
 
 def _kind_faults(file: _File) -> Iterator[str]:
@@ -213,20 +252,40 @@ def _kind_faults(file: _File) -> Iterator[str]:
         for key in ("memory", "call_s", "datatypes", "max_rank", "transfer_in", "transfer_out"):
             if getattr(file, key) is not None:
                 yield f"{key}: a device without [[family]] is measured, expected no such key"
+        if file.fused:
+            yield "fused: a device without [[family]] is measured, expected no such key"
 
 
 def _family_faults(family: _Family, earlier: Sequence[_Family], has_later: bool) -> Iterator[str]:
     if _ANY in family.ops:
-        if len(family.ops) > 1 or family.where or has_later:
+        if len(family.ops) > 1 or family.conditional or has_later:
             yield f'.ops = {shown(family.ops)}: "{_ANY}" is all other operators, expected it alone in the last family'
     else:
         yield from _operator_faults(family, earlier)
-    if not HEAVY.issuperset(family.ops):
-        for i, term in enumerate(family.cost):
-            for dimension in PRODUCT_DIMENSIONS:
-                if getattr(term, dimension):
-                    heavy = ", ".join(sorted(op for op in HEAVY if onnx.defs.has(op)))
-                    yield f".cost[{i}].{dimension}: only products have it, expected ops among {heavy}"
+    yield from _cost_faults(family.cost, family.ops)
+
+
+def _fused_faults(fused: _Fused, families: Sequence[_Family], earlier: Sequence[_Fused]) -> Iterator[str]:
+    for op in fused.ops:
+        if not onnx.defs.has(op):
+            yield f".ops: {shown(op)}: no operator of ONNX, expected names such as Conv"
+    first = fused.ops[0]
+    if not any({first, _ANY} & set(family.ops) for family in families):
+        yield f".ops: {first}: no family has it, expected one: what the first operator costs by itself counts"
+    if any(fused.ops == other.ops for other in earlier):
+        yield f".ops = {shown(fused.ops)}: are fused already, expected them once"
+    yield from _cost_faults(fused.cost, [first])
+
+
+def _cost_faults(cost: Sequence[_Term], ops: Sequence[str]) -> Iterator[str]:
+    """`ops`: those whose dimensions the terms are in."""
+    if HEAVY.issuperset(ops):
+        return
+    for i, term in enumerate(cost):
+        for dimension in PRODUCT_DIMENSIONS:
+            if getattr(term, dimension):
+                heavy = ", ".join(sorted(op for op in HEAVY if onnx.defs.has(op)))
+                yield f".cost[{i}].{dimension}: only products have it, expected ops among {heavy}"
 
 
 def _operator_faults(family: _Family, earlier: Sequence[_Family]) -> Iterator[str]:
@@ -234,8 +293,10 @@ def _operator_faults(family: _Family, earlier: Sequence[_Family]) -> Iterator[st
         if not onnx.defs.has(op):
             yield f'.ops: {shown(op)}: no operator of ONNX, expected names such as MatMul, or ["{_ANY}"] for all others'
             return
-        if any(op in other.ops and not other.where for other in earlier) or family.ops.count(op) > 1:
-            yield f".ops: {op}: is covered already, expected it once, or after families with a `where`"
+        if any(op in other.ops and not other.conditional for other in earlier) or family.ops.count(op) > 1:
+            yield f".ops: {op}: is covered already, expected it once, or after families with a `where` or `multiples`"
+        if family.multiples and op not in _CHANNELED:
+            yield f".multiples: {op} has no such channels, expected ops among {', '.join(sorted(_CHANNELED))}"
         attributes = _integer_attributes(op)
         for attribute in family.where:
             if attribute not in attributes:

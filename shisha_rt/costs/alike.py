@@ -53,7 +53,7 @@ def among(costs: Costs, places: Sequence[str], slower: Sequence[float]) -> Costs
 def first_alike(costs: Mapping[str, OperatorCosts]) -> Mapping[str, str]:
     """For each place the first that has the same devices, on which all operators cost the same."""
     places = list(costs)
-    kinds = _together([(own.devices, own.time_s.tobytes()) for own in costs.values()])
+    kinds = _together([(own.devices, own.time_s.tobytes(), own.groups) for own in costs.values()])
     first = {place: kind[0] for kind in kinds for place in kind}
     return {name: places[first[index]] for index, name in enumerate(places)}
 

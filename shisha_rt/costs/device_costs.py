@@ -1,4 +1,4 @@
-"""What an operator costs on a described device, and a tensor on its way to one: formulas evaluated, nothing measured.
+"""What an operator costs on a described device, or several as one, and a tensor on its way to it: formulas evaluated.
 
 Where a formula's dimension is 0 (an empty tensor) it counts as 1: nothing is free, and no power of it is infinite.
 """
@@ -6,21 +6,55 @@ Where a formula's dimension is 0 (an empty tensor) it counts as 1: nothing is fr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.dimensions import Dimension, dimensions, tensor_of
+from shisha_rt.graph.dimensions import Dimension, channel_counts, dimensions, tensor_of
 from shisha_rt.graph.graph import Graph, Operator, Tensor
-from shisha_rt.machine.device import ELEMENT_BYTES, Device, Family, Term, Transfer
+from shisha_rt.graph.spans import Span
+from shisha_rt.machine.device import ELEMENT_BYTES, Device, Family, Fusion, Multiple, Term, Transfer
 
 
 def operator_cost_s(graph: Graph, operator: Operator, device: Device) -> float:
     """Seconds; inf where the device cannot run the operator."""
+    return _cost_s(graph, operator, device)
+
+
+def fused_costs(graph: Graph, device: Device) -> Iterator[tuple[Span, float]]:
+    """The operators (first and last) that a device can run as one, by each of its fusions, and the seconds it takes.
+
+    They follow one another in the graph's order, as those of a segment do.
+    """
+    for fusion in device.fusions:
+        for first in range(len(graph.operators) - len(fusion.ops) + 1):
+            last = first + len(fusion.ops) - 1
+            operators = graph.operators[first : last + 1]
+            if _is_fused(graph, first, operators, fusion) and all(_takes(graph, one, device) for one in operators):
+                cost_s = _cost_s(graph, operators[0], device, fusion.terms)
+                if cost_s < math.inf:
+                    yield (first, last), cost_s
+
+
+def _cost_s(graph: Graph, operator: Operator, device: Device, more: Sequence[Term] = ()) -> float:
     family = _family_of(graph, operator, device)
     if family is None:
         return math.inf
     sizes = dimensions(graph, operator)
-    return math.fsum([device.call_s, *(_term_s(term, sizes) for term in family.terms)])
+    return math.fsum([device.call_s, *(_term_s(term, sizes) for term in (*family.terms, *more))])
+
+
+def _is_fused(graph: Graph, first: int, operators: Sequence[Operator], fusion: Fusion) -> bool:
+    if any(operator.domain or operator.op_type != op for operator, op in zip(operators, fusion.ops, strict=True)):
+        return False
+    ends = {tensor.name for tensor in graph.outputs}
+    for reader, (before, after) in enumerate(pairwise(operators), start=first + 1):
+        made = set(filter(None, before.outputs))
+        if made != {name for name in after.inputs if name in graph.tensors}:
+            return False
+        if any(graph.consumers[name] != (reader,) or name in ends for name in made):
+            return False
+    return True
 
 
 def transfer_cost_s(tensor: Tensor, source: Device, target: Device) -> float:
@@ -44,18 +78,31 @@ def transfer_bytes(tensor: Tensor, device: Device) -> int:
 
 
 def _family_of(graph: Graph, operator: Operator, device: Device) -> Family | None:
+    if not _takes(graph, operator, device):
+        return None
+    return next((family for family in device.families if _has(family, graph, operator)), None)
+
+
+def _takes(graph: Graph, operator: Operator, device: Device) -> bool:
+    """Whether its tensors are such as the device can read and write."""
     tensors = [tensor_of(graph, name) for name in (*operator.inputs, *operator.outputs) if name]
-    if not all(device.takes(tensor.datatype) for tensor in tensors):
-        return None
     if device.max_rank is not None and any(len(tensor.shape) > device.max_rank for tensor in tensors):
-        return None
-    return next((family for family in device.families if _has(family, operator)), None)
+        return False
+    return all(device.takes(tensor.datatype) for tensor in tensors)
 
 
-def _has(family: Family, operator: Operator) -> bool:
+def _has(family: Family, graph: Graph, operator: Operator) -> bool:
     if family.ops and (operator.domain or operator.op_type not in family.ops):
         return False
-    return all(operator.attributes.get(c.attribute, c.default) == c.value for c in family.conditions)
+    if any(operator.attributes.get(c.attribute, c.default) != c.value for c in family.conditions):
+        return False
+    return not family.multiples or _is_multiple(family.multiples, graph, operator)
+
+
+def _is_multiple(multiples: Sequence[Multiple], graph: Graph, operator: Operator) -> bool:
+    in_channels, filters = channel_counts(graph, operator)
+    counts = {"in_channels": in_channels, "filters": filters}
+    return all(counts[multiple.count] % multiple.of == 0 for multiple in multiples)
 
 
 def _term_s(term: Term, sizes: Mapping[Dimension, int]) -> float:

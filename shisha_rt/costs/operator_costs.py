@@ -7,13 +7,13 @@ of a tensor that comes from another device, which then stands in the device's `t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from shisha_rt.arrays import Bools, Floats
-from shisha_rt.costs.device_costs import operator_cost_s
+from shisha_rt.costs.device_costs import fused_costs, operator_cost_s
 from shisha_rt.graph.graph import Graph
 from shisha_rt.machine.device import Device, Transfer
 
@@ -39,9 +39,17 @@ class OperatorCosts:
     groups: tuple[GroupCost, ...] = ()
 
     @property
-    def capable(self) -> Bools:
+    def capable_alone(self) -> Bools:
         """(operators,): whether some device can run each by itself."""
         capable: Bools = np.isfinite(self.time_s.min(axis=1))
+        return capable
+
+    @property
+    def capable(self) -> Bools:
+        """(operators,): whether some device can run each by itself or in a group."""
+        capable = self.capable_alone
+        for group in self.groups:
+            capable[list(group.operators)] = True
         return capable
 
     def part(self, first: int, last: int) -> OperatorCosts:
@@ -74,13 +82,33 @@ class OperatorCosts:
         return OperatorCosts(tuple(self.devices[index] for index in left), self.time_s[:, left], tuple(groups))
 
 
+def beside(costs: Iterable[OperatorCosts]) -> OperatorCosts:
+    """The devices of several places as those of one."""
+    its = list(costs)
+    groups: list[GroupCost] = []
+    before = 0
+    for one in its:
+        groups += (replace(group, device=before + group.device) for group in one.groups)
+        before += len(one.devices)
+    devices = tuple(device for one in its for device in one.devices)
+    return OperatorCosts(devices, np.hstack([one.time_s for one in its]), tuple(groups))
+
+
 def described_costs(graph: Graph, devices: Sequence[Device]) -> OperatorCosts:
-    """The formulas of described devices, evaluated for every operator; nan in the column of any other device."""
+    """The formulas of described devices, evaluated for every operator, and for all that they run as one.
+
+    nan in the column of any other device.
+    """
     columns = [
         [operator_cost_s(graph, operator, device) if device.described else math.nan for operator in graph.operators]
         for device in devices
     ]
-    return OperatorCosts(tuple(devices), np.array(columns).T)
+    groups = [
+        GroupCost(tuple(range(first, last + 1)), index, time_s)
+        for index, device in enumerate(devices)
+        for (first, last), time_s in fused_costs(graph, device)
+    ]
+    return OperatorCosts(tuple(devices), np.array(columns).T, tuple(groups))
 
 
 def _moved_slower(device: Device, factor: float) -> Device:

@@ -37,6 +37,12 @@ def dimensions(graph: Graph, operator: Operator) -> Mapping[Dimension, int]:
     return found
 
 
+def channel_counts(graph: Graph, operator: Operator) -> tuple[int, int]:
+    """Of a Conv or ConvTranspose: input channels and filters, over all of its groups."""
+    image, _, made = operand_shapes(graph, operator)
+    return image[1], made[1]
+
+
 def tensor_of(graph: Graph, name: str) -> Tensor:
     """A tensor of the graph, made at run time or constant."""
     return graph.tensors.get(name) or graph.constants[name]

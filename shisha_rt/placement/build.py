@@ -17,18 +17,21 @@ from shisha_rt.errors import BadInput
 from shisha_rt.graph.graph import Graph
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.dcg import TensorKind
-from shisha_rt.placement.problem import Node, Problem, ProblemTensor, TransferCounting
+from shisha_rt.placement.problem import Group, Node, Problem, ProblemTensor, TransferCounting
 
 
-def build_problem(graph: Graph, costs: OperatorCosts, transfer_counting: TransferCounting = "once") -> Problem:
+def build_problem(
+    graph: Graph, costs: OperatorCosts, transfer_counting: TransferCounting = "once", *, alone: bool = True
+) -> Problem:
     """The problem of running a graph on the devices of `costs`, which has at least one, of names of their own.
 
+    `alone`: each operator can run somewhere by itself, as solvers expect; else in a group is enough.
     Raises BadInput for an operator that no device can run, and for devices of one memory that state different prices
     for moving into it; ValueError where a cost is not known (nan).
     """
     if np.isnan(costs.time_s).any():
         raise ValueError("an operator's cost is nan, expected seconds, or inf where a device cannot run it")
-    check_capable(graph, costs)
+    check_capable(graph, costs, alone=alone)
     devices = costs.devices
     memories = tuple(dict.fromkeys(device.memory for device in devices))
     doors = _doors(devices)
@@ -53,17 +56,22 @@ def build_problem(graph: Graph, costs: OperatorCosts, transfer_counting: Transfe
             for name, producer in graph.producer.items()
             if name in graph.consumers
         ),
+        groups=tuple(Group(group.operators, group.device, group.time_s) for group in costs.groups),
         transfer_counting=transfer_counting,
     )
 
 
-def check_capable(graph: Graph, costs: OperatorCosts) -> None:
-    """Raises BadInput for an operator that no device can run; `costs` are those of the graph's operators."""
-    for operator, capable in zip(graph.operators, costs.capable, strict=True):
+def check_capable(graph: Graph, costs: OperatorCosts, *, alone: bool = False) -> None:
+    """Raises BadInput for an operator that no device can run; `costs` are those of the graph's operators.
+
+    `alone`: in a group does not count.
+    """
+    for operator, capable in zip(graph.operators, costs.capable_alone if alone else costs.capable, strict=True):
         if not capable:
             names = ", ".join(dict.fromkeys(device.name for device in costs.devices))
+            how = " by itself" if alone and costs.groups else ""
             raise BadInput(
-                f"{graph.name}: operator {operator.op_type} ({operator.name!r}): no device can run it of {names}, "
+                f"{graph.name}: operator {operator.op_type} ({operator.name!r}): no device can run it{how} of {names}, "
                 "expected at least one that can"
             )
 

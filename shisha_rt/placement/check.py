@@ -6,7 +6,7 @@ The cost is a sum in sequence, as the papers have it: operators run one at a tim
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -61,12 +61,14 @@ def groups_in_use(problem: Problem, assignment: Assignment) -> tuple[Group, ...]
 
     Above all they have the most of those nodes in them that cannot run by themselves where they are.
     """
-    usable = []
-    for group in problem.groups:
-        if all(assignment[node] == group.device for node in group.nodes):
-            gain = _gain(problem, group)
-            if gain > _NO_GAIN:
-                usable.append((group, gain))
+    there = (group for group in problem.groups if all(assignment[node] == group.device for node in group.nodes))
+    return best_groups(there, lambda node, device: problem.nodes[node].cost_s[device])
+
+
+def best_groups(groups: Iterable[Group], alone_s: Callable[[int, int], float]) -> tuple[Group, ...]:
+    """Of groups that may all be in use the disjoint ones that save most; `alone_s` is told node and device."""
+    gains = ((group, _gain(group, alone_s)) for group in groups)
+    usable = [(group, gain) for group, gain in gains if gain > _NO_GAIN]
     usable.sort(key=lambda pair: pair[0].nodes)
     return _best_packing(usable)
 
@@ -78,10 +80,10 @@ _Chosen = tuple[Group, "_Chosen"] | None
 """The group taken last, and those before it."""
 
 
-def _gain(problem: Problem, group: Group) -> _Gain:
-    alone_s = [problem.nodes[node].cost_s[group.device] for node in group.nodes]
-    able_s = [seconds for seconds in alone_s if seconds < math.inf]
-    return len(alone_s) - len(able_s), sum(map(Fraction, able_s), Fraction(0)) - Fraction(group.cost_s)
+def _gain(group: Group, alone_s: Callable[[int, int], float]) -> _Gain:
+    members_s = [alone_s(node, group.device) for node in group.nodes]
+    able_s = [seconds for seconds in members_s if seconds < math.inf]
+    return len(members_s) - len(able_s), sum(map(Fraction, able_s), Fraction(0)) - Fraction(group.cost_s)
 
 
 def _best_packing(usable: Sequence[tuple[Group, _Gain]]) -> tuple[Group, ...]:

@@ -95,13 +95,14 @@ def device_times(
 
 def with_measured(graph: Graph, devices: Sequence[Device], measured: Mapping[str, DeviceTimes]) -> OperatorCosts:
     """The costs of all devices of a place: described ones by their formulas, the others, by name, as `measured`."""
-    time_s = described_costs(graph, devices).time_s
+    formulas = described_costs(graph, devices)
+    time_s = formulas.time_s
     priced = list(devices)
     for column, device in enumerate(devices):
         if device.name in measured:
             time_s[:, column] = measured[device.name].operators_s
             priced[column] = replace(device, transfer_in=measured[device.name].entry)
-    return OperatorCosts(tuple(priced), time_s)
+    return OperatorCosts(tuple(priced), time_s, formulas.groups)
 
 
 def transfer_of(latency_s: float, s_per_byte: float) -> Transfer:

@@ -83,7 +83,7 @@ class PlacedCosts:
 
     def _layer_times_s(self, place: str) -> Floats:
         """(layers,) seconds, fitted within each run of layers that the place can run."""
-        runs = groupby(range(len(self._layers)), key=partial(self._capable, place))
+        runs = groupby(range(len(self._layers)), key=lambda layer: self._capable(place, layer, layer))
         span_s = partial(self._span_s, place_name=place)
         times_s = [
             fit_stages(self._graph, self._layers, [(layer, layer) for layer in run], span_s)
@@ -93,9 +93,9 @@ class PlacedCosts:
         ]
         return np.concatenate(times_s)
 
-    def _capable(self, place: str, layer: int) -> bool:
-        operators = operators_of(self._layers, layer, layer)
-        return bool(self._costs_of_place[place].part(*operators).capable.all())
+    def _capable(self, place: str, first: int, last: int) -> bool:
+        costs = self._costs_of_place[place].part(*operators_of(self._layers, first, last))
+        return bool((costs.capable_alone if len(costs.devices) > 1 else costs.capable).all())
 
     def _span_s(self, first: int, last: int, size_bytes: int, place_name: str) -> float:
         machine, place = self._machine, self._machine.place(place_name)
@@ -115,7 +115,7 @@ class PlacedCosts:
         return self._stages_s[key]
 
     def _solved_s(self, place: str, first: int, last: int) -> float:
-        if not all(self._capable(place, layer) for layer in range(first, last + 1)):
+        if not self._capable(place, first, last):
             return math.inf
         operators = operators_of(self._layers, first, last)
         return max(_LEAST_S, place_stage(self._graph, *operators, self._costs_of_place[place]).cost_s)

@@ -1,9 +1,10 @@
 """What each segment of a stage takes when what its operators and transfers cost is known.
 
-A segment pays for its operators; for every tensor that it is the first to read in its memory, the way in; and for every
-tensor that it made, the way out, once for each other memory that needs it. What comes into a stage lies in the host's
-memory, and so must what leaves it. Summed over a stage this is what the checker says of the same placement. Only a
-measured device gets what comes into the stage for nothing: making that its own is part of its operators' times.
+A segment pays for its operators, which its device runs as one where it can and that saves something; for every tensor
+that it is the first to read in its memory, the way in; and for every tensor that it made, the way out, once for each
+other memory that needs it. What comes into a stage lies in the host's memory, and so must what leaves it. Summed over a
+stage this is what the checker says of the same placement. Only a measured device gets what comes into the stage for
+nothing: making that its own is part of its operators' times.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from shisha_rt.costs.device_costs import transfer_cost_s
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.spans import ends_of
+from shisha_rt.placement.check import best_groups
 from shisha_rt.placement.host import host_of
+from shisha_rt.placement.problem import Group
 from shisha_rt.placement.segments import Segment
 
 
@@ -26,7 +29,7 @@ def segment_times_s(graph: Graph, segments: Sequence[Segment], costs: OperatorCo
     """
     column = {device.name: index for index, device in enumerate(costs.devices)}
     devices = [costs.devices[column[part.device]] for part in segments]
-    times_s = [[*costs.time_s[part.first : part.last + 1, column[part.device]]] for part in segments]
+    times_s = [operator_times_s(costs, part.first, part.last, column[part.device]) for part in segments]
     maker = {name: index for index, part in enumerate(segments) for name in part.outputs}
     host = host_of(costs.devices)
     moved: set[tuple[str, str]] = set()  # (tensor, memory)
@@ -47,3 +50,22 @@ def segment_times_s(graph: Graph, segments: Sequence[Segment], costs: OperatorCo
         if (name, host.memory) not in moved:
             times_s[maker[name]].append(transfer_cost_s(graph.tensors[name], devices[maker[name]], host))
     return tuple(map(math.fsum, times_s))
+
+
+def operator_times_s(costs: OperatorCosts, first: int, last: int, device: int) -> list[float]:
+    """(operators,) seconds of `first` to `last` in one segment on a device (index).
+
+    The first operator of a group that is in use stands for all of it, the others take nothing.
+    """
+    own_s: list[float] = costs.time_s[first : last + 1, device].tolist()
+    within = (
+        Group(its.operators, device, its.time_s)
+        for its in costs.groups
+        if its.device == device and first <= its.operators[0] and its.operators[-1] <= last
+    )
+    for group in best_groups(within, lambda operator, _: own_s[operator - first]):
+        start, *others = group.nodes
+        own_s[start - first] = group.cost_s
+        for operator in others:
+            own_s[operator - first] = 0.0
+    return own_s

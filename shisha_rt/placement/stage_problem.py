@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.errors import BadInput
 from shisha_rt.graph.graph import Graph, Operator
 from shisha_rt.graph.spans import ends
 from shisha_rt.outcome import Outcome
@@ -53,15 +54,16 @@ def stage_problem(graph: Graph, first: int, last: int, costs: OperatorCosts) -> 
     """The problem of operators `first` to `last` (inclusive), whose costs are among those of the whole graph.
 
     The operators are its nodes 1, 2, ...; node 0 is `entry` and the last node `exit`. The host is its last device.
-    Raises BadInput as `build_problem` does.
+    On a single device an operator may be one that runs in a group only. Raises BadInput as `build_problem` does.
     """
     operators, own_costs = graph.operators[first : last + 1], costs.part(first, last)
-    check_capable(replace(graph, operators=operators), own_costs)
+    alone = len(costs.devices) > 1
+    check_capable(replace(graph, operators=operators), own_costs, alone=alone)
     inputs, outputs = ends(graph, first, last)
     entry = Operator("entry", "Entry", "", (), inputs, {})
     exit_ = Operator("exit", "Exit", "", outputs, (), {})
     with_host = _with_host(own_costs)
-    problem = build_problem(replace(graph, operators=(entry, *operators, exit_)), with_host)
+    problem = build_problem(replace(graph, operators=(entry, *operators, exit_)), with_host, alone=alone)
     measured = {m for m, device in zip(problem.memory_of, with_host.devices, strict=True) if not device.described}
     tensors = (_entering(tensor, measured) if tensor.producer == 0 else tensor for tensor in problem.tensors)
     return replace(problem, tensors=tuple(tensors))
@@ -81,7 +83,7 @@ def place_stage(
     where all devices are described costs are exact, and this does not apply.
     """
     problem = stage_problem(graph, first, last, costs)
-    solution = solve(solver, problem)
+    solution = solve(solver, problem) if len(costs.devices) > 1 else _on_the_one(graph, problem)
     if not all(device.described for device in costs.devices):
         solution = _worth_several(problem, solution, margin)
     assignment = solution.assignment
@@ -94,6 +96,20 @@ def place_stage(
         lower_bound_s=solution.lower_bound_s,
         outcome=solution.outcome,
     )
+
+
+def _on_the_one(graph: Graph, problem: Problem) -> Solution:
+    """There is nothing to decide; raises BadInput where operators need the same one for groups of theirs."""
+    device, host = range(len(problem.devices))
+    assignment = (host, *[device] * (len(problem.nodes) - 2), host)
+    cost_s = cost(problem, assignment).total_s
+    if cost_s == math.inf:
+        raise BadInput(
+            f"{graph.name}: operators {problem.nodes[1].name!r} to {problem.nodes[-2].name!r}: "
+            f"{problem.devices[device]} cannot run them all, as some that it can only run in groups share a neighbour; "
+            "expected another device"
+        )
+    return Solution(assignment, Outcome.OPTIMAL, cost_s)
 
 
 def _worth_several(problem: Problem, solution: Solution, margin: float) -> Solution:
@@ -115,7 +131,8 @@ def _with_host(costs: OperatorCosts) -> OperatorCosts:
     """Of all operators with `entry` before and `exit` after them, and of all devices with the host after them."""
     time_s = np.pad(costs.time_s, ((1, 1), (0, 1)), constant_values=math.inf)
     time_s[[0, -1], -1] = 0.0
-    return OperatorCosts((*costs.devices, host_of(costs.devices)), time_s)
+    groups = (replace(group, operators=tuple(index + 1 for index in group.operators)) for group in costs.groups)
+    return OperatorCosts((*costs.devices, host_of(costs.devices)), time_s, tuple(groups))
 
 
 def _entering(tensor: ProblemTensor, measured: set[int]) -> ProblemTensor:

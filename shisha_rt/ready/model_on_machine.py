@@ -12,11 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from shisha_rt.cache import cache_folder
 from shisha_rt.costs.layer_costs import LayerCosts
-from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.costs.operator_costs import OperatorCosts, beside
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.input_sizes import ANY_SIZES, InputSizes
@@ -162,11 +160,7 @@ def make_ready(
     with ProfileStore(cache_folder() / FILE_NAME) as store:
         profiled = partial(profile_devices, compiled, machine, on_progress=on_progress, store=store)
         costs = {place.name: profiled(place, devices[place.name]).costs for place in machine.places}
-        of_all_places = OperatorCosts(
-            tuple(device for its in costs.values() for device in its.devices),
-            np.hstack([its.time_s for its in costs.values()]),
-        )
-        check_capable(compiled.model.graph, of_all_places)
+        check_capable(compiled.model.graph, beside(costs.values()))
         found = ModelOnMachine(compiled, machine, costs, teams)
         if not teams:
             return found

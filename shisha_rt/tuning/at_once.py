@@ -1,13 +1,14 @@
 """Where a plan's operators go when frames wait for it, and so nobody can wait for a solver.
 
 All operators of a stage go to the one device that takes the least for them. Where none can run all of them, those that
-it cannot run go where each takes the least. What tensors cost to move is left out: a better placement may follow.
+it cannot run go where each takes the least by itself. What tensors cost to move is left out: a better placement may
+follow.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from shisha_rt.arrays import Floats
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.graph.spans import Span
+from shisha_rt.placement.segment_times import operator_times_s
 from shisha_rt.plan.plan import Plan, Stage
 
 
@@ -25,7 +27,7 @@ class AtOnce:
     """
 
     def __init__(self, costs: Mapping[str, OperatorCosts], operators_of: Callable[[int, int], Span]) -> None:
-        self._time_s = {place: its.time_s for place, its in costs.items()}
+        self._costs = costs
         self._devices = {place: tuple(device.name for device in its.devices) for place, its in costs.items()}
         self._operators_of = operators_of
 
@@ -42,19 +44,28 @@ class AtOnce:
 
     def _stage(self, stage: Stage, ratios: Mapping[tuple[str, str], float]) -> tuple[str, ...]:
         """() where no device can run some operator."""
-        devices, of_network_s = self._devices[stage.place], self._time_s[stage.place]
+        devices, costs = self._devices[stage.place], self._costs[stage.place]
         runs = [self._operators_of(first, last) for first, last in stage.work]
-        time_s = np.concatenate([of_network_s[first : last + 1] for first, last in runs])
-        time_s *= [ratios.get((stage.team_name, device), 1.0) for device in devices]
-        sums_s = time_s.sum(axis=0)
+        slower = np.array([ratios.get((stage.team_name, device), 1.0) for device in devices])
+        together_s = slower * np.concatenate([_together_s(costs, run) for run in runs])
+        sums_s = together_s.sum(axis=0)
         best = int(sums_s.argmin())
         if math.isfinite(sums_s[best]):
-            return (devices[best],) * len(time_s)
-        return self._parted(devices, time_s)
+            return (devices[best],) * len(together_s)
+        alone_s = slower * np.concatenate([costs.time_s[first : last + 1] for first, last in runs])
+        return _parted(devices, together_s, alone_s)
 
-    def _parted(self, devices: tuple[str, ...], time_s: Floats) -> tuple[str, ...]:
-        least_s, able = time_s.min(axis=1), np.isfinite(time_s)
-        if not np.isfinite(least_s).all():
-            return ()
-        best = np.where(able, time_s, least_s[:, None]).sum(axis=0).argmin()
-        return tuple(devices[device] for device in np.where(able[:, best], best, time_s.argmin(axis=1)))
+
+def _together_s(costs: OperatorCosts, run: Span) -> Floats:
+    """(operators, devices) seconds where all of a run are on one device."""
+    return np.array([operator_times_s(costs, *run, device) for device in range(len(costs.devices))]).T
+
+
+def _parted(devices: Sequence[str], together_s: Floats, alone_s: Floats) -> tuple[str, ...]:
+    """What the best device cannot run goes elsewhere; () where some operator would have nowhere to go."""
+    able, least_s = np.isfinite(together_s), alone_s.min(axis=1)
+    sums_s = np.where(able, together_s, least_s[:, None]).sum(axis=0)
+    best = sums_s.argmin()
+    if not math.isfinite(sums_s[best]):
+        return ()
+    return tuple(devices[device] for device in np.where(able[:, best], best, alone_s.argmin(axis=1)))

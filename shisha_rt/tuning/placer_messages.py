@@ -12,18 +12,22 @@ from typing import Final, TypeAlias
 import msgspec
 import numpy as np
 
-from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts
 from shisha_rt.fabric.codec import Codec
 from shisha_rt.machine.device import Device
 from shisha_rt.plan.form import Brief
 
 
 class DeviceCosts(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """`time_s` is (operators,) seconds on one device of a place, inf where it cannot run an operator."""
+    """`time_s` is (operators,) seconds on one device of a place, inf where it cannot run an operator by itself.
+
+    `groups`: the operators that it runs as one, and the seconds of that.
+    """
 
     place: str
     device: Device
     time_s: tuple[float, ...]
+    groups: tuple[tuple[tuple[int, ...], float], ...] = ()
 
 
 class Known(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -95,7 +99,12 @@ def greeting(
 ) -> tuple[ToPlacer, ...]:
     """What a placer has to hear before its first request; `costs` are by place, or team (`plan.team_name`)."""
     columns = (
-        DeviceCosts(place, device, tuple(its.time_s[:, column].tolist()))
+        DeviceCosts(
+            place,
+            device,
+            tuple(its.time_s[:, column].tolist()),
+            tuple((group.operators, group.time_s) for group in its.groups if group.device == column),
+        )
         for place, its in costs.items()
         for column, device in enumerate(its.devices)
     )
@@ -108,6 +117,14 @@ def costs_of(columns: Iterable[DeviceCosts]) -> Mapping[str, OperatorCosts]:
     for column in columns:
         by_place.setdefault(column.place, []).append(column)
     return {
-        place: OperatorCosts(tuple(c.device for c in found), np.array([c.time_s for c in found]).T)
+        place: OperatorCosts(
+            tuple(c.device for c in found),
+            np.array([c.time_s for c in found]).T,
+            tuple(
+                GroupCost(operators, device, time_s)
+                for device, column in enumerate(found)
+                for operators, time_s in column.groups
+            ),
+        )
         for place, found in by_place.items()
     }

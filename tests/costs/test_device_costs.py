@@ -7,11 +7,12 @@ from typing import Final
 
 import pytest
 
-from shisha_rt.costs.device_costs import operator_cost_s, transfer_bytes, transfer_cost_s
-from shisha_rt.graph.graph import Graph, Tensor
+from shisha_rt.costs.device_costs import fused_costs, operator_cost_s, transfer_bytes, transfer_cost_s
+from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.machine.device import Condition, Device, Family, Term, Transfer
+from shisha_rt.machine.device import Condition, Device, Family, Fusion, Multiple, Term, Transfer
+from tests.costs.networks import chain
 from tests.graph.single_operator import Shape, single_operator
 
 BOARD = load_machine("pim-board")
@@ -77,6 +78,25 @@ class TestFormulas:
     def test_what_a_device_cannot_run(self, graph: Graph, rest: dict[str, object]) -> None:
         assert cost_s(graph, device(Family(frozenset({"Add"}), (), ()), **rest)) == math.inf
 
+    @pytest.mark.parametrize(
+        ("op", "channels", "kernel", "group", "able"),
+        [
+            ("Conv", 16, (32, 16, 1, 1), 1, True),
+            ("Conv", 3, (32, 3, 1, 1), 1, False),
+            ("Conv", 16, (8, 16, 1, 1), 1, False),
+            ("Conv", 32, (64, 1, 1, 1), 32, True),  # channels count over all groups
+            ("Conv", 8, (64, 1, 1, 1), 8, False),
+            ("ConvTranspose", 48, (48, 1, 1, 1), 16, True),
+            ("ConvTranspose", 48, (48, 8, 1, 1), 1, False),
+        ],
+    )
+    def test_multiples_of_channels(self, op: str, channels: int, kernel: Shape, group: int, able: bool) -> None:
+        filters = kernel[0] if op == "Conv" else kernel[1] * group
+        graph = single_operator(op, [(1, channels, 4, 4), kernel], (1, filters, 4, 4), {"group": group})
+        multiples = Multiple("in_channels", 16), Multiple("filters", 16)
+        family = Family(frozenset({op}), (), (), multiples)
+        assert cost_s(graph, device(family)) == (1.0 if able else math.inf)
+
     def test_transfers(self) -> None:
         tensor = Tensor("t", (10,), "FP32")
         host = device()
@@ -112,6 +132,61 @@ class TestFormulas:
     )
     def test_only_floats_are_converted(self, datatype: str, expected: int) -> None:
         assert transfer_bytes(Tensor("t", (1,), datatype), PIM) == expected
+
+
+def row_of(*operators: tuple[str, tuple[str, ...], tuple[str, ...]], ends: tuple[str, ...] = ()) -> Graph:
+    """Of (type, inputs, outputs): names in capitals are constants, `x` the input; all tensors are of 2 elements."""
+    listed = tuple(Operator(f"op{i}", op, "", read, made, {}) for i, (op, read, made) in enumerate(operators))
+    names = {name for operator in listed for name in (*operator.inputs, *operator.outputs) if name}
+    tensors = {name: Tensor(name, (2,), "FP32") for name in sorted(names)}
+    run_time = {name: tensor for name, tensor in tensors.items() if name.islower()}
+    constants = {name: tensor for name, tensor in tensors.items() if name.isupper()}
+    outputs = tuple(tensors[name] for name in (*ends, listed[-1].outputs[0]))
+    return Graph("row", listed, (tensors["x"],), outputs, run_time, constants)
+
+
+class TestFused:
+    ADD_RELU: Final = device(Family(frozenset({"Add"}), (), (Term(2.0),)), fusions=(Fusion(("Add", "Relu")),))
+
+    @pytest.mark.parametrize(
+        ("graph", "found"),
+        [
+            (row_of(("Add", ("x", "W"), ("a",)), ("Relu", ("a",), ("b",))), [(0, 1)]),
+            (row_of(("Relu", ("x",), ("a",)), ("Add", ("a", "a"), ("b",)), ("Relu", ("b",), ("c",))), [(1, 2)]),
+            (row_of(("Add", ("x", "W"), ("a",)), ("Relu", ("a",), ("b",)), ("Add", ("b", "a"), ("c",))), []),
+            (row_of(("Add", ("x", "W"), ("a",)), ("Relu", ("a",), ("b",)), ends=("a",)), []),
+            (row_of(("Add", ("x", "W"), ("a",)), ("Relu", ("x",), ("b",))), []),
+            (row_of(("Add", ("x", "W"), ("a", "e")), ("Relu", ("a",), ("b",))), []),
+            # parted by another operator, as a change of device might part them
+            (
+                row_of(
+                    ("Add", ("x", "W"), ("a",)),
+                    ("Neg", ("x",), ("b",)),
+                    ("Relu", ("a",), ("c",)),
+                    ("Sum", ("b", "c"), ("d",)),
+                ),
+                [],
+            ),
+        ],
+    )
+    def test_a_chain_that_nothing_else_reads(self, graph: Graph, found: list[tuple[int, int]]) -> None:
+        assert list(fused_costs(graph, self.ADD_RELU)) == [(span, 3.0) for span in found]
+
+    def test_the_first_one_s_formula_and_terms_and_the_call_once(self) -> None:
+        conv = Family(frozenset({"Conv"}), (), (Term(0.5, (("rows", 1),)),), (Multiple("filters", 4),))
+        fusions = Fusion(("Conv", "Relu"), (Term(0.25, (("columns", 1),)),)), Fusion(("Conv", "Relu", "Conv"))
+        graph = chain([2, 4, 3, 8], size=2)  # Conv, Relu, Conv, Relu, Conv, Relu: the one in the middle of 3 filters
+        assert list(fused_costs(graph, device(conv, fusions=fusions))) == [
+            ((0, 1), 1.0 + 0.5 * 4 + 0.25 * 4),
+            ((4, 5), 1.0 + 0.5 * 4 + 0.25 * 8),
+            ((0, 2), 1.0 + 0.5 * 4),
+        ]
+
+    @pytest.mark.parametrize("rest", [{"max_rank": 3}, {"datatypes": frozenset({"FP16"})}])
+    def test_every_member_s_tensors_are_ones_that_the_device_takes(self, rest: dict[str, object]) -> None:
+        conv, fusions = Family(frozenset({"Conv"}), (), ()), (Fusion(("Conv", "Relu")),)
+        assert list(fused_costs(chain([1, 1]), device(conv, fusions=fusions)))
+        assert not list(fused_costs(chain([1, 1]), device(conv, fusions=fusions, **rest)))
 
 
 def add(rows: int) -> Graph:

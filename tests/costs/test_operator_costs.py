@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from shisha_rt.costs.operator_costs import OperatorCosts, described_costs
-from shisha_rt.machine.device import Device, Family, Term
+from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts, beside, described_costs
+from shisha_rt.machine.device import Device, Family, Fusion, Term
 from tests.costs.networks import chain
 
 INF: Final = math.inf
@@ -43,3 +44,26 @@ def test_formulas_of_every_operator_and_nothing_known_of_an_engine() -> None:
     costs = described_costs(chain([4, 4]), [ANY, ENGINE, RELU])  # Conv, Relu
     assert costs.devices == (ANY, ENGINE, RELU)
     np.testing.assert_array_equal(costs.time_s, [[3.0, math.nan, INF], [3.0, math.nan, 0.5]])
+
+
+class TestGroups:
+    NPU: Final = replace(RELU, families=(Family(frozenset({"Conv"}), (), ()),), fusions=(Fusion(("Conv", "Relu")),))
+
+    def test_all_that_described_devices_run_as_one(self) -> None:
+        costs = described_costs(chain([4, 4, 4]), [ENGINE, self.NPU])  # Conv, Relu, Conv, Relu
+        assert costs.groups == (GroupCost((0, 1), 1, 0.5), GroupCost((2, 3), 1, 0.5))
+        only_npu = costs.only([False, True])
+        assert only_npu.groups == (GroupCost((0, 1), 0, 0.5), GroupCost((2, 3), 0, 0.5))
+        assert only_npu.capable.tolist() == [True] * 4
+        assert only_npu.capable_alone.tolist() == [True, False] * 2
+        assert only_npu.slowed({"relu": 3.0}).groups[1] == GroupCost((2, 3), 0, 1.5)
+        part = only_npu.part(1, 3)
+        assert part.groups == (GroupCost((1, 2), 0, 0.5),)
+        assert part.capable.tolist() == [False, True, True]
+
+    def test_places_beside_each_other(self) -> None:
+        graph = chain([4, 4])
+        both = beside([described_costs(graph, [ANY, RELU]), described_costs(graph, [self.NPU])])
+        assert both.devices == (ANY, RELU, self.NPU)
+        assert both.time_s.tolist() == [[3.0, INF, 0.5], [3.0, 0.5, INF]]
+        assert both.groups == (GroupCost((0, 1), 2, 0.5),)

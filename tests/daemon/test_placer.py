@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import psutil
 import pytest
 from onnx.helper import make_node
 
-from shisha_rt.costs.operator_costs import OperatorCosts, described_costs
+from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts, described_costs
 from shisha_rt.daemon.children import placer as placer_process
 from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.children.placer import Placer
@@ -29,7 +29,7 @@ from shisha_rt.graph.layers import group_layers
 from shisha_rt.graph.reader.onnx_reader import read_clean, read_model
 from shisha_rt.machine.config.device_files import parse_device
 from shisha_rt.machine.config.machine_file import shipped_configs
-from shisha_rt.machine.device import Device
+from shisha_rt.machine.device import Device, Fusion, Term
 from shisha_rt.placement.solver_names import StageSolver
 from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.plan.form import Brief, brief
@@ -113,6 +113,15 @@ class TestMessages:
         for place, its in costs.items():
             assert told[place].devices == its.devices
             np.testing.assert_array_equal(told[place].time_s, its.time_s)
+
+    def test_groups_are_told_too(self) -> None:
+        adder = replace(device("pim"), fusions=(Fusion(("MatMul", "Add"), (Term(1e-6),)),))
+        groups = GroupCost((0, 1), 1, 2.0), GroupCost((1, 2), 1, 3.0), GroupCost((0, 1), 0, 4.0)
+        costs = OperatorCosts((adder, device("cpu_s")), np.ones((3, 2)), groups)
+        data = [pm.TO_PLACER.encode(message) for message in pm.greeting("folder", "index", "als", {"a": costs})]
+        found = pm.costs_of([m for m in map(pm.TO_PLACER.decode, data) if isinstance(m, pm.DeviceCosts)])["a"]
+        assert found.devices == costs.devices
+        assert sorted(found.groups, key=repr) == sorted(groups, key=repr)
 
     @pytest.mark.parametrize(
         "message",

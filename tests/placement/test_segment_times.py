@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from shisha_rt.costs.device_costs import transfer_cost_s
-from shisha_rt.costs.operator_costs import OperatorCosts, described_costs
+from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts, described_costs
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.machine.device import Device, Family, Term, Transfer
 from shisha_rt.placement.build import build_problem
@@ -85,6 +85,23 @@ def test_a_stage_of_two_runs() -> None:
 
 def test_an_operator_that_its_device_cannot_run_takes_forever() -> None:
     assert times_s(["host", "adder", "host", "host"])[1] == math.inf
+
+
+def test_what_runs_as_one_does_so_within_a_segment_only() -> None:
+    built = graph()
+    costs = described_costs(built, (HOST, replace(HOST, name="second")))
+    costs = replace(costs, groups=(GroupCost((0, 1), 0, 0.5), GroupCost((1, 2, 3), 0, 0.75), GroupCost((2, 3), 1, 9.0)))
+    names = {"h": "host", "s": "second"}
+
+    def times(placed: str, first: int = 0) -> tuple[float, ...]:
+        return segment_times_s(built, segments(built, first, [names[one] for one in placed]), costs)
+
+    assert times("hhhh") == (2.75,)  # alone, and the three as one: that saves most
+    assert times("hhss") == (0.5, 4.0)  # and what would save nothing is not fused
+    assert times("hshh") == (2.0, 2.0, 4.0)
+    assert times("hhh", 1) == (0.75,)
+    two_runs = [*segments(built, 0, ["host"]), *segments(built, 1, ["host"])]
+    assert segment_times_s(built, two_runs, costs) == (2.0, 2.0)
 
 
 def test_measured_costs_and_prices() -> None:

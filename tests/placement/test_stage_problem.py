@@ -12,14 +12,16 @@ from typing import Final
 import numpy as np
 import pytest
 
-from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.machine.device import ELEMENT_BYTES, Device, Family, Transfer
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.check import cost
+from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import segments
 from shisha_rt.placement.stage_problem import place_stage, stage_problem
+from tests.costs.networks import chain
 
 INF: Final = math.inf
 
@@ -149,6 +151,76 @@ class TestAgainstEveryPlacement:
                 assert found.cost_s == by_hand_s(graph, first, last, costs, placed)
                 assert len(found.segments_s) == len(segments(graph, first, found.devices))
                 assert math.fsum(found.segments_s) == pytest.approx(found.cost_s, abs=1e-12)
+
+
+def grouped_chains(devices: Sequence[Device], count: int = 30) -> Iterator[tuple[Graph, int, int, OperatorCosts]]:
+    """Of six operators, and up to five groups of two or three, which may overlap; some run only in those."""
+    rng = random.Random(len(devices))
+    graph = chain([4, 4, 4, 4])
+    for _ in range(count):
+        costs = random_costs(rng, graph, devices)
+        spans = [(first, first + rng.choice((2, 3))) for first in rng.sample(range(4), k=rng.randint(1, 4))]
+        groups = tuple(
+            GroupCost(tuple(range(*span)), rng.randrange(len(devices)), rng.choice((0, 1, 4, 16)) / 8)
+            for span in (*spans, rng.choice(spans))
+        )
+        first = rng.randrange(3)
+        yield graph, first, rng.randint(first + 1, 5), replace(costs, groups=groups)
+
+
+def with_groups_s(costs: OperatorCosts, first: int, placed: Sequence[int]) -> float:
+    """Of operators alone or in groups, by trying every set of groups that are disjoint and where they have to be."""
+    on = dict(enumerate(placed, start=first))
+    there = [group for group in costs.groups if all(on.get(index) == group.device for index in group.operators)]
+    totals_s = []
+    for chosen in itertools.product((False, True), repeat=len(there)):
+        used = [group for group, its in zip(there, chosen, strict=True) if its]
+        members = [index for group in used for index in group.operators]
+        if len(members) == len(set(members)):
+            alone_s = (float(costs.time_s[index, device]) for index, device in on.items() if index not in members)
+            totals_s.append(sum(group.time_s for group in used) + sum(alone_s))
+    return min(totals_s)
+
+
+class TestGroups:
+    @pytest.mark.parametrize("devices", [(CPU, PIM), (ONE, PIM, CPU)], ids=len)
+    def test_several_devices(self, devices: tuple[Device, ...]) -> None:
+        """The least of all placements; what a placement takes is the same to checker, segments and by hand."""
+        for graph, first, last, costs in grouped_chains(devices):
+            problem, host = stage_problem(graph, first, last, costs), len(devices)
+            free = replace(costs, time_s=np.zeros_like(costs.time_s), groups=())
+            least_s = INF
+            for placed in itertools.product(range(len(devices)), repeat=last - first + 1):
+                moving_s = by_hand_s(graph, first, last, free, placed)
+                expected_s = with_groups_s(costs, first, placed) + moving_s
+                assert cost(problem, (host, *placed, host)).total_s == expected_s
+                parts = segments(graph, first, [devices[device].name for device in placed])
+                assert math.fsum(segment_times_s(graph, parts, costs)) == expected_s
+                least_s = min(least_s, expected_s)
+            found = place_stage(graph, first, last, costs, margin=0.0)
+            assert (found.cost_s, math.fsum(found.segments_s)) == (least_s, least_s)
+            assert place_stage(graph, first, last, costs, "als").cost_s >= least_s
+
+    def test_one_device_runs_in_groups_what_it_cannot_alone(self) -> None:
+        graph = chain([4, 4, 4])  # 1 KiB a tensor: 512 bytes at 16 a second and a second in, at 8 and two out
+        time_s = np.array([[1.0], [INF], [1.0], [INF]])
+        pairs = GroupCost((0, 1), 0, 1.5), GroupCost((2, 3), 0, 1.5)
+        costs = OperatorCosts((PIM,), time_s, pairs)
+        found = place_stage(graph, 0, 3, costs)
+        assert (found.devices, found.outcome) == (("pim",) * 4, Outcome.OPTIMAL)
+        assert found.cost_s == found.lower_bound_s == 3.0 + 33 + 66
+        assert found.segments_s == (found.cost_s,)
+        for first, last in ((1, 3), (1, 1)):
+            with pytest.raises(BadInput, match=r"operator Relu \('relu1'\): no device can run it of pim"):
+                place_stage(graph, first, last, costs)
+        overlapping = replace(costs, time_s=np.full((4, 1), INF), groups=(*pairs[:1], GroupCost((1, 2), 0, 1.0)))
+        with pytest.raises(BadInput, match="operators 'conv1' to 'conv2': pim cannot run them all"):
+            place_stage(graph, 0, 2, overlapping)
+
+    def test_of_several_devices_one_must_run_each_operator_alone(self) -> None:
+        costs = OperatorCosts((PIM, CPU), np.array([[1.0, 1.0], [INF, INF]]), (GroupCost((0, 1), 0, 1.5),))
+        with pytest.raises(BadInput, match="no device can run it by itself of pim, cpu"):
+            place_stage(chain([4, 4]), 0, 1, costs)
 
 
 def net() -> Graph:

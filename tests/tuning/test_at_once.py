@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts
 from shisha_rt.machine.device import Device
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.tuning.at_once import AtOnce
@@ -15,10 +15,10 @@ from shisha_rt.tuning.at_once import AtOnce
 NO = math.inf
 
 
-def at_once(*rows: tuple[float, ...]) -> AtOnce:
+def at_once(*rows: tuple[float, ...], groups: tuple[GroupCost, ...] = ()) -> AtOnce:
     """One place `p` with devices a, b, c; `rows` (operators, devices), and each operator is a layer of its own."""
     devices = tuple(Device(name, "test", "onnxruntime", name, "fp32") for name in "abc"[: len(rows[0])])
-    return AtOnce({"p": OperatorCosts(devices, np.array(rows, float))}, lambda first, last: (first, last))
+    return AtOnce({"p": OperatorCosts(devices, np.array(rows, float), groups)}, lambda first, last: (first, last))
 
 
 def placed(devices: AtOnce, *work: tuple[int, int], ratios: dict[str, float] | None = None) -> str | None:
@@ -46,6 +46,25 @@ def test_one_that_can_run_all_comes_before_one_that_cannot() -> None:
 
 def test_what_none_can_run_alone_is_parted() -> None:
     assert placed(at_once((1, NO, 2), (NO, 1, NO), (9, 4, NO)), (0, 2)) == "abb"
+
+
+class TestGroups:
+    def test_what_a_device_runs_as_one_counts_once(self) -> None:
+        found = at_once((4, 3), (4, 3), (4, 5), groups=(GroupCost((0, 1), 0, 2.0),))
+        assert placed(found, (0, 2)) == "aaa"
+        assert placed(found, (1, 1)) == "b"
+        assert placed(found, (0, 0), (1, 1)) == "bb"  # runs are segments of their own
+
+    def test_members_that_cannot_run_alone(self) -> None:
+        found = at_once((4,), (NO,), (4,), groups=(GroupCost((0, 1), 0, 2.0),))
+        assert placed(found, (0, 2)) == "aaa"
+        assert placed(found, (1, 2)) is None
+
+    def test_what_no_device_can_run_alone_is_not_torn_from_its_group(self) -> None:
+        """The first device runs no Relu, the second it and a Conv as one, and nothing else."""
+        found = at_once((1, NO), (NO, NO), (1, NO), groups=(GroupCost((0, 1), 1, 2.0),))
+        assert placed(found, (0, 2)) == "bba"
+        assert placed(found, (1, 2)) is None
 
 
 def test_what_none_can_run() -> None:

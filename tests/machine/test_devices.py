@@ -309,6 +309,9 @@ class TestRunningDevices:
             (("plain rounded foreign", ""), "exact", ["plain", "foreign"]),
             (("card host",), "exact", ["card", "host"]),
             (("rounded card",), "any", ["rounded", "card"]),
+            (("card", "host"), "exact", ["card"]),
+            (("card", ""), "exact", ["card"]),
+            (("card", "card", "rounded"), "any", ["card"]),
         ],
     )
     def test_what_a_place_runs(
@@ -321,28 +324,39 @@ class TestRunningDevices:
         assert (device.engine, device.threads, device.described, device.exact) == ("onnxruntime", None, False, True)
 
     @pytest.mark.parametrize(
-        ("names", "precision", "expected"),
+        ("places", "precision", "expected"),
         [
             (
-                "rounded foreign_rounded",
+                ("rounded foreign_rounded",),
                 "exact",
                 'precision = "exact" forbids devices that change results, and it has no other than rounded, '
                 'foreign_rounded: expected another, or precision = "any"',
             ),
             (
-                "plain foreign",
+                ("plain foreign",),
                 "exact",
                 "device foreign: its engine openvino is not installed, expected it: pip install 'shisha-rt[openvino]'",
             ),
-            ("foreign_rounded", "any", "device foreign_rounded: its engine openvino is not installed, expected it: "),
-            ("card", "any", "no device of the host's memory among card: expected one without [transfer_in]"),
-            ("card rounded", "exact", "no device of the host's memory among card: expected one without"),
+            (
+                ("foreign_rounded",),
+                "any",
+                "device foreign_rounded: its engine openvino is not installed, expected it: ",
+            ),
+            (
+                ("card",),
+                "any",
+                "no device of the host's memory among card, nor at another place: expected one without [transfer_in]",
+            ),
+            (("card rounded",), "exact", "no device of the host's memory among card, nor at another place"),
+            (("card", "rounded card"), "exact", "no device of the host's memory among card, nor at another place"),
         ],
     )
-    def test_refused(self, folder: Path, installed: set[str], names: str, precision: str, expected: str) -> None:
+    def test_refused(
+        self, folder: Path, installed: set[str], places: tuple[str, ...], precision: str, expected: str
+    ) -> None:
         installed.remove("openvino")
         with pytest.raises(BadInput) as caught:
-            self.running(folder, names, precision=precision)
+            self.running(folder, *places, precision=precision)
         message = str(caught.value)
         assert message.startswith(f"{folder / 'm.toml'}: place p0: {expected}")
         assert "\n" not in message

@@ -1,7 +1,7 @@
 """Device files: TOML in, a `Device` out, or one line that says what to mend; and which devices a place has.
 
 On paper a place has all that its machine file lists. Where it runs, it has those that the wanted precision permits,
-each with its engine installed, and one of them at least reads the host's memory, which is where frames lie.
+each with its engine installed; and one of them, or one of another place, reads the host's memory, where frames lie.
 """
 
 from __future__ import annotations
@@ -119,18 +119,34 @@ def running_devices(machine: Machine, place: Place, precision: str) -> tuple[Dev
     """What a place runs its operators on: its devices, less those that change results if `precision` is "exact".
 
     () on a machine without devices; on any other, a place that lists none has the engine that it would have had.
-    Raises BadInput if no device is left, an engine is not installed, or none of them reads the host's memory.
+    Raises BadInput if no device is left, an engine is not installed, or none of any place reads the host's memory.
     """
     if not any(other.devices for other in machine.places):
         return ()
     if not place.devices:
         return (_read(shipped_configs("devices")[_USUAL]),)
     devices = devices_of(machine, place)
-    permitted = tuple(device for device in devices if device.exact) if precision == "exact" else devices
+    permitted = _permitted(devices, precision)
     fault = next(_why_not_run(devices, permitted), None)
     if fault is not None:
         raise BadInput(f"{machine.source}: place {place.name}: {fault}")
+    if not any(_is_beside_host(machine, its, precision) for its in (place, *machine.places)):
+        names = ", ".join(device.name for device in permitted)
+        raise BadInput(
+            f"{machine.source}: place {place.name}: no device of the host's memory among {names}, nor at another "
+            "place: expected one without [transfer_in]"
+        )
     return permitted
+
+
+def _permitted(devices: tuple[Device, ...], precision: str) -> tuple[Device, ...]:
+    return tuple(device for device in devices if device.exact) if precision == "exact" else devices
+
+
+def _is_beside_host(machine: Machine, place: Place, precision: str) -> bool:
+    """Whether some device that the place runs reads the host's memory; an engine of this host does."""
+    devices = _permitted(devices_of(machine, place), precision) if place.devices else ()
+    return not place.devices or any(device.transfer_in is None for device in devices)
 
 
 def parse_device(content: str, *, name: str, source: str) -> Device:
@@ -188,9 +204,6 @@ def _why_not_run(devices: Sequence[Device], permitted: Sequence[Device]) -> Iter
                 f"device {device.name}: its engine {device.engine} is not installed, "
                 f"expected it: pip install 'shisha-rt[{device.engine}]'"
             )
-    if all(device.transfer_in for device in permitted):
-        names = ", ".join(device.name for device in permitted)
-        yield f"no device of the host's memory among {names}: expected one without [transfer_in]"
 
 
 def _family(family: _Family) -> Family:

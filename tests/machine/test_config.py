@@ -135,7 +135,7 @@ def test_a_whole_number_may_be_written_as_one_with_a_point() -> None:
             "memory[0].bandwidth_bytes_per_s = Infinity: expected a finite number",
         ),
         (f"time_scale = 1{'0' * 400}\n", "time_scale = 1000000"),
-        ("time_scale = 0.5\n", "time_scale = 0.5: expected a number >= 1"),
+        ("time_scale = 0\n", "time_scale = 0: expected a number >= 1e-06"),
         ("timing = 'guessed'\n", 'timing = "guessed": expected "measured" or "modelled"'),
         ("timing = 2024-01-01\n", 'timing = "2024-01-01": expected text'),
         ("[[place]\n", "not TOML: Expected ']]' at the end of an array declaration (at line 1, column 8)"),

@@ -58,7 +58,7 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     timing: str = "measured"
-    time_scale: Annotated[float, msgspec.Meta(ge=1, le=1e6)] = 1.0
+    time_scale: Annotated[float, msgspec.Meta(ge=1e-6, le=1e6)] = 1.0
     memory: list[_Memory] = []
     place: list[_Place] = []
 

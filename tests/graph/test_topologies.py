@@ -58,6 +58,7 @@ def cleaned(model: onnx.ModelProto, sequence: int) -> onnx.ModelProto:
         ("darknet53", 40_584_928, {"Conv": 52}),
         ("gpt2", 124_439_808, {"Gemm": 48, "MatMul": 24}),
         ("resnet18", 11_689_512, {"Conv": 20, "Gemm": 1}),
+        ("resnext50", 25_028_904, {"Conv": 53, "Gemm": 1}),
         ("roberta", 124_647_170, {"MatMul": 96, "Gemm": 2}),
         ("vgg16", 138_357_544, {"Conv": 13, "Gemm": 3}),
         ("yolov3", 61_949_149, {"Conv": 75}),

@@ -21,19 +21,23 @@ def conv(
     *,
     stride: int = 1,
     padding: int | None = None,
+    groups: int = 1,
     bias: bool = True,
 ) -> str:
     """A square kernel; padded by half of it, so that the size stays or is divided by the stride, unless told."""
     pads = [kernel // 2 if padding is None else padding] * 4
-    weights = [net.weight(channels_out, channels_in, kernel, kernel)]
+    weights = [net.weight(channels_out, channels_in // groups, kernel, kernel)]
     if bias:
         weights.append(net.weight(channels_out))
-    return net.add("Conv", x, *weights, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=pads)
+    grouped = {"group": groups} if groups > 1 else {}
+    return net.add("Conv", x, *weights, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=pads, **grouped)
 
 
-def normalized_conv(net: Network, x: str, channels_in: int, channels_out: int, kernel: int, *, stride: int = 1) -> str:
+def normalized_conv(
+    net: Network, x: str, channels_in: int, channels_out: int, kernel: int, *, stride: int = 1, groups: int = 1
+) -> str:
     """Conv without a bias, then BatchNormalization."""
-    x = conv(net, x, channels_in, channels_out, kernel, stride=stride, bias=False)
+    x = conv(net, x, channels_in, channels_out, kernel, stride=stride, groups=groups, bias=False)
     return net.add("BatchNormalization", x, *(net.weight(channels_out) for _ in range(4)))
 
 

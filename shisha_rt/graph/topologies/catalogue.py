@@ -11,10 +11,10 @@ import onnx
 from shisha_rt.graph.topologies.bert import bert, roberta
 from shisha_rt.graph.topologies.darknet import darknet53, yolov3
 from shisha_rt.graph.topologies.gpt2 import gpt2
-from shisha_rt.graph.topologies.resnet import resnet18
+from shisha_rt.graph.topologies.resnet import resnet18, resnext50
 from shisha_rt.graph.topologies.synthnet import synthnet
 from shisha_rt.graph.topologies.vgg import vgg16
 
 TOPOLOGIES: Final[Mapping[str, Callable[[], onnx.ModelProto]]] = MappingProxyType(
-    {build.__name__: build for build in (bert, darknet53, gpt2, resnet18, roberta, synthnet, vgg16, yolov3)}
+    {build.__name__: build for build in (bert, darknet53, gpt2, resnet18, resnext50, roberta, synthnet, vgg16, yolov3)}
 )

@@ -141,7 +141,7 @@ class Daemon:
             keeper = Keeper(None if planning.fresh else _plans_file(), _plans_key(ready.compiled, planning))
             self._closing.callback(keeper.close)
             tunes = planning.strategy != "seed"
-            known = _told(costs, planning)
+            known = _told(costs, ready.compiled.needs, planning)
             self._children = Children(self._poller, ready, keeper, planning.solver, known if tunes else None)
             self._closing.callback(self._children.close)
         except BaseException:
@@ -308,11 +308,11 @@ def _plans_key(compiled: Compiled, planning: Planning) -> str:
     return compiled.key if planning.scheme is None else f"{compiled.key}.{planning.scheme}"
 
 
-def _told(costs: Costs | None, planning: Planning) -> list[tm.ToTuner]:
+def _told(costs: Costs | None, needs: tuple[frozenset[int], ...], planning: Planning) -> list[tm.ToTuner]:
     """What a tuner has to hear before it searches."""
     if planning.processors is not None:
         return [tm.StoredProcessors(planning.processors)]
-    return [] if costs is None else [tm.StoredCosts(msgspec.json.encode(costs_object(costs)))]
+    return [] if costs is None else [tm.StoredCosts(msgspec.json.encode(costs_object(costs)), needs)]
 
 
 def _plans_for_others(costs: Costs | None, planning: Planning) -> dict[Objective, Plan]:

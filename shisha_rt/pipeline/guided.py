@@ -29,6 +29,8 @@ from shisha_rt.pipeline.exact import DEFAULT_LATENCY_STATES, MOST_CELLS, exact_p
 from shisha_rt.pipeline.learning import Learnt, learnt
 from shisha_rt.pipeline.outlook import outlook
 from shisha_rt.pipeline.solution import PlanSolution
+from shisha_rt.placement.processors import ProcessorCosts, costs_of_layers
+from shisha_rt.placement.scheme_plans import scheme_plan
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
@@ -40,6 +42,10 @@ DEFAULT_GAIN: Final = 0.01
 DOUBTS: Final = tuple(quarters / 4 for quarters in range(1, 9))
 """Standard deviations. Beyond the last, a plan counts as shown to be worse."""
 
+_MOST_BRANCHES: Final = 4
+"""Places that branches are spread over."""
+_HANDOVER_S: Final = 100e-6
+"""From a stage to the next, where no frame by itself has told."""
 _MOST_CELLS: Final = 1 << 15
 """Of a recursion over counts of places (see `need`): a step is not to take long."""
 _MOST_PLAIN_CELLS: Final = 1 << 16
@@ -68,6 +74,7 @@ class GuidedTuner:
     gain: float
     replicate: bool
     objective: Objective
+    needs: tuple[frozenset[int], ...]
 
     def init(self) -> tuple[Trials, Proposal]:
         return Trials(self.start, ()), Proposal(self.start, "where tuning starts", lower_bound_s=self.told_bound_s)
@@ -91,7 +98,7 @@ class GuidedTuner:
         found = self._promising(trials, believed, solution)
         failed = found is not None and any(found.plan == plan for plan, _ in trials.done)
         if found is None or failed:
-            found = self._without_copies(trials)
+            found = self._without_copies(trials) or self._branches(trials, believed)
         if found is None:
             why = "what promises most could not be run" if failed else self._why_none(believed, solution)
             return trials, self._final(trials, why, solution)
@@ -151,6 +158,19 @@ class GuidedTuner:
             return None
         return Proposal(told.plan, f"told {1e3 * told_s:.4g} ms, the best without copies", False, told.lower_bound_s)
 
+    def _branches(self, trials: Trials, believed: Learnt) -> Proposal | None:
+        """A frame by itself may be quicker where branches of the network run side by side (see `forkjoin`)."""
+        if not (self.needs and self.replicate) or self.objective != "latency":
+            return None
+        processors = costs_of_layers(believed.costs, self.needs, _handover_s(trials.done))
+        found = scheme_plan("forkjoin", processors.on(_quickest(processors)))
+        if found is None or any(found.plan == plan for plan, _ in trials.done):
+            return None
+        told_s = found.foretold.latency_s
+        if told_s > (1 - self.gain) * self._best(trials)[1].latency_s:
+            return None
+        return Proposal(found.plan, f"told {1e3 * told_s:.4g} ms, with branches side by side", False)
+
     def _memory_s(self, trials: Trials) -> float:
         """What the slowest memory needs for a frame in the plan that needs the least: other plans spare none of it."""
         if self.objective == "latency":
@@ -178,6 +198,23 @@ class GuidedTuner:
         return Proposal(best, f"best of {count} plan{'s' * (count > 1)}; {why}", True, solution.lower_bound_s)
 
 
+def _quickest(processors: ProcessorCosts) -> list[str]:
+    """The places that take least for all of it; few branches are worth more of them."""
+    whole_s = [sum(row[place] for row in processors.time_s) for place in range(len(processors.places))]
+    order = sorted(range(len(whole_s)), key=whole_s.__getitem__)
+    return [processors.places[place] for place in order[:_MOST_BRANCHES]]
+
+
+def _handover_s(done: Sequence[tuple[Plan, Measurement]]) -> float:
+    """Between stages: what frames by themselves took beyond these, in the plan in which it was least."""
+    beyond_s = [
+        (its.alone_s - math.fsum(its.service_s)) / len(plan.stages)
+        for plan, its in done
+        if its.alone_s is not None and its.can_run and plan.is_chain
+    ]
+    return max(0.0, min(beyond_s, default=_HANDOVER_S))
+
+
 def _most_cells(replicate: bool, objective: Objective) -> int:
     if objective == "latency":
         return _MOST_LATENCY_CELLS
@@ -193,10 +230,12 @@ def guided(
     gain: float = DEFAULT_GAIN,
     replicate: bool = False,
     objective: Objective = "throughput",
+    needs: tuple[frozenset[int], ...] = (),
 ) -> GuidedTuner:
     """From `start`, a plan that `verify.py` passes, such as the live one; None: the best by `costs`, as told.
 
-    `replicate` and `objective` as for `exact_plan`.
+    `replicate` and `objective` as for `exact_plan`. `needs` (layers,): of which earlier ones each reads a tensor; where
+    it is known and latency is the objective, plans with copies may have branches side by side, too.
 
     `gain` is the smallest relative one that is worth a trial. Raises ValueError where no plan can run by `costs` and
     `start` is None, and for numbers that make no sense.
@@ -213,4 +252,4 @@ def guided(
     start = told.plan if start is None else start
     if start is None:
         raise ValueError(f"costs without a plan: {told.reason}")
-    return GuidedTuner(costs, start, told.lower_bound_s, most_stages, most_trials, gain, replicate, objective)
+    return GuidedTuner(costs, start, told.lower_bound_s, most_stages, most_trials, gain, replicate, objective, needs)

@@ -14,7 +14,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shisha_rt.costs.costs import Costs, stage_service_s
+from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.device_costs import transfer_cost_s
 from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts
 from shisha_rt.errors import BadInput
@@ -201,7 +201,7 @@ def costs_of_layers(costs: Costs, needs: Sequence[Collection[int]], handover_s: 
         names=tuple(costs.layers[first].name for first, _ in spans),
         ops=tuple("Layer" for _ in spans),
         time_s=tuple(
-            tuple(stage_service_s(costs, first, last, place) for place in range(len(costs.places)))
+            tuple(_able_s(costs.time_s[first : last + 1, place].tolist()) for place in range(len(costs.places)))
             for first, last in spans
         ),
         passed=tuple(
@@ -210,3 +210,8 @@ def costs_of_layers(costs: Costs, needs: Sequence[Collection[int]], handover_s: 
         ),
         handover_s=handover_s,
     )
+
+
+def _able_s(times_s: Sequence[float]) -> float:
+    """Costs of layers say nan where a place cannot run one."""
+    return math.inf if any(map(math.isnan, times_s)) else math.fsum(times_s)

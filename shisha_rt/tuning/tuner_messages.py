@@ -14,9 +14,13 @@ from shisha_rt.plan.rate import Objective
 
 
 class StoredCosts(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What is known of each layer on each place before anything has run: a COSTS.json. Sent once, at the start."""
+    """What is known of each layer on each place before anything has run: a COSTS.json. Sent once, at the start.
+
+    `needs` (layers,): the earlier layers from which each reads a tensor; empty: it is not known.
+    """
 
     text: bytes
+    needs: tuple[frozenset[int], ...] = ()
 
 
 class StoredProcessors(msgspec.Struct, frozen=True, array_like=True, tag=True):

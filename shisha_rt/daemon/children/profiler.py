@@ -58,7 +58,7 @@ def _profiled(asked: fm.ProfileModel) -> fm.ModelProfiled:
     raw = profile_model(compiled, machine, _tell, teams=asked.teams, beside=True)
     costs = told_costs(LayerCosts(raw, machine), machine.time_scale)
     return fm.ModelProfiled(
-        StoredCosts(msgspec.json.encode(costs_object(costs))),
+        StoredCosts(msgspec.json.encode(costs_object(costs)), compiled.needs),
         tuple((objective, brief(plan)) for objective, plan in plans_by_costs(costs, asked.replicate).items()),
         time.monotonic() - started_s,
         len(teams_to_measure(machine)) - len(raw.teams) if asked.teams else 0,

@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from shisha_rt.costs.alike import among
 from shisha_rt.costs.costs import Costs
@@ -27,6 +27,16 @@ from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.form import brief, unfolded
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.tuning import tuner_messages as tm
+
+
+class _Layers(NamedTuple):
+    """What layers cost, and of which others each reads."""
+
+    costs: Costs
+    needs: tuple[frozenset[int], ...]
+
+
+_Stored: TypeAlias = _Layers | ProcessorCosts
 
 
 class _BrokenOff(Exception):
@@ -63,13 +73,13 @@ def main(arguments: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):  # both may reach the whole group; only the daemon acts on them
         signal.signal(number, signal.SIG_IGN)
     channel = Channel.inherited(int(channel_fd))
-    stored: Costs | ProcessorCosts | None = None
+    stored: _Stored | None = None
     begin: tm.Begin | None = None
     while True:
         if begin is None:
             match tm.TO_TUNER.decode(channel.wait()):
-                case tm.StoredCosts(text=text):
-                    stored = parse_costs(text, "the daemon's stored costs")
+                case tm.StoredCosts(text=text, needs=needs):
+                    stored = _Layers(parse_costs(text, "the daemon's stored costs"), needs)
                 case tm.StoredProcessors(costs=costs):
                     stored = costs
                 case tm.Begin() as begin:
@@ -82,20 +92,20 @@ def main(arguments: list[str]) -> int:
             begin = broken.begin
 
 
-def _search(begin: tm.Begin, stored: Costs | ProcessorCosts | None, channel: Channel) -> tm.Finished:
+def _search(begin: tm.Begin, stored: _Stored | None, channel: Channel) -> tm.Finished:
     result = run(_tuner_of(begin, stored), _LiveEvaluator(channel, begin.run))
     return tm.Finished(begin.run, brief(result.solution), result.reason, result.outcome, result.lower_bound_s)
 
 
-def _tuner_of(begin: tm.Begin, stored: Costs | ProcessorCosts | None) -> Tuner[Any]:
+def _tuner_of(begin: tm.Begin, stored: _Stored | None) -> Tuner[Any]:
     if isinstance(stored, ProcessorCosts):  # the daemon schedules partitions, by some scheme
         return SchemeTuner(
             cast(SchemeName, begin.strategy), _processors_now(stored, begin.places), unfolded(begin.start)
         )
     if begin.strategy == "guided":
         assert stored is not None  # else the daemon has no such strategy
-        costs, start = _costs_now(stored, begin.places), unfolded(begin.start)
-        return guided(costs, start, replicate=begin.replicate, objective=begin.objective)
+        costs, start = _costs_now(stored.costs, begin.places), unfolded(begin.start)
+        return guided(costs, start, replicate=begin.replicate, objective=begin.objective, needs=stored.needs)
     return shisha(
         unfolded(begin.start),
         begin.places,

@@ -51,7 +51,8 @@ def test_it_takes_what_is_quickest(slower: float, teams: tuple[float, ...], late
 def test_a_network_without_branches_has_no_further_trial() -> None:
     costs = costs_of([[1.0, 1.0] for _ in range(5)], ranks=[1, 1])
     needs = tuple(frozenset({layer - 1} if layer else ()) for layer in range(5))
-    assert len(run(guided(costs, replicate=True, objective="latency", needs=needs), CostsEvaluator(costs)).trials) == 1
+    result = run(guided(costs, replicate=True, objective="latency", needs=needs), CostsEvaluator(costs))
+    assert not any("branches" in trial.reason for trial in result.trials)
 
 
 def test_not_for_throughput_nor_for_plain_chains() -> None:

@@ -106,7 +106,7 @@ def test_a_slowed_accelerator_leads_to_another_schedule(running: DaemonProcess, 
     try:
         with Load(running.endpoint, streams=2, depth=2) as load:
             until(lambda: on(client) == {"cpu"}, "a schedule without the accelerator", every_s=0.05)
-                await_state(client, "watching")
+            await_state(client, "watching")
         assert_kept(load)
     finally:
         client.call("place_set", place="npu", device="special", speed=1)

@@ -58,6 +58,10 @@ def serve(
     max_output_bytes: Annotated[
         int | None, typer.Option(metavar="N", help="Room for an output whose shape depends on the data: 1 MiB.")
     ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(metavar="PLAN.json", help="Begin with this plan, as plan --json prints it, and leave it live."),
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Begin anew; leave the best plan of earlier runs as it is.")
     ] = False,
@@ -88,13 +92,14 @@ def serve(
     from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config.machine_file import check_runnable, load_machine
     from shisha_rt.ready.model_on_machine import make_ready
+    from shisha_rt.ready.plan_file import read_plan
     from shisha_rt.ready.processors import processor_costs
 
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
     settings = read_settings(Path(source)) if source.endswith(".toml") else Settings(source)
     given: dict[str, object] = {"machine": machine, "endpoint": endpoint, "metrics": metrics, "strategy": strategy}
     given |= {"precision": precision, "solver": solver, "objective": objective, "replicate": replicate}
-    given |= {"layers": layers, "max_output_bytes": max_output_bytes}
+    given |= {"layers": layers, "max_output_bytes": max_output_bytes, "plan": None if plan is None else str(plan)}
     settings = replace(
         settings,
         dims={**settings.dims, **parse_dims(dim)},
@@ -121,6 +126,8 @@ def serve(
         planning = Planning(settings.strategy, settings.solver, fresh, settings.replicate, objective_of(settings))
         if settings.strategy in SCHEMES:
             planning = dataclasses.replace(planning, processors=processor_costs(ready, progress))
+        if settings.plan is not None:
+            planning = dataclasses.replace(planning, plan=read_plan(Path(settings.plan), ready.rules))
         stored = None
         if places.timing == "modelled":
             stored = ready.layer_costs(progress)

@@ -78,6 +78,7 @@ class Planning:
 
     `fresh`: the best plan of earlier runs is neither used nor replaced. `replicate`: plans of the daemon's own may have
     copies and teams. `objective`: what they are chosen for. `processors`: of a scheme of partitions, what it goes by.
+    `plan`: the first one, which stays live as one that a client has set.
     """
 
     strategy: str = "seed"
@@ -86,6 +87,7 @@ class Planning:
     replicate: bool = True
     objective: Objective = "throughput"
     processors: ProcessorCosts | None = None
+    plan: Plan | None = None
 
     @property
     def scheme(self) -> SchemeName | None:
@@ -292,6 +294,7 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
         replicate=planning.replicate,
         profiles=unknown if costs is None else Profiles.KNOWN,
     )
+    choice.of_client = planning.plan
     options = None
     if planning.strategy != "seed":
         options = SearchOptions(planning.strategy, DEFAULT_ALPHA, DEFAULT_HEURISTIC.balance)

@@ -37,8 +37,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `objective`: what plans are chosen for; `replicate`: whether the daemon's own may have copies and teams; `layers`
     and `objective` are by default what the strategy goes by; `max_output_bytes`: the room of each output whose shape
-    depends on the data; `shape`: of several shapes that are served at once, the inputs of each. As a daemon file has
-    them, key by key.
+    depends on the data; `plan`: a file with the first plan; `shape`: of several shapes that are served at once, the
+    inputs of each. As a daemon file has them, key by key.
     """
 
     model: str
@@ -54,6 +54,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     objective: str | None = None
     replicate: bool = True
     max_output_bytes: int = OUTPUT_BYTES
+    plan: str | None = None
 
     @property
     def metrics_port(self) -> int:
@@ -74,7 +75,8 @@ def read_settings(path: Path) -> Settings:
         raise BadInput(f"{path}: {error}; expected TOML") from None
     settings = convert(raw, Settings, str(path))
     model = settings.model if settings.model.startswith("zoo:") else str(path.parent / settings.model)
-    return replace(settings, model=model, machine=_beside(path, settings.machine))
+    plan = None if settings.plan is None else str(path.parent / settings.plan)
+    return replace(settings, model=model, machine=_beside(path, settings.machine), plan=plan)
 
 
 def check_built(settings: Settings, source: str) -> None:

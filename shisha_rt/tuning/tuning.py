@@ -110,7 +110,9 @@ class Tuning:
         live, best = self._serving.live, self.choice.best(self._serving.available)
         if end.ending is not Ending.LIVE or self.options is None or self.state is State.PAUSED or live is None:
             return
-        if self.state is State.OFF and best is not None and best.plan == live[1]:
+        if self.choice.is_clients(live):
+            self._pause("the daemon was started with a plan")
+        elif self.state is State.OFF and best is not None and best.plan == live[1]:
             self._desk.write(journal.TuningResumed(plan=str(best.plan), reason="the best plan of an earlier run"))
             self.search.order = best.order
             self._watch(best.measurement)
@@ -266,15 +268,14 @@ class Tuning:
         self._window = Window(*live, alike, passed_over, self._desk.now_s, time_scale=self.choice.machine.time_scale)
 
     def _trial_done(self, found: Measurement, trouble: str = "") -> None:
-        search, trying, live = self.search, self.search.trying, self._serving.live
-        assert trying is not None
-        plan = unfolded(trying.stages)
+        search, live = self.search, self._serving.live
+        assert search.trying is not None
+        plan = unfolded(search.trying.stages)
         self.repeatability.observe(plan, found)
         found = self.repeatability.widen(found)
         number, moves = search.trials, search.moves_to(plan)
         verdict = search.judge(plan, found)
-        self.trials += 1
-        self.moves += moves
+        self.trials, self.moves = self.trials + 1, self.moves + moves
         self._desk.write(trial_record(search, number, live[0] if live else None, plan, verdict, found, trouble))
         self._desk.decide(CountTrial(verdict, moves))
         search.trying = None

@@ -123,3 +123,18 @@ def test_an_accelerator_that_dies_is_missed_by_no_frame(running: DaemonProcess, 
         load.wait_for_answers(40)
     assert_kept(load)
     running.wait_for_workers()
+
+
+def test_a_plan_from_a_file_stays_live(
+    model: Path, machine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = planned(model, machine, "opseq", capsys)
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(told))
+    options = ("--strategy", "partitiontuner", "--plan", file)
+    with DaemonProcess(tmp_path, model, "--machine", machine, *options) as daemon:
+        with Load(daemon.endpoint) as load:
+            load.wait_for_answers(100)
+        assert_kept(load)
+        assert [stage["places"] for stage in daemon.control.plan()["stages"]] == [s["places"] for s in told["stages"]]
+        assert (tuner(daemon.control)["state"], daemon.control.plan()["epoch"]) == ("paused", 1)

@@ -35,6 +35,7 @@ from shisha_rt.costs.profiles import Profile, Setting
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress, SpanTime
 from shisha_rt.fabric.device_profiling import DeviceProfilingJob
+from shisha_rt.fabric.partition_profiling import PartitionProfilingJob
 from shisha_rt.graph.spans import Span, groups_of
 from shisha_rt.job import run_job
 from shisha_rt.machine.detect import core_ranks, usable_cores
@@ -187,7 +188,7 @@ def _profiles(
                 measured = _calibrate(compiled, its, list(unknown.values()), tell)
                 if not measured.times:
                     return {}
-                profiles = map(_profile_of, measured.times)
+                profiles = map(profile_of, measured.times)
                 store.add(its.setting, dict(zip(unknown, profiles, strict=True)))
                 found = store.find(its.setting, spans.values())
     return {span: found[signed] for span, signed in spans.items()}
@@ -199,7 +200,7 @@ def _known(store: ProfileStore, its: PlaceClass, spans: dict[Span, str]) -> dict
     return {span: found[signed] for span, signed in spans.items()} if found.keys() >= set(spans.values()) else {}
 
 
-def _profile_of(time: SpanTime) -> Profile:
+def profile_of(time: SpanTime) -> Profile:
     # A clock's tick may be coarser than the smallest layer, and nothing takes no time.
     least_s = 1e-9
     return Profile(max(time.cpu_s, least_s), max(time.wall_s, least_s), time.spread_s, time.runs, time.moved_bytes)
@@ -237,7 +238,11 @@ def _calibrate(compiled: Compiled, its: PlaceClass, spans: Sequence[Span], tell:
 
 
 def measure(
-    subject: str, module: str, job: CalibrationJob | DeviceProfilingJob, answer: type[AnswerT], tell: Tell
+    subject: str,
+    module: str,
+    job: CalibrationJob | DeviceProfilingJob | PartitionProfilingJob,
+    answer: type[AnswerT],
+    tell: Tell,
 ) -> AnswerT:
     """What `python -m MODULE JOB` answers. Raises Failure, with the child's last words, if it does not."""
     where = f"core{'s' if len(job.cores) > 1 else ''} {', '.join(map(str, job.cores))}"

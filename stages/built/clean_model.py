@@ -7,7 +7,8 @@ them embedded, at the price of copies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ import onnx
 from onnx import helper, numpy_helper
 
 from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.graph import Graph, Operator
 from shisha_rt.graph.reader.onnx_reader import CLEAN_FILE, read_clean
+from shisha_rt.graph.spans import ends_of
 from shisha_rt.placement.segments import Segment
 
 
@@ -36,7 +38,7 @@ class CleanModel:
         graph = onnx.GraphProto(
             name="segment",
             node=self._model.graph.node[segment.first : segment.last + 1],
-            initializer=[self._constants[name] for name in self._weights(segment)],
+            initializer=[self._constants[name] for name in self._weights(self._operators(segment))],
             input=self._described(segment.inputs),
             output=self._described(segment.outputs),
         )
@@ -44,16 +46,19 @@ class CleanModel:
 
     def graph_of(self, segment: Segment) -> Graph:
         """The segment's operators as a graph of their own."""
-        operators = self.graph.operators[segment.first : segment.last + 1]
-        made = (name for operator in operators for name in operator.outputs if name)
-        return Graph(
-            name=self.graph.name,
-            operators=operators,
-            inputs=tuple(self.graph.tensors[name] for name in segment.inputs),
-            outputs=tuple(self.graph.tensors[name] for name in segment.outputs),
-            tensors={name: self.graph.tensors[name] for name in (*segment.inputs, *made)},
-            constants={name: self.graph.constants[name] for name in self._weights(segment)},
+        return self._graph_of(self._operators(segment), segment.inputs, segment.outputs)
+
+    def part(self, operators: Sequence[int]) -> CleanModel:
+        """Some operators, ascending, as a model of their own, though others may stand between them."""
+        found = copy(self)
+        its = [self.graph.operators[operator] for operator in operators]
+        found.graph = self._graph_of(its, *ends_of(self.graph, [(operator, operator) for operator in operators]))
+        found._model = onnx.ModelProto(
+            ir_version=self._model.ir_version,
+            opset_import=self._model.opset_import,
+            graph=onnx.GraphProto(node=[self._model.graph.node[operator] for operator in operators]),
         )
+        return found
 
     def with_weights(self, cut: onnx.ModelProto) -> onnx.ModelProto:
         """The same with all weights inside. Serialising it fails beyond 2 GiB, where protobuf ends."""
@@ -66,7 +71,7 @@ class CleanModel:
 
     def weight_bytes(self, segment: Segment) -> int:
         """Of all constants that the segment reads, each once."""
-        return sum(self.graph.constants[name].size_bytes for name in self._weights(segment))
+        return sum(self.graph.constants[name].size_bytes for name in self._weights(self._operators(segment)))
 
     def array(self, name: str) -> npt.NDArray[Any]:
         """A constant's values, read-only; mapped from the file where they are external."""
@@ -77,9 +82,22 @@ class CleanModel:
         dtype = NUMPY_OF[self.graph.constants[name].datatype]
         return np.memmap(self.folder / where["location"], dtype, "r", int(where["offset"]), tuple(constant.dims))
 
-    def _weights(self, segment: Segment) -> list[str]:
-        """Names of the constants that it reads, in the order in which it does."""
-        operators = self.graph.operators[segment.first : segment.last + 1]
+    def _operators(self, segment: Segment) -> tuple[Operator, ...]:
+        return self.graph.operators[segment.first : segment.last + 1]
+
+    def _graph_of(self, operators: Sequence[Operator], inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
+        made = (name for operator in operators for name in operator.outputs if name)
+        return Graph(
+            name=self.graph.name,
+            operators=tuple(operators),
+            inputs=tuple(self.graph.tensors[name] for name in inputs),
+            outputs=tuple(self.graph.tensors[name] for name in outputs),
+            tensors={name: self.graph.tensors[name] for name in (*inputs, *made)},
+            constants={name: self.graph.constants[name] for name in self._weights(operators)},
+        )
+
+    def _weights(self, operators: Iterable[Operator]) -> list[str]:
+        """Names of the constants that they read, in the order in which they do."""
         read = dict.fromkeys(name for operator in operators for name in operator.inputs)
         return [name for name in read if name in self._constants]
 

@@ -36,7 +36,7 @@ from stages.engines.device_session import build_session
 from stages.engines.session import Array, Bound, CpuClock, Session
 from stages.jobs.noise import noise
 
-_EXACT: Final = Device("(exact)", "", "onnxruntime", memory="(exact)", precision="fp32")
+EXACT: Final = Device("(exact)", "", "onnxruntime", memory="(exact)", precision="fp32")
 
 
 class PlacedModel:
@@ -91,8 +91,8 @@ class PlacedModel:
         return stage
 
     def _exact(self, first: int, last: int) -> _Part:
-        whole = segment(self._model.graph, first, last, _EXACT.name)
-        return _Part(whole, build_session(self._model, whole, _EXACT, threads=1), _EXACT, 0, 1, 0.0)
+        whole = segment(self._model.graph, first, last, EXACT.name)
+        return _Part(whole, build_session(self._model, whole, EXACT, threads=1), EXACT, 0, 1, 0.0)
 
     def _part(self, segment: Segment, formula_s: float, threads: int, cores: Sequence[int]) -> _Part:
         index = next(index for index, device in enumerate(self._devices) if device.name == segment.device)
@@ -219,7 +219,7 @@ def _zeros(tensor: Tensor) -> Array:
 def _may_round_otherwise(graph: Graph, part: _Part) -> bool:
     """Than ONNX Runtime does where it makes integers of reals."""
     operators = graph.operators[part.segment.first : part.segment.last + 1]
-    return part.device.engine != _EXACT.engine and any(map(rounds, operators))
+    return part.device.engine != EXACT.engine and any(map(rounds, operators))
 
 
 def _difference(graph: Graph, stage: PlacedStage, exact: PlacedStage) -> float:
@@ -227,10 +227,13 @@ def _difference(graph: Graph, stage: PlacedStage, exact: PlacedStage) -> float:
     names, _ = ends_of(graph, stage.runs)
     given = {name: noise(graph.tensors[name].shape, graph.tensors[name].datatype, generator) for name in names}
     found, expected = stage.compute(given), exact.compute(given)
-    return max((_apart(found[name], array) for name, array in expected.items() if array.size), default=0.0)
+    return max((relative_difference(found[name], array) for name, array in expected.items()), default=0.0)
 
 
-def _apart(found: Array, expected: Array) -> float:
+def relative_difference(found: Array, expected: Array) -> float:
+    """By how much an output is another than it is to be (see `PlacedStage.difference`)."""
+    if not expected.size:
+        return 0.0
     if expected.dtype.kind in "iu" and expected.dtype.itemsize == 1:  # they stand for reals
         return float(np.abs(found.astype(np.int16) - expected.astype(np.int16)).max() / 255)
     if expected.dtype.kind != "f":

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +33,8 @@ from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.graph.spans import groups_of
 from shisha_rt.machine.device import Device
 from stages.engines.device_session import load_engines
-from stages.engines.onnxruntime.segment import OptimisedModel, OptimisedSegment
+from stages.engines.onnxruntime.segment import OptimisedModel
+from stages.engines.session import CpuClock
 from stages.jobs.neighbour import neighbours
 from stages.jobs.noise import noise
 
@@ -67,7 +69,10 @@ def calibrate(job: CalibrationJob, tell: Callable[[Progress], None]) -> Calibrat
         model = OptimisedModel(Path(job.engine_folder), index)
         _run_through(model, index, arena)
         cores = job.cores if job.lead else ()
-        timers = [_Timer(model.segment((span,), job.threads, cores), arena, job.threads) for span in job.spans]
+        segments = [model.segment((span,), job.threads, cores) for span in job.spans]
+        # With one thread the engine computes in ours; more are its own, and nothing else runs in this process.
+        cpu_clock = time.thread_time if job.threads == 1 else time.process_time
+        timers = [Timer(partial(its.run, arena, _SLOT), its.frame_bytes, cpu_clock) for its in segments]
         given_up = not run_rounds([timer.run for timer in timers], job, tell, _Waiting() if job.undisturbed else None)
         return Calibrated(() if given_up else tuple(timer.result() for timer in timers))
     finally:
@@ -75,23 +80,21 @@ def calibrate(job: CalibrationJob, tell: Callable[[Progress], None]) -> Calibrat
 
 
 @dataclass(slots=True)
-class _Timer:
-    """One span and the times of its runs so far."""
+class Timer:
+    """What is timed, the bytes that it moves, and the times of its runs so far."""
 
-    segment: OptimisedSegment
-    arena: Arena
-    threads: int
+    compute: Callable[[], object]
+    moved_bytes: int
+    cpu_clock: CpuClock
     cpu_s: list[float] = field(default_factory=list)
     wall_s: list[float] = field(default_factory=list)
 
     def run(self) -> None:
-        self.segment.run(self.arena, _SLOT)
-        # With one thread the engine computes in ours; more are its own, and nothing else runs in this process.
-        cpu_clock = time.thread_time if self.threads == 1 else time.process_time
-        cpu_start_s, wall_start_s = cpu_clock(), time.perf_counter()
-        self.segment.run(self.arena, _SLOT)
+        self.compute()
+        cpu_start_s, wall_start_s = self.cpu_clock(), time.perf_counter()
+        self.compute()
         self.wall_s.append(time.perf_counter() - wall_start_s)
-        self.cpu_s.append(cpu_clock() - cpu_start_s)
+        self.cpu_s.append(self.cpu_clock() - cpu_start_s)
 
     def result(self) -> SpanTime:
         return SpanTime(
@@ -99,7 +102,7 @@ class _Timer:
             wall_s=statistics.median(self.wall_s),
             spread_s=_interquartile_range(self.cpu_s),
             runs=len(self.cpu_s),
-            moved_bytes=self.segment.frame_bytes,
+            moved_bytes=self.moved_bytes,
         )
 
 

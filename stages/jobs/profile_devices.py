@@ -49,7 +49,7 @@ from stages.jobs.noise import noise
 
 _SLOT: Final = 0
 _WATCHED_TIMES: Final = 3
-_WRONG: Final = 0.05
+WRONG: Final = 0.05
 """Of a layer's largest value, or its integers' range. Engines round a step of 255 apart, two after two roundings."""
 
 
@@ -144,7 +144,7 @@ def _faulty(
     except Exception:  # an engine's own kinds
         alone = (segment(model.graph, i, i, device.name) for i in own)
         return [its.first for its in alone if not _runs(model, its, device)] or suspects
-    return suspects if device.exact and stage.difference > _WRONG else ()
+    return suspects if device.exact and stage.difference > WRONG else ()
 
 
 def _runs(model: CleanModel, operator: Segment, device: Device) -> bool:

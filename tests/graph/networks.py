@@ -22,7 +22,7 @@ Dims = Sequence[int | str | None]
 def network(
     nodes: Sequence[onnx.NodeProto],
     inputs: Mapping[str, Dims],
-    outputs: Mapping[str, Dims],
+    outputs: Mapping[str, Dims | None],
     weights: Mapping[str, Array] | None = None,
     *,
     opset: int = 17,

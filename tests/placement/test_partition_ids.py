@@ -51,6 +51,10 @@ def whole(*values: int) -> Array:
     return np.array(values, np.int64)
 
 
+def floats(*values: float) -> Array:
+    return np.array(values, np.float32)
+
+
 def test_what_an_id_says(tmp_path: Path) -> None:
     (found,) = ids(one("Conv", weight(8, 2, 3, 3), weight(8), group=2, pads=[1, 1, 1, 1]), tmp_path)
     assert found == (
@@ -68,11 +72,11 @@ def test_names_and_the_values_of_weights_do_not_count(tmp_path: Path) -> None:
 
 CONV = one("Conv", weight(8, 4, 3, 3))
 LRN = one("LRN", size=3)
-POWER = one("Pow", np.float32([2]))
+POWER = one("Pow", floats(2))
 SLICE = one("Slice", whole(0), whole(4), whole(2))
 SOFTMAX = one("Softmax", axis=1)
 GATHER = one("Gather", whole(0, 1), axis=1)
-RESIZE = one("Resize", np.float32([]), np.float32([1, 1, 2, 2]), mode="nearest")
+RESIZE = one("Resize", floats(), floats(1, 1, 2, 2), mode="nearest")
 
 
 @pytest.mark.parametrize(
@@ -88,13 +92,13 @@ RESIZE = one("Resize", np.float32([]), np.float32([1, 1, 2, 2]), mode="nearest")
         ),
         pytest.param(one("Relu"), one("Sigmoid"), id="type"),
         pytest.param(LRN, one("LRN", size=3, beta=0.5), id="number"),
-        pytest.param(RESIZE, one("Resize", np.float32([]), np.float32([1, 1, 2, 2]), mode="linear"), id="text"),
+        pytest.param(RESIZE, one("Resize", floats(), floats(1, 1, 2, 2), mode="linear"), id="text"),
         pytest.param(SOFTMAX, one("Softmax", axis=1, opset=12), id="version"),
         pytest.param(one("Gelu", domain="com.microsoft"), one("Gelu", opset=20), id="domain"),
         pytest.param(SLICE, one("Slice", whole(1), whole(5), whole(2)), id="starts"),
         pytest.param(SLICE, one("Slice", whole(0), whole(4), whole(3)), id="axes"),
         pytest.param(GATHER, one("Gather", whole(0, 2), axis=1), id="indices"),
-        pytest.param(POWER, one("Pow", np.float32([0.5])), id="exponent"),
+        pytest.param(POWER, one("Pow", floats(0.5)), id="exponent"),
     ],
 )
 def test_what_takes_another_time_has_another_id(tmp_path: Path, model: onnx.ModelProto, other: onnx.ModelProto) -> None:

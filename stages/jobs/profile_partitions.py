@@ -1,0 +1,138 @@
+"""`python -m stages.jobs.profile_partitions JOB`: what partitions take by themselves (PartitionTuner, Section 3.1).
+
+Each partition becomes a session of its own on each device, between arrays that are plain: so its time includes what it
+takes to bring its tensors in and to hand them out, as the paper has it. Sessions of an engine keep memory and are many,
+so that they are made, run in turns and dropped again batch by batch; all devices' sessions of a partition are in one
+batch. Each is run once untimed before it is timed (see `stages.jobs.calibrate` for why).
+
+What an engine refuses to build or to run it cannot run. Nor can it what it computes wrong, which is looked at where
+another engine than ONNX Runtime rounds to integers (see `stages.jobs.profile_devices`).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from shisha_rt.errors import Failure
+from shisha_rt.fabric.calibration import Progress, Rounds, SpanTime
+from shisha_rt.fabric.partition_profiling import PartitionProfilingJob, PartitionsTimed
+from shisha_rt.graph.quantized import rounds
+from shisha_rt.machine.device import Device
+from shisha_rt.placement.segments import Segment, segment
+from stages.built.clean_model import CleanModel
+from stages.built.placed import EXACT, relative_difference
+from stages.engines.device_session import build_session
+from stages.engines.session import Array
+from stages.jobs.calibrate import Timer, run_rounds, say, stand
+from stages.jobs.neighbour import neighbours
+from stages.jobs.noise import noise
+from stages.jobs.profile_devices import WRONG
+
+_MOST_SESSIONS: Final = 64
+_MOST_BYTES: Final = 256 << 20
+"""Of a batch: weights of all its sessions, and the tensors around them."""
+
+
+def main(arguments: list[str]) -> int:
+    job = msgspec.json.decode(arguments[0], type=PartitionProfilingJob)
+    stand(job.cores, job.lead, job.devices)
+    with neighbours(job.model_folder, job.neighbours, clean=True):
+        timed = time_partitions(job, tell=say)
+    say(timed)
+    return 0
+
+
+def time_partitions(job: PartitionProfilingJob, tell: Callable[[Progress], None]) -> PartitionsTimed:
+    """Time the job's partitions in this process, on the cores that it already runs on.
+
+    Raises Failure where a device's engine is not installed.
+    """
+    model = CleanModel(Path(job.model_folder))
+    found: list[tuple[SpanTime | None, ...]] = []
+    for batch in _batches([_Partition.of(model, operators) for operators in job.partitions], len(job.devices)):
+        timers = [partition.timers(job) for partition in batch]
+        turns = [timer.run for its in timers for timer in its if timer is not None]
+        done, share = len(found) / len(job.partitions), len(batch) / len(job.partitions)
+        its_rounds = Rounds(budget_s=job.budget_s * share, min_rounds=job.min_rounds, max_rounds=job.max_rounds)
+        run_rounds(turns, its_rounds, partial(_tell_share, tell, done, share))
+        found += [tuple(None if timer is None else timer.result() for timer in its) for its in timers]
+    return PartitionsTimed(tuple(found))
+
+
+def _tell_share(tell: Callable[[Progress], None], done: float, share: float, progress: Progress) -> None:
+    """Progress of a share of the whole, when so much is done."""
+    tell(Progress(min(1.0, done + share * progress.done_ratio)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    """A model that is nothing else, and all of it. `moved_bytes`: its weights, inputs and outputs."""
+
+    model: CleanModel
+    whole: Segment
+    moved_bytes: int
+
+    @classmethod
+    def of(cls, model: CleanModel, operators: Sequence[int]) -> _Partition:
+        part = model.part(operators)
+        whole = segment(part.graph, 0, len(operators) - 1, device="")
+        ends = (*part.graph.inputs, *part.graph.outputs)
+        return cls(part, whole, part.weight_bytes(whole) + sum(tensor.size_bytes for tensor in ends))
+
+    def timers(self, job: PartitionProfilingJob) -> list[Timer | None]:
+        """(devices,)."""
+        generator = np.random.default_rng(0)
+        inputs, outputs = (
+            [noise(tensor.shape, tensor.datatype, generator) for tensor in tensors]
+            for tensors in (self.model.graph.inputs, self.model.graph.outputs)
+        )
+        return [self._timer(job, device, inputs, outputs) for device in job.devices]
+
+    def _timer(
+        self, job: PartitionProfilingJob, device: Device, inputs: Sequence[Array], outputs: Sequence[Array]
+    ) -> Timer | None:
+        """None if the device cannot run it."""
+        graph = self.model.graph
+        if not all(device.takes(tensor.datatype) for tensor in (*graph.tensors.values(), *graph.constants.values())):
+            return None
+        threads, cores = device.threads_on(job.threads), job.cores if job.lead else ()
+        try:
+            compute = build_session(self.model, self.whole, device, threads, cores).bind(inputs, outputs)
+            compute()
+        except (Failure, MemoryError):  # of the engine or of this process, whatever it is to run
+            raise
+        except Exception:  # an engine's own kinds
+            return None
+        if device.exact and device.engine != EXACT.engine and any(map(rounds, graph.operators)):
+            expected = [np.empty_like(array) for array in outputs]
+            build_session(self.model, self.whole, EXACT, threads=1).bind(inputs, expected)()
+            if any(relative_difference(*pair) > WRONG for pair in zip(outputs, expected, strict=True)):
+                return None
+        # CPU time of the whole process: whatever threads the engines have, nothing else runs in it.
+        return Timer(compute, self.moved_bytes, time.process_time)
+
+
+def _batches(partitions: Sequence[_Partition], devices: int) -> Iterator[list[_Partition]]:
+    """They, in order, as many at a time as sessions and bytes permit; one at least."""
+    batch: list[_Partition] = []
+    for partition in partitions:
+        its_bytes = devices * sum(each.moved_bytes for each in (*batch, partition))
+        if batch and (its_bytes > _MOST_BYTES or devices * (len(batch) + 1) > _MOST_SESSIONS):
+            yield batch
+            batch = []
+        batch.append(partition)
+    if batch:
+        yield batch
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

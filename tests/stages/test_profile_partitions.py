@@ -1,0 +1,97 @@
+"""Partitions cut out and timed for real: their structure and what they compute, never the times themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shisha_rt.fabric.calibration import Progress
+from shisha_rt.fabric.partition_profiling import PartitionProfilingJob
+from shisha_rt.machine.detect import usable_cores
+from shisha_rt.placement.segments import segment
+from shisha_rt.ready.compile import Compiled, compile_model
+from stages.jobs import profile_partitions
+from stages.jobs.profile_partitions import time_partitions
+from tests.graph.int8 import qdq_network
+from tests.graph.networks import odd_network, write
+from tests.stages.clean_models import branching, evaluated, random_feeds, saved, whole
+from tests.stages.test_profile_devices import OPENVINO, PARALLEL, SERIAL, WITHOUT_OPENVINO
+from tests.stages.test_segments import residual
+
+
+def job_of(compiled: Compiled, *partitions: tuple[int, ...], openvino: bool = False) -> PartitionProfilingJob:
+    return PartitionProfilingJob(
+        model_folder=str(compiled.model_folder),
+        cores=usable_cores()[:1],
+        threads=1,
+        devices=(SERIAL, OPENVINO) if openvino else (SERIAL, PARALLEL),
+        partitions=partitions,
+        budget_s=0.01,
+        min_rounds=3,
+        max_rounds=4,
+    )
+
+
+@pytest.mark.parametrize(("most_sessions", "most_bytes"), [(64, 1 << 30), (4, 1 << 30), (1, 1 << 30), (64, 0)])
+def test_in_batches_of_any_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_sessions: int, most_bytes: int
+) -> None:
+    """Every partition is timed on every device, and progress only grows."""
+    monkeypatch.setattr(profile_partitions, "_MOST_SESSIONS", most_sessions)
+    monkeypatch.setattr(profile_partitions, "_MOST_BYTES", most_bytes)
+    told: list[Progress] = []
+    compiled = compile_model(residual(tmp_path), plain=True)
+    partitions = ((0,), (0, 1), (2,), (3, 4, 5), (7,))
+    times = time_partitions(job_of(compiled, *partitions), told.append).times
+    assert [len(row) for row in times] == [2] * len(partitions)
+    assert all(
+        time is not None and time.cpu_s > 0 and time.wall_s > 0 and 3 <= time.runs <= 4 for row in times for time in row
+    )
+    ratios = [its.done_ratio for its in told]
+    assert ratios == sorted(ratios)
+    assert ratios[-1] == pytest.approx(1)
+    graph = compiled.model.graph
+    (conv, _), (conv_relu, _), *_ = times
+    assert conv is not None is not conv_relu
+    read = graph.inputs[0].size_bytes + sum(graph.constants[name].size_bytes for name in graph.operators[0].inputs[1:])
+    assert conv.moved_bytes == conv_relu.moved_bytes == read + graph.tensors[graph.operators[0].outputs[0]].size_bytes
+
+
+@WITHOUT_OPENVINO
+def test_what_an_engine_does_not_know_has_no_time(tmp_path: Path) -> None:
+    compiled = compile_model(write(odd_network(), tmp_path), plain=True)
+    job = job_of(compiled, (0,), (1,), (0, 1), openvino=True)
+    found = [[time is not None for time in row] for row in time_partitions(job, lambda _: None).times]
+    assert found == [[True, True], [True, False], [True, False]]
+
+
+@WITHOUT_OPENVINO
+def test_what_an_engine_computes_wrong_has_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it rounds to integers; here nothing is right enough."""
+    monkeypatch.setattr(profile_partitions, "WRONG", -1.0)
+    compiled = compile_model(write(qdq_network(), tmp_path), plain=True)
+    types = [operator.op_type for operator in compiled.model.graph.operators]
+    job = job_of(compiled, (types.index("QuantizeLinear"),), (types.index("Relu"),), openvino=True)
+    found = [[time is not None for time in row] for row in time_partitions(job, lambda _: None).times]
+    assert found == [[True, False], [True, True]]
+
+
+@pytest.mark.parametrize("operators", [(0,), (2, 3), (2, 3, 4), (0, 4), (5, 7), tuple(range(8))])
+def test_operators_as_a_model_of_their_own(tmp_path: Path, operators: tuple[int, ...]) -> None:
+    """It computes what they do in the whole one, wherever they stand there."""
+    model = saved(branching(), tmp_path)
+    everything = whole(model)
+    found = random_feeds(model, everything)
+    for i in range(len(model.graph.operators)):
+        alone = segment(model.graph, i, i, "a")
+        found |= evaluated(model, alone, {name: found[name] for name in alone.inputs})
+    part = model.part(operators)
+    assert [its.name for its in part.graph.operators] == [model.graph.operators[i].name for i in operators]
+    its = segment(part.graph, 0, len(operators) - 1, "a")
+    assert its.inputs == tuple(tensor.name for tensor in part.graph.inputs)
+    answers = evaluated(part, its, {name: found[name] for name in its.inputs})
+    assert answers.keys() == {*its.outputs} == {tensor.name for tensor in part.graph.outputs}
+    for name, value in answers.items():
+        np.testing.assert_allclose(value, found[name], rtol=1e-4, atol=1e-5)

@@ -33,6 +33,10 @@ Endpoint = Annotated[
     str | None, typer.Option(metavar="URL", help="Where the daemon listens. Default: tcp://127.0.0.1:5555.")
 ]
 
+Groups = Annotated[
+    list[str] | None,
+    typer.Option("--group", metavar="OP+OP", help="Operators in a row to measure as one, as Conv+Relu; repeatable."),
+]
 Layers = Annotated[
     LayerKind,
     typer.Option("--layers", help="One for each heavy operator, or each operator (where places have devices)."),

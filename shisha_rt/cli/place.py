@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from shisha_rt.cli.options import Dims, Json, Shapes, parse_sizes, progress, read_bytes
+from shisha_rt.cli.options import Dims, Groups, Json, Shapes, parse_sizes, progress, read_bytes
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.graph.input_sizes import InputSizes
 from shisha_rt.placement.check import Cost, cost
@@ -24,8 +25,11 @@ from shisha_rt.placement.solution import Solution
 from shisha_rt.placement.solver_names import SolverName
 
 if TYPE_CHECKING:
+    from shisha_rt.costs.operator_costs import OperatorCosts
+    from shisha_rt.machine.device import Device
     from shisha_rt.machine.machine import Machine, Place
-    from shisha_rt.ready.device_profile import DeviceProfile
+    from shisha_rt.placement.operator_groups import Pattern
+    from shisha_rt.ready.compile import Compiled
 
 _PROBLEM_SUFFIX: Final = ".json"
 _PRECISION: Final = "exact"
@@ -52,6 +56,7 @@ def place(
         Literal["exact", "any"] | None,
         typer.Option(help=f"With --measured: may devices change results (any)? Default: {_PRECISION}."),
     ] = None,
+    group: Groups = None,
     solver: Annotated[SolverName, typer.Option(help="How to look for an assignment.")] = "exact",
     priority: Annotated[
         str | None, typer.Option(metavar="A,B,C", help="Devices for --solver priority, the preferred one first.")
@@ -84,6 +89,7 @@ def place(
       shisha-rt place zoo:bert --machine pim-board
       shisha-rt place zoo:bert --machine pim-board --dim sequence=64 --solver priority --priority pim,cpu_p,cpu_s
       shisha-rt place zoo:inception_v1 --machine two-engines --place core0 --measured
+      shisha-rt place zoo:squeezenet --machine two-engines --place core0 --measured --group Conv+Relu
       shisha-rt place zoo:gpt2 --machine pim-board --dot gpt2.dot --png gpt2.png
       shisha-rt place PROBLEM.json --solver duet --duet-x 25 --json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
@@ -98,13 +104,16 @@ def place(
             "--place": place_,
             "--measured": measured,
             "--precision": precision,
+            "--group": group,
             "--dim": dim,
         }
         asked = _of_file(Path(problem), of_models)
     elif measured:
-        asked = _measured(problem, machine, place_, precision or _PRECISION, parse_sizes(dim, shape))
+        asked = _measured(problem, machine, place_, precision or _PRECISION, group, parse_sizes(dim, shape))
     elif precision is not None:
         raise BadInput(f"--precision {precision}: says what --measured may run, expected both or neither")
+    elif group:
+        raise BadInput(f"--group {group[0]}: groups are measured, expected --measured or no such option")
     else:
         asked = _modelled(problem, machine, place_, parse_sizes(dim, shape))
     limit_s = time_limit or (EXACT_S if solver in _TIMED else math.inf)
@@ -138,11 +147,11 @@ def place(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A problem, and what it is called; `profile` is where its costs come from, if any were measured."""
+    """A problem, and what it is called; `profile` says how its costs were measured, if any were."""
 
     title: str
     problem: Problem
-    profile: DeviceProfile | None = None
+    profile: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +172,7 @@ class _Found:
         assert found is None or math.isfinite(found.total_s), "a solver's bug: a node on a device that cannot run it"
         schedule = self.solution.schedule
         overlap = {} if schedule is None else schedule_object(problem, schedule)
-        measured = {} if profile is None else {"profile": _runs(profile)}
+        measured = {} if profile is None else {"profile": profile}
         return {
             "assignment": None
             if assignment is None
@@ -178,10 +187,6 @@ class _Found:
             **overlap,
             **measured,
         }
-
-
-def _runs(profile: DeviceProfile) -> dict[str, float]:
-    return {"node_runs": profile.node_runs, "edge_runs": profile.edge_runs, "seconds": profile.seconds}
 
 
 # What is refused
@@ -231,13 +236,18 @@ def _modelled(model: str, machine_name: str | None, place_name: str | None, size
 
 
 def _measured(
-    model: str, machine_name: str | None, place_name: str | None, precision: str, sizes: InputSizes
+    model: str,
+    machine_name: str | None,
+    place_name: str | None,
+    precision: str,
+    groups: Sequence[str] | None,
+    sizes: InputSizes,
 ) -> _Asked:
     from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config.device_files import devices_of, running_devices
     from shisha_rt.placement.build import build_problem
+    from shisha_rt.placement.operator_groups import parse_patterns
     from shisha_rt.ready.compile import compile_model
-    from shisha_rt.ready.device_profile import profile_devices
 
     machine, chosen = _place_of(machine_name, place_name)
     # A machine without any devices has none that run: what is missing is said by whoever reads them.
@@ -248,14 +258,42 @@ def _measured(
             f"--measured: {machine.source}: place {chosen.name} has described devices only ({described}), "
             "expected no such option: nothing has to be measured"
         )
+    measure = partial(_by_partitions, parse_patterns(groups)) if groups else _by_runs
     compiled = compile_model(resolve_model(model, progress), sizes, progress, plain=True)
-    profile = profile_devices(compiled, machine, chosen, devices, progress)
-    runs = f"{_count(profile.node_runs, 'node run')} and {_count(profile.edge_runs, 'edge run')}"
-    when = f"in {profile.seconds:.3g} s" if profile.seconds else "before"
-    title = f"{compiled.model.name} on {chosen.name} of {machine.name}, measured {when}: {runs}"
+    costs, how, profile = measure(compiled, machine, chosen, devices)
+    title = f"{compiled.model.name} on {chosen.name} of {machine.name}, {how}"
     if described:
         title += f"; modelled: {described}"
-    return _Asked(title, build_problem(compiled.model.graph, profile.costs), profile)
+    return _Asked(title, build_problem(compiled.model.graph, costs), profile)
+
+
+def _by_runs(
+    compiled: Compiled, machine: Machine, place: Place, devices: tuple[Device, ...]
+) -> tuple[OperatorCosts, str, Mapping[str, float]]:
+    """Computing and moving apart; how that was measured in words, and in figures."""
+    from shisha_rt.ready.device_profile import profile_devices
+
+    its = profile_devices(compiled, machine, place, devices, progress)
+    runs = f"{_count(its.node_runs, 'node run')} and {_count(its.edge_runs, 'edge run')}"
+    when = f"in {its.seconds:.3g} s" if its.seconds else "before"
+    figures = {"node_runs": its.node_runs, "edge_runs": its.edge_runs, "seconds": its.seconds}
+    return its.costs, f"measured {when}: {runs}", figures
+
+
+def _by_partitions(
+    patterns: Sequence[Pattern], compiled: Compiled, machine: Machine, place: Place, devices: tuple[Device, ...]
+) -> tuple[OperatorCosts, str, Mapping[str, float]]:
+    """As PartitionTuner has it: each partition by itself, with what it moves."""
+    from shisha_rt.ready.partition_profile import profile_partitions
+
+    its = profile_partitions(compiled, machine, place, devices, patterns, progress)
+    figures = {
+        "partitions": its.partitions,
+        "distinct": its.distinct,
+        "measured": its.measured,
+        "seconds": its.seconds,
+    }
+    return its.costs, its.in_words, figures
 
 
 def _count(number: int, what: str) -> str:

@@ -91,15 +91,17 @@ def profile_partitions(
     id_of = {partition: partition_id(ids, partition) for partition in partitions}
     first_of = {its: partition for partition, its in reversed(id_of.items())}
     sitting = _Sitting(compiled, place, class_of(place, machine, compiled), measured, on_progress or (lambda _: None))
-    start_s, new = time.monotonic(), 0
+    new, seconds = 0, 0.0
     with nullcontext(store) if store is not None else ProfileStore(cache_folder() / FILE_NAME) as store:
         known = sitting.known(store, first_of)
         if not all(its in known for its in first_of):
             with turn():
                 known = sitting.known(store, first_of)
                 missing = {its: first for its, first in first_of.items() if its not in known}
-                new = len(missing)
-                sitting.measure(store, missing)
+                if missing:
+                    start_s = time.monotonic()
+                    sitting.measure(store, missing)
+                    new, seconds = len(missing), time.monotonic() - start_s
                 known = sitting.known(store, first_of)
     groups = list(costs.groups)
     for partition, its in id_of.items():
@@ -109,7 +111,6 @@ def profile_partitions(
                 costs.time_s[partition[0], column] = time_s
             elif math.isfinite(time_s):
                 groups.append(GroupCost(partition, column, time_s))
-    seconds = time.monotonic() - start_s if new else 0.0
     return PartitionProfile(replace(costs, groups=tuple(groups)), len(partitions), len(first_of), new, seconds)
 
 

@@ -265,6 +265,7 @@ def test_an_infinite_cost(run: Run, problem_file: Path) -> None:
         ),
         (["--measured"], "--measured: not with PROBLEM.json, which states its own nodes and costs"),
         (["--precision", "any"], "--precision: not with PROBLEM.json"),
+        (["--group", "Conv+Relu"], "--group: not with PROBLEM.json, which states its own nodes and costs"),
         (["--priority", "cpu"], "--priority: not with --solver exact, expected --solver priority"),
         (["--duet-x", "10"], "--duet-x: not with --solver exact, expected --solver duet"),
         (["--machine", "pim-board"], "--machine: not with PROBLEM.json, which states its own nodes and costs"),
@@ -375,6 +376,20 @@ class TestMeasured:
         assert first["profile"]["seconds"] > 0 == again["profile"]["seconds"]
         assert first | {"profile": 0, "solve_time_s": 0} == again | {"profile": 0, "solve_time_s": 0}
 
+    def test_partitions_for_real_and_only_once(self, run: Run, tiny_model: Path, engines: Path) -> None:
+        command = "place", tiny_model, "--machine", engines, "--place", "core", "--measured", "--group", "Conv+Relu"
+        first, again = run(*command, "--json").object, run(*command, "--json").object
+        assert 0 < first["cost_s"] == first["node_cost_s"] < 1
+        assert first["transfer_cost_s"] == 0
+        assert first["profile"].keys() == {"partitions", "distinct", "measured", "seconds"}
+        counts = [first["profile"][key] for key in ("partitions", "distinct", "measured")]
+        assert counts[0] > len(first["assignment"])
+        assert counts[0] >= counts[1] == counts[2]
+        assert again["profile"] == first["profile"] | {"measured": 0, "seconds": 0}
+        assert first | {"profile": 0, "solve_time_s": 0} == again | {"profile": 0, "solve_time_s": 0}
+        title = f"tiny on core of engines, {counts[0]} partitions, {counts[1]} of them distinct, all measured before\n"
+        assert run(*command).out.startswith(title)
+
     def test_the_title(self, run: Run, tiny_model: Path, engines: Path, profiled: list[tuple[str, ...]]) -> None:
         ran = run("place", tiny_model, "--machine", engines, "--place", "core", "--measured")
         assert ran.out.startswith("tiny on core of engines, measured in 3.46 s: 2 node runs and 1 edge run\n")
@@ -409,6 +424,9 @@ class TestMeasured:
             (["--place", "linked"], "place linked: the costs of ort_serial are measured, expected --measured"),
             (["--place", "core", "--precision", "any"], "--precision any: says what --measured may run, expected bot"),
             (["--place", "core", "--measured", "--precision", "some"], "--precision"),
+            (["--place", "board", "--group", "Conv+Relu"], "--group Conv+Relu: groups are measured, expected --measur"),
+            (["--place", "core", "--measured", "--group", "Conv"], "--group Conv: one operator, expected two or more"),
+            (["--place", "core", "--measured", "--group", "Conv+Rely"], "--group Conv+Rely: 'Rely': no operator of ON"),
         ],
     )
     def test_bad_options(self, run: Run, tiny_model: Path, engines: Path, options: list[str], expected: str) -> None:

@@ -32,6 +32,7 @@ from benchmarks.live.walk import walk
 from benchmarks.paper.exact_planner import exact_planner
 from benchmarks.paper.guided import guided
 from benchmarks.paper.placement_gap import placement_gap
+from benchmarks.partitiontuner.fit import partitiontuner_fit
 from benchmarks.report.headers import stale
 from benchmarks.report.readme import readme
 from benchmarks.rigs.served import IN_FLIGHT
@@ -54,6 +55,7 @@ for command in (
     placed_prediction,
     pim_board,
     dcg,
+    partitiontuner_fit,
     exact_planner,
     guided,
     guided_live,

@@ -410,6 +410,15 @@ class TestShippedMachines:
             ("pim", "pim", 4),
         ]
 
+    def test_the_npu_is_a_place_of_its_own_that_changes_results(self) -> None:
+        machine = load_machine("npu-board")
+        found = [running_devices(machine, place, "any") for place in machine.places]
+        assert [
+            (place.name, *(device.name for device in its)) for place, its in zip(machine.places, found, strict=True)
+        ] == [("cpu", "a53"), ("npu", "evta")]
+        with pytest.raises(BadInput, match="has no other than evta"):
+            running_devices(machine, machine.places[1], "exact")
+
     def test_only_one_board_is_on_paper(self) -> None:
         assert not any(place.cores for place in load_machine("pim-board").places)
         assert load_machine("pim-2").emulated

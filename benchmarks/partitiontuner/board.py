@@ -1,0 +1,61 @@
+"""The paper's board on paper: the devices of `npu-board`, and what schemes make of a network on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from shisha_rt.costs.operator_costs import described_costs
+from shisha_rt.graph.graph import Graph
+from shisha_rt.machine.config.device_files import devices_of
+from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.machine.device import Device
+from shisha_rt.placement.processors import ProcessorCosts, costs_of_devices
+from shisha_rt.placement.scheme_plans import scheme_plan
+from shisha_rt.placement.solver_names import SchemeName
+
+BOARD: Final = "npu-board"
+MODELLED: Final = "modelled, device descriptions, without hand-overs"
+
+_MACHINE: Final = load_machine(BOARD)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What a scheme is predicted to take for a network, and what it puts where."""
+
+    ms: float
+    convs_on_npu: int
+    relus_on_npu: int
+    partitions: int
+    overlapping: int
+    parallel_branches: int
+
+
+def board_devices() -> tuple[Device, Device]:
+    """CPU and NPU."""
+    (cpu,), (npu,) = (devices_of(_MACHINE, place) for place in _MACHINE.places)
+    return cpu, npu
+
+
+def board_costs(graph: Graph, devices: Sequence[Device]) -> ProcessorCosts:
+    """Computing and moving; handing a frame on from stage to stage takes nothing here."""
+    costs = {
+        place.name: described_costs(graph, [device]) for place, device in zip(_MACHINE.places, devices, strict=True)
+    }
+    return costs_of_devices(graph, _MACHINE, costs, handover_s=0.0)
+
+
+def cell(graph: Graph, scheme: SchemeName, costs: ProcessorCosts) -> Cell:
+    found = scheme_plan(scheme, costs)
+    assert found is not None  # the CPU runs all
+    there = [operator.op_type for operator, place in zip(graph.operators, found.assignment, strict=True) if place == 1]
+    return Cell(
+        ms=1e3 * found.foretold.latency_s,
+        convs_on_npu=there.count("Conv"),
+        relus_on_npu=there.count("Relu"),
+        partitions=len(found.plan.stages),
+        overlapping=found.overlapping,
+        parallel_branches=found.parallel_branches,
+    )

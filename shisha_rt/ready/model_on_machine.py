@@ -30,6 +30,7 @@ from shisha_rt.ready.compile import Compiled, compile_model
 from shisha_rt.ready.device_profile import profile_devices
 from shisha_rt.ready.profile import known_costs, profile_model, teams_to_measure
 from shisha_rt.ready.profile_store import FILE_NAME, ProfileStore
+from shisha_rt.ready.scales import make_scales
 from shisha_rt.ready.shapes import compile_shapes
 
 log = logging.getLogger(__name__)
@@ -157,6 +158,8 @@ def make_ready(
     if not has_devices:
         return ModelOnMachine(compiled, machine, {}, teams)
     check_static(compiled.model.graph, str(path), machine)
+    if any(device.precision == "int8" for its in devices.values() for device in its):
+        make_scales(compiled, on_progress)
     with ProfileStore(cache_folder() / FILE_NAME) as store:
         profiled = partial(profile_devices, compiled, machine, on_progress=on_progress, store=store)
         costs = {place.name: profiled(place, devices[place.name]).costs for place in machine.places}

@@ -7,8 +7,9 @@ them embedded, at the price of copies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
+from shisha_rt.fabric.scales import read_scales
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.graph import Graph, Operator
 from shisha_rt.graph.reader.onnx_reader import CLEAN_FILE, read_clean
@@ -32,6 +34,11 @@ class CleanModel:
         self.graph = read_clean(folder)
         self._model = onnx.load(folder / CLEAN_FILE, load_external_data=False)
         self._constants = {constant.name: constant for constant in self._model.graph.initializer}
+
+    @cached_property
+    def scales(self) -> Mapping[str, int]:
+        """Exponents of two by tensor, for int8; none where none have been found for this model."""
+        return read_scales(self.folder) or {}
 
     def cut(self, segment: Segment) -> onnx.ModelProto:
         """The segment's operators, from its inputs to its outputs; large weights are external data in `folder`."""

@@ -27,6 +27,7 @@ from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.graph import Graph, Tensor
 from shisha_rt.graph.quantized import rounds
+from shisha_rt.graph.scales import STEPS, never_negative
 from shisha_rt.graph.spans import Span, ends_of
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.segment_times import segment_times_s
@@ -37,6 +38,7 @@ from stages.engines.session import Array, Bound, CpuClock, Session
 from stages.jobs.noise import noise
 
 EXACT: Final = Device("(exact)", "", "onnxruntime", memory="(exact)", precision="fp32")
+_SCALED_NOISE: Final = STEPS / 8  # the largest of many values is four times that, and a scale at most twice as wide
 
 
 class PlacedModel:
@@ -87,7 +89,7 @@ class PlacedModel:
         stage = PlacedStage(graph, parts, weight_bytes, self._device_speed)
         if not all(part.device.exact and not _may_round_otherwise(graph, part) for part in parts):
             exact = PlacedStage(graph, [self._exact(*run) for run in runs], weight_bytes, self._device_speed)
-            stage.difference = _difference(graph, stage, exact)
+            stage.difference = _difference(self._model, stage, exact)
         return stage
 
     def _exact(self, first: int, last: int) -> _Part:
@@ -222,10 +224,16 @@ def _may_round_otherwise(graph: Graph, part: _Part) -> bool:
     return part.device.engine != EXACT.engine and any(map(rounds, operators))
 
 
-def _difference(graph: Graph, stage: PlacedStage, exact: PlacedStage) -> float:
+def _difference(model: CleanModel, stage: PlacedStage, exact: PlacedStage) -> float:
     generator = np.random.default_rng(0)
-    names, _ = ends_of(graph, stage.runs)
-    given = {name: noise(graph.tensors[name].shape, graph.tensors[name].datatype, generator) for name in names}
+    names, _ = ends_of(model.graph, stage.runs)
+    tensors = [model.graph.tensors[name] for name in names]
+    given = {tensor.name: noise(tensor.shape, tensor.datatype, generator) for tensor in tensors}
+    if any(device.precision == "int8" for device in stage.devices):  # it has no integers for what is out of its range
+        for name in given.keys() & model.scales.keys():
+            given[name] *= np.float32(2.0 ** model.scales[name] * _SCALED_NOISE)
+        for name in given.keys() & never_negative(model.graph):
+            np.maximum(given[name], 0, out=given[name])
     found, expected = stage.compute(given), exact.compute(given)
     return max((relative_difference(found[name], array) for name, array in expected.items()), default=0.0)
 

@@ -9,7 +9,7 @@ from shisha_rt.errors import Failure
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.segments import Segment
 from stages.built.clean_model import CleanModel
-from stages.engines.onnxruntime.session import bfloat16_session, float32_session
+from stages.engines.onnxruntime.session import bfloat16_session, float32_session, int8_session
 from stages.engines.openvino.session import load_openvino, openvino_session
 from stages.engines.session import Session
 
@@ -20,8 +20,11 @@ def build_session(
     """The segment on `threads` threads, of which one is the caller's; `cores` are for all of them, the caller's first.
 
     Without `cores` they run where the process may. Threads inherit the niceness of who builds and first runs it.
-    Raises Failure where the device's engine is not installed.
+    Raises Failure where the device's engine is not installed, and ValueError for an operator that is not computed in
+    its precision.
     """
+    if device.precision == "int8":
+        return int8_session(model, segment, threads, cores)
     if device.engine == "openvino":
         return openvino_session(model, segment, device.precision, threads, cores)
     if device.precision == "bf16":

@@ -1,8 +1,9 @@
 """A segment as ONNX Runtime runs it: a cut of the cleaned model that the engine optimises for itself.
 
 In fp32 as it stands; in bf16 with every value rounded, which the engine's own kernels could not do: they compute in
-float32. Other than a stage of ONNX Runtime's optimised graph (`segment`), a session has private copies of its
-weights, in the form that its kernels want; in exchange it may begin and end anywhere.
+float32; in int8 as integers, which is not optimised. Other than a stage of ONNX Runtime's optimised graph (`segment`),
+a session has private copies of its weights, in the form that its kernels want; in exchange it may begin and end
+anywhere.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from shisha_rt.placement.segments import Segment
 from stages.built.clean_model import CleanModel
 from stages.engines.bfloat16 import with_casts, with_rounding
 from stages.engines.bound_arrays import SegmentEnds
-from stages.engines.onnxruntime.options import optimising_options
+from stages.engines.int8 import in_integers
+from stages.engines.onnxruntime.options import as_built_options, optimising_options
 from stages.engines.session import Array, Bound
 
 PROVIDERS: Final = ["CPUExecutionProvider"]
@@ -34,6 +36,13 @@ def bfloat16_session(model: CleanModel, segment: Segment, threads: int, cores: S
     floats = {tensor.name for tensor in model.graph.tensors.values() if tensor.datatype == "FP32"}
     cut = with_rounding(model.with_weights(with_casts(model.cut(segment))), floats).SerializeToString()
     return _session(cut, model, segment, threads, cores)
+
+
+def int8_session(model: CleanModel, segment: Segment, threads: int, cores: Sequence[int] = ()) -> OrtSession:
+    """Raises ValueError for an operator that is not computed in int8."""
+    cut = in_integers(model.with_weights(model.cut(segment)), model.scales).SerializeToString()
+    options = as_built_options(threads, str(model.folder), cores)
+    return OrtSession(ort.InferenceSession(cut, options, PROVIDERS), model, segment)
 
 
 def _session(cut: bytes, model: CleanModel, segment: Segment, threads: int, cores: Sequence[int]) -> OrtSession:

@@ -1,0 +1,35 @@
+"""The largest magnitudes of a model's tensors on some frames, computed in fp32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import onnxruntime as ort
+from onnx import helper
+
+from shisha_rt.placement.segments import segment
+from stages.built.clean_model import CleanModel
+from stages.engines.onnxruntime.options import optimising_options
+from stages.engines.onnxruntime.session import PROVIDERS
+from stages.engines.session import Array
+
+
+def largest_magnitudes(
+    model: CleanModel, tensors: Sequence[str], frames: Iterable[Mapping[str, Array]]
+) -> dict[str, float]:
+    """Over all `frames`, which are arrays by input; infinite or NaN where a tensor has such values.
+
+    The engine hands out the maxima alone: all tensors of a large model at once would need much memory.
+    """
+    whole = segment(model.graph, 0, len(model.graph.operators) - 1, device="")
+    cut = model.cut(whole)
+    del cut.graph.output[:]
+    for name in tensors:
+        found = f"{name}:largest"
+        cut.graph.node.append(helper.make_node("Abs", [name], [f"{name}:magnitude"]))
+        cut.graph.node.append(helper.make_node("ReduceMax", [f"{name}:magnitude"], [found], keepdims=0))
+        cut.graph.output.append(helper.make_tensor_value_info(found, 1, ()))
+    options = optimising_options(1, str(model.folder))
+    session = ort.InferenceSession(cut.SerializeToString(), options, PROVIDERS)
+    largest = [session.run(None, {name: frame[name] for name in whole.inputs}) for frame in frames]
+    return {name: max(map(float, its)) for name, its in zip(tensors, zip(*largest, strict=True), strict=True)}

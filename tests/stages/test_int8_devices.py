@@ -1,0 +1,322 @@
+"""Devices of int8: bit for bit what numpy makes of the integers, however the operators are parted."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from shisha_rt.cache import fault_in
+from shisha_rt.fabric.scales import FILE_NAME, read_scales, write_scales
+from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.scales import exponent, scaled_tensors, tensor_exponents
+from shisha_rt.graph.spans import groups_of
+from shisha_rt.graph.zoo import zoo_path
+from shisha_rt.machine.device import Device
+from shisha_rt.placement.segments import segment
+from shisha_rt.ready.compile import Compiled, compile_model
+from shisha_rt.ready.scales import make_scales
+from stages.built.clean_model import CleanModel
+from stages.engines.device_session import build_session
+from stages.jobs.find_scales import find_scales
+from tests.graph.networks import graph_of, network, odd_network, weight, write
+from tests.stages.clean_models import Arrays, empty_outputs, random_feeds, saved, whole
+from tests.stages.int8_reference import computed_by_hand
+from tests.stages.test_placed import arena_for, inputs_of, model_of, outputs_in, put
+
+NPU: Final = Device("npu", "test", "onnxruntime", "npu", "int8")
+CPU: Final = Device("cpu", "test", "onnxruntime", "cpu", "fp32")
+
+
+def run_whole(model: CleanModel, feeds: Arrays) -> Arrays:
+    """The graph's outputs."""
+    outputs = empty_outputs(model, whole(model))
+    build_session(model, whole(model), NPU, 1).bind([*feeds.values()], [*outputs.values()])()
+    return outputs
+
+
+def assert_as_by_hand(model: CleanModel, found: Arrays, feeds: Arrays) -> None:
+    expected = computed_by_hand(model, feeds, [True] * len(model.graph.operators))
+    for name, value in found.items():
+        assert value.tobytes() == expected[name].tobytes(), name
+
+
+def scaled(model: onnx.ModelProto, folder: Path) -> CleanModel:
+    found = saved(model, folder)
+    find_scales(folder)
+    return found
+
+
+def drawn_conv(rng: random.Random) -> onnx.ModelProto:
+    """One Conv of 1 to 3 dimensions, with whatever attributes ONNX knows, on one that may have a Relu behind it."""
+    rank = rng.choice([1, 2, 2, 2, 3])
+    group = rng.choice([1, 1, 2, 4])
+    channels, filters = group * rng.randint(1, 9), group * rng.randint(1, 9)
+    size = [rng.randint(7, 12) for _ in range(rank)]
+    kernel = [rng.randint(1, 3) for _ in range(rank)]
+    attributes: dict[str, Any] = {"strides": [rng.randint(1, 3) for _ in range(rank)]}
+    padding = rng.choice(["pads", "pads", "none", "SAME_UPPER", "SAME_LOWER", "VALID"])
+    if padding == "pads":
+        attributes["pads"] = [rng.randint(0, 2) for _ in range(2 * rank)]
+    elif padding != "none":
+        attributes["auto_pad"] = padding
+    if not padding.startswith("SAME"):  # the engine has no dilations there
+        attributes["dilations"] = [rng.randint(1, 2) for _ in range(rank)]
+    seed = rng.randrange(1000)
+    weights = {"w": weight(filters, channels // group, *kernel, seed=seed) * np.float32(rng.choice([1e-3, 1, 30]))}
+    inputs = ["x", "w"]
+    if rng.random() < 0.7:
+        weights["b"] = weight(filters, seed=seed + 1) * np.float32(rng.choice([1e-3, 1, 30]))
+        inputs.append("b")
+    nodes = [helper.make_node("Conv", inputs, ["a"], group=group, **attributes)]
+    if rng.random() < 0.5:
+        nodes.append(helper.make_node("Relu", ["a"], ["r"]))
+    made = nodes[-1].output[0]
+    opset = rng.choice([11, 17])
+    return network(
+        nodes, {"x": (rng.randint(1, 2), channels, *size)}, {made: [None] * (rank + 2)}, weights, opset=opset
+    )
+
+
+class TestAConv:
+    @pytest.mark.parametrize("seeds", [range(n, n + 10) for n in range(0, 40, 10)], ids=str)
+    def test_of_any_kind(self, seeds: Sequence[int], tmp_path: Path) -> None:
+        differing = 0
+        for seed in seeds:
+            folder = tmp_path / str(seed)
+            folder.mkdir()
+            model = scaled(drawn_conv(random.Random(seed)), folder)
+            feeds = random_feeds(model, whole(model), seed)
+            found = run_whole(model, feeds)
+            assert_as_by_hand(model, found, feeds)
+            differing += all(value.std() > 0 for value in found.values())
+        assert differing >= len(seeds) - 2  # a large bias may be all there is
+
+    @pytest.mark.parametrize("shift", [0, 7, 16, 17, 18, 20, 24])
+    @pytest.mark.parametrize("channels", [16, 512, 2048])
+    def test_sums_are_exact_whatever_the_weights(self, channels: int, shift: int, tmp_path: Path) -> None:
+        """Of the largest integers there are, and of pairs that 16 bits do not hold; ties a single unit apart."""
+        rng = np.random.default_rng(channels + shift)
+        kernel = rng.choice([-127, 127], (8, channels, 3, 3)).astype(np.float32)
+        kernel[0], kernel[1] = 127, -127
+        image = rng.choice([-127, -126, 126, 127], (1, channels, 4, 4)).astype(np.float32)
+        image[..., 0] = 127
+        bias = (rng.integers(-2, 3, 8) + 2**shift // 2).astype(np.float32)
+        conv = helper.make_node("Conv", ["x", "w", "b"], ["y"], pads=[1, 1, 1, 1])
+        model = saved(network([conv], {"x": image.shape}, {"y": (1, 8, 4, 4)}, {"w": kernel, "b": bias}), tmp_path)
+        write_scales({"x": 0, "y": shift}, tmp_path)
+        assert_as_by_hand(model, run_whole(model, {"x": image}), {"x": image})
+
+    @pytest.mark.parametrize("shift", [8, 16, 17, 18, 20, 23])
+    def test_ties_of_sums_that_a_float32_does_not_hold(self, shift: int, tmp_path: Path) -> None:
+        """Each step's tie and its neighbours on both sides; the last 7 bits are a product's, the others the bias's."""
+        steps = np.arange(-128, 128)
+        sums = ((steps * 2 + 1) * 2 ** (shift - 1)).repeat(3) + np.tile([-1, 0, 1], len(steps))
+        sums = np.append(sums, 127)  # which gives the weights a scale of 1
+        low = np.append((sums[:-1] + 64) % 128 - 64, 127)
+        weights = {"w": low.reshape(-1, 1, 1, 1).astype(np.float32), "b": (sums - low).astype(np.float32)}
+        conv = helper.make_node("Conv", ["x", "w", "b"], ["y"])
+        model = saved(network([conv], {"x": (1, 1, 1, 1)}, {"y": (1, len(sums), 1, 1)}, weights), tmp_path)
+        write_scales({"x": 0, "y": shift}, tmp_path)
+        feeds: Arrays = {"x": np.ones((1, 1, 1, 1), np.float32)}
+        found = run_whole(model, feeds)
+        assert_as_by_hand(model, found, feeds)
+        assert len(np.unique(found["y"])) == 255
+
+    def test_a_bias_beyond_32_bits_does_not_wrap_round(self, tmp_path: Path) -> None:
+        weights = {"w": np.full((4, 64, 1, 1), 127e-6, np.float32), "b": np.array([3e38, -3e38, 4.1e3, -4.1e3], "f")}
+        conv = helper.make_node("Conv", ["x", "w", "b"], ["y"])
+        model = saved(network([conv], {"x": (1, 64, 3, 3)}, {"y": (1, 4, 3, 3)}, weights), tmp_path)
+        write_scales({"x": 0, "y": 10}, tmp_path)
+        for image in (127, -127):
+            feeds: Arrays = {"x": np.full((1, 64, 3, 3), image, np.float32)}
+            found = run_whole(model, feeds)["y"] / 2**10
+            np.testing.assert_array_equal(found[0, :, 0, 0], [4, -4, 4, -4])
+
+    def test_values_at_and_beyond_the_ends(self, tmp_path: Path) -> None:
+        model = saved(network([helper.make_node("Relu", ["x"], ["y"])], {"x": (9,)}, {"y": (9,)}), tmp_path)
+        write_scales({"x": -1, "y": -1}, tmp_path)
+        values = [0.25, 0.75, 1.25, 63.4, 63.75, 1e30, np.inf, -np.inf, -0.0]
+        found = run_whole(model, {"x": np.array(values, np.float32)})["y"]
+        np.testing.assert_array_equal(found, np.array([0, 1, 1, 63.5, 63.5, 63.5, 63.5, 0, 0], np.float32))
+        assert not np.signbit(found).any()
+
+
+def forked() -> onnx.ModelProto:
+    """A Conv that a Relu alone reads, one that a Relu and a Conv read, one whose result is handed out and read on."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Conv", ["b", "w2"], ["c"]),
+        helper.make_node("Relu", ["c"], ["d"]),
+        helper.make_node("Conv", ["c", "w3", "b3"], ["early"], strides=[2, 2]),
+        helper.make_node("Relu", ["early"], ["e"]),
+        helper.make_node("Conv", ["e", "w4"], ["late"]),
+        helper.make_node("Conv", ["d", "w2"], ["y"]),
+    ]
+    weights = {
+        "w1": weight(16, 3, 3, 3, seed=1),
+        "b1": weight(16, seed=2),
+        "w2": weight(16, 16, 1, 1, seed=3),
+        "w3": weight(8, 16, 3, 3, seed=4),
+        "b3": weight(8, seed=5),
+        "w4": weight(4, 8, 1, 1, seed=6),
+    }
+    outputs = {"early": (1, 8, 4, 4), "late": (1, 4, 4, 4), "y": (1, 16, 9, 9)}
+    return network(nodes, {"x": (1, 3, 9, 9)}, outputs, weights)
+
+
+def of_made_weights() -> onnx.ModelProto:
+    conv = helper.make_node("Conv", ["x", "k"], ["y"])
+    return network([conv], {"x": (1, 1, 4), "k": (1, 1, 3)}, {"y": (1, 1, 2)})
+
+
+class TestSegments:
+    def test_any_run_of_operators_makes_what_all_together_do(self, tmp_path: Path) -> None:
+        """So a network may be parted in every way."""
+        model = scaled(forked(), tmp_path)
+        count = len(model.graph.operators)
+        expected = computed_by_hand(model, random_feeds(model, whole(model)), [True] * count)
+        for first in range(count):
+            for last in range(first, count):
+                part = segment(model.graph, first, last, NPU.name)
+                made = empty_outputs(model, part)
+                build_session(model, part, NPU, 1).bind([expected[name] for name in part.inputs], [*made.values()])()
+                for name, value in made.items():
+                    assert value.tobytes() == expected[name].tobytes()
+                    assert value.std() > 0
+
+    def test_a_relu_elsewhere_is_all_the_same(self, tmp_path: Path) -> None:
+        """Where it alone reads what a Conv makes: fused, by itself, or on a device of fp32."""
+        nodes = [helper.make_node("Conv", ["x", "w"], ["a"]), helper.make_node("Relu", ["a"], ["y"])]
+        model = scaled(network(nodes, {"x": (1, 4, 9, 9)}, {"y": (1, 8, 9, 9)}, {"w": weight(8, 4, 1, 1)}), tmp_path)
+        feeds = random_feeds(model, whole(model))
+        conv, relu = segment(model.graph, 0, 0, "npu"), segment(model.graph, 1, 1, "cpu")
+        made, found = empty_outputs(model, conv), empty_outputs(model, relu)
+        build_session(model, conv, NPU, 1).bind([feeds["x"]], [made["a"]])()
+        build_session(model, relu, CPU, 1).bind([made["a"]], [found["y"]])()
+        assert found["y"].tobytes() == run_whole(model, feeds)["y"].tobytes()
+        assert (made["a"] < 0).any()
+
+    def test_scales_are_not_the_frame_s(self, tmp_path: Path) -> None:
+        """What is far out of the calibration frames' range is cut off at its end."""
+        model = scaled(forked(), tmp_path)
+        before = read_scales(tmp_path)
+        for factor in (1e-3, 1e3):
+            feeds = {name: value * np.float32(factor) for name, value in random_feeds(model, whole(model)).items()}
+            found = run_whole(model, feeds)
+            assert_as_by_hand(model, found, feeds)
+        assert read_scales(tmp_path) == before == scaled(forked(), tmp_path).scales
+        assert np.abs(found["y"]).max() <= 127 * 2.0 ** model.scales["y"]
+
+    @pytest.mark.parametrize(
+        ("model", "said"),
+        [
+            (odd_network(), "operator 'Det_1' is Det: expected one of Conv, Relu in int8"),
+            (of_made_weights(), "reads 'k': expected constant weights of float32 in int8"),
+        ],
+    )
+    def test_what_is_not_computed_in_int8(self, model: onnx.ModelProto, said: str, tmp_path: Path) -> None:
+        found = scaled(model, tmp_path)
+        with pytest.raises(ValueError, match=said):
+            build_session(found, whole(found), NPU, 1)
+
+    def test_a_model_whose_scales_have_not_been_found(self, tmp_path: Path) -> None:
+        model = saved(forked(), tmp_path)
+        with pytest.raises(ValueError, match="tensor 'x' has no scale"):
+            build_session(model, whole(model), NPU, 1)
+
+
+class TestScales:
+    def test_the_smallest_power_of_two_that_fits(self) -> None:
+        rng = np.random.default_rng(0)
+        at_ends = [127 * 2.0**n for n in range(-90, 100)]
+        beyond = list(map(float, np.nextafter(np.array(at_ends, np.float32), np.float32(np.inf))))
+        for largest in (*at_ends, *beyond, *(10.0 ** rng.uniform(-30, 30, 1000))):
+            found = exponent(largest)
+            assert largest <= 127 * 2.0**found
+            assert largest > 127 * 2.0 ** (found - 1)
+        assert [exponent(127.0), exponent(127.5), exponent(0.0)] == [0, 1, 0]
+
+    def test_a_relu_has_one_scale(self, tmp_path: Path) -> None:
+        graph = graph_of(forked(), tmp_path)
+        assert set(scaled_tensors(graph)) == {"x", "a", "b", "c", "d", "early", "e", "late", "y"}
+        largest: dict[str, float] = {"x": 1, "a": 1000, "b": 100, "c": 1000, "d": 100, "early": 1000, "e": 100}
+        largest |= {"late": math.nan, "y": math.inf}
+        found = tensor_exponents(graph, largest)
+        assert found == {"x": -6, "a": 0, "b": 0, "c": 3, "d": 3, "early": 3, "e": 3}
+
+
+def capable(graph: Graph) -> list[bool]:
+    """Convs as an NPU of 16 × 16 has them, each with its Relu."""
+    found: list[bool] = []
+    for operator in graph.operators:
+        if operator.op_type == "Conv":
+            filters, channels = graph.constants[operator.inputs[1]].shape[:2]
+            found.append(operator.attributes.get("group", 1) == 1 and filters % 16 == channels % 16 == 0)
+        else:
+            maker = graph.producer.get(operator.inputs[0])
+            found.append(operator.op_type == "Relu" and maker is not None and found[maker])
+    return found
+
+
+@pytest.fixture(scope="module")
+def squeezenet() -> Compiled:
+    compiled = compile_model(zoo_path("squeezenet"), plain=True, kind="operators")
+    make_scales(compiled)
+    return compiled
+
+
+class TestPlaced:
+    """SqueezeNet as stages of a place, its Convs of 16 channels and Relus in int8, all else in fp32."""
+
+    def test_in_stages_what_numpy_makes_of_it(self, squeezenet: Compiled) -> None:
+        graph, in_int8 = squeezenet.model.graph, capable(squeezenet.model.graph)
+        placement = ["npu" if its else "cpu" for its in in_int8]
+        placed = model_of(squeezenet, [CPU, NPU])
+        inputs = inputs_of(squeezenet, seed=0)
+        found = []
+        for cuts in ([], [9, 30, 52]):
+            with arena_for(squeezenet) as arena:
+                put(arena, 0, inputs)
+                for run in groups_of(len(graph.operators), cuts):
+                    placed.stage((run,), placement[run[0] : run[1] + 1]).run(arena, 0, lambda: 0.0)
+                found.append(outputs_in(arena, 0, squeezenet))
+        one_stage, in_stages = found
+        model = CleanModel(squeezenet.model_folder)
+        expected = computed_by_hand(model, inputs, in_int8)
+        for name, value in one_stage.items():
+            assert in_stages[name].tobytes() == value.tobytes()
+            np.testing.assert_allclose(value, expected[name], rtol=1e-5)
+            assert value.std() > 0
+
+    def test_how_much_it_changes_is_found_in_the_range_of_its_scales(self, squeezenet: Compiled) -> None:
+        """Of noise as large as elsewhere, most would be cut off in most stages, and fp32 be far from that."""
+        placed = model_of(squeezenet, [CPU, NPU])
+        in_int8 = capable(squeezenet.model.graph)
+        found = []
+        for first in (i for i, its in enumerate(in_int8) if its and not in_int8[i - 1]):
+            last = in_int8.index(False, first) - 1
+            found.append(placed.stage(((first, last),), ["npu"] * (last - first + 1)).difference)
+        assert min(found) > 0.01
+        assert np.median(found) < 0.1
+
+
+def test_scales_are_found_once(tmp_path: Path) -> None:
+    compiled = compile_model(write(forked(), tmp_path), plain=True)
+    file = compiled.model_folder / FILE_NAME
+    make_scales(compiled)
+    made = file.stat()
+    make_scales(compiled)
+    assert file.stat() == made
+    file.write_bytes(b'{"x": 0.5}')
+    make_scales(compiled)
+    assert read_scales(compiled.model_folder) == scaled(forked(), tmp_path).scales
+    assert fault_in(compiled.model_folder) is None

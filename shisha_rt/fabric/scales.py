@@ -10,22 +10,26 @@ from typing import Final
 import msgspec
 
 _VERSION: Final = 1  # raise it when they would come out differently
-FILE_NAME: Final = f"int8-scales-{_VERSION}.json"
 
 
-def write_scales(exponents: Mapping[str, int], folder: Path) -> None:
+def scales_file(digest: str = "") -> str:
+    """Its name in the model's folder. `digest`: of the calibration frames where they are not of noise."""
+    return "-".join(filter(None, ("int8", str(_VERSION), digest))) + ".json"
+
+
+def write_scales(exponents: Mapping[str, int], folder: Path, name: str) -> None:
     """Whole or not at all, and over what others may have written meanwhile. Raises OSError."""
-    unfinished = folder / f".{FILE_NAME}.{os.getpid()}"
+    unfinished = folder / f".{name}.{os.getpid()}"
     try:
         unfinished.write_bytes(msgspec.json.encode(exponents))
-        unfinished.replace(folder / FILE_NAME)
+        unfinished.replace(folder / name)
     finally:
         unfinished.unlink(missing_ok=True)
 
 
-def read_scales(folder: Path) -> dict[str, int] | None:
+def read_scales(folder: Path, name: str) -> dict[str, int] | None:
     """Exponents of two, by tensor; None where there is no file that can be read."""
     try:
-        return msgspec.json.decode((folder / FILE_NAME).read_bytes(), type=dict[str, int])
+        return msgspec.json.decode((folder / name).read_bytes(), type=dict[str, int])
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None

@@ -159,7 +159,7 @@ def make_ready(
         return ModelOnMachine(compiled, machine, {}, teams)
     check_static(compiled.model.graph, str(path), machine)
     if any(device.precision == "int8" for its in devices.values() for device in its):
-        make_scales(compiled, on_progress)
+        make_scales(compiled, on_progress=on_progress)
     with ProfileStore(cache_folder() / FILE_NAME) as store:
         profiled = partial(profile_devices, compiled, machine, on_progress=on_progress, store=store)
         costs = {place.name: profiled(place, devices[place.name]).costs for place in machine.places}

@@ -1,11 +1,19 @@
-"""The scales of a model in int8, found once by a run of it and kept in its folder."""
+"""The scales of a model in int8, found once by runs of it in fp32 and kept in its folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Final
+from zipfile import BadZipFile
 
-from shisha_rt.fabric.scales import read_scales
+import numpy as np
+
+from shisha_rt.errors import BadInput
+from shisha_rt.fabric.scales import read_scales, scales_file
+from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.graph.graph import Graph
 from shisha_rt.job import run_job
 from shisha_rt.ready.compile import Compiled
 
@@ -14,11 +22,44 @@ Tell = Callable[[str], None]
 _LIMIT_S: Final = 600.0  # far more than any model has taken
 
 
-def make_scales(compiled: Compiled, on_progress: Tell | None = None) -> None:
-    """Raises Failure where the engine fails."""
-    if read_scales(compiled.model_folder) is not None:
-        return
-    if on_progress is not None:
-        on_progress(f"finding the scales of {compiled.model.name} in int8 (once; kept for the next start)")
-    failed = f"{compiled.model.name}: its scales in int8 could not be found"
-    run_job("stages.jobs.find_scales", str(compiled.model_folder), failed=failed, limit_s=_LIMIT_S)
+def make_scales(compiled: Compiled, calibration: Path | None = None, on_progress: Tell | None = None) -> str:
+    """The name of their file in the model's folder; they are found if it is not there.
+
+    `calibration`: an .npz file of frames, for each input an array by its name, (frames, *shape); by default they are of
+    noise. Raises BadInput for another kind of file, and Failure where the engine fails.
+    """
+    frames = [] if calibration is None else [str(calibration)]
+    name = scales_file("" if calibration is None else _checked(calibration, compiled.model.graph))
+    if read_scales(compiled.model_folder, name) is None:
+        if on_progress is not None:
+            on_progress(f"finding the scales of {compiled.model.name} in int8 (once; kept for the next start)")
+        failed = f"{compiled.model.name}: its scales in int8 could not be found"
+        arguments = str(compiled.model_folder), name, *frames
+        run_job("stages.jobs.find_scales", *arguments, failed=failed, limit_s=_LIMIT_S)
+    return name
+
+
+def _checked(path: Path, graph: Graph) -> str:
+    """A digest of the frames in a file. Raises BadInput unless the graph can be given all of them."""
+    try:
+        content = path.read_bytes()
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, AttributeError, TypeError, BadZipFile) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it cannot be read"
+        raise BadInput(f"{path}: {reason}; expected frames as numpy.savez writes them") from None
+    wanted = {tensor.name: tensor for tensor in graph.inputs}
+    if arrays.keys() != wanted.keys():
+        raise BadInput(f"{path}: has {_listed(arrays)}: expected an array for each input: {_listed(wanted)}")
+    for name, array in arrays.items():
+        shape, dtype = wanted[name].shape, NUMPY_OF[wanted[name].datatype]
+        if array.dtype != dtype or array.shape[1:] != shape or not len(array):
+            expected = f"{dtype} of (frames, {', '.join(map(str, shape))})"
+            raise BadInput(f"{path}: {name} is {array.dtype} of {array.shape}: expected {expected}")
+    if len({len(array) for array in arrays.values()}) > 1:
+        raise BadInput(f"{path}: expected as many frames of each input")
+    return hashlib.sha256(content).hexdigest()
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"

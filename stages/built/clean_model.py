@@ -18,7 +18,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from shisha_rt.fabric.scales import read_scales
+from shisha_rt.fabric.scales import read_scales, scales_file
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.graph import Graph, Operator
 from shisha_rt.graph.reader.onnx_reader import CLEAN_FILE, read_clean
@@ -27,10 +27,11 @@ from shisha_rt.placement.segments import Segment
 
 
 class CleanModel:
-    """A cleaned model as `Model.save` left it. Its weights lie in `folder`."""
+    """A cleaned model as `Model.save` left it. Its weights lie in `folder`, and so do its `scales`, if it has any."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, scales: str = scales_file()) -> None:
         self.folder = folder
+        self._scales_file = scales
         self.graph = read_clean(folder)
         self._model = onnx.load(folder / CLEAN_FILE, load_external_data=False)
         self._constants = {constant.name: constant for constant in self._model.graph.initializer}
@@ -38,7 +39,7 @@ class CleanModel:
     @cached_property
     def scales(self) -> Mapping[str, int]:
         """Exponents of two by tensor, for int8; none where none have been found for this model."""
-        return read_scales(self.folder) or {}
+        return read_scales(self.folder, self._scales_file) or {}
 
     def cut(self, segment: Segment) -> onnx.ModelProto:
         """The segment's operators, from its inputs to its outputs; large weights are external data in `folder`."""

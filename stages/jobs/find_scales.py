@@ -1,6 +1,7 @@
-"""`python -m stages.jobs.find_scales MODEL_FOLDER`: find the scales of a cleaned model in int8, and keep them with it.
+"""`python -m stages.jobs.find_scales MODEL_FOLDER FILE [FRAMES.npz]`: find a model's scales in int8, and keep them.
 
-The calibration frames are of noise and the same each time, and the model runs on them in fp32.
+The cleaned model runs in fp32 on the calibration frames; without a file of them they are of noise and the same each
+time. FILE is a name in the model's folder.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from shisha_rt.fabric.scales import write_scales
+from shisha_rt.fabric.scales import scales_file, write_scales
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.scales import scaled_tensors, tensor_exponents
 from stages.built.clean_model import CleanModel
@@ -25,22 +26,30 @@ _SEED: Final = 8  # no frame of noise that something is measured on has it
 
 
 def main(arguments: list[str]) -> int:
-    (model_folder,) = arguments
-    find_scales(Path(model_folder))
+    folder, name, *frames = arguments
+    find_scales(Path(folder), name, Path(frames[0]) if frames else None)
     return 0
 
 
-def find_scales(folder: Path) -> None:
+def find_scales(folder: Path, name: str = scales_file(), frames: Path | None = None) -> None:
     model = CleanModel(folder)
     tensors = [name for name in scaled_tensors(model.graph) if model.graph.tensors[name].size_bytes]
-    largest = largest_magnitudes(model, tensors, _frames(model.graph))
-    write_scales(tensor_exponents(model.graph, largest), folder)
+    shown = _noise(model.graph) if frames is None else _read(frames)
+    largest = largest_magnitudes(model, tensors, shown)
+    write_scales(tensor_exponents(model.graph, largest), folder, name)
 
 
-def _frames(graph: Graph) -> Iterator[dict[str, Array]]:
+def _noise(graph: Graph) -> Iterator[dict[str, Array]]:
     generator = np.random.default_rng(_SEED)
     for _ in range(_FRAMES):
         yield {tensor.name: noise(tensor.shape, tensor.datatype, generator) for tensor in graph.inputs}
+
+
+def _read(path: Path) -> Iterator[dict[str, Array]]:
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    for frames in zip(*arrays.values(), strict=True):
+        yield dict(zip(arrays, frames, strict=True))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from shisha_rt.fabric.scales import read_scales
+from shisha_rt.fabric.scales import read_scales, scales_file
 from stages.built.clean_model import CleanModel
 from stages.engines.evaluate import evaluate
 from tests.graph.networks import Array
@@ -22,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 
 def computed_by_hand(model: CleanModel, feeds: Mapping[str, Array], in_int8: Sequence[bool]) -> dict[str, Array]:
     """Every tensor's values, where the operators `in_int8` are on such a device and others on the engine."""
-    scales = read_scales(model.folder)
+    scales = read_scales(model.folder, scales_file())
     assert scales is not None
     values = dict(feeds)
     for index, node in enumerate(onnx.load(model.folder / "clean.onnx", load_external_data=False).graph.node):

@@ -14,7 +14,7 @@ import pytest
 from onnx import helper
 
 from shisha_rt.cache import fault_in
-from shisha_rt.fabric.scales import FILE_NAME, read_scales, write_scales
+from shisha_rt.fabric.scales import read_scales, scales_file, write_scales
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.scales import exponent, scaled_tensors, tensor_exponents
 from shisha_rt.graph.spans import groups_of
@@ -111,7 +111,7 @@ class TestAConv:
         bias = (rng.integers(-2, 3, 8) + 2**shift // 2).astype(np.float32)
         conv = helper.make_node("Conv", ["x", "w", "b"], ["y"], pads=[1, 1, 1, 1])
         model = saved(network([conv], {"x": image.shape}, {"y": (1, 8, 4, 4)}, {"w": kernel, "b": bias}), tmp_path)
-        write_scales({"x": 0, "y": shift}, tmp_path)
+        write_scales({"x": 0, "y": shift}, tmp_path, scales_file())
         assert_as_by_hand(model, run_whole(model, {"x": image}), {"x": image})
 
     @pytest.mark.parametrize("shift", [8, 16, 17, 18, 20, 23])
@@ -124,7 +124,7 @@ class TestAConv:
         weights = {"w": low.reshape(-1, 1, 1, 1).astype(np.float32), "b": (sums - low).astype(np.float32)}
         conv = helper.make_node("Conv", ["x", "w", "b"], ["y"])
         model = saved(network([conv], {"x": (1, 1, 1, 1)}, {"y": (1, len(sums), 1, 1)}, weights), tmp_path)
-        write_scales({"x": 0, "y": shift}, tmp_path)
+        write_scales({"x": 0, "y": shift}, tmp_path, scales_file())
         feeds: Arrays = {"x": np.ones((1, 1, 1, 1), np.float32)}
         found = run_whole(model, feeds)
         assert_as_by_hand(model, found, feeds)
@@ -134,7 +134,7 @@ class TestAConv:
         weights = {"w": np.full((4, 64, 1, 1), 127e-6, np.float32), "b": np.array([3e38, -3e38, 4.1e3, -4.1e3], "f")}
         conv = helper.make_node("Conv", ["x", "w", "b"], ["y"])
         model = saved(network([conv], {"x": (1, 64, 3, 3)}, {"y": (1, 4, 3, 3)}, weights), tmp_path)
-        write_scales({"x": 0, "y": 10}, tmp_path)
+        write_scales({"x": 0, "y": 10}, tmp_path, scales_file())
         for image in (127, -127):
             feeds: Arrays = {"x": np.full((1, 64, 3, 3), image, np.float32)}
             found = run_whole(model, feeds)["y"] / 2**10
@@ -142,7 +142,7 @@ class TestAConv:
 
     def test_values_at_and_beyond_the_ends(self, tmp_path: Path) -> None:
         model = saved(network([helper.make_node("Relu", ["x"], ["y"])], {"x": (9,)}, {"y": (9,)}), tmp_path)
-        write_scales({"x": -1, "y": -1}, tmp_path)
+        write_scales({"x": -1, "y": -1}, tmp_path, scales_file())
         values = [0.25, 0.75, 1.25, 63.4, 63.75, 1e30, np.inf, -np.inf, -0.0]
         found = run_whole(model, {"x": np.array(values, np.float32)})["y"]
         np.testing.assert_array_equal(found, np.array([0, 1, 1, 63.5, 63.5, 63.5, 63.5, 0, 0], np.float32))
@@ -208,12 +208,12 @@ class TestSegments:
     def test_scales_are_not_the_frame_s(self, tmp_path: Path) -> None:
         """What is far out of the calibration frames' range is cut off at its end."""
         model = scaled(forked(), tmp_path)
-        before = read_scales(tmp_path)
+        before = read_scales(tmp_path, scales_file())
         for factor in (1e-3, 1e3):
             feeds = {name: value * np.float32(factor) for name, value in random_feeds(model, whole(model)).items()}
             found = run_whole(model, feeds)
             assert_as_by_hand(model, found, feeds)
-        assert read_scales(tmp_path) == before == scaled(forked(), tmp_path).scales
+        assert read_scales(tmp_path, scales_file()) == before == scaled(forked(), tmp_path).scales
         assert np.abs(found["y"]).max() <= 127 * 2.0 ** model.scales["y"]
 
     @pytest.mark.parametrize(
@@ -311,12 +311,12 @@ class TestPlaced:
 
 def test_scales_are_found_once(tmp_path: Path) -> None:
     compiled = compile_model(write(forked(), tmp_path), plain=True)
-    file = compiled.model_folder / FILE_NAME
+    file = compiled.model_folder / scales_file()
     make_scales(compiled)
     made = file.stat()
     make_scales(compiled)
     assert file.stat() == made
     file.write_bytes(b'{"x": 0.5}')
     make_scales(compiled)
-    assert read_scales(compiled.model_folder) == scaled(forked(), tmp_path).scales
+    assert read_scales(compiled.model_folder, scales_file()) == scaled(forked(), tmp_path).scales
     assert fault_in(compiled.model_folder) is None

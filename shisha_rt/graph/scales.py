@@ -22,11 +22,11 @@ _SELECTING: Final = frozenset({"AveragePool", "Concat", "Flatten", "GlobalAverag
 _LEAST: Final = -120  # so that twice of it, a product's, still has a normal float64, and once of it a float32
 
 
-def exponent(largest: float) -> int:
-    """The smallest at which a finite magnitude of `largest` fits; of 0, 0."""
+def exponent(largest: float, steps: int = STEPS) -> int:
+    """The smallest at which a finite magnitude of `largest` fits so many steps; of 0, 0."""
     if largest == 0:
         return 0
-    fraction, power = math.frexp(largest / STEPS)
+    fraction, power = math.frexp(largest / steps)
     return max(power - (fraction == 0.5), _LEAST)
 
 

@@ -1,10 +1,12 @@
 """int8 on an engine of floats: a segment's Convs and Relus as an ONNX model that computes them in integers.
 
 Every tensor t has a scale 2^e(t) (see `graph.scales`). A Conv reads x_q = round(x / 2^e(x)), sums products with the
-integers of its weights, which have a scale of their own, and its bias in 32 bits, and makes of the sum what it is in
-the scale of its result. Roundings are to the nearest, ties to even, and what is beyond 127 is 127. A Relu is a maximum
-with 0. Between operators integers are handed on; at both ends of the segment there are floats, which is all the same:
-what is an integer times 2^e(t) is rounded to itself.
+integers of its weights and its bias in 32 bits, and makes of each sum what it is in the scale of its result. Each
+filter has a scale of its own, the smallest in which its weights fit 127 steps and its bias 2^30: they may be a hundred
+times apart where a normalisation was folded into them, and then one scale for all would leave little of the small
+ones. Roundings are to the nearest, ties to even, and what is beyond 127 is 127. A Relu is a maximum with 0. Between
+operators integers are handed on; at both ends of the segment there are floats, which is all the same: what is an
+integer times 2^e(t) is rounded to itself.
 
 Integers lie in unsigned tensors, 128 more than they are: ONNX Runtime multiplies those without saturation on every
 processor, and signed ones on some with it. Nothing of the model is left to the engine's optimiser.
@@ -22,10 +24,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from shisha_rt.graph.scales import SCALED_OPS, STEPS, exponent
 
+Ints = npt.NDArray[np.int64]
+
 _IR_VERSION: Final = 8
 _OPSET: Final = 17
 _ZERO: Final = 128
 _MOST_SUM: Final = 2**31 - 1
+_MOST_BIAS: Final = 2**30
 _FLOAT_BITS: Final = 24  # of a float32's mantissa
 _STEP_BITS: Final = 7
 _LEAST_SHIFT: Final = -8  # 1 is beyond 127 already
@@ -45,10 +50,21 @@ def in_integers(model: onnx.ModelProto, exponents: Mapping[str, int]) -> onnx.Mo
     return onnx.ModelProto(ir_version=_IR_VERSION, opset_import=opsets, graph=segment.graph)
 
 
-def integers_of(values: npt.NDArray[Any], exponent: int) -> npt.NDArray[np.int64]:
-    """What stands for `values` in the scale 2^exponent."""
-    found = np.rint(np.ldexp(np.asarray(values, np.float64), -exponent))
+def integers_of(values: npt.NDArray[Any], exponents: int | Ints) -> Ints:
+    """What stands for `values` in the scales 2^exponents."""
+    found = np.rint(np.ldexp(np.asarray(values, np.float64), np.negative(exponents)))
     return np.clip(found, -STEPS, STEPS).astype(np.int64)
+
+
+def _filter_exponent(weights: npt.NDArray[Any], bias: float, of_image: int) -> int:
+    """The smallest at which the weights of a filter fit, and its bias, in the scale of its sums."""
+    of_weights = exponent(float(np.abs(weights).max(initial=0)))
+    return max(of_weights, exponent(abs(float(bias)), _MOST_BIAS) - of_image) if bias else of_weights
+
+
+def _for_each(of_filters: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
+    """(filters,) as it goes with an array of this rank that has them along its first axis."""
+    return of_filters.reshape(-1, *[1] * (rank - 1))
 
 
 class _Segment:
@@ -83,39 +99,44 @@ class _Segment:
     def _conv(self, node: onnx.NodeProto) -> None:
         image, result = node.input[0], node.output[0]
         weights = self._weight(node, node.input[1])
-        of_weights = exponent(float(np.abs(weights).max(initial=0)))
-        of_sums = self._exponent(image) + of_weights
-        kernel = integers_of(weights, of_weights)
+        has_bias = len(node.input) > 2 and bool(node.input[2])
+        bias = self._weight(node, node.input[2]) if has_bias else np.zeros(len(weights))
+        of_image = self._exponent(image)
+        of_filters = np.array([_filter_exponent(*its, of_image) for its in zip(weights, bias, strict=True)], np.int64)
+        kernel = integers_of(weights, _for_each(of_filters, weights.ndim))
         largest = STEPS * np.abs(kernel).reshape(len(kernel), -1).sum(axis=1)
-        if largest.max(initial=0) > _MOST_SUM:
+        if largest.max(initial=0) > _MOST_SUM - _MOST_BIAS:
             raise ValueError(f"operator {node.name!r} sums more products than 32 bits hold, in int8")
         self._constants[f"{result}:weights"] = (kernel + _ZERO).astype(np.uint8)
         inputs = [self._integers(image), f"{result}:weights", self._zero(), self._zero()]
         sums = f"{result}:products"
         self._node("ConvInteger", inputs, sums, node.attribute)
-        if len(node.input) > 2 and node.input[2]:
-            room = _MOST_SUM - largest  # with it, too, a sum cannot wrap round
-            in_sums = np.rint(np.ldexp(self._weight(node, node.input[2]).astype(np.float64), -of_sums))
-            bias = np.clip(in_sums, -room, room).astype(np.int64)
-            self._constants[f"{result}:bias"] = bias.astype(np.int32).reshape(-1, *[1] * (kernel.ndim - 2))
+        if has_bias:
+            in_sums = np.rint(np.ldexp(bias.astype(np.float64), -of_image - of_filters)).astype(np.int64)
+            largest += np.abs(in_sums)
+            self._constants[f"{result}:bias"] = _for_each(in_sums, weights.ndim - 1).astype(np.int32)
             self._node("Add", [sums, f"{result}:bias"], f"{result}:sums")
-            sums, largest = f"{result}:sums", largest + np.abs(bias)
-        self._shift(sums, int(largest.max(initial=0)), self._exponent(result) - of_sums, result)
+            sums = f"{result}:sums"
+        self._shift(sums, largest, self._exponent(result) - of_image - of_filters, weights.ndim, result)
 
-    def _shift(self, sums: str, largest: int, shift: int, result: str) -> None:
-        """Integers of `result`: round(sum / 2^shift). No sum is beyond `largest`.
+    def _shift(self, sums: str, largest: Ints, shifts: Ints, rank: int, result: str) -> None:
+        """Integers of `result`: round(sum / 2^shift), (filters,) of shifts. No sum of a filter is beyond its `largest`.
 
         A float32 has not all integers beyond 2^24; those that are beyond 127 all the same once shifted may be rounded.
         """
-        shift = min(max(shift, _LEAST_SHIFT), _MOST_SHIFT)
-        if largest > 2**_FLOAT_BITS and shift > _FLOAT_BITS - _STEP_BITS:
-            factor = self._constant(f"2^{-shift}:double", np.array(2.0**-shift, np.float64))
+        shifts = np.clip(shifts, _LEAST_SHIFT, _MOST_SHIFT)
+        factors = _for_each(2.0**-shifts, rank - 1)
+        if np.any((largest > 2**_FLOAT_BITS) & (shifts > _FLOAT_BITS - _STEP_BITS)):
+            self._constants[f"{result}:factors"] = factors
             self._cast(sums, TensorProto.DOUBLE, f"{result}:double")
-            self._node("Mul", [f"{result}:double", factor], f"{result}:shifted")
-            self._node("Round", [f"{result}:shifted"], f"{result}:rounded")
-            sums, shift = f"{result}:rounded", 0
-        self._cast(sums, TensorProto.FLOAT, f"{result}:float")
-        self._round(f"{result}:float", shift, result)
+            self._node("Mul", [f"{result}:double", f"{result}:factors"], f"{result}:shifted_double")
+            self._node("Round", [f"{result}:shifted_double"], f"{result}:rounded")
+            self._cast(f"{result}:rounded", TensorProto.FLOAT, f"{result}:shifted")
+        else:
+            self._constants[f"{result}:factors"] = factors.astype(np.float32)
+            self._cast(sums, TensorProto.FLOAT, f"{result}:float")
+            self._node("Mul", [f"{result}:float", f"{result}:factors"], f"{result}:shifted")
+        self._round(f"{result}:shifted", 0, result)
 
     def _integers(self, name: str) -> str:
         """Of a tensor of floats that comes into the segment, made once; of one made in it they are there."""

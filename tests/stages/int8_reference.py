@@ -40,23 +40,27 @@ def nearest(values: Array, exponent: int) -> Ints:
     return np.clip(np.round(scaled), -127, 127).astype(np.int64)  # numpy's goes to the even
 
 
-def power_above(largest: float) -> int:
-    return math.ceil(math.log2(largest / 127)) if largest else 0
+def power_above(largest: float, steps: int) -> int:
+    return math.ceil(math.log2(largest / steps)) if largest else 0
 
 
 def _in_int8(node: onnx.NodeProto, read: Array, constants: Mapping[str, Array], scales: Mapping[str, int]) -> Array:
     image, exponent = nearest(read, scales[node.input[0]]), scales[node.output[0]]
     if node.op_type == "Relu":
         return (np.maximum(image, 0) * 2.0**exponent).astype(np.float32)
-    kernel = constants[node.input[1]]
-    of_kernel = power_above(float(np.abs(kernel).max()))
-    sums = convolved(node, image, nearest(kernel, of_kernel))
-    of_sums = scales[node.input[0]] + of_kernel
-    if len(node.input) > 2:
-        bias = np.round(constants[node.input[2]].astype(np.float64) / 2.0**of_sums).astype(np.int64)
-        sums += bias.reshape(-1, *[1] * (kernel.ndim - 2))
-    assert np.abs(sums).max(initial=0) < 2**31
-    return (nearest(sums, exponent - of_sums) * 2.0**exponent).astype(np.float32)
+    kernel, of_image = constants[node.input[1]], scales[node.input[0]]
+    bias = constants[node.input[2]] if len(node.input) > 2 else np.zeros(len(kernel))
+    filters = []
+    for its, b in zip(kernel, map(abs, bias.tolist()), strict=True):
+        of_weights = power_above(float(np.abs(its).max()), 127)
+        filters.append(max(of_weights, power_above(b, 2**30) - of_image) if b else of_weights)
+    sums = convolved(node, image, np.stack([nearest(its, n) for its, n in zip(kernel, filters, strict=True)]))
+    made = []
+    for its, b, of_filter in zip(np.moveaxis(sums, 1, 0), bias.tolist(), filters, strict=True):
+        in_sums = its + round(b / 2.0 ** (of_image + of_filter))
+        assert np.abs(in_sums).max(initial=0) < 2**31
+        made.append(nearest(in_sums, exponent - of_image - of_filter))
+    return (np.stack(made, axis=1) * 2.0**exponent).astype(np.float32)
 
 
 def convolved(node: onnx.NodeProto, image: Ints, kernel: Ints) -> Ints:

@@ -27,7 +27,7 @@ from stages.built.clean_model import CleanModel
 from stages.engines.device_session import build_session
 from stages.jobs.find_scales import find_scales
 from tests.graph.networks import graph_of, network, odd_network, weight, write
-from tests.stages.clean_models import Arrays, empty_outputs, random_feeds, saved, whole
+from tests.stages.clean_models import Arrays, empty_outputs, evaluated, random_feeds, saved, whole
 from tests.stages.int8_reference import computed_by_hand
 from tests.stages.test_placed import arena_for, inputs_of, model_of, outputs_in, put
 
@@ -119,26 +119,41 @@ class TestAConv:
         """Each step's tie and its neighbours on both sides; the last 7 bits are a product's, the others the bias's."""
         steps = np.arange(-128, 128)
         sums = ((steps * 2 + 1) * 2 ** (shift - 1)).repeat(3) + np.tile([-1, 0, 1], len(steps))
-        sums = np.append(sums, 127)  # which gives the weights a scale of 1
-        low = np.append((sums[:-1] + 64) % 128 - 64, 127)
-        weights = {"w": low.reshape(-1, 1, 1, 1).astype(np.float32), "b": (sums - low).astype(np.float32)}
+        low = (sums + 64) % 128 - 64
+        kernel = np.stack([low, np.full_like(low, 127)], axis=1)  # the second, read by 0, gives a filter a scale of 1
+        weights = {"w": kernel[..., None, None].astype(np.float32), "b": (sums - low).astype(np.float32)}
         conv = helper.make_node("Conv", ["x", "w", "b"], ["y"])
-        model = saved(network([conv], {"x": (1, 1, 1, 1)}, {"y": (1, len(sums), 1, 1)}, weights), tmp_path)
+        model = saved(network([conv], {"x": (1, 2, 1, 1)}, {"y": (1, len(sums), 1, 1)}, weights), tmp_path)
         write_scales({"x": 0, "y": shift}, tmp_path, scales_file())
-        feeds: Arrays = {"x": np.ones((1, 1, 1, 1), np.float32)}
+        feeds: Arrays = {"x": np.array([1, 0], np.float32).reshape(1, 2, 1, 1)}
         found = run_whole(model, feeds)
         assert_as_by_hand(model, found, feeds)
         assert len(np.unique(found["y"])) == 255
 
-    def test_a_bias_beyond_32_bits_does_not_wrap_round(self, tmp_path: Path) -> None:
+    def test_a_large_bias_beside_small_weights(self, tmp_path: Path) -> None:
+        """It is kept, at the cost of the weights; a sum cannot wrap round."""
         weights = {"w": np.full((4, 64, 1, 1), 127e-6, np.float32), "b": np.array([3e38, -3e38, 4.1e3, -4.1e3], "f")}
         conv = helper.make_node("Conv", ["x", "w", "b"], ["y"])
         model = saved(network([conv], {"x": (1, 64, 3, 3)}, {"y": (1, 4, 3, 3)}, weights), tmp_path)
         write_scales({"x": 0, "y": 10}, tmp_path, scales_file())
         for image in (127, -127):
             feeds: Arrays = {"x": np.full((1, 64, 3, 3), image, np.float32)}
-            found = run_whole(model, feeds)["y"] / 2**10
-            np.testing.assert_array_equal(found[0, :, 0, 0], [4, -4, 4, -4])
+            found = run_whole(model, feeds)
+            assert_as_by_hand(model, found, feeds)
+            np.testing.assert_array_equal(found["y"][0, :, 0, 0] / 2**10, [127, -127, 4, -4])
+
+    def test_filters_have_scales_of_their_own(self, tmp_path: Path) -> None:
+        """As where a normalisation was folded into them: the smallest is near fp32, too."""
+        kernel = weight(8, 16, 3, 3) * np.logspace(-9, 1, 8, dtype=np.float32).reshape(-1, 1, 1, 1)
+        conv = helper.make_node("Conv", ["x", "w"], ["y"])
+        model = saved(network([conv], {"x": (1, 16, 6, 6)}, {"y": (1, 8, 4, 4)}, {"w": kernel}), tmp_path)
+        feeds = random_feeds(model, whole(model))
+        smallest = evaluated(model, whole(model), feeds)["y"][:, 0]
+        largest = np.abs(smallest).max()
+        write_scales({"x": -5, "y": exponent(float(largest))}, tmp_path, scales_file())
+        found = run_whole(model, feeds)
+        assert_as_by_hand(model, found, feeds)
+        assert np.abs(found["y"][:, 0] - smallest).max() < 0.03 * largest
 
     def test_values_at_and_beyond_the_ends(self, tmp_path: Path) -> None:
         model = saved(network([helper.make_node("Relu", ["x"], ["y"])], {"x": (9,)}, {"y": (9,)}), tmp_path)

@@ -32,6 +32,7 @@ from benchmarks.live.walk import walk
 from benchmarks.paper.exact_planner import exact_planner
 from benchmarks.paper.guided import guided
 from benchmarks.paper.placement_gap import placement_gap
+from benchmarks.partitiontuner.accuracy import int8_accuracy
 from benchmarks.partitiontuner.fit import partitiontuner_fit
 from benchmarks.report.headers import stale
 from benchmarks.report.readme import readme
@@ -68,6 +69,7 @@ for command in (
     crowd,
     first_answer,
     loop,
+    int8_accuracy,
     stale,
     readme,
 ):

@@ -1,0 +1,238 @@
+"""What an NPU of int8 does to answers: `python -m benchmarks int8_accuracy`.
+
+Each Conv that an NPU of 16 × 16 can run, with its Relu, is computed in integers as a worker does it, all else in fp32;
+that is set beside fp32 throughout, on the tensor before a network's last Softmax. The zoo's networks have made-up
+weights, so that their frames are noise, and none is one that scales were found on. The text recogniser is trained: it
+reads drawn words of which the truth is known, with scales found on noise and on other drawn words.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import typer
+from PIL import Image, ImageDraw, ImageFont
+
+from benchmarks.report.facts import facts
+from benchmarks.report.results import Row, save_csv, show
+from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.zoo import zoo_path
+from shisha_rt.machine.device import Device
+from shisha_rt.ready.compile import Compiled, compile_model
+from shisha_rt.ready.scales import make_scales
+from stages.built.clean_model import CleanModel
+from stages.built.placed import PlacedModel, PlacedStage
+
+Array = npt.NDArray[Any]
+
+NETWORKS: Final = ("zfnet512", "alexnet", "inception_v1", "resnet50", "resnext50", "resnet18", "squeezenet")
+READER: Final = "text_recogniser"
+_CPU: Final = Device("cpu", "", "onnxruntime", "cpu", "fp32")
+_NPU: Final = Device("npu", "", "onnxruntime", "npu", "int8")
+_SIDE: Final = 16
+_SEED: Final = 1
+_SAID: Final = (
+    "slow machine shares memory between cores while frames wait queue layer moves from one place other network reads "
+    "lines text page detector answers each word daemon tunes itself online plan stage epoch worker device"
+)
+_SHOWN_WORDS: Final = 16
+_ROUNDS: Final = 5
+
+
+def int8_accuracy(
+    networks: Annotated[str, typer.Option(help="Of the zoo, separated by commas.")] = ",".join(NETWORKS),
+    frames: Annotated[int, typer.Option(help="Of noise for each network, and words for the reader.")] = 64,
+) -> None:
+    """Answers in int8 against fp32: the zoo's networks on noise, a trained reader of text on drawn words."""
+    about = facts(f"int8_accuracy --networks {networks} --frames {frames}")
+    rows = [accuracy_row(name, frames) for name in networks.split(",")]
+    save_csv("partitiontuner_int8", rows, about)
+    show(
+        f"int8 against fp32, {frames} frames of noise",
+        rows,
+        ["ms: CPU time of what is in int8, on one thread of this host; no device's"],
+    )
+    read = reader_rows(frames)
+    save_csv("partitiontuner_int8_reader", read, about)
+    show(f"the trained text recogniser on {frames} drawn lines of two words", read)
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """One network up to its last Softmax, its capable Convs and Relus in int8, and all of it in fp32."""
+
+    name: str
+    int8: PlacedStage
+    fp32: PlacedStage
+    operators_int8: tuple[bool, ...]
+    graph: Graph
+    placed: PlacedModel
+
+    def answers(self, frame: Array) -> tuple[Array, Array]:
+        """In int8 and in fp32."""
+        given = {self.graph.inputs[0].name: frame}
+        (ours,), (exact,) = (side.compute(given).values() for side in (self.int8, self.fp32))
+        return ours, exact
+
+    @property
+    def convs(self) -> list[bool]:
+        """(Convs,): whether they are in int8."""
+        each = zip(self.graph.operators, self.operators_int8, strict=True)
+        return [its for operator, its in each if operator.op_type == "Conv"]
+
+
+def sides_of(name: str, calibration: Path | None = None) -> Sides:
+    compiled = compile_model(zoo_path(name), plain=True, kind="operators")
+    model = CleanModel(compiled.model_folder, make_scales(compiled, calibration))
+    placed = PlacedModel(model, compiled.index, (_CPU, _NPU), 1, device_speed=lambda _: 1.0)
+    in_int8 = capable(model.graph)
+    count = _before_softmax(compiled)
+    whole = ((0, count - 1),)
+    placement = [(_NPU if its else _CPU).name for its in in_int8[:count]]
+    return Sides(
+        name, placed.stage(whole, placement), placed.stage(whole, [_CPU.name] * count), in_int8, model.graph, placed
+    )
+
+
+def capable(graph: Graph) -> tuple[bool, ...]:
+    """(operators,): the paper's rule: Convs not in groups whose channels fill the NPU, and Relus right behind them."""
+    found: list[bool] = []
+    for operator in graph.operators:
+        if operator.op_type == "Conv":
+            weights = graph.constants.get(operator.inputs[1])
+            whole = weights is not None and not any(count % _SIDE for count in weights.shape[:2])
+            found.append(whole and operator.attributes.get("group", 1) == 1)
+        else:
+            maker = graph.producer.get(operator.inputs[0])
+            found.append(
+                operator.op_type == "Relu"
+                and maker is not None
+                and graph.operators[maker].op_type == "Conv"
+                and found[maker]
+            )
+    return tuple(found)
+
+
+def accuracy_row(name: str, frames: int) -> Row:
+    """One network on noise, and what its stages in int8 take here."""
+    sides = sides_of(name)
+    generator = np.random.default_rng(_SEED)
+    shape = sides.graph.inputs[0].shape
+    answers = [sides.answers(generator.standard_normal(shape, np.float32)) for _ in range(frames)]
+    int8_s, fp32_s = _times_s(sides)
+    return {
+        "network": name,
+        "Convs in int8": sum(sides.convs),
+        "of": len(sides.convs),
+        **_closeness(answers),
+        "top-1 the same": statistics.mean(float(ours.argmax() == exact.argmax()) for ours, exact in answers),
+        "int8_ms": 1e3 * int8_s,
+        "fp32_ms": 1e3 * fp32_s,
+    }
+
+
+def reader_rows(lines: int) -> list[Row]:
+    """The trained reader, with scales that were found on noise and on lines other than those that it reads."""
+    characters = _characters(zoo_path(READER))
+    rng = random.Random(_SEED)
+    texts = [_text(rng) for _ in range(lines)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "lines.npz"
+        (image,) = compile_model(zoo_path(READER), plain=True, kind="operators").model.graph.inputs
+        frames = np.stack([_drawn(_text(rng), image.shape) for _ in range(_SHOWN_WORDS)])
+        named: dict[str, Any] = {image.name: frames}
+        np.savez(path, **named)
+        cases = {"noise": sides_of(READER), f"{_SHOWN_WORDS} other lines": sides_of(READER, path)}
+    rows: list[Row] = []
+    for found_on, sides in cases.items():
+        answers = [sides.answers(_drawn(text, image.shape)) for text in texts]
+        read = [[_read(answer[0], characters) for answer in its] for its in answers]
+        rows.append(
+            {
+                "scales found on": found_on,
+                "Convs in int8": sum(sides.convs),
+                "of": len(sides.convs),
+                **_closeness(answers),
+                "columns the same": statistics.mean(float((a.argmax(-1) == b.argmax(-1)).mean()) for a, b in answers),
+                "lines right in int8": sum(ours == text for (ours, _), text in zip(read, texts, strict=True)),
+                "lines right in fp32": sum(exact == text for (_, exact), text in zip(read, texts, strict=True)),
+                "lines": lines,
+            }
+        )
+    return rows
+
+
+def _closeness(answers: Sequence[tuple[Array, Array]]) -> Row:
+    """Of int8 to fp32: the cosine, a mean over frames; and the signal over the noise, of all frames together."""
+    pairs = [(np.ravel(ours).astype(np.float64), np.ravel(exact).astype(np.float64)) for ours, exact in answers]
+    noise = sum(float(((ours - exact) ** 2).sum()) for ours, exact in pairs)
+    signal = sum(float((exact**2).sum()) for _, exact in pairs)
+    cosines = (float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b))) for a, b in pairs)
+    return {"cosine": statistics.mean(cosines), "signal_to_noise_db": 10 * float(np.log10(signal / noise))}
+
+
+def _times_s(sides: Sides) -> tuple[float, float]:
+    """CPU time of the runs of operators in int8, all together, and of the same in fp32; medians, in turns."""
+    stages = [
+        tuple(sides.placed.stage((run,), [device.name] * (run[1] - run[0] + 1)) for device in (_NPU, _CPU))
+        for run in _runs(sides.operators_int8)
+    ]
+    taken = [[_seconds(side.warm) for side in pair] for pair in stages for _ in range(_ROUNDS)]
+    medians = np.median(np.reshape(taken, (len(stages), _ROUNDS, 2)), axis=1).sum(axis=0)
+    return float(medians[0]), float(medians[1])
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    run()  # of what was in the caches before, nothing counts
+    start_s = time.process_time()
+    run()
+    return time.process_time() - start_s
+
+
+def _runs(chosen: Sequence[bool]) -> list[tuple[int, int]]:
+    """First and last of each run of those that are chosen."""
+    firsts = [i for i, its in enumerate(chosen) if its and not (i and chosen[i - 1])]
+    return [(first, next((i for i in range(first, len(chosen)) if not chosen[i]), len(chosen)) - 1) for first in firsts]
+
+
+def _before_softmax(compiled: Compiled) -> int:
+    operators = compiled.model.graph.operators
+    return len(operators) - (operators[-1].op_type == "Softmax")
+
+
+# The trained reader
+
+
+def _text(rng: random.Random) -> str:
+    return " ".join(rng.sample(_SAID.split(), 2))
+
+
+def _drawn(text: str, shape: Sequence[int]) -> Array:
+    """Black on white, from -1 to 1: a frame (1, 3, height, width)."""
+    height, width = shape[2:]
+    image = Image.new("L", (width, height), "white")
+    size = height * 0.6
+    ImageDraw.Draw(image).text((8, (height - size) / 2), text, "black", ImageFont.load_default(size))
+    pixels = np.asarray(image, np.float32) / 127.5 - 1
+    return np.ascontiguousarray(np.broadcast_to(pixels, tuple(shape)))
+
+
+def _characters(model: Path) -> list[str]:
+    said = {entry.key: entry.value for entry in onnx.load(model).metadata_props}
+    return ["", *said["character"].split("\n"), " "]
+
+
+def _read(answer: Array, characters: Sequence[str]) -> str:
+    """The likeliest character of each column (columns, characters), repeats and blanks left out (CTC)."""
+    best = answer.argmax(axis=1)
+    return "".join(characters[n] for i, n in enumerate(best) if n and (i == 0 or n != best[i - 1])).strip()

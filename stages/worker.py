@@ -218,7 +218,7 @@ def _stage_builder(
         from stages.built.placed import PlacedModel
 
         placed = PlacedModel(
-            CleanModel(Path(config.model_folder)),
+            CleanModel(Path(config.model_folder), config.scales),
             indexes[0],
             config.devices,
             config.threads,

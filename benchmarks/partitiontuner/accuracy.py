@@ -57,11 +57,8 @@ def int8_accuracy(
     about = facts(f"int8_accuracy --networks {networks} --frames {frames}")
     rows = [accuracy_row(name, frames) for name in networks.split(",")]
     save_csv("partitiontuner_int8", rows, about)
-    show(
-        f"int8 against fp32, {frames} frames of noise",
-        rows,
-        ["ms: CPU time of what is in int8, on one thread of this host; no device's"],
-    )
+    notes = ["ms: CPU time of what is in int8, on one thread of this host; no device's"]
+    show(f"int8 against fp32, {frames} frames of noise", rows, notes)
     read = reader_rows(frames)
     save_csv("partitiontuner_int8_reader", read, about)
     show(f"the trained text recogniser on {frames} drawn lines of two words", read)

@@ -41,6 +41,9 @@ def serve(
     precision: Annotated[
         str | None, typer.Option(help="exact (default): no device that changes results; any: those too.")
     ] = None,
+    calibration: Annotated[
+        str | None, typer.Option(metavar="FRAMES.npz", help="Frames on which scales in int8 are found; noise if not.")
+    ] = None,
     solver: Annotated[
         str | None, typer.Option(help="How operators are placed on a place's devices: exact (default), or als.")
     ] = None,
@@ -99,7 +102,8 @@ def serve(
     settings = read_settings(Path(source)) if source.endswith(".toml") else Settings(source)
     given: dict[str, object] = {"machine": machine, "endpoint": endpoint, "metrics": metrics, "strategy": strategy}
     given |= {"precision": precision, "solver": solver, "objective": objective, "replicate": replicate}
-    given |= {"layers": layers, "max_output_bytes": max_output_bytes, "plan": None if plan is None else str(plan)}
+    given |= {"layers": layers, "max_output_bytes": max_output_bytes, "calibration": calibration}
+    given |= {"plan": None if plan is None else str(plan)}
     settings = replace(
         settings,
         dims={**settings.dims, **parse_dims(dim)},
@@ -119,6 +123,7 @@ def serve(
                 InputSizes(settings.dims, one) for one in (parse_shapes(shape) if shape else settings.shape or ({},))
             ],
             precision=settings.precision,
+            calibration=None if settings.calibration is None else Path(settings.calibration),
             kind=layer_kind(settings, places),
             teams=settings.replicate and settings.strategy == "guided",
             on_progress=progress,

@@ -38,7 +38,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `objective`: what plans are chosen for; `replicate`: whether the daemon's own may have copies and teams; `layers`
     and `objective` are by default what the strategy goes by; `max_output_bytes`: the room of each output whose shape
     depends on the data; `plan`: a file with the first plan; `shape`: of several shapes that are served at once, the
-    inputs of each. As a daemon file has them, key by key.
+    inputs of each; `calibration`: a file of frames that scales in int8 are found on (see `ready.scales`). As a daemon
+    file has them, key by key.
     """
 
     model: str
@@ -49,6 +50,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shape: tuple[dict[str, tuple[_Size, ...]], ...] = ()
     strategy: str = "guided"
     precision: str = "exact"
+    calibration: str | None = None
     solver: str = "exact"
     layers: str | None = None
     objective: str | None = None
@@ -75,8 +77,14 @@ def read_settings(path: Path) -> Settings:
         raise BadInput(f"{path}: {error}; expected TOML") from None
     settings = convert(raw, Settings, str(path))
     model = settings.model if settings.model.startswith("zoo:") else str(path.parent / settings.model)
-    plan = None if settings.plan is None else str(path.parent / settings.plan)
-    return replace(settings, model=model, machine=_beside(path, settings.machine), plan=plan)
+    machine, plan, calibration = settings.machine, settings.plan, settings.calibration
+    return replace(
+        settings,
+        model=model,
+        machine=_beside(path, machine),
+        plan=None if plan is None else str(path.parent / plan),
+        calibration=None if calibration is None else str(path.parent / calibration),
+    )
 
 
 def check_built(settings: Settings, source: str) -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from shisha_rt.fabric.codec import Codec
 from shisha_rt.fabric.layout import OUTPUT_BYTES
+from shisha_rt.fabric.scales import scales_file
 from shisha_rt.graph.spans import Span
 from shisha_rt.machine.device import Device
 
@@ -127,7 +128,8 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     """What a worker process is started with (JSON, its only argument).
 
     `time_scale` and the two after it are of its place's machine and memory (see `fabric.budgets`); the speeds of the
-    place and of its devices are on the board. `model_folder` has the cleaned model, which a place with `devices` cuts.
+    place and of its devices are on the board. `model_folder` has the cleaned model, which a place with `devices` cuts;
+    `scales` is the file in it with its scales in int8.
     `engine_folders`: one for each layout; `output_bytes` as in `fabric.layout.Layout`.
     """
 
@@ -147,6 +149,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     budget_fd: int | None = None
     model_folder: str = ""
     devices: tuple[Device, ...] = ()
+    scales: str = scales_file()
     output_bytes: int = OUTPUT_BYTES
 
 

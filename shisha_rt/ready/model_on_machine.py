@@ -16,6 +16,7 @@ from shisha_rt.cache import cache_folder
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.costs.operator_costs import OperatorCosts, beside
 from shisha_rt.errors import BadInput
+from shisha_rt.fabric.scales import scales_file
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.input_sizes import ANY_SIZES, InputSizes
 from shisha_rt.graph.layer_kinds import LayerKind
@@ -43,7 +44,8 @@ class ModelOnMachine:
     """`operator_costs` has each place's; it is empty where no place of the machine has devices.
 
     `teams`: what several places take together is known too, or measured first; `team_costs` is as `operator_costs`, of
-    each of the machine's teams: its lead's devices, on as many threads as it has.
+    each of the machine's teams: its lead's devices, on as many threads as it has. `scales`: the file with the model's
+    scales, where a device is of int8.
     """
 
     compiled: Compiled
@@ -51,6 +53,7 @@ class ModelOnMachine:
     operator_costs: Mapping[str, OperatorCosts]
     teams: bool = False
     team_costs: Mapping[Team, OperatorCosts] = field(default_factory=dict)
+    scales: str = scales_file()
 
     @property
     def devices(self) -> Mapping[str, tuple[Device, ...]]:
@@ -127,6 +130,7 @@ def make_ready(
     *,
     sizes: Sequence[InputSizes] = (ANY_SIZES,),
     precision: str = "exact",
+    calibration: Path | None = None,
     kind: LayerKind = "heavy",
     teams: bool = False,
     on_progress: Tell | None = None,
@@ -136,6 +140,8 @@ def make_ready(
     `sizes`: one, or those of several shapes that are served at once.
 
     `teams`: plans may have teams of places, so that what those take is wanted as well.
+
+    `calibration`: frames on which devices of int8 have their scales found (see `make_scales`).
 
     Raises BadInput for a bad model, for a `kind` of layers that this machine cannot be cut into, for devices that this
     host or `precision` does not allow, and for an operator that no device of any place can run or that makes a tensor
@@ -154,17 +160,19 @@ def make_ready(
     if len(sizes) > 1:
         _check_several_shapes(machine, has_devices=has_devices)
         return ModelOnMachine(compile_shapes(path, sizes, on_progress), machine, {}, teams)
+    has_int8 = any(device.precision == "int8" for its in devices.values() for device in its)
+    if calibration is not None and not has_int8:
+        raise BadInput(f"{calibration}: on {machine.source} no device of int8 runs: expected no calibration frames")
     compiled = compile_model(path, sizes[0], on_progress, plain=has_devices, kind=kind)
     if not has_devices:
         return ModelOnMachine(compiled, machine, {}, teams)
     check_static(compiled.model.graph, str(path), machine)
-    if any(device.precision == "int8" for its in devices.values() for device in its):
-        make_scales(compiled, on_progress=on_progress)
+    scales = make_scales(compiled, calibration, on_progress) if has_int8 else scales_file()
     with ProfileStore(cache_folder() / FILE_NAME) as store:
         profiled = partial(profile_devices, compiled, machine, on_progress=on_progress, store=store)
         costs = {place.name: profiled(place, devices[place.name]).costs for place in machine.places}
         check_capable(compiled.model.graph, beside(costs.values()))
-        found = ModelOnMachine(compiled, machine, costs, teams)
+        found = ModelOnMachine(compiled, machine, costs, teams, scales=scales)
         if not teams:
             return found
         together = {team: machine.together(team) for team in teams_to_measure(machine) if found.single.isdisjoint(team)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -43,7 +44,7 @@ def _checked(path: Path, graph: Graph) -> str:
     """A digest of the frames in a file. Raises BadInput unless the graph can be given all of them."""
     try:
         content = path.read_bytes()
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, AttributeError, TypeError, BadZipFile) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "it cannot be read"

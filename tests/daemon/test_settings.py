@@ -28,6 +28,7 @@ def test_a_full_file(tmp_path: Path) -> None:
     dims = { N = 8 }
     strategy = "seed"
     precision = "any"
+    calibration = "frames.npz"
     solver = "als"
     objective = "latency"
     replicate = false
@@ -43,6 +44,7 @@ def test_a_full_file(tmp_path: Path) -> None:
         {"N": 8},
         strategy="seed",
         precision="any",
+        calibration=str(tmp_path / "frames.npz"),
         solver="als",
         objective="latency",
         replicate=False,

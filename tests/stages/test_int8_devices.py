@@ -14,14 +14,17 @@ import pytest
 from onnx import helper
 
 from shisha_rt.cache import fault_in
+from shisha_rt.errors import BadInput
 from shisha_rt.fabric.scales import read_scales, scales_file, write_scales
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.scales import exponent, scaled_tensors, tensor_exponents
 from shisha_rt.graph.spans import groups_of
 from shisha_rt.graph.zoo import zoo_path
+from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.segments import segment
 from shisha_rt.ready.compile import Compiled, compile_model
+from shisha_rt.ready.model_on_machine import make_ready
 from shisha_rt.ready.scales import make_scales
 from stages.built.clean_model import CleanModel
 from stages.engines.device_session import build_session
@@ -335,3 +338,52 @@ def test_scales_are_found_once(tmp_path: Path) -> None:
     make_scales(compiled)
     assert read_scales(compiled.model_folder, scales_file()) == scaled(forked(), tmp_path).scales
     assert fault_in(compiled.model_folder) is None
+
+
+class TestFramesOfAUsers:
+    @pytest.fixture
+    def compiled(self, tmp_path: Path) -> Compiled:
+        return compile_model(write(forked(), tmp_path), plain=True)
+
+    def test_scales_are_found_on_them(self, compiled: Compiled, tmp_path: Path) -> None:
+        frames = tmp_path / "frames.npz"
+        np.savez(frames, x=100 * weight(3, 1, 3, 9, 9))
+        usual, own = make_scales(compiled), make_scales(compiled, frames)
+        scales = {name: CleanModel(compiled.model_folder, name).scales for name in (usual, own)}
+        assert scales[own]["x"] == exponent(float(np.abs(100 * weight(3, 1, 3, 9, 9)).max()))
+        assert all(5 <= scales[own][name] - scales[usual][name] <= 8 for name in scales[usual])
+
+    @pytest.mark.parametrize(
+        ("arrays", "said"),
+        [
+            ({"y": weight(3, 1, 3, 9, 9)}, "has y: expected an array for each input: x"),
+            ({}, "has nothing: expected an array for each input: x"),
+            ({"x": weight(1, 3, 9, 9)}, r"x is float32 of \(1, 3, 9, 9\): expected float32 of \(frames, 1, 3, 9, 9\)"),
+            ({"x": weight(0, 1, 3, 9, 9)}, r"x is float32 of \(0, 1, 3, 9, 9\)"),
+            ({"x": weight(2, 1, 3, 9, 9).astype(np.float64)}, "x is float64"),
+        ],
+    )
+    def test_that_do_not_fit(self, compiled: Compiled, arrays: Arrays, said: str, tmp_path: Path) -> None:
+        frames = tmp_path / "frames.npz"
+        with frames.open("wb") as file:
+            np.savez(file, **dict[str, Any](arrays))
+        with pytest.raises(BadInput, match=said):
+            make_scales(compiled, frames)
+
+    @pytest.mark.parametrize("content", [b"", b"frames", b"PK\x03\x04"])
+    def test_that_cannot_be_read(self, compiled: Compiled, content: bytes, tmp_path: Path) -> None:
+        frames = tmp_path / "frames.npz"
+        with pytest.raises(BadInput, match=r"frames\.npz: No such file or directory; expected frames"):
+            make_scales(compiled, frames)
+        frames.write_bytes(content)
+        with pytest.raises(BadInput, match=r"frames\.npz: it cannot be read; expected frames as numpy\.savez"):
+            make_scales(compiled, frames)
+        np.save(frames.with_suffix(".npy"), weight(3))
+        frames.write_bytes(frames.with_suffix(".npy").read_bytes())
+        with pytest.raises(BadInput, match=r"frames\.npz: it cannot be read; expected frames as numpy\.savez"):
+            make_scales(compiled, frames)
+
+    def test_where_no_device_has_scales(self, tmp_path: Path) -> None:
+        frames = tmp_path / "frames.npz"
+        with pytest.raises(BadInput, match="no device of int8 runs: expected no calibration frames"):
+            make_ready(write(forked(), tmp_path), load_machine("this-machine"), calibration=frames)

@@ -115,6 +115,7 @@ class Supervisor:
             budget_fd=self._budgets.fd(place.memory),
             model_folder=str(compiled.model_folder),
             devices=self._ready.devices.get(place.name, ()),
+            scales=self._ready.scales,
             output_bytes=self._arena.layout.output_bytes,
         )
 

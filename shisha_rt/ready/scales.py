@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -46,7 +47,7 @@ def _checked(path: Path, graph: Graph) -> str:
         content = path.read_bytes()
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, AttributeError, TypeError, BadZipFile) as error:
+    except (OSError, ValueError, EOFError, AttributeError, TypeError, BadZipFile, zlib.error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "it cannot be read"
         raise BadInput(f"{path}: {reason}; expected frames as numpy.savez writes them") from None
     wanted = {tensor.name: tensor for tensor in graph.inputs}
@@ -57,6 +58,8 @@ def _checked(path: Path, graph: Graph) -> str:
         if array.dtype != dtype or array.shape[1:] != shape or not len(array):
             expected = f"{dtype} of (frames, {', '.join(map(str, shape))})"
             raise BadInput(f"{path}: {name} is {array.dtype} of {array.shape}: expected {expected}")
+        if dtype.kind == "f" and not np.isfinite(array).all():
+            raise BadInput(f"{path}: {name} has values that are infinite or NaN: expected finite ones")
     if len({len(array) for array in arrays.values()}) > 1:
         raise BadInput(f"{path}: expected as many frames of each input")
     return hashlib.sha256(content).hexdigest()

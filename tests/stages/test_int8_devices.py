@@ -13,10 +13,10 @@ import onnx
 import pytest
 from onnx import helper
 
+from benchmarks.partitiontuner.accuracy import capable
 from shisha_rt.cache import fault_in
 from shisha_rt.errors import BadInput
 from shisha_rt.fabric.scales import read_scales, scales_file, write_scales
-from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.scales import exponent, scaled_tensors, tensor_exponents
 from shisha_rt.graph.spans import groups_of
 from shisha_rt.graph.zoo import zoo_path
@@ -272,19 +272,6 @@ class TestScales:
         assert found == {"x": -6, "a": 0, "b": 0, "c": 3, "d": 3, "early": 3, "e": 3}
 
 
-def capable(graph: Graph) -> list[bool]:
-    """Convs as an NPU of 16 × 16 has them, each with its Relu."""
-    found: list[bool] = []
-    for operator in graph.operators:
-        if operator.op_type == "Conv":
-            filters, channels = graph.constants[operator.inputs[1]].shape[:2]
-            found.append(operator.attributes.get("group", 1) == 1 and filters % 16 == channels % 16 == 0)
-        else:
-            maker = graph.producer.get(operator.inputs[0])
-            found.append(operator.op_type == "Relu" and maker is not None and found[maker])
-    return found
-
-
 @pytest.fixture(scope="module")
 def squeezenet() -> Compiled:
     compiled = compile_model(zoo_path("squeezenet"), plain=True, kind="operators")
@@ -340,6 +327,15 @@ def test_scales_are_found_once(tmp_path: Path) -> None:
     assert fault_in(compiled.model_folder) is None
 
 
+DESCRIBED: Final = """
+engine = "onnxruntime"
+memory = "npu"
+precision = "int8"
+call_s = 1e-4
+family = [{ ops = ["Conv"], cost = [] }]
+"""
+
+
 class TestFramesOfAUsers:
     @pytest.fixture
     def compiled(self, tmp_path: Path) -> Compiled:
@@ -361,6 +357,7 @@ class TestFramesOfAUsers:
             ({"x": weight(1, 3, 9, 9)}, r"x is float32 of \(1, 3, 9, 9\): expected float32 of \(frames, 1, 3, 9, 9\)"),
             ({"x": weight(0, 1, 3, 9, 9)}, r"x is float32 of \(0, 1, 3, 9, 9\)"),
             ({"x": weight(2, 1, 3, 9, 9).astype(np.float64)}, "x is float64"),
+            ({"x": np.full((1, 1, 3, 9, 9), np.nan, np.float32)}, "x has values that are infinite or NaN"),
         ],
     )
     def test_that_do_not_fit(self, compiled: Compiled, arrays: Arrays, said: str, tmp_path: Path) -> None:
@@ -382,6 +379,16 @@ class TestFramesOfAUsers:
         frames.write_bytes(frames.with_suffix(".npy").read_bytes())
         with pytest.raises(BadInput, match=r"frames\.npz: it cannot be read; expected frames as numpy\.savez"):
             make_scales(compiled, frames)
+
+    def test_a_model_made_ready_has_its_own(self, compiled: Compiled, tmp_path: Path) -> None:
+        frames, machine = tmp_path / "frames.npz", tmp_path / "board.toml"
+        np.savez(frames, x=weight(3, 1, 3, 9, 9))
+        (tmp_path / "npu.toml").write_text(DESCRIBED)
+        (tmp_path / "cpu.toml").write_text(DESCRIBED.replace("int8", "fp32").replace("Conv", "*"))
+        machine.write_text('[[place]]\nname = "npu"\ncores = [0]\ndevices = ["./npu.toml", "./cpu.toml"]')
+        board, model = load_machine(str(machine)), write(forked(), tmp_path)
+        assert make_ready(model, board, precision="any").scales == make_scales(compiled)
+        assert make_ready(model, board, precision="any", calibration=frames).scales == make_scales(compiled, frames)
 
     def test_where_no_device_has_scales(self, tmp_path: Path) -> None:
         frames = tmp_path / "frames.npz"

@@ -42,6 +42,15 @@ def test_a_window_that_restarts_has_forgotten_all_but_the_count() -> None:
     assert window.segments_s == [4.0]
 
 
+def test_a_median_that_was_asked_for_in_vain_is_there_with_the_next_frame() -> None:
+    """A place was changed after many frames, and somebody looked at once: it stayed unknown for sixteen more."""
+    window = window_of(*[(1.0,)] * 500)
+    window.restart()
+    assert window.median_service_s is None
+    add(window, (4.0,))
+    assert window.median_service_s == 4.0
+
+
 def test_the_summary_has_medians_and_nothing_before_frames() -> None:
     assert StageWindow().summary()["service_s"] is None
     window = window_of((1.0,), (2.0,), (6.0,))

@@ -43,7 +43,8 @@ class Streaming:
                     self._ends_s = answered_s[-1] + seconds
                 del answer
         cpu_s = time.process_time() - cpu_s
-        measured_s = [t for t in answered_s[_WARM_UP_FRAMES - 1 :] if t <= self._ends_s]
+        ends_s = max(self._ends_s, answered_s[_WARM_UP_FRAMES])  # one frame at least, on however busy a host
+        measured_s = [t for t in answered_s[_WARM_UP_FRAMES - 1 :] if t <= ends_s]
         return {
             "frame_s": (measured_s[-1] - measured_s[0]) / (len(measured_s) - 1),
             "cpu_s": cpu_s / (len(answered_s) - _WARM_UP_FRAMES),

@@ -32,6 +32,7 @@ from shisha_rt.ready.compile import Compiled, compile_model, read_compiled
 from shisha_rt.ready.profile import known_costs, measure, profile_model
 from stages.engines.onnxruntime.parts import PARTS_FILE
 from tests.graph.networks import network, weight, write
+from tests.serving.daemon_process import until
 from tests.stages.test_segments import residual
 
 CORE = usable_cores()[0]
@@ -125,7 +126,7 @@ def at_work(folder: Path) -> list[int]:
 @pytest.mark.parametrize("killed", [False, True])
 def test_neighbours_are_at_work_meanwhile_and_never_longer(tmp_path: Path, killed: bool) -> None:
     compiled = compile_model(residual(tmp_path))
-    rounds = 1_000_000 if killed else 3000  # enough to look for the neighbour meanwhile
+    rounds = 1_000_000 if killed else 3000  # no pipe holds the lines of so many: it goes on while one looks
     job = job_of(compiled, [(0, 0)])
     job = msgspec.structs.replace(job, neighbours=usable_cores()[1:2], budget_s=60.0, max_rounds=rounds)
     command = [sys.executable, "-m", "stages.jobs.calibrate", msgspec.json.encode(job).decode()]
@@ -137,8 +138,7 @@ def test_neighbours_are_at_work_meanwhile_and_never_longer(tmp_path: Path, kille
             child.kill()
         else:
             assert isinstance(decode(child.stdout.readlines()[-1]), Calibrated)
-    psutil.wait_procs([psutil.Process(neighbour)] if psutil.pid_exists(neighbour) else [], timeout=10)
-    assert at_work(compiled.engine_folder) == []
+    until(lambda: at_work(compiled.engine_folder) == [], f"the end of neighbour {neighbour}")
 
 
 def test_a_second_start_measures_nothing(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,8 +175,11 @@ def test_a_team_is_left_out_where_others_have_its_cores(own_store: Path, tmp_pat
         compile_model(repeating(tmp_path / "a", "a", 3)),
         parse_machine(text, name="two", source="two.toml"),
     )
-    spinning = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
-    with subprocess.Popen([sys.executable, "-c", spinning, str(usable_cores()[1])]) as other:
+    spinning = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); print(flush=True)\nwhile True: pass"
+    command = [sys.executable, "-c", spinning, str(usable_cores()[1])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
         raw = profile_model(compiled, machine, teams=True, beside=True)
         other.kill()
     assert (len(raw.times), raw.teams) == (2, {})

@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
-import psutil
 import pytest
 
 from shisha_rt.fabric.calibration import Progress
@@ -19,6 +18,7 @@ from shisha_rt.machine.device import Device
 from shisha_rt.placement.device_profile import Run, device_times, runs_to_profile
 from shisha_rt.ready.compile import Compiled, compile_model
 from tests.graph.networks import odd_network, write
+from tests.serving.daemon_process import until
 from tests.stages.test_calibrate import at_work
 from tests.stages.test_segments import residual
 
@@ -113,11 +113,15 @@ def test_two_threads(tmp_path: Path) -> None:
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
 def test_neighbours_run_the_cleaned_model_meanwhile(tmp_path: Path) -> None:
     compiled = compile_model(residual(tmp_path), plain=True)
-    job = msgspec.structs.replace(job_of(compiled, (SERIAL,)), neighbours=usable_cores()[1:2])
+    job = msgspec.structs.replace(
+        job_of(compiled, (SERIAL,)),
+        neighbours=usable_cores()[1:2],
+        budget_s=60.0,
+        max_rounds=2000,  # no pipe holds the lines of so many: it goes on while one looks
+    )
     with subprocess.Popen(command(job), stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert isinstance(decode(child.stdout.readline()), Progress)
         (neighbour,) = at_work(compiled.model_folder)
         assert isinstance(decode(child.stdout.readlines()[-1]), Profiled)
-    psutil.wait_procs([psutil.Process(neighbour)] if psutil.pid_exists(neighbour) else [], timeout=10)
-    assert at_work(compiled.model_folder) == []
+    until(lambda: at_work(compiled.model_folder) == [], f"the end of neighbour {neighbour}")

@@ -255,6 +255,7 @@ def test_two_places_in_few_trials() -> None:
     assert sum(number is not None and number <= 4 for number in taken) >= 32
 
 
-def test_four_places_in_some_more() -> None:
-    taken = [trials_to_optimum(seed, layers=20, places=4) for seed in range(30)]
-    assert sum(number is not None and number <= 12 for number in taken) >= 24
+@pytest.mark.parametrize("seeds", [10, pytest.param(30, marks=pytest.mark.long)])
+def test_four_places_in_some_more(seeds: int) -> None:
+    taken = [trials_to_optimum(seed, layers=20, places=4) for seed in range(seeds)]
+    assert sum(number is not None and number <= 12 for number in taken) >= 0.8 * seeds

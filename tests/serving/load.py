@@ -28,6 +28,7 @@ from shisha_rt.wire.header import (
 from tests.serving.daemon_process import PATIENCE_MS, PATIENCE_S
 from tests.serving.identity_model import NAME, SHAPE, frame_of
 
+PAUSE_S: Final = 0.002
 _LAST: Final = "last"
 
 
@@ -41,6 +42,7 @@ class _Stream:
 class Load(threading.Thread):
     """One connection with several ordered streams, `depth` frames of each in flight, until `finish` or a refusal.
 
+    `pause_s` after each answer leaves the cores to others: where the frames are to flow while the test waits.
     `faults` are broken promises. `codes` counts error answers; what of them is allowed is for the test to say.
     """
 
@@ -53,6 +55,7 @@ class Load(threading.Thread):
         depth: int = 3,
         model_name: str = NAME,
         shape: tuple[int, ...] = SHAPE,
+        pause_s: float = 0.0,
     ) -> None:
         super().__init__(name=f"load-{index}", daemon=True)
         self.sent = 0
@@ -68,6 +71,7 @@ class Load(threading.Thread):
         self._endpoint = endpoint
         self._index = index
         self._depth = depth
+        self._pause_s = pause_s
         self._shape = shape
         self._tensor = Tensor("x", shape, "FP32")
         self._model_name = model_name
@@ -129,6 +133,7 @@ class Load(threading.Thread):
                         self._send(socket, stream)
             if socket.poll(50):
                 self._receive(socket.recv_multipart())
+                self._abandoned.wait(self._pause_s)
                 now_s = time.monotonic()
                 self.longest_gap_s = max(self.longest_gap_s, now_s - progress_s)
                 progress_s = now_s

@@ -20,7 +20,7 @@ import pytest
 from shisha_rt.client import Client, Internal
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, machine_file, until
 from tests.serving.identity_model import LAYERS, frame_of, write_identity_model
-from tests.serving.load import Load, assert_kept
+from tests.serving.load import PAUSE_S, Load, assert_kept
 
 PLACES: Final = ("p0", "p1", "p2")
 PLAN: Final = [
@@ -34,7 +34,7 @@ OTHER_PLAN: Final = [
     {"first": 6, "last": LAYERS - 1, "places": ["p1"]},
 ]
 KILLED: Final = "killed by signal 9 (SIGKILL)"
-RANDOM_ROUNDS: Final = 12
+ROUNDS: Final = [4, pytest.param(12, marks=pytest.mark.long)]
 SEED: Final = 20231
 
 
@@ -48,7 +48,7 @@ def daemon(identity: Path, tmp_path: Path) -> Iterator[DaemonProcess]:
 
 @pytest.fixture
 def loads(daemon: DaemonProcess) -> Iterator[list[Load]]:
-    with Load(daemon.endpoint, 0) as one, Load(daemon.endpoint, 1) as two:
+    with Load(daemon.endpoint, 0, pause_s=PAUSE_S) as one, Load(daemon.endpoint, 1, pause_s=PAUSE_S) as two:
         yield [one, two]
     assert_kept(one, two)
 
@@ -101,11 +101,12 @@ def test_stop_all_workers_at_once(daemon: DaemonProcess, loads: list[Load]) -> N
     everything_sent_is_answered(loads)
 
 
-def test_kill_workers_at_random_moments(daemon: DaemonProcess, loads: list[Load]) -> None:
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_kill_workers_at_random_moments(daemon: DaemonProcess, loads: list[Load], rounds: int) -> None:
     """In the middle of a write to a slot, too: whatever was half written is computed again before anyone reads it."""
     rng = random.Random(SEED)
     kills = 0
-    for _ in range(RANDOM_ROUNDS):
+    for _ in range(rounds):
         names = rng.sample(PLACES, rng.randint(1, len(PLACES)))
         pids = daemon.wait_for_workers()
         loads[0].wait_for_answers(rng.randrange(40))
@@ -145,11 +146,12 @@ def test_stop_a_worker_in_preparation(daemon: DaemonProcess, loads: list[Load]) 
     assert daemon.control.set_plan(OTHER_PLAN)["outcome"] == "live"
 
 
-def test_kill_workers_while_plans_change(daemon: DaemonProcess, loads: list[Load]) -> None:
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_kill_workers_while_plans_change(daemon: DaemonProcess, loads: list[Load], rounds: int) -> None:
     """Death and preparation race: either may win, and the proposal is settled once in both cases."""
     rng = random.Random(SEED)
     outcomes: Counter[str] = Counter()
-    for i in range(RANDOM_ROUNDS):
+    for i in range(rounds):
         name = rng.choice(PLACES)
         pid = daemon.wait_for_workers()[name]
         proposal = Proposal(daemon.endpoint, OTHER_PLAN if i % 2 else PLAN)
@@ -158,7 +160,7 @@ def test_kill_workers_while_plans_change(daemon: DaemonProcess, loads: list[Load
         outcomes[proposal.settled()["outcome"]] += 1
         everything_sent_is_answered(loads)
         forgive(daemon, name)
-    assert outcomes["live"] + outcomes["dropped"] == RANDOM_ROUNDS
+    assert outcomes["live"] + outcomes["dropped"] == rounds
     print(f"{dict(outcomes)}, {sum(load.answered for load in loads)} frames")
 
 
@@ -197,8 +199,8 @@ def test_the_second_death_is_the_frames_own_error(tmp_path: Path) -> None:
 
     A frame takes long enough here to be found running, and killed, before it is done.
     """
-    shape = (1, 512, 48, 48)
-    model = write_identity_model(tmp_path, channels=512, size=48, name="slow")
+    shape = (1, 256, 48, 48)
+    model = write_identity_model(tmp_path, channels=256, size=48, name="slow")
     with DaemonProcess(tmp_path, model, "--machine", machine_file(tmp_path, ["only"])) as daemon:
         board = daemon.board(1)
         outcomes: list[BaseException | None] = []

@@ -12,7 +12,7 @@ import pytest
 
 from shisha_rt.client import FailedPrecondition
 from tests.serving.daemon_process import DaemonProcess, until
-from tests.serving.load import Load, assert_kept
+from tests.serving.load import PAUSE_S, Load, assert_kept
 from tests.serving.tuned import await_state, events, tuner
 
 GUIDED = ("--strategy", "guided")
@@ -36,7 +36,7 @@ def test_frames_flow_before_anything_is_measured(identity: Path, two_places: Pat
     arguments = (identity, "--machine", two_places, *GUIDED)
     with DaemonProcess(tmp_path, *arguments) as daemon:
         client = daemon.control
-        with Load(daemon.endpoint) as load:
+        with Load(daemon.endpoint, pause_s=PAUSE_S) as load:
             load.wait_for_answers(10)
             assert tuner(client)["state"] == "profiling"
             (stage,) = client.plan()["stages"]
@@ -46,7 +46,7 @@ def test_frames_flow_before_anything_is_measured(identity: Path, two_places: Pat
         until(lambda: profilers(daemon), "a profiler")
         profilers(daemon)[0].kill()
         until(lambda: events(client, "profiling_ended"), "costs")  # all the sooner as no frames come
-        with Load(daemon.endpoint) as load:
+        with Load(daemon.endpoint, pause_s=PAUSE_S) as load:
             await_state(client, "watching")
         assert_kept(load)
         kinds = [event["kind"] for event in client.events(0, 10_000)["events"]]
@@ -63,7 +63,7 @@ def test_frames_flow_before_anything_is_measured(identity: Path, two_places: Pat
 def test_what_cannot_be_measured_does_not_end_the_daemon(identity: Path, two_places: Path, tmp_path: Path) -> None:
     with DaemonProcess(tmp_path, identity, "--machine", two_places, *GUIDED) as daemon:
         client = daemon.control
-        with Load(daemon.endpoint) as load:
+        with Load(daemon.endpoint, pause_s=PAUSE_S) as load:
             for deaths in range(1, 4):
                 until(lambda: profilers(daemon), "a profiler")
                 os.kill(profilers(daemon)[0].pid, signal.SIGKILL)

@@ -17,7 +17,7 @@ from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.plan.plan import Plan
 from tests.serving.daemon_process import DaemonProcess, machine_file, until
 from tests.serving.identity_model import write_long_identity_model
-from tests.serving.load import Load, assert_kept
+from tests.serving.load import PAUSE_S, Load, assert_kept
 from tests.serving.page import scrape
 from tests.serving.tuned import events, tuner
 
@@ -56,7 +56,7 @@ def test_costs_of_more_than_64_kib(tmp_path: Path, place_count: int, layers: int
     """The tuner is told them at its start. Few places are quicker to start, so they have more layers."""
     model = write_long_identity_model(tmp_path, layers)
     with many_places(model, tmp_path, place_count, "guided") as daemon:
-        with Load(daemon.endpoint, streams=place_count, model_name=model.stem) as load:
+        with Load(daemon.endpoint, streams=place_count, model_name=model.stem, pause_s=PAUSE_S) as load:
 
             def answered() -> int:
                 assert load.is_alive()

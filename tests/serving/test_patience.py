@@ -11,7 +11,7 @@ from typing import Any, Final
 from shisha_rt.client import Client
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, machine_file, until
 from tests.serving.identity_model import LAYERS, frame_of
-from tests.serving.load import Load, assert_kept
+from tests.serving.load import PAUSE_S, Load, assert_kept
 
 PLACES: Final = ("p0", "p1", "p2")
 
@@ -35,7 +35,7 @@ def test_a_worker_that_is_stopped_as_it_starts_holds_up_nothing(identity: Path, 
         first = daemon.wait_for_workers()["p1"]
         assert daemon.control.set_plan(chain(*PLACES))["outcome"] == "live"
         assert daemon.control.call("server_ready")["ready"] is True
-        with Load(daemon.endpoint, 0) as load:
+        with Load(daemon.endpoint, pause_s=PAUSE_S) as load:
             load.wait_for_answers(20)
             daemon.kill_worker(first)
             stopped: set[int] = set()

@@ -17,24 +17,26 @@ from shisha_rt.graph.graph import Tensor
 from shisha_rt.wire.codes import Code
 from shisha_rt.wire.header import InferParameters, decode_head, encode_infer, encode_operation
 from tests.serving.daemon_process import PATIENCE_MS, PATIENCE_S, DaemonProcess, leftovers, serve_command, until
-from tests.serving.identity_model import NAME, frame_of, write_identity_model
-from tests.serving.load import Load
+from tests.serving.identity_model import NAME, SHAPE, frame_of
+from tests.serving.load import PAUSE_S, Load
 
 FRAMES: Final = 100
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_everything_admitted_is_answered(tmp_path: Path, four_places: Path, number: int) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+def test_everything_admitted_is_answered(identity: Path, tmp_path: Path, four_places: Path, number: int) -> None:
     """The daemon has said that it has the frames; then it is told to stop, and answers every one of them."""
-    shape = (1, 64, 32, 32)
-    model = write_identity_model(tmp_path, channels=64, size=32, name="slow")
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
     socket.linger = 0
-    with DaemonProcess(tmp_path, model, "--machine", four_places) as daemon, socket:
+    with DaemonProcess(tmp_path, identity, "--machine", four_places) as daemon, socket:
         socket.connect(daemon.endpoint)
+        workers = daemon.wait_for_workers().values()
+        daemon.control.metadata()
+        for worker in workers:  # stopped until the daemon has been told, so that most of the frames are left then
+            os.kill(worker, signal.SIGSTOP)
         for i in range(FRAMES):
-            header = encode_infer(str(i), "slow", [Tensor("x", shape, "FP32")], InferParameters("only", i))
-            socket.send_multipart([header, frame_of(i, shape).tobytes()])
+            header = encode_infer(str(i), NAME, [Tensor("x", SHAPE, "FP32")], InferParameters("only", i))
+            socket.send_multipart([header, frame_of(i).tobytes()])
         socket.send(encode_operation("server_live", "all admitted"))
         admitted = False
         answers: list[list[bytes]] = []
@@ -42,13 +44,17 @@ def test_everything_admitted_is_answered(tmp_path: Path, four_places: Path, numb
             parts = _receive(socket)
             admitted = decode_head(parts[0]).id == "all admitted"
             answers += [] if admitted else [parts]
-        assert len(answers) < FRAMES, "the model is too fast for this test"
-        assert daemon.terminate(number) == 0, daemon.stderr()
+        assert len(answers) < FRAMES
+        daemon.popen.send_signal(number)
+        until(lambda: daemon.control.status()["state"] == "draining", "its hearing of the signal")
+        for worker in workers:
+            os.kill(worker, signal.SIGCONT)
         answers += [_receive(socket) for _ in range(FRAMES - len(answers))]
+        assert daemon.wait() == 0, daemon.stderr()
         for i, parts in enumerate(answers):
             head = decode_head(parts[0])
             assert (head.id, head.error) == (str(i), None)
-            assert parts[1] == frame_of(i, shape).tobytes()
+            assert parts[1] == frame_of(i).tobytes()
         daemon.assert_nothing_left()
         assert daemon.stderr() == ""
 
@@ -70,17 +76,15 @@ def test_sigterm_under_load(identity: Path, four_places: Path, tmp_path: Path) -
             assert ranks == sorted(ranks)
 
 
-def test_a_draining_daemon_says_so(tmp_path: Path, two_places: Path) -> None:
+def test_a_draining_daemon_says_so(identity: Path, tmp_path: Path, two_places: Path) -> None:
     """While it answers what it has, it refuses frames and plans, and is live but not ready."""
-    shape = (1, 64, 32, 32)
-    model = write_identity_model(tmp_path, channels=64, size=32, name="slow")
-    with DaemonProcess(tmp_path, model, "--machine", two_places) as daemon:
+    with DaemonProcess(tmp_path, identity, "--machine", two_places) as daemon:
         worker = daemon.wait_for_workers()["fast0"]
         with Client(daemon.endpoint, timeout_s=PATIENCE_S) as client:
             client.metadata()
             # With a worker stopped the frame cannot end before we have looked.
             os.kill(worker, signal.SIGSTOP)
-            with Load(daemon.endpoint, model_name="slow", shape=shape, streams=1, depth=1) as load:
+            with Load(daemon.endpoint, streams=1, depth=1) as load:
                 while not client.status()["frames"]["in_flight"]:
                     pass
                 daemon.popen.send_signal(signal.SIGTERM)
@@ -89,7 +93,7 @@ def test_a_draining_daemon_says_so(tmp_path: Path, two_places: Path) -> None:
                 assert client.live()
                 assert not client.ready()
                 with pytest.raises(Unavailable):
-                    client.infer(frame_of(0, shape))
+                    client.infer(frame_of(0))
                 with pytest.raises(Unavailable):
                     client.set_plan([{"first": 0, "last": 8, "places": ["fast0"]}])
                 os.kill(worker, signal.SIGCONT)
@@ -99,7 +103,7 @@ def test_a_draining_daemon_says_so(tmp_path: Path, two_places: Path) -> None:
         daemon.assert_nothing_left()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGINT])
 def test_a_signal_to_the_whole_group(identity: Path, two_places: Path, tmp_path: Path, number: int) -> None:
     """Ctrl-C at a terminal, and how service managers end a service. The workers finish what they have."""
     with DaemonProcess(tmp_path, identity, "--machine", two_places) as daemon:
@@ -115,7 +119,7 @@ def test_a_signal_to_the_whole_group(identity: Path, two_places: Path, tmp_path:
         assert daemon.stderr() == ""
 
 
-@pytest.mark.parametrize("transport", ["tcp", "ipc"])
+@pytest.mark.parametrize("transport", [pytest.param("tcp", marks=pytest.mark.long), "ipc"])
 def test_a_killed_daemon_takes_its_workers_along(
     identity: Path, two_places: Path, tmp_path: Path, transport: str
 ) -> None:
@@ -136,25 +140,23 @@ def test_a_killed_daemon_takes_its_workers_along(
 
 
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
-def test_a_second_daemon_on_the_same_endpoint(identity: Path, two_places: Path, tmp_path: Path, transport: str) -> None:
+def test_a_second_daemon_on_the_same_endpoint_or_metrics_port(
+    identity: Path, two_places: Path, tmp_path: Path, transport: str
+) -> None:
     endpoint = "tcp://127.0.0.1:0" if transport == "tcp" else f"ipc://{tmp_path}/public"
     with DaemonProcess(tmp_path, identity, "--machine", two_places, endpoint=endpoint) as daemon:
-        with Load(daemon.endpoint) as load:
+        with Load(daemon.endpoint, pause_s=PAUSE_S) as load:
             load.wait_for_answers(20)
             _assert_refused(identity, two_places, daemon.endpoint, daemon.runtime)
+            if transport == "tcp":
+                address = daemon.metrics.removeprefix("http://").removesuffix("/metrics")
+                _assert_refused(identity, two_places, "tcp://127.0.0.1:0", daemon.runtime, "--metrics", address)
             load.wait_for_answers(20)
         assert load.faults == []
         assert load.results == load.sent
         with Client(daemon.endpoint, timeout_s=PATIENCE_S) as late:
             assert late.metadata()["model"]["name"] == NAME
             assert (late.infer(frame_of(9)).output == frame_of(9)).all()
-
-
-def test_a_second_daemon_on_the_same_metrics_port(identity: Path, two_places: Path, tmp_path: Path) -> None:
-    with DaemonProcess(tmp_path, identity, "--machine", two_places) as daemon:
-        address = daemon.metrics.removeprefix("http://").removesuffix("/metrics")
-        _assert_refused(identity, two_places, "tcp://127.0.0.1:0", daemon.runtime, "--metrics", address)
-        assert daemon.control.live()
 
 
 def _assert_refused(model: Path, machine: Path, endpoint: str, runtime: Path, *more: str) -> None:

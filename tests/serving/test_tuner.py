@@ -30,12 +30,26 @@ FIELDS = {
     "best_throughput_fps", "best_latency_s", "best_plan", "lower_bound_s", "objective",
 }  # fmt: skip
 WHOLE = [{"first": 0, "last": LAYERS - 1, "places": ["fast0"]}]
+SEED = [{"first": 0, "last": 3, "places": ["slow0"]}, {"first": 4, "last": LAYERS - 1, "places": ["fast0"]}]
+FEW = 2  # moves without gain, and a search ends soon
+
+
+@pytest.fixture(scope="module")
+def running(identity: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    with tuned(identity, tmp_path_factory.mktemp("tuned"), "--fresh") as process:
+        process.wait_for_workers()
+        yield process
 
 
 @pytest.fixture
-def daemon(identity: Path, tmp_path: Path) -> Iterator[DaemonProcess]:
-    with tuned(identity, tmp_path, "--fresh") as process:
-        yield process
+def daemon(running: DaemonProcess) -> DaemonProcess:
+    """One for all: paused, as it was at its start but for what it has counted."""
+    client = running.control
+    client.call("place_set", place="fast0", speed=0.45)
+    assert client.set_plan(SEED)["outcome"] == "live"
+    assert tuner(client)["state"] == "paused"
+    client.call("tuner_set", alpha=FEW)
+    return running
 
 
 @pytest.fixture
@@ -43,33 +57,33 @@ def client(daemon: DaemonProcess) -> Client:
     return daemon.control
 
 
-def test_without_frames_it_waits(client: Client) -> None:
-    await_state(client, "waiting")
-    assert tuner(client).keys() == FIELDS
-    assert (tuner(client)["trials"], tuner(client)["alpha"]) == (0, 10)
-    assert events(client, "trial") == []
-
-
-def test_it_tunes_while_frames_flow_and_then_watches(client: Client, daemon: DaemonProcess) -> None:
-    (began,) = events(client, "tuning_began")
-    with Load(daemon.endpoint) as load:
-        await_state(client, "watching")
-        found, trials = tuner(client), events(client, "trial")
-    assert_kept(load)
-    assert began["plan"] == trials[0]["plan"]
-    assert (found["strategy"], found["run"], found["trying"]) == ("shisha", 1, None)
-    assert found["best_plan"] == next(
-        trial["plan"] for trial in reversed(trials) if trial["verdict"] in ("first", "better")
-    )
-    (ended,) = events(client, "tuning_ended")
-    assert (ended["plan"], ended["trials"]) == (found["best_plan"], len(trials))
-    # What is live at the end is what was found to be best (R5), and the frames ran under each plan that was tried.
-    live = events(client, "plan_live")[-1]
-    assert (live["plan"], live["epoch"]) == (found["best_plan"], client.plan()["epoch"])
-    assert {trial["epoch"] for trial in trials} <= load.epochs
+def test_it_waits_for_frames_tunes_while_they_flow_and_then_watches(identity: Path, tmp_path: Path) -> None:
+    with tuned(identity, tmp_path, "--fresh") as daemon:
+        client = daemon.control
+        await_state(client, "waiting")
+        assert tuner(client).keys() == FIELDS
+        assert (tuner(client)["trials"], tuner(client)["alpha"]) == (0, 10)
+        assert events(client, "trial") == []
+        (began,) = events(client, "tuning_began")
+        with Load(daemon.endpoint) as load:
+            await_state(client, "watching")
+            found, trials = tuner(client), events(client, "trial")
+        assert_kept(load)
+        assert began["plan"] == trials[0]["plan"]
+        assert (found["strategy"], found["run"], found["trying"]) == ("shisha", 1, None)
+        assert found["best_plan"] == next(
+            trial["plan"] for trial in reversed(trials) if trial["verdict"] in ("first", "better")
+        )
+        (ended,) = events(client, "tuning_ended")
+        assert (ended["plan"], ended["trials"]) == (found["best_plan"], len(trials))
+        # What is live at the end was found to be best (R5), and the frames ran under each plan that was tried.
+        live = events(client, "plan_live")[-1]
+        assert (live["plan"], live["epoch"]) == (found["best_plan"], client.plan()["epoch"])
+        assert {trial["epoch"] for trial in trials} <= load.epochs
 
 
 def test_events_metrics_and_tuner_get_tell_the_same_story(client: Client, daemon: DaemonProcess) -> None:
+    run = client.call("tuner_set", resume=True)["tuner"]["run"]
     with Load(daemon.endpoint) as load:
         await_state(client, "watching")
         client.call("tuner_set", restart=True)
@@ -77,10 +91,11 @@ def test_events_metrics_and_tuner_get_tell_the_same_story(client: Client, daemon
         client.call("tuner_set", pause=True)
     assert_kept(load)
     trials, found = events(client, "trial"), tuner(client)
-    assert [event["run"] for event in events(client, "tuning_began")] == [1, 2]
-    assert {trial["run"] for trial in trials} == {1, 2}
-    assert sum(trial["run"] == 2 for trial in trials) == found["trials"]
-    for run in (1, 2):
+    runs = [event["run"] for event in events(client, "tuning_began")]
+    assert runs == list(range(1, run + 2))
+    assert {run, run + 1} <= {trial["run"] for trial in trials} <= {*runs}
+    assert sum(trial["run"] == run + 1 for trial in trials) == found["trials"]
+    for run in runs:
         numbers = [trial["trial"] for trial in trials if trial["run"] == run]
         assert numbers == list(range(len(numbers)))
     for trial in trials:
@@ -100,8 +115,9 @@ def shown_state(daemon: DaemonProcess) -> set[str]:
 
 
 def test_pause_resume_and_restart(client: Client, daemon: DaemonProcess) -> None:
+    run = client.call("tuner_set", resume=True, alpha=10)["tuner"]["run"]
     with Load(daemon.endpoint) as load:
-        await_trials(client, 2, load)
+        await_trials(client, 1, load)
         best = tuner(client)["best_plan"]
         paused = client.call("tuner_set", pause=True)["tuner"]
         assert paused["state"] == "paused"
@@ -111,10 +127,10 @@ def test_pause_resume_and_restart(client: Client, daemon: DaemonProcess) -> None
         assert tuner(client) == paused
         assert client.call("tuner_set", pause=True)["tuner"] == paused
         resumed = client.call("tuner_set", resume=True)["tuner"]
-        assert (resumed["state"], resumed["run"], resumed["trials"]) == ("tuning", 2, 0)
-        assert client.call("tuner_set", resume=True)["tuner"]["run"] == 2  # it is not paused
+        assert (resumed["state"], resumed["run"], resumed["trials"]) == ("tuning", run + 1, 0)
+        assert client.call("tuner_set", resume=True)["tuner"]["run"] == run + 1  # it is not paused
         await_trials(client, 1, load)
-        assert client.call("tuner_set", restart=True)["tuner"]["run"] == 3
+        assert client.call("tuner_set", restart=True, alpha=FEW)["tuner"]["run"] == run + 2
         await_state(client, "watching")
     assert_kept(load)
 
@@ -122,12 +138,12 @@ def test_pause_resume_and_restart(client: Client, daemon: DaemonProcess) -> None
 def test_alpha(client: Client, daemon: DaemonProcess) -> None:
     assert client.call("tuner_set", alpha=1)["tuner"]["alpha"] == 1
     with Load(daemon.endpoint) as load:
-        client.call("tuner_set", restart=True)
+        run = client.call("tuner_set", restart=True)["tuner"]["run"]
         await_state(client, "watching")
     assert_kept(load)
     assert events(client, "tuning_began")[-1]["alpha"] == 1
-    run = [trial["verdict"] for trial in events(client, "trial") if trial["run"] == 2]
-    assert "not_better" not in run[:-1]  # the first move without gain is the last
+    verdicts = [trial["verdict"] for trial in events(client, "trial") if trial["run"] == run]
+    assert "not_better" not in verdicts[:-1]  # the first move without gain is the last
     for wrong in ({"alpha": 0}, {"alpha": 1.5}, {"pause": True, "resume": True}, {}):
         with pytest.raises(InvalidArgument):
             client.call("tuner_set", **wrong)
@@ -137,6 +153,7 @@ def test_alpha(client: Client, daemon: DaemonProcess) -> None:
 
 
 def test_a_plan_of_the_users_pauses_it(client: Client, daemon: DaemonProcess) -> None:
+    client.call("tuner_set", resume=True)
     with Load(daemon.endpoint) as load:
         await_trials(client, 1, load)
         epoch = client.set_plan(WHOLE)["epoch"]
@@ -150,28 +167,31 @@ def test_a_plan_of_the_users_pauses_it(client: Client, daemon: DaemonProcess) ->
 
 
 def test_another_speed_makes_it_tune_again(client: Client, daemon: DaemonProcess) -> None:
+    run = client.call("tuner_set", resume=True)["tuner"]["run"]
     with Load(daemon.endpoint) as load:
         await_state(client, "watching")
         client.call("place_set", place="fast0", speed=0.1)
-        assert tuner(client)["run"] == 2
+        assert tuner(client)["run"] == run + 1
         client.call("place_set", place="fast0", speed=0.3)  # again, in the middle of it
         await_state(client, "watching")
-        assert tuner(client)["run"] >= 3
+        assert tuner(client)["run"] >= run + 2
     assert_kept(load)
 
 
 def test_a_tuner_that_is_killed_is_started_again(client: Client, daemon: DaemonProcess) -> None:
+    before = len(events(client, "tuner_died"))
+    client.call("tuner_set", resume=True)
     with Load(daemon.endpoint) as load:
         await_trials(client, 1, load)
         killed = tuner_pid(daemon)
         os.kill(killed, signal.SIGKILL)
-        until(lambda: events(client, "tuner_died"), "its death to be noticed")
+        until(lambda: len(events(client, "tuner_died")) == before + 1, "its death to be noticed")
         assert tuner_pid(daemon) != killed
         os.kill(tuner_pid(daemon), signal.SIGKILL)  # at once again: then it is not in such a hurry
-        until(lambda: len(events(client, "tuner_died")) == 2, "its second death to be noticed")
+        until(lambda: len(events(client, "tuner_died")) == before + 2, "its second death to be noticed")
         await_state(client, "watching")
     assert_kept(load)
-    assert events(client, "tuner_died")[0]["reason"] == "killed by signal 9"
+    assert events(client, "tuner_died")[before]["reason"] == "killed by signal 9"
     began, ended = events(client, "tuning_began")[-1], events(client, "tuning_ended")[-1]
     assert began["run"] == ended["run"] == tuner(client)["run"]
 

@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,15 +37,15 @@ def identity(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_identity_model(tmp_path_factory.mktemp("identity"))
 
 
-@pytest.fixture
-def emulated(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two fast and two slow places in halves on the first and the last core that may be used."""
     cores = sorted(os.sched_getaffinity(0))
     places = [("fast0", 0, 0.5, 1, "hbm"), ("fast1", -1, 0.5, 1, "hbm")]
     places += [("slow0", 0, 0.2, 2, "ddr"), ("slow1", -1, 0.2, 2, "ddr")]
     scale = 1.0 if len(cores) > 1 else 0.5
     return write_machine(
-        tmp_path,
+        tmp_path_factory.mktemp("emulated"),
         *(f'[[memory]]\nname = "{name}"\nbandwidth_bytes_per_s = {limit}' for name, limit in BANDWIDTHS.items()),
         *(
             f'[[place]]\nname = "{name}"\ncores = [{cores[core]}]\nspeed = {speed * scale}\nrank = {rank}\n'
@@ -59,6 +59,21 @@ def write_machine(folder: Path, *lines: str) -> Path:
     path = folder / "emulated.toml"
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+@pytest.fixture(scope="module")
+def running(identity: Path, emulated: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    with DaemonProcess(tmp_path_factory.mktemp("running"), identity, "--machine", emulated) as process:
+        yield process
+
+
+@pytest.fixture
+def daemon(running: DaemonProcess, emulated: Path) -> DaemonProcess:
+    """On the machine `emulated`, with all of its workers, and each place as fast as its file says."""
+    running.wait_for_workers()
+    for place in load_machine(str(emulated)).places:
+        running.control.call("place_set", place=place.name, speed=place.speed)
+    return running
 
 
 def serve_one_by_one(daemon: DaemonProcess, frames: int) -> None:
@@ -92,20 +107,16 @@ def metric(daemon: DaemonProcess, name: str) -> dict[str, float]:
     return {sample.labels.get("place") or sample.labels["memory"]: sample.value for sample in samples}
 
 
-def test_speeds_change_while_frames_flow_and_every_answer_is_right(
-    identity: Path, emulated: Path, tmp_path: Path
-) -> None:
+def test_speeds_change_while_frames_flow_and_every_answer_is_right(daemon: DaemonProcess, emulated: Path) -> None:
     machine = load_machine(str(emulated))
-    with DaemonProcess(tmp_path, identity, "--machine", emulated) as daemon:
-        daemon.wait_for_workers()
-        with Load(daemon.endpoint) as load:
+    with Load(daemon.endpoint) as load:
+        load.wait_for_answers(50)
+        for factor in (0.5, 0.1, 1.0):
+            for place in machine.places:
+                daemon.control.call("place_set", place=place.name, speed=place.speed * factor)
             load.wait_for_answers(50)
-            for factor in (0.5, 0.1, 1.0):
-                for place in machine.places:
-                    daemon.control.call("place_set", place=place.name, speed=place.speed * factor)
-                load.wait_for_answers(50)
-        assert_kept(load)
-        assert load.results == load.answered
+    assert_kept(load)
+    assert load.results == load.answered
 
 
 def test_a_place_says_how_fast_it_is_and_no_frame_beats_its_target(
@@ -150,18 +161,16 @@ def reserved_bytes(daemon: DaemonProcess, machine: Machine) -> dict[str, float]:
     return total
 
 
-def test_a_new_worker_keeps_the_speed_of_its_place(identity: Path, emulated: Path, tmp_path: Path) -> None:
-    machine = load_machine(str(emulated))
-    with DaemonProcess(tmp_path, identity, "--machine", emulated) as daemon:
-        before = daemon.wait_for_workers()
-        for name in before:
-            daemon.control.call("place_set", place=name, speed=0.02)
-        for pid in before.values():
-            os.kill(pid, signal.SIGKILL)
-        until(lambda: all(place["restarts"] for place in daemon.control.status()["places"]), "a restart everywhere")
-        assert not set(before.values()) & set(daemon.wait_for_workers().values())
-        serve_one_by_one(daemon, 5)
-        assert_no_stage_beats_its_target(daemon.control.status(), machine)
+def test_a_new_worker_keeps_the_speed_of_its_place(daemon: DaemonProcess, emulated: Path) -> None:
+    before = daemon.wait_for_workers()
+    for name in before:
+        daemon.control.call("place_set", place=name, speed=0.02)
+    for pid in before.values():
+        os.kill(pid, signal.SIGKILL)
+    daemon.wait_for_deaths(*before.values())
+    assert not set(before.values()) & set(daemon.wait_for_workers().values())
+    serve_one_by_one(daemon, 5)
+    assert_no_stage_beats_its_target(daemon.control.status(), load_machine(str(emulated)))
 
 
 def test_a_frame_may_take_longer_than_a_hang(identity: Path, tmp_path: Path) -> None:
@@ -180,16 +189,15 @@ def test_a_frame_may_take_longer_than_a_hang(identity: Path, tmp_path: Path) -> 
         assert status["places"][0]["restarts"] == 0
 
 
-def test_speeds_that_cannot_be(identity: Path, emulated: Path, tmp_path: Path) -> None:
-    with DaemonProcess(tmp_path, identity, "--machine", emulated) as daemon:
-        speeds = {place["name"]: place["speed"] for place in daemon.control.status()["places"]}
-        with pytest.raises(FailedPrecondition, match=r"the speeds of .*fast0.* add up to .*, expected at most 0\.85"):
-            daemon.control.call("place_set", place="fast0", speed=0.84)
-        with pytest.raises(FailedPrecondition, match="unthrottled"):
-            daemon.control.call("place_set", place="fast0", speed=1)
-        with pytest.raises(InvalidArgument, match=r"speed: 1\.5 .*at most 1"):
-            daemon.control.call("place_set", place="fast0", speed=1.5)
-        assert {place["name"]: place["speed"] for place in daemon.control.status()["places"]} == speeds
+def test_speeds_that_cannot_be(daemon: DaemonProcess) -> None:
+    speeds = {place["name"]: place["speed"] for place in daemon.control.status()["places"]}
+    with pytest.raises(FailedPrecondition, match=r"the speeds of .*fast0.* add up to .*, expected at most 0\.85"):
+        daemon.control.call("place_set", place="fast0", speed=0.84)
+    with pytest.raises(FailedPrecondition, match="unthrottled"):
+        daemon.control.call("place_set", place="fast0", speed=1)
+    with pytest.raises(InvalidArgument, match=r"speed: 1\.5 .*at most 1"):
+        daemon.control.call("place_set", place="fast0", speed=1.5)
+    assert {place["name"]: place["speed"] for place in daemon.control.status()["places"]} == speeds
 
 
 @pytest.mark.parametrize(

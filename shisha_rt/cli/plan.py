@@ -73,6 +73,10 @@ def plan(
         typer.Option(help="What the plan is to be best in. Default: throughput, of a schedule of partitions latency."),
     ] = None,
     precision: Annotated[str, typer.Option(help="exact: no device that changes results; any: those too.")] = "exact",
+    program: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.py", help="Write a schedule of partitions as a Python program, with its parts."),
+    ] = None,
     kind: Layers = "heavy",
     dim: Dims = None,
     shape: Shapes = None,
@@ -92,8 +96,11 @@ def plan(
       shisha-rt plan --costs COSTS.json --strategy exact --replicate
       shisha-rt plan --costs COSTS.json --strategy exact --replicate --objective latency
       shisha-rt plan zoo:squeezenet --machine npu-board --precision any --strategy partitiontuner
+      shisha-rt plan zoo:squeezenet --machine npu-board --strategy forkjoin --program squeezenet.py
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     _refuse_foreign(strategy, balance, alpha, time_limit)
+    if program is not None and strategy not in SCHEMES:
+        raise BadInput(f"--program: not with --strategy {strategy}, expected --strategy {' or '.join(SCHEMES)}")
     aim = _aim(strategy, objective, replicate=replicate)
     if precision not in PERMITTED:
         raise BadInput(f"--precision {precision}: expected {' or '.join(PERMITTED)}")
@@ -104,7 +111,7 @@ def plan(
             if value is not None:
                 raise BadInput(f"{option}: not with --strategy {strategy}, which goes by what a MODEL reads where")
         assert model is not None
-        scheduled = _by_scheme(model, machine, parse_sizes(dim, shape), strategy, precision, aim)
+        scheduled = _by_scheme(model, machine, parse_sizes(dim, shape), strategy, precision, aim, program)
         print(json.dumps(scheduled.as_object()) if as_json else scheduled.in_words(shutil.get_terminal_size().columns))
         return
     if model is not None:
@@ -166,13 +173,24 @@ def _aim(strategy: StrategyName, objective: Objective | None, *, replicate: bool
 
 
 def _by_scheme(
-    model: str, machine: str | None, sizes: InputSizes, scheme: SchemeName, precision: str, aim: PlanAim
+    model: str,
+    machine: str | None,
+    sizes: InputSizes,
+    scheme: SchemeName,
+    precision: str,
+    aim: PlanAim,
+    program: Path | None,
 ) -> SchemeAnswer:
     """Where places have devices each operator is a layer, so that any two of them can be parted."""
     from shisha_rt.placement.scheme_plans import scheme_plan
     from shisha_rt.ready.processors import processor_costs
+    from shisha_rt.ready.program import check_program_file, check_program_machine, write_program
 
+    if program is not None:
+        check_program_file(program)
     ready = _ready(model, machine, sizes, None, precision)
+    if program is not None:
+        check_program_machine(ready.machine)
     costs = processor_costs(ready, progress)
     start_s = time.monotonic()
     found = scheme_plan(scheme, costs)
@@ -182,7 +200,11 @@ def _by_scheme(
     problem = PlanProblem([layer.weight for layer in layers], machine_places, ready.compiled.legal_cuts)
     team_s = [[taken_s] for taken_s in found.foretold.stage_s]
     answer = PlanAnswer(problem, found.plan, len(found.plan.stages), team_s, Outcome.FEASIBLE, None, aim=aim)
-    return SchemeAnswer(answer, found, time.monotonic() - start_s)
+    planning_s = time.monotonic() - start_s
+    if program is not None:
+        progress(f"writing {program} and its parts")
+        write_program(program, ready, found)
+    return SchemeAnswer(answer, found, planning_s)
 
 
 def _problem_of_model(

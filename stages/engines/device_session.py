@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Sequence
 
+import onnx
+
 from shisha_rt.errors import Failure
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.segments import Segment
 from stages.built.clean_model import CleanModel
-from stages.engines.onnxruntime.session import bfloat16_session, float32_session, int8_session
+from stages.engines.onnxruntime.session import ort_session, session_model
 from stages.engines.openvino.session import load_openvino, openvino_session
 from stages.engines.session import Session
 
@@ -23,13 +25,22 @@ def build_session(
     Raises Failure where the device's engine is not installed, and ValueError for an operator that is not computed in
     its precision.
     """
-    if device.precision == "int8":
-        return int8_session(model, segment, threads, cores)
-    if device.engine == "openvino":
+    if _is_openvino(device):
         return openvino_session(model, segment, device.precision, threads, cores)
-    if device.precision == "bf16":
-        return bfloat16_session(model, segment, threads, cores)
-    return float32_session(model, segment, threads, cores)
+    return ort_session(model, segment, device.precision, threads, cores)
+
+
+def device_model(model: CleanModel, segment: Segment, device: Device) -> onnx.ModelProto:
+    """What that session computes, for anybody who has the engine: its weights are inside. Raises ValueError as above.
+
+    Serialising it fails beyond 2 GiB, where protobuf ends.
+    """
+    cut = model.cut(segment) if _is_openvino(device) else session_model(model, segment, device.precision)
+    return model.with_weights(cut)
+
+
+def _is_openvino(device: Device) -> bool:
+    return device.engine == "openvino" and device.precision != "int8"
 
 
 def load_engines(devices: Iterable[Device]) -> None:

@@ -29,7 +29,7 @@ from shisha_rt.graph.graph import Graph
 from shisha_rt.placement.segments import segment
 from stages.built.clean_model import CleanModel
 from stages.engines.onnxruntime.segment import OptimisedModel
-from stages.engines.onnxruntime.session import float32_session
+from stages.engines.onnxruntime.session import ort_session
 from stages.engines.session import Array
 
 _SLOT = 0
@@ -82,7 +82,7 @@ def _clean(folder: Path) -> Callable[[], None]:
     """The whole of the cleaned model, on the engine that every host has."""
     model = CleanModel(folder)
     whole = segment(model.graph, 0, len(model.graph.operators) - 1, device="")
-    session = float32_session(model, whole, threads=1)
+    session = ort_session(model, whole, "fp32", threads=1)
     return session.bind(_zeros(model.graph, session.input_names), _zeros(model.graph, session.output_names))
 
 

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import onnx
 import onnxruntime as ort
 
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.graph import Tensor
+from shisha_rt.machine.device import Precision
 from shisha_rt.placement.segments import Segment
 from stages.built.clean_model import CleanModel
 from stages.engines.bfloat16 import with_casts, with_rounding
@@ -27,27 +29,28 @@ from stages.engines.session import Array, Bound
 PROVIDERS: Final = ["CPUExecutionProvider"]
 
 
-def float32_session(model: CleanModel, segment: Segment, threads: int, cores: Sequence[int] = ()) -> OrtSession:
-    cut = model.cut(segment).SerializeToString()
-    return _session(cut, model, segment, threads, cores)
+def ort_session(
+    model: CleanModel, segment: Segment, precision: Precision, threads: int, cores: Sequence[int] = ()
+) -> OrtSession:
+    """Raises ValueError for an operator that is not computed in the precision."""
+    cut = session_model(model, segment, precision).SerializeToString()
+    to_options = as_built_options if precision == "int8" else optimising_options
+    options = to_options(threads, str(model.folder), cores)
+    return OrtSession(ort.InferenceSession(cut, options, PROVIDERS), model, segment)
 
 
-def bfloat16_session(model: CleanModel, segment: Segment, threads: int, cores: Sequence[int] = ()) -> OrtSession:
+def session_model(model: CleanModel, segment: Segment, precision: Precision) -> onnx.ModelProto:
+    """What a session is made of. Weights of fp32 may lie in the model's folder; in int8 it is to be run as it stands.
+
+    Raises ValueError as above.
+    """
+    cut = model.cut(segment)
+    if precision == "fp32":
+        return cut
+    if precision == "int8":
+        return in_integers(model.with_weights(cut), model.scales)
     floats = {tensor.name for tensor in model.graph.tensors.values() if tensor.datatype == "FP32"}
-    cut = with_rounding(model.with_weights(with_casts(model.cut(segment))), floats).SerializeToString()
-    return _session(cut, model, segment, threads, cores)
-
-
-def int8_session(model: CleanModel, segment: Segment, threads: int, cores: Sequence[int] = ()) -> OrtSession:
-    """Raises ValueError for an operator that is not computed in int8."""
-    cut = in_integers(model.with_weights(model.cut(segment)), model.scales).SerializeToString()
-    options = as_built_options(threads, str(model.folder), cores)
-    return OrtSession(ort.InferenceSession(cut, options, PROVIDERS), model, segment)
-
-
-def _session(cut: bytes, model: CleanModel, segment: Segment, threads: int, cores: Sequence[int]) -> OrtSession:
-    options = optimising_options(threads, str(model.folder), cores)
-    return OrtSession(ort.InferenceSession(cut, options, PROVIDERS), model, segment)
+    return with_rounding(model.with_weights(with_casts(cut)), floats)
 
 
 class OrtSession(SegmentEnds):

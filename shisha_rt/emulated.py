@@ -1,0 +1,51 @@
+"""The time that a place of a machine takes which is not there: what programs of emulated machines import.
+
+It computes for real, and then waits until the place would be done (see `plan --program`). Shell.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from typing import Final
+
+_MAX_DEBT_S: Final = 0.25
+_PR_SET_TIMERSLACK: Final = 29
+
+
+class EmulatedTime:
+    """One place's clock; it is made, and used, in the thread that computes for the place.
+
+    `time_scale`: all times of the machine are stretched by it. `speed`: of the place, against this host; it divides
+    what is measured. `threads`: how many compute; of one the CPU time counts, of several the time by the clock.
+    `overran`: how many runs took this host longer than they were to take, so that times are not the machine's.
+    """
+
+    def __init__(self, time_scale: float = 1.0, speed: float = 1.0, threads: int = 1) -> None:
+        self._scale = time_scale
+        self._speed = speed
+        self._clock = time.thread_time if threads == 1 else time.monotonic
+        self._due_s = 0.0
+        self.overran = 0
+        # The kernel may else add 50 us to each wait.
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+
+    def begin(self) -> None:
+        """What runs next has got its input only now."""
+        self._due_s = max(self._due_s, time.monotonic())
+
+    def run(self, compute: Callable[[], object], told_s: float | None = None) -> None:
+        """Compute, and return when that is due: `told_s` after what ran before, or after its input came, if later.
+
+        Without `told_s` it takes what it took, at the place's speed. What is due counts, not when a wait ended: waits
+        that overrun do not add up. Lateness is made up for, but for what is beyond a quarter of a second.
+        """
+        begun_s, start_s = time.monotonic(), self._clock()
+        compute()
+        taken_s = (self._clock() - start_s) / self._speed if told_s is None else told_s
+        now_s = time.monotonic()
+        self.overran += now_s - begun_s > self._scale * taken_s
+        self._due_s = max(self._due_s + self._scale * taken_s, now_s - _MAX_DEBT_S)
+        if self._due_s > now_s:
+            time.sleep(self._due_s - now_s)

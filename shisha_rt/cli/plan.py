@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shisha_rt.cli.options import Dims, Json, Layers, Shapes, parse_sizes, progress, read_bytes
+from shisha_rt.cli.options import Dims, Groups, Json, Layers, Shapes, parse_sizes, progress, read_bytes
+from shisha_rt.cli.plan_partitions import Partitioning, model_on_machine, schedule_partitions
 from shisha_rt.cli.views.plan_answer import KnownSeconds, PlanAim, PlanAnswer, PlanProblem
-from shisha_rt.cli.views.scheme_answer import PARTITIONS, SchemeAnswer
+from shisha_rt.cli.views.scheme_answer import PARTITIONS
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.graph.input_sizes import InputSizes
 from shisha_rt.graph.layer_kinds import LayerKind
@@ -28,12 +29,12 @@ from shisha_rt.pipeline.search.search import Limit
 from shisha_rt.pipeline.seed import Assign, seed
 from shisha_rt.pipeline.strategies import LIMITED, RIVALS, WITH_COPIES, WITHOUT_COSTS, RivalName, StrategyName, rival
 from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC, Balance, shisha
-from shisha_rt.placement.solver_names import SCHEMES, SchemeName
+from shisha_rt.placement.solver_names import SCHEMES
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective
 
 if TYPE_CHECKING:
-    from shisha_rt.ready.model_on_machine import ModelOnMachine
+    pass
 
 
 def plan(
@@ -77,6 +78,7 @@ def plan(
         Path | None,
         typer.Option(metavar="FILE.py", help="Write a schedule of partitions as a Python program, with its parts."),
     ] = None,
+    group: Groups = None,
     kind: Layers = "heavy",
     dim: Dims = None,
     shape: Shapes = None,
@@ -99,19 +101,21 @@ def plan(
       shisha-rt plan zoo:squeezenet --machine npu-board --strategy forkjoin --program squeezenet.py
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     _refuse_foreign(strategy, balance, alpha, time_limit)
-    if program is not None and strategy not in SCHEMES:
-        raise BadInput(f"--program: not with --strategy {strategy}, expected --strategy {' or '.join(SCHEMES)}")
+    for option, is_given in (("--program", program is not None), ("--group", bool(group))):
+        if is_given and strategy not in SCHEMES:
+            raise BadInput(f"{option}: not with --strategy {strategy}, expected --strategy {' or '.join(SCHEMES)}")
     aim = _aim(strategy, objective, replicate=replicate)
     if precision not in PERMITTED:
         raise BadInput(f"--precision {precision}: expected {' or '.join(PERMITTED)}")
     if (model is None) == (costs is None):
         raise BadInput("plan: expected exactly one of MODEL and --costs COSTS.json")
     if strategy in SCHEMES:
-        for option, value in (("--costs", costs), ("--stages", stages)):
-            if value is not None:
+        for option, is_given in (("--costs", costs is not None), ("--stages", stages is not None)):
+            if is_given:
                 raise BadInput(f"{option}: not with --strategy {strategy}, which goes by what a MODEL reads where")
         assert model is not None
-        scheduled = _by_scheme(model, machine, parse_sizes(dim, shape), strategy, precision, aim, program)
+        wanted = Partitioning(strategy, precision, tuple(group or ()), program)
+        scheduled = schedule_partitions(model, machine, parse_sizes(dim, shape), wanted)
         print(json.dumps(scheduled.as_object()) if as_json else scheduled.in_words(shutil.get_terminal_size().columns))
         return
     if model is not None:
@@ -172,41 +176,6 @@ def _aim(strategy: StrategyName, objective: Objective | None, *, replicate: bool
     return PlanAim(replicate, objective or "throughput")
 
 
-def _by_scheme(
-    model: str,
-    machine: str | None,
-    sizes: InputSizes,
-    scheme: SchemeName,
-    precision: str,
-    aim: PlanAim,
-    program: Path | None,
-) -> SchemeAnswer:
-    """Where places have devices each operator is a layer, so that any two of them can be parted."""
-    from shisha_rt.placement.scheme_plans import scheme_plan
-    from shisha_rt.ready.processors import processor_costs
-    from shisha_rt.ready.program import check_program_file, check_program_machine, write_program
-
-    if program is not None:
-        check_program_file(program)
-    ready = _ready(model, machine, sizes, None, precision)
-    if program is not None:
-        check_program_machine(ready.machine)
-    costs = processor_costs(ready, progress)
-    start_s = time.monotonic()
-    found = scheme_plan(scheme, costs)
-    if found is None:
-        raise Failure(f"infeasible: no place of {ready.machine.source} can run every layer by itself")
-    layers, machine_places = ready.compiled.layers, ready.machine.places
-    problem = PlanProblem([layer.weight for layer in layers], machine_places, ready.compiled.legal_cuts)
-    team_s = [[taken_s] for taken_s in found.foretold.stage_s]
-    answer = PlanAnswer(problem, found.plan, len(found.plan.stages), team_s, Outcome.FEASIBLE, None, aim=aim)
-    planning_s = time.monotonic() - start_s
-    if program is not None:
-        progress(f"writing {program} and its parts")
-        write_program(program, ready, found)
-    return SchemeAnswer(answer, found, planning_s)
-
-
 def _problem_of_model(
     model: str,
     machine: str | None,
@@ -221,7 +190,7 @@ def _problem_of_model(
 
     A place on paper may have more threads than this host has cores to measure with. The seed needs no costs.
     """
-    ready = _ready(model, machine, sizes, kind, precision, teams=teams)
+    ready = model_on_machine(model, machine, sizes, kind, precision, teams=teams)
     compiled = ready.compiled
     try:
         costs = ready.layer_costs(progress).costs()
@@ -231,36 +200,6 @@ def _problem_of_model(
         costs = None
     weights = [layer.weight for layer in compiled.layers]
     return PlanProblem(weights, ready.machine.places, frozenset(compiled.legal_cuts), costs)
-
-
-def _ready(
-    model: str,
-    machine: str | None,
-    sizes: InputSizes,
-    kind: LayerKind | None,
-    precision: str,
-    *,
-    teams: bool = False,
-) -> ModelOnMachine:
-    """`kind` None: the finest that the machine can be cut into."""
-    from shisha_rt.graph.zoo import resolve_model
-    from shisha_rt.machine.config.machine_file import load_machine
-    from shisha_rt.ready.model_on_machine import make_ready
-
-    if model.endswith(".json"):
-        raise BadInput(f"plan {model}: no model has such a name, expected --costs {model} if it is a file of costs")
-    if machine is None:
-        raise BadInput("plan MODEL: --machine is missing, expected a machine file or a name such as this-machine")
-    described = load_machine(machine)
-    return make_ready(
-        resolve_model(model, progress),
-        described,
-        sizes=[sizes],
-        precision=precision,
-        kind=kind or described.finest_layers,
-        teams=teams,
-        on_progress=progress,
-    )
 
 
 def _problem_of_costs(path: Path, machine: str | None, dim: Sequence[str] | None, kind: LayerKind) -> PlanProblem:

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from shisha_rt.cli.options import Dims, ManyShapes, parse_dims, parse_shapes, progress
+from shisha_rt.cli.options import Dims, Groups, ManyShapes, parse_dims, parse_shapes, progress
 from shisha_rt.placement.solver_names import SCHEMES
 
 
@@ -68,6 +68,7 @@ def serve(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Begin anew; leave the best plan of earlier runs as it is.")
     ] = False,
+    group: Groups = None,
     dim: Dims = None,
     shape: ManyShapes = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every event to standard error.")] = False,
@@ -94,6 +95,7 @@ def serve(
     from shisha_rt.graph.input_sizes import InputSizes
     from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config.machine_file import check_runnable, load_machine
+    from shisha_rt.placement.operator_groups import parse_patterns
     from shisha_rt.ready.model_on_machine import make_ready
     from shisha_rt.ready.plan_file import read_plan
     from shisha_rt.ready.processors import processor_costs
@@ -103,7 +105,7 @@ def serve(
     given: dict[str, object] = {"machine": machine, "endpoint": endpoint, "metrics": metrics, "strategy": strategy}
     given |= {"precision": precision, "solver": solver, "objective": objective, "replicate": replicate}
     given |= {"layers": layers, "max_output_bytes": max_output_bytes, "calibration": calibration}
-    given |= {"plan": None if plan is None else str(plan)}
+    given |= {"plan": None if plan is None else str(plan), "groups": tuple(group) if group else None}
     settings = replace(
         settings,
         dims={**settings.dims, **parse_dims(dim)},
@@ -130,7 +132,8 @@ def serve(
         )
         planning = Planning(settings.strategy, settings.solver, fresh, settings.replicate, objective_of(settings))
         if settings.strategy in SCHEMES:
-            planning = dataclasses.replace(planning, processors=processor_costs(ready, progress))
+            profiled = processor_costs(ready, progress, parse_patterns(settings.groups))
+            planning = dataclasses.replace(planning, processors=profiled.costs)
         if settings.plan is not None:
             planning = dataclasses.replace(planning, plan=read_plan(Path(settings.plan), ready.rules))
         stored = None

@@ -37,9 +37,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `objective`: what plans are chosen for; `replicate`: whether the daemon's own may have copies and teams; `layers`
     and `objective` are by default what the strategy goes by; `max_output_bytes`: the room of each output whose shape
-    depends on the data; `plan`: a file with the first plan; `shape`: of several shapes that are served at once, the
-    inputs of each; `calibration`: a file of frames that scales in int8 are found on (see `ready.scales`). As a daemon
-    file has them, key by key.
+    depends on the data; `plan`: a file with the first plan; `groups`: operators in a row that are measured as one, as
+    "Conv+Relu"; `shape`: of several shapes that are served at once, the inputs of each; `calibration`: a file of frames
+    that scales in int8 are found on (see `ready.scales`). As a daemon file has them, key by key.
     """
 
     model: str
@@ -57,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replicate: bool = True
     max_output_bytes: int = OUTPUT_BYTES
     plan: str | None = None
+    groups: tuple[str, ...] = ()
 
     @property
     def metrics_port(self) -> int:
@@ -102,6 +103,9 @@ def check_built(settings: Settings, source: str) -> None:
         raise BadInput(f"{source}: objective = {shown(settings.objective)}: expected {' or '.join(OBJECTIVES)}")
     if settings.strategy in SCHEMES:
         _check_scheme(settings, source)
+    elif settings.groups:
+        known = ", ".join(SCHEMES)
+        raise BadInput(f"{source}: groups: not with strategy {settings.strategy}, expected one of {known}")
     if not LEAST_OUTPUT_BYTES <= settings.max_output_bytes <= MOST_OUTPUT_BYTES:
         expected = f"{LEAST_OUTPUT_BYTES} to {MOST_OUTPUT_BYTES}"
         raise BadInput(f"{source}: max_output_bytes = {shown(settings.max_output_bytes)}: expected {expected}")

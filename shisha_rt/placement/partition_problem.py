@@ -16,17 +16,25 @@ from shisha_rt.placement.processors import INPUT, Passed, ProcessorCosts
 
 
 def whole_problem(costs: ProcessorCosts) -> Problem:
-    """As the paper has it: costs have their transfers in them."""
+    """As the paper has it: costs have their transfers in them, as they were measured, or else as they follow."""
     places = range(len(costs.places))
-    moving_s = [[_moving_s(costs, (node,), place) for place in places] for node in range(len(costs.spans))]
+    measured = {its.place: its for its in costs.alone}
+
+    def alone_s(node: int, place: int) -> float:
+        if place in measured:
+            return measured[place].time_s[node]
+        return costs.time_s[node][place] + _moving_s(costs, (node,), place)
+
     nodes = tuple(
-        Node(name, op, tuple(s + moved for s, moved in zip(times_s, moved_s, strict=True)))
-        for name, op, times_s, moved_s in zip(costs.names, costs.ops, costs.time_s, moving_s, strict=True)
+        Node(name, op, tuple(alone_s(node, place) for place in places))
+        for node, (name, op) in enumerate(zip(costs.names, costs.ops, strict=True))
     )
-    groups = tuple(
+    groups = [
         Group(group.operators, group.device, group.time_s + _moving_s(costs, group.operators, group.device))
         for group in costs.groups
-    )
+        if group.device not in measured
+    ]
+    groups += [Group(group.operators, its.place, group.time_s) for its in costs.alone for group in its.groups]
     return _problem(costs, nodes, groups, lambda out_s, in_s: 0.0)
 
 

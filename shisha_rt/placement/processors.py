@@ -46,11 +46,24 @@ class Passed:
 
 
 @dataclass(frozen=True, slots=True)
+class Alone:
+    """What a place (index) was measured to take for partitions by themselves, with all that they move in and out.
+
+    `time_s` (nodes,) seconds, inf where it cannot run a node; `groups` are of this place.
+    """
+
+    place: int
+    time_s: tuple[float, ...]
+    groups: tuple[GroupCost, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessorCosts:
     """`spans` (nodes,) are runs of layers; `names` and `ops` are those of their first operators.
 
     `time_s` is (nodes, places) seconds, inf where a place cannot run a node by itself. `groups`: nodes in a row that a
-    place (`device` there) runs as one. `handover_s`: from a stage's end to the start of what waits for it.
+    place (`device` there) runs as one. `handover_s`: from a stage's end to the start of what waits for it. `alone`: of
+    places whose partitions were measured; of others what these take follows from the rest.
     """
 
     places: tuple[str, ...]
@@ -61,6 +74,7 @@ class ProcessorCosts:
     groups: tuple[GroupCost, ...] = ()
     passed: tuple[Passed, ...] = ()
     handover_s: float = 0.0
+    alone: tuple[Alone, ...] = ()
 
     def stage_s(self, runs: Sequence[Span], place: int) -> float:
         """What a stage of these runs of nodes takes; inf where the place cannot run them."""
@@ -98,6 +112,7 @@ class ProcessorCosts:
             time_s=tuple(map(of, self.time_s)),
             groups=tuple(replace(g, device=left.index(g.device)) for g in self.groups if g.device in left),
             passed=tuple(replace(t, in_s=of(t.in_s), out_s=of(t.out_s)) for t in self.passed),
+            alone=tuple(_at(its, left.index(its.place)) for its in self.alone if its.place in left),
         )
 
     def scaled(self, node_factors: Sequence[Sequence[float]], place_factors: Sequence[float]) -> ProcessorCosts:
@@ -114,13 +129,33 @@ class ProcessorCosts:
             ),
             groups=tuple(replace(g, time_s=g.time_s * node_factors[g.operators[0]][g.device]) for g in self.groups),
             passed=tuple(replace(t, in_s=moved(t.in_s), out_s=moved(t.out_s)) for t in self.passed),
+            alone=tuple(_slower(its, [factors[its.place] for factors in node_factors]) for its in self.alone),
         )
 
 
+def _at(its: Alone, place: int) -> Alone:
+    return replace(its, place=place, groups=tuple(replace(group, device=place) for group in its.groups))
+
+
+def _slower(its: Alone, factors: Sequence[float]) -> Alone:
+    """(nodes,) times as slow."""
+    return replace(
+        its,
+        time_s=tuple(s * factor for s, factor in zip(its.time_s, factors, strict=True)),
+        groups=tuple(replace(group, time_s=group.time_s * factors[group.operators[0]]) for group in its.groups),
+    )
+
+
 def costs_of_devices(
-    graph: Graph, machine: Machine, costs: Mapping[str, OperatorCosts], handover_s: float
+    graph: Graph,
+    machine: Machine,
+    costs: Mapping[str, OperatorCosts],
+    handover_s: float,
+    alone: Mapping[str, OperatorCosts] | None = None,
 ) -> ProcessorCosts:
     """Each operator of a cleaned graph is a node; `costs` has those of each place, which has one device.
+
+    `alone`: of places whose partitions were measured by themselves, what these took.
 
     Raises BadInput for a place that has several: which of them work at the same time is not known.
     """
@@ -153,6 +188,17 @@ def costs_of_devices(
         ),
         passed=tuple(_passed_of(graph, devices, hosts, speeds)),
         handover_s=handover_s,
+        alone=tuple(
+            Alone(
+                place,
+                tuple(float(s) / speed for s in alone[name].time_s[:, 0]),
+                tuple(
+                    GroupCost(g.operators, place, g.time_s / speed) for g in alone[name].groups if is_run(g.operators)
+                ),
+            )
+            for place, (name, speed) in enumerate(zip(places, speeds, strict=True))
+            if alone is not None and name in alone
+        ),
     )
 
 

@@ -2,21 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.placement.operator_groups import DEFAULT_PATTERNS, Pattern
+from shisha_rt.placement.partition_ids import operator_ids, partition_id
 from shisha_rt.placement.processors import ProcessorCosts, costs_of_devices, costs_of_layers
 from shisha_rt.ready.model_on_machine import ModelOnMachine, Tell
+from shisha_rt.ready.partition_profile import profile_partitions
 from shisha_rt.ready.told_costs import told_costs
 
 HANDOVER_S: Final = 100e-6
 """From a stage's end, by way of the daemon, to the start of the next, as far as no frame has told."""
 
 
-def processor_costs(ready: ModelOnMachine, on_progress: Tell | None = None) -> ProcessorCosts:
-    """Layers are measured first if need be. Raises BadInput for a place of several devices, and as measuring does."""
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """What schemes go by. Of the `partitions` looked at, operators and groups, `distinct` have ids of their own.
+
+    `measured` of them were not known yet, which took `seconds`; those of described devices have formulas.
+    """
+
+    costs: ProcessorCosts
+    partitions: int
+    distinct: int
+    measured: int = 0
+    seconds: float = 0.0
+
+
+def processor_costs(
+    ready: ModelOnMachine, on_progress: Tell | None = None, patterns: Sequence[Pattern] = DEFAULT_PATTERNS
+) -> Profiled:
+    """Layers, or partitions with the groups of `patterns`, are measured first if need be.
+
+    Raises BadInput for a place of several devices, and as measuring does.
+    """
     compiled, machine = ready.compiled, ready.machine
     handover_s = HANDOVER_S / machine.time_scale
-    if ready.operator_costs:
-        return costs_of_devices(compiled.model.graph, machine, ready.operator_costs, handover_s)
-    costs = told_costs(ready.layer_costs(on_progress), machine.time_scale)
-    return costs_of_layers(costs, compiled.needs, handover_s)
+    if not ready.operator_costs:
+        told = told_costs(ready.layer_costs(on_progress), machine.time_scale)
+        found = costs_of_layers(told, compiled.needs, handover_s)
+        return Profiled(found, len(found.spans), len(found.spans))
+    graph = compiled.model.graph
+    checked = costs_of_devices(graph, machine, ready.operator_costs, handover_s)
+    alone: dict[str, OperatorCosts] = {}
+    measured, seconds = 0, 0.0
+    groups = {group.operators for group in checked.groups}
+    for name, its in ready.operator_costs.items():
+        if not its.devices[0].described:
+            profile = profile_partitions(compiled, machine, machine.place(name), its.devices, patterns, on_progress)
+            alone[name] = profile.costs
+            groups.update(group.operators for group in profile.costs.groups)
+            measured, seconds = measured + profile.measured, seconds + profile.seconds
+    costs = costs_of_devices(graph, machine, ready.operator_costs, handover_s, alone)
+    partitions = [*((node,) for node in range(len(graph.operators))), *groups]
+    ids = operator_ids(graph, compiled.model.proto)
+    return Profiled(costs, len(partitions), len({partition_id(ids, its) for its in partitions}), measured, seconds)

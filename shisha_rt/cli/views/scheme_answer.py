@@ -9,6 +9,7 @@ from shisha_rt.cli.views.plan_answer import PlanAnswer
 
 if TYPE_CHECKING:
     from shisha_rt.placement.scheme_plans import SchemePlan
+    from shisha_rt.ready.processors import Profiled
 
 PARTITIONS: Final = "schedules of partitions"
 _MOST_DRAWN: Final = 40
@@ -20,6 +21,7 @@ class SchemeAnswer:
 
     answer: PlanAnswer
     found: SchemePlan
+    profiled: Profiled
     planning_s: float
 
     def as_object(self) -> dict[str, object]:
@@ -36,11 +38,17 @@ class SchemeAnswer:
                 "parallel_partitions": found.overlapping,
                 "handover_s": found.foretold.handover_s,
                 "planning_s": self.planning_s,
+                "profile": {
+                    "partitions": self.profiled.partitions,
+                    "distinct": self.profiled.distinct,
+                    "measured": self.profiled.measured,
+                    "seconds": self.profiled.seconds,
+                },
             },
         }
 
     def in_words(self, width: int) -> str:
-        found, told = self.found, self.found.foretold
+        found, told, profiled = self.found, self.found.foretold, self.profiled
         stages = found.plan.stages
         if len(stages) > _MOST_DRAWN:
             picture = f"{len(stages)} partitions (--json lists them)"
@@ -49,6 +57,8 @@ class SchemeAnswer:
         return "\n".join(
             (
                 picture,
+                f"looked at: {profiled.partitions} operators and groups, {profiled.distinct} of them distinct; "
+                f"{profiled.measured} measured now in {profiled.seconds:.3g} s, planned in {self.planning_s:.3g} s",
                 f"{found.scheme}: {len(stages)} partitions on {', '.join(found.plan.places)}; of "
                 f"{found.parallel_branches} parallel branches {found.overlapping} run beside others",
                 f"predicted: {told.latency_s * 1e3:.4g} ms a frame by itself, {told.handover_s * 1e3:.3g} ms of it "

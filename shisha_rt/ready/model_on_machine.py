@@ -31,7 +31,7 @@ from shisha_rt.ready.compile import Compiled, compile_model
 from shisha_rt.ready.device_profile import profile_devices
 from shisha_rt.ready.profile import known_costs, profile_model, teams_to_measure
 from shisha_rt.ready.profile_store import FILE_NAME, ProfileStore
-from shisha_rt.ready.scales import make_scales
+from shisha_rt.ready.scales import check_int8, make_scales
 from shisha_rt.ready.shapes import compile_shapes
 
 log = logging.getLogger(__name__)
@@ -160,14 +160,16 @@ def make_ready(
     if len(sizes) > 1:
         _check_several_shapes(machine, has_devices=has_devices)
         return ModelOnMachine(compile_shapes(path, sizes, on_progress), machine, {}, teams)
-    has_int8 = any(device.precision == "int8" for its in devices.values() for device in its)
-    if calibration is not None and not has_int8:
+    of_int8 = [device for its in devices.values() for device in its if device.precision == "int8"]
+    for device in of_int8:
+        check_int8(device)
+    if calibration is not None and not of_int8:
         raise BadInput(f"{calibration}: on {machine.source} no device of int8 runs: expected no calibration frames")
     compiled = compile_model(path, sizes[0], on_progress, plain=has_devices, kind=kind)
     if not has_devices:
         return ModelOnMachine(compiled, machine, {}, teams)
     check_static(compiled.model.graph, str(path), machine)
-    scales = make_scales(compiled, calibration, on_progress) if has_int8 else scales_file()
+    scales = make_scales(compiled, calibration, on_progress) if of_int8 else scales_file()
     with ProfileStore(cache_folder() / FILE_NAME) as store:
         profiled = partial(profile_devices, compiled, machine, on_progress=on_progress, store=store)
         costs = {place.name: profiled(place, devices[place.name]).costs for place in machine.places}

@@ -1,4 +1,4 @@
-"""The scales of a model in int8, found once by runs of it in fp32 and kept in its folder."""
+"""What devices of int8 need where they run: the scales of the model, found once by runs in fp32 and kept with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from shisha_rt.errors import BadInput
 from shisha_rt.fabric.scales import read_scales, scales_file
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.scales import SCALED_OPS
 from shisha_rt.job import run_job
+from shisha_rt.machine.device import Device
 from shisha_rt.ready.compile import Compiled
 
 Tell = Callable[[str], None]
@@ -39,6 +41,21 @@ def make_scales(compiled: Compiled, calibration: Path | None = None, on_progress
         arguments = str(compiled.model_folder), name, *frames
         run_job("stages.jobs.find_scales", *arguments, failed=failed, limit_s=_LIMIT_S)
     return name
+
+
+def check_int8(device: Device) -> None:
+    """Raises BadInput for a device of int8 that is to run what is not computed in it."""
+    ops = [*(family.ops or {"*"} for family in device.families), *(fusion.ops for fusion in device.fusions)]
+    others = set[str]().union(*ops) - SCALED_OPS
+    fault = None
+    if device.engine != "onnxruntime":
+        fault = f'engine = "{device.engine}": expected "onnxruntime"'
+    elif not device.described:
+        fault = "no [[family]]: expected a described device"
+    elif others:
+        fault = f"ops: {_listed(others)}: expected among {_listed(SCALED_OPS)}"
+    if fault is not None:
+        raise BadInput(f"{device.source}: {fault}, as its precision is int8")
 
 
 def _checked(path: Path, graph: Graph) -> str:

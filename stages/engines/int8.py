@@ -50,7 +50,7 @@ def in_integers(model: onnx.ModelProto, exponents: Mapping[str, int]) -> onnx.Mo
     return onnx.ModelProto(ir_version=_IR_VERSION, opset_import=opsets, graph=segment.graph)
 
 
-def integers_of(values: npt.NDArray[Any], exponents: int | Ints) -> Ints:
+def _integers_of(values: npt.NDArray[Any], exponents: int | Ints) -> Ints:
     """What stands for `values` in the scales 2^exponents."""
     found = np.rint(np.ldexp(np.asarray(values, np.float64), np.negative(exponents)))
     return np.clip(found, -STEPS, STEPS).astype(np.int64)
@@ -103,7 +103,7 @@ class _Segment:
         bias = self._weight(node, node.input[2]) if has_bias else np.zeros(len(weights))
         of_image = self._exponent(image)
         of_filters = np.array([_filter_exponent(*its, of_image) for its in zip(weights, bias, strict=True)], np.int64)
-        kernel = integers_of(weights, _for_each(of_filters, weights.ndim))
+        kernel = _integers_of(weights, _for_each(of_filters, weights.ndim))
         largest = STEPS * np.abs(kernel).reshape(len(kernel), -1).sum(axis=1)
         if largest.max(initial=0) > _MOST_SUM - _MOST_BIAS:
             raise ValueError(f"operator {node.name!r} sums more products than 32 bits hold, in int8")

@@ -390,6 +390,24 @@ class TestFramesOfAUsers:
         assert make_ready(model, board, precision="any").scales == make_scales(compiled)
         assert make_ready(model, board, precision="any", calibration=frames).scales == make_scales(compiled, frames)
 
+    @pytest.mark.parametrize(
+        ("device", "said"),
+        [
+            (DESCRIBED.replace('"Conv"', '"MaxPool", "Conv"'), "ops: MaxPool: expected among Conv, Relu"),
+            (DESCRIBED.replace("Conv", "*"), r"ops: \*: expected among Conv, Relu"),
+            (DESCRIBED + '[[fused]]\nops = ["Conv", "Tanh"]', "ops: Tanh: expected among Conv, Relu"),
+            (DESCRIBED.replace("onnxruntime", "openvino"), 'engine = "openvino": expected "onnxruntime"'),
+            ('engine = "onnxruntime"\nprecision = "int8"', r"no \[\[family\]\]: expected a described device"),
+        ],
+    )
+    def test_a_device_that_cannot_be_of_int8(self, device: str, said: str, tmp_path: Path) -> None:
+        (tmp_path / "npu.toml").write_text(device)
+        (tmp_path / "cpu.toml").write_text(DESCRIBED.replace("int8", "fp32").replace("Conv", "*"))
+        machine = tmp_path / "board.toml"
+        machine.write_text('[[place]]\nname = "npu"\ncores = [0]\ndevices = ["./npu.toml", "./cpu.toml"]')
+        with pytest.raises(BadInput, match=said + ", as its precision is int8"):
+            make_ready(write(forked(), tmp_path), load_machine(str(machine)), precision="any")
+
     def test_where_no_device_has_scales(self, tmp_path: Path) -> None:
         frames = tmp_path / "frames.npz"
         with pytest.raises(BadInput, match="no device of int8 runs: expected no calibration frames"):

@@ -8,7 +8,7 @@ import numpy as np
 
 from shisha_rt.costs.alike import among, first_alike, kinds_of
 from shisha_rt.costs.costs import CostTeam
-from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts
 from shisha_rt.machine.device import Device, Family, Term
 from tests.pipeline.evaluators import costs_of
 
@@ -41,4 +41,5 @@ def test_places_of_the_same_devices_and_costs() -> None:
     costs = OperatorCosts((one, replace(one, name="other")), np.array([[1.0, np.inf], [2.0, 4.0]]))
     same = OperatorCosts(costs.devices, costs.time_s.copy())
     others = {"slower": costs.slowed({"one": 2.0}), "fewer": costs.only([True, False])}
-    assert first_alike({"a": costs, **others, "b": same}) == {"a": "a", "slower": "slower", "fewer": "fewer", "b": "a"}
+    others["fused"] = replace(costs, groups=(GroupCost((0, 1), 0, 2.5),))
+    assert first_alike({"a": costs, **others, "b": same}) == {"a": "a", "b": "a"} | {name: name for name in others}

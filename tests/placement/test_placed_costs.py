@@ -13,10 +13,10 @@ import pytest
 from shisha_rt.costs.costs import stage_service_s
 from shisha_rt.costs.costs_file import costs_object, parse_costs
 from shisha_rt.costs.fit import spans_to_measure
-from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.costs.operator_costs import OperatorCosts, described_costs
 from shisha_rt.graph.layers import group_layers
 from shisha_rt.graph.spans import groups_of
-from shisha_rt.machine.device import Device, Family, Transfer
+from shisha_rt.machine.device import Device, Family, Fusion, Term, Transfer
 from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.placement import placed_costs
 from shisha_rt.placement.placed_costs import PlacedCosts
@@ -87,6 +87,21 @@ def test_with_one_device_layers_add_up_exactly() -> None:
     np.testing.assert_allclose(found.time_s[:, 0], 2 * costs.time_s[:, 0].reshape(LAYER_COUNT, 2).sum(axis=1))
     assert found.transfer_s.tolist() == [0.0] * (LAYER_COUNT - 1)
     assert [layer.name for layer in found.layers] == [layer.name for layer in LAYERS]
+
+
+def test_a_device_that_runs_a_relu_only_behind_its_conv() -> None:
+    """A layer is both; where each operator is a layer of its own, the Relu's cannot be run by itself."""
+    npu = replace(PIM, families=(Family(frozenset({"Conv"}), (), (Term(1e-3),)),), fusions=(Fusion(("Conv", "Relu")),))
+    costs = {"npu": described_costs(GRAPH, [npu])}
+    whole = PlacedCosts(GRAPH, LAYERS, machine(place("npu")), costs)
+    moving_s = 2 * (20e-6 + 512 / 100e6)
+    assert whole.modelled_s(0, 0, "npu") == pytest.approx(1e-3 + moving_s)
+    assert whole.modelled_s(2, 7, "npu") == pytest.approx(6e-3 + moving_s)
+    assert np.isfinite(whole.costs().time_s).all()
+    parted = PlacedCosts(GRAPH, group_layers(GRAPH, "operators"), machine(place("npu")), costs)
+    assert parted.modelled_s(2, 5, "npu") == pytest.approx(2e-3 + moving_s)
+    assert parted.modelled_s(3, 5, "npu") == math.inf
+    assert np.isfinite(parted.costs().time_s[:, 0]).tolist() == [True, False] * LAYER_COUNT
 
 
 @pytest.mark.parametrize("devices", [(ONE, OTHER), (ONE, PIM), (ONE, OTHER, PIM)])

@@ -19,12 +19,14 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
+from shisha_rt.costs.operator_costs import described_costs
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.layer_kinds import LAYER_KINDS, LayerKind
 from shisha_rt.graph.zoo import zoo_path
-from shisha_rt.machine.device import Device, Family, Term, Transfer
+from shisha_rt.machine.device import Device, Family, Fusion, Term, Transfer
+from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.ready.compile import Compiled, compile_model
 from stages.built.clean_model import CleanModel
 from stages.built.placed import PlacedModel
@@ -254,6 +256,31 @@ class TestTimes:
         into_and_out_s = 0.25e-3 + 2e-3 + 2e-3 + 4e-3
         expected = [(1.0, into_and_out_s), (2.0, into_and_out_s), (2.0, into_and_out_s / 0.25)]
         assert times == [pytest.approx(pair) for pair in expected]
+
+    def test_what_a_device_runs_as_one_takes_what_the_planner_says(self, tmp_path: Path) -> None:
+        """To the last bit, though the device can run no Relu by itself."""
+        nodes = [
+            helper.make_node("Add", ["x", "w"], ["a"]),
+            helper.make_node("Relu", ["a"], ["b"]),
+            helper.make_node("Add", ["b", "w"], ["c"]),
+            helper.make_node("Relu", ["c"], ["y"]),
+        ]
+        weights = {"w": np.array([1, -3], np.float32)}
+        compiled = compile_model(
+            write(network(nodes, {"x": [4, 2]}, {"y": [4, 2]}, weights), tmp_path), plain=True, kind="operators"
+        )
+        graph = compiled.model.graph
+        fuser = replace(ADDER, fusions=(Fusion(("Add", "Relu"), (Term(1e-5, (("elements_out", 1),)),)),))
+        costs = described_costs(graph, [fuser])
+        model = model_of(compiled, [fuser])
+        with arena_for(compiled) as arena:
+            put(arena, 0, inputs_of(compiled, 0))
+            for first, last, fused, alone in ((0, 1, 1, 0), (0, 3, 2, 0), (2, 3, 1, 0), (0, 2, 1, 1)):
+                found = model.stage(((first, last),), ["adder"] * (last - first + 1)).run(arena, 0, no_clock)
+                assert found == place_stage(graph, first, last, costs).segments_s
+                assert found[0] == pytest.approx(6e-3 + fused * (0.25e-3 + 8e-5) + alone * 0.25e-3)
+        with pytest.raises(ValueError, match="device adder cannot run operators 1 to 2"):
+            model.stage(((1, 2),), ["adder"] * 2)
 
     def test_how_much_a_device_s_precision_changes_is_known_when_the_stage_is_built(self, compiled: Compiled) -> None:
         rounding = replace(SERIAL, name="rounding", precision="bf16")

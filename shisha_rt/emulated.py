@@ -19,7 +19,7 @@ class EmulatedTime:
 
     `time_scale`: all times of the machine are stretched by it. `speed`: of the place, against this host; it divides
     what is measured. `threads`: how many compute; of one the CPU time counts, of several the time by the clock.
-    `overran`: how many runs took this host longer than they were to take, so that times are not the machine's.
+    `overran`: how many runs took this host longer than they were told to, so that times are not the machine's.
     """
 
     def __init__(self, time_scale: float = 1.0, speed: float = 1.0, threads: int = 1) -> None:
@@ -45,7 +45,7 @@ class EmulatedTime:
         compute()
         taken_s = (self._clock() - start_s) / self._speed if told_s is None else told_s
         now_s = time.monotonic()
-        self.overran += now_s - begun_s > self._scale * taken_s
+        self.overran += told_s is not None and now_s - begun_s > self._scale * told_s
         self._due_s = max(self._due_s + self._scale * taken_s, now_s - _MAX_DEBT_S)
         if self._due_s > now_s:
             time.sleep(self._due_s - now_s)

@@ -62,6 +62,7 @@ def model_on_machine(
 
 def schedule_partitions(model: str, machine: str | None, sizes: InputSizes, wanted: Partitioning) -> SchemeAnswer:
     """Where places have devices each operator is a layer, so that any two of them can be parted."""
+    from shisha_rt.machine.config.machine_file import load_machine
     from shisha_rt.placement.operator_groups import parse_patterns
     from shisha_rt.placement.scheme_plans import scheme_plan
     from shisha_rt.ready.processors import processor_costs
@@ -70,9 +71,9 @@ def schedule_partitions(model: str, machine: str | None, sizes: InputSizes, want
     program, patterns = wanted.program, parse_patterns(wanted.groups)
     if program is not None:
         check_program_file(program)
+        if machine is not None:
+            check_program_machine(load_machine(machine))
     ready = model_on_machine(model, machine, sizes, None, wanted.precision)
-    if program is not None:
-        check_program_machine(ready.machine)
     profiled = processor_costs(ready, progress, patterns)
     start_s = time.monotonic()
     found = scheme_plan(wanted.scheme, profiled.costs)

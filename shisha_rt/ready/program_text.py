@@ -6,13 +6,14 @@ It reads as PartitionTuner's Figure 5 does, and is formatted as ruff and black w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.graph import Tensor
 from shisha_rt.machine.device import Device
+from shisha_rt.ready.program_template import FRAME, IF_EMULATED, IF_REAL, LOADERS, MAIN, PLACES, STARTED, USE
 
 MARK: Final = "# A program of shisha-rt's, made by `shisha-rt plan --program`."
 """The first line of each."""
@@ -74,11 +75,11 @@ def program_text(program: Program) -> str:
     blocks = [
         _head(program, engines),
         *(_function(program, its, functions[its.name]) for its in program.processors),
-        *(block for needed, block in _LOADERS if engines & needed),
-        _FRAME,
-        _PLACE,
+        *(block for needed, block in LOADERS if engines & needed),
+        FRAME,
+        PLACES,
         _places(program, functions),
-        _MAIN,
+        MAIN,
     ]
     text = "\n\n\n".join(block.strip("\n") for block in blocks) + "\n"
     return "".join(_chosen(text.splitlines(keepends=True), emulated=program.emulated))
@@ -86,7 +87,7 @@ def program_text(program: Program) -> str:
 
 def _chosen(lines: Iterable[str], *, emulated: bool) -> Iterator[str]:
     """Without the lines that are for the other kind of machine."""
-    kept, dropped = (_EMULATED, _REAL) if emulated else (_REAL, _EMULATED)
+    kept, dropped = (IF_EMULATED, IF_REAL) if emulated else (IF_REAL, IF_EMULATED)
     return (line.replace(kept, "") for line in lines if not line.endswith(f"{dropped}\n"))
 
 
@@ -101,15 +102,14 @@ def _engine(processor: Processor) -> str:
 
 def _head(program: Program, engines: Iterable[str]) -> str:
     imported = sorted({"openvino" if its.startswith("openvino") else "onnxruntime" for its in engines})
-    lines = [MARK, "#", f"# {_plain(program.title)}.", *_schedule(program), '"""' + _USE.strip(), '"""', ""]
-    lines += [f"import {name}" for name in ("functools", "os", "queue", "sys", "threading", "time")]
+    lines = [MARK, "#", f"# {_plain(program.title)}.", *_schedule(program), '"""' + USE.strip(), '"""', ""]
+    lines += [f"import {name}" for name in ("atexit", "functools", "os", "queue", "sys", "threading", "time")]
     lines += ["from pathlib import Path", "", "import numpy as np", *(f"import {name}" for name in imported)]
     if program.emulated:
         lines += ["", "from shisha_rt.emulated import EmulatedTime"]
     lines += ["", 'PARTS = Path(__file__).with_suffix(".parts")', "INPUTS = {"]
     for tensor in program.inputs:
-        dtype = _quoted(str(NUMPY_OF[tensor.datatype]))
-        lines.append(f"    {_quoted(tensor.name)}: ({tensor.shape!r}, {dtype}),")
+        lines += _input(tensor)
     lines += ["}", "OUTPUTS = [", *(f"    {_quoted(name)}," for name in program.outputs), "]"]
     lines.append(f"PREDICTED_S = {_number(program.predicted_s)}  # without what handing on takes")
     if program.emulated:
@@ -171,21 +171,47 @@ def _places(program: Program, functions: dict[str, str]) -> str:
     lines = ["@functools.cache", "def places():", '    """Their threads, once each has loaded its partitions."""']
     lines.append("    found = [")
     for its in program.processors:
-        arguments = [functions[its.name], f"load_{_engine(its)}", f"cores={list(its.cores)}", f"threads={its.threads}"]
+        arguments = [
+            functions[its.name],
+            f"load_{_engine(its)}",
+            f"cores={_cores(its.cores)}",
+            f"threads={its.threads}",
+        ]
         if its.speed != 1:
             arguments.append(f"speed={its.speed!r}")
         *first, last = _call("        Place", arguments)
         lines += [*first, f"{last},"]
-    return "\n".join((*lines, "    ]", _STARTED.strip("\n")))
+    return "\n".join((*lines, "    ]", STARTED.strip("\n")))
 
 
 def _call(function: str, arguments: list[str]) -> list[str]:
-    """In one line, or with a line for each argument."""
+    """In one line, or with a line for each argument, and for each entry of one that is a list too long for a line."""
     line = f"{function}({', '.join(arguments)})"
     if len(line) < _WIDTH:
         return [line]
     indent = " " * (len(function) - len(function.lstrip()))
-    return [f"{function}(", *(f"{indent}    {argument}," for argument in arguments), f"{indent})"]
+    lines = [f"{function}("]
+    for argument in arguments:
+        name, bracket, entries = argument.partition("[")
+        if bracket and len(f"{indent}    {argument},") > _WIDTH:
+            each = (f"{indent}        {entry}," for entry in entries.removesuffix("]").split(", "))
+            lines += [f"{indent}    {name}[", *each, f"{indent}    ],"]
+        else:
+            lines.append(f"{indent}    {argument},")
+    return [*lines, f"{indent})"]
+
+
+def _cores(cores: Sequence[int]) -> str:
+    first, last = cores[0], cores[-1]
+    if len(cores) == 1 or tuple(cores) != tuple(range(first, last + 1)):
+        return f"{list(cores)!r}"
+    return f"range({first}, {last + 1})" if first else f"range({last + 1})"
+
+
+def _input(tensor: Tensor) -> list[str]:
+    name, shape, dtype = _quoted(tensor.name), repr(tensor.shape), _quoted(str(NUMPY_OF[tensor.datatype]))
+    line = f"    {name}: ({shape}, {dtype}),"
+    return [line] if len(line) <= _WIDTH else [f"    {name}: (", f"        {shape},", f"        {dtype},", "    ),"]
 
 
 def _quoted(text: str) -> str:
@@ -200,252 +226,3 @@ def _number(value: float) -> str:
 def _plain(text: str) -> str:
     """For a comment, which a name must not end."""
     return "".join(character if character.isprintable() else "?" for character in text)
-
-
-# What lines of the text below end with that are for one kind of machine alone.
-_EMULATED: Final = "  #+"
-_REAL: Final = "  #-"
-
-_USE: Final = """
-Run it to time frames of noise, or with IN.npz OUT.npz for frames of a file.
-
-IN.npz has an array for each input by its name: one frame, or (frames, *shape).
-As a module it has `infer`.
-"""
-
-_LOAD_ORT: Final = '''
-def load_onnxruntime(file, threads, level="ORT_ENABLE_ALL"):
-    """A function that computes a frame's tensors from others of its tensors."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    levels = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = getattr(levels, level)
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = onnxruntime.InferenceSession(file, options, ["CPUExecutionProvider"])
-    inputs = [tensor.name for tensor in session.get_inputs()]
-    outputs = [tensor.name for tensor in session.get_outputs()]
-
-    def compute(tensors):
-        made = session.run(outputs, {name: tensors[name] for name in inputs})
-        tensors.update(zip(outputs, made))
-
-    return compute
-'''
-
-_LOAD_AS_IT_STANDS: Final = '''
-def load_as_it_stands(file, threads):
-    """The same for integers of 8 bits, of which nothing is left to the optimiser."""
-    return load_onnxruntime(file, threads, "ORT_DISABLE_ALL")
-'''
-
-_LOAD_OPENVINO: Final = '''
-@functools.cache
-def openvino_core():
-    return openvino.Core()
-
-
-def load_openvino(file, threads, precision="f32"):
-    """A function that computes a frame's tensors from others of its tensors."""
-    settings = {
-        "INFERENCE_PRECISION_HINT": precision,
-        "INFERENCE_NUM_THREADS": threads,
-        "NUM_STREAMS": 1,
-        "ENABLE_CPU_PINNING": False,
-    }
-    compiled = openvino_core().compile_model(file, "CPU", settings)
-    request = compiled.create_infer_request()
-
-    def compute(tensors):
-        for port in compiled.inputs:
-            name = next(name for name in port.names if name in tensors)
-            request.set_tensor(port, openvino.Tensor(tensors[name], shared_memory=True))
-        request.infer()
-        for port in compiled.outputs:
-            made = request.get_tensor(port).data.copy()
-            tensors.update(dict.fromkeys(port.names, made))
-
-    return compute
-'''
-
-_LOAD_OPENVINO_BF16: Final = """
-def load_openvino_bf16(file, threads):
-    return load_openvino(file, threads, "bf16")
-"""
-
-_LOADERS: Final = (
-    ({"onnxruntime", "as_it_stands"}, _LOAD_ORT),
-    ({"as_it_stands"}, _LOAD_AS_IT_STANDS),
-    ({"openvino", "openvino_bf16"}, _LOAD_OPENVINO),
-    ({"openvino_bf16"}, _LOAD_OPENVINO_BF16),
-)
-
-_FRAME: Final = '''
-class Frame:
-    """One frame: its tensors so far, and which partitions are done."""
-
-    def __init__(self, inputs, partitions):
-        self.tensors = inputs
-        self.done = {name: threading.Event() for name in partitions}
-        self.error = None
-'''
-
-_PLACE: Final = '''
-class Partition:
-    """Called for a frame it waits for others, computes, and says that it is done.
-
-    What goes wrong is the frame's error, and then nothing more of it is computed.
-    """
-
-    def __init__(self, name, runs):  #-
-    def __init__(self, name, runs, clock, takes_s):  #+
-        self.name = name
-        self.runs = runs
-        self.clock = clock  #+
-        self.takes_s = takes_s  #+
-
-    def __call__(self, frame, after=()):
-        try:
-            for name in after:
-                frame.done[name].wait()  #-
-                if not frame.done[name].is_set():  #+
-                    frame.done[name].wait()  #+
-                    self.clock.begin()  #+
-            if frame.error is None:
-                self.compute(frame.tensors)  #-
-                self.clock.run(lambda: self.compute(frame.tensors), self.takes_s)  #+
-        except BaseException as error:  # noqa: BLE001 (infer raises it)
-            frame.error = error
-        finally:
-            frame.done[self.name].set()
-
-    def compute(self, tensors):
-        for run in self.runs:
-            run(tensors)
-
-
-class Place(threading.Thread):
-    """The thread that runs a place's partitions, on the place's cores."""
-
-    def __init__(self, work, load, cores, threads):  #-
-    def __init__(self, work, load, cores, threads, speed=1.0):  #+
-        super().__init__(daemon=True)
-        self.work = work
-        self.load_file = load
-        self.cores = cores
-        self.threads = threads
-        self.speed = speed  #+
-        self.frames_to_run = queue.SimpleQueue()
-        self.partitions = []
-        self.loaded = threading.Event()
-        self.error = None
-
-    def run(self):
-        try:
-            # This thread alone, and those that its engine starts.
-            os.sched_setaffinity(0, self.cores)
-            self.clock = EmulatedTime(TIME_SCALE, self.speed, self.threads)  #+
-            self.work(self)
-        except BaseException as error:  # noqa: BLE001 (places raises it)
-            self.error = error
-        finally:
-            self.loaded.set()
-
-    def load(self, name, *files):  #-
-    def load(self, name, *files, takes_s=None):  #+
-        self.partitions.append(name)
-        runs = [self.load_file(str(PARTS / file), self.threads) for file in files]
-        return Partition(name, runs)  #-
-        return Partition(name, runs, self.clock, takes_s)  #+
-
-    def frames(self):
-        self.loaded.set()
-        while True:
-            frame = self.frames_to_run.get()  #+
-            self.clock.begin()  #+
-            yield frame  #+
-            yield self.frames_to_run.get()  #-
-'''
-
-_STARTED: Final = """
-    for place in found:
-        place.start()
-    for place in found:
-        place.loaded.wait()
-        if place.error is not None:
-            raise place.error
-    return found
-"""
-
-_MAIN: Final = '''
-one_at_a_time = threading.Lock()
-
-
-def infer(inputs):
-    """The outputs by name, of inputs by name. Raises ValueError where those do not fit."""
-    for name, (shape, dtype) in INPUTS.items():
-        found = np.asarray(inputs.get(name))
-        if found.shape != shape or found.dtype != dtype:
-            raise ValueError(f"input {name!r}: expected {dtype} of the shape {shape}")
-    given = {name: np.ascontiguousarray(inputs[name]) for name in INPUTS}
-    with one_at_a_time:
-        partitions = [name for place in places() for name in place.partitions]
-        frame = Frame(given, partitions)
-        for place in places():
-            place.frames_to_run.put(frame)
-        for done in frame.done.values():
-            done.wait()
-    if frame.error is not None:
-        raise frame.error
-    return {name: frame.tensors[name] for name in OUTPUTS}
-
-
-def noise(shape, dtype, generator):
-    """Whole numbers may be indices: those are 0."""
-    if np.dtype(dtype).kind != "f":
-        return np.zeros(shape, dtype)
-    return generator.standard_normal(shape).astype(dtype)
-
-
-def time_noise(warm=3, timed=20):
-    generator = np.random.default_rng(0)
-    frame = {name: noise(*its, generator) for name, its in INPUTS.items()}
-    for _ in range(warm):
-        infer(frame)
-    overran = sum(place.clock.overran for place in places())  #+
-    taken_s = []
-    for _ in range(timed):
-        start_s = time.perf_counter()
-        infer(frame)
-        taken_s.append(time.perf_counter() - start_s)
-    median_s = float(np.median(taken_s))  #-
-    median_s = float(np.median(taken_s)) / TIME_SCALE  #+
-    print(f"{median_s * 1e3:.4g} ms a frame (median of {timed}), ", end="")
-    print(f"{PREDICTED_S * 1e3:.4g} ms predicted without handing on")  #-
-    print(f"{PREDICTED_S * 1e3:.4g} ms predicted without handing on; emulated")  #+
-    overran = sum(place.clock.overran for place in places()) - overran  #+
-    if overran:  #+
-        print(f"{overran} times this host took longer: the time_scale is too small")  #+
-
-
-def run_file(source, target):
-    with np.load(source, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in INPUTS}
-    if all(arrays[name].shape == shape for name, (shape, _) in INPUTS.items()):
-        answer = infer(arrays)
-    else:
-        frames = [dict(zip(arrays, its)) for its in zip(*arrays.values())]
-        answers = [infer(frame) for frame in frames]
-        answer = {name: np.stack([its[name] for its in answers]) for name in OUTPUTS}
-    np.savez(target, **answer)
-
-
-if __name__ == "__main__":
-    if len(sys.argv) == 1:
-        time_noise()
-    elif len(sys.argv) == 3:
-        run_file(*sys.argv[1:])
-    else:
-        sys.exit(f"{sys.argv[0]}: expected no arguments, or IN.npz OUT.npz")
-'''

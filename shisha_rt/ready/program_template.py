@@ -1,0 +1,262 @@
+"""What is the same in all programs that run a schedule of partitions, as text. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# What lines of the text below end with that are for one kind of machine alone.
+IF_EMULATED: Final = "  #+"
+IF_REAL: Final = "  #-"
+
+USE: Final = """
+Run it to time frames of noise, or with IN.npz OUT.npz for frames of a file.
+
+IN.npz has an array for each input by its name: one frame, or (frames, *shape).
+As a module it has `infer`.
+"""
+
+_LOAD_ORT: Final = '''
+def load_onnxruntime(file, threads, level="ORT_ENABLE_ALL"):
+    """A function that computes a frame's tensors from others of its tensors."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = getattr(levels, level)
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = onnxruntime.InferenceSession(file, options, ["CPUExecutionProvider"])
+    inputs = [tensor.name for tensor in session.get_inputs()]
+    outputs = [tensor.name for tensor in session.get_outputs()]
+
+    def compute(tensors):
+        made = session.run(outputs, {name: tensors[name] for name in inputs})
+        tensors.update(zip(outputs, made))
+
+    return compute
+'''
+
+_LOAD_AS_IT_STANDS: Final = '''
+def load_as_it_stands(file, threads):
+    """The same for integers of 8 bits, of which nothing is left to the optimiser."""
+    return load_onnxruntime(file, threads, "ORT_DISABLE_ALL")
+'''
+
+_LOAD_OPENVINO: Final = '''
+@functools.cache
+def openvino_core():
+    return openvino.Core()
+
+
+def load_openvino(file, threads, precision="f32"):
+    """A function that computes a frame's tensors from others of its tensors."""
+    settings = {
+        "INFERENCE_PRECISION_HINT": precision,
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+        "ENABLE_CPU_PINNING": False,
+    }
+    compiled = openvino_core().compile_model(file, "CPU", settings)
+    request = compiled.create_infer_request()
+
+    def compute(tensors):
+        for port in compiled.inputs:
+            name = next(name for name in port.names if name in tensors)
+            request.set_tensor(port, openvino.Tensor(tensors[name], shared_memory=True))
+        request.infer()
+        for port in compiled.outputs:
+            made = request.get_tensor(port).data.copy()
+            tensors.update(dict.fromkeys(port.names, made))
+
+    return compute
+'''
+
+_LOAD_OPENVINO_BF16: Final = """
+def load_openvino_bf16(file, threads):
+    return load_openvino(file, threads, "bf16")
+"""
+
+LOADERS: Final = (
+    ({"onnxruntime", "as_it_stands"}, _LOAD_ORT),
+    ({"as_it_stands"}, _LOAD_AS_IT_STANDS),
+    ({"openvino", "openvino_bf16"}, _LOAD_OPENVINO),
+    ({"openvino_bf16"}, _LOAD_OPENVINO_BF16),
+)
+
+FRAME: Final = '''
+class Frame:
+    """One frame: its tensors so far, and which partitions are done."""
+
+    def __init__(self, inputs, partitions):
+        self.tensors = inputs
+        self.done = {name: threading.Event() for name in partitions}
+        self.error = None
+'''
+
+PLACES: Final = '''
+class Partition:
+    """Called for a frame it waits for others, computes, and says that it is done.
+
+    What goes wrong is the frame's error, and then nothing more of it is computed.
+    """
+
+    def __init__(self, name, runs):  #-
+    def __init__(self, name, runs, clock, takes_s):  #+
+        self.name = name
+        self.runs = runs
+        self.clock = clock  #+
+        self.takes_s = takes_s  #+
+
+    def __call__(self, frame, after=()):
+        try:
+            for name in after:
+                frame.done[name].wait()  #-
+                if not frame.done[name].is_set():  #+
+                    frame.done[name].wait()  #+
+                    self.clock.begin()  #+
+            if frame.error is None:
+                self.compute(frame.tensors)  #-
+                self.clock.run(lambda: self.compute(frame.tensors), self.takes_s)  #+
+        except BaseException as error:  # noqa: BLE001 (infer raises it)
+            frame.error = error
+        finally:
+            frame.done[self.name].set()
+
+    def compute(self, tensors):
+        for run in self.runs:
+            run(tensors)
+
+
+class Place(threading.Thread):
+    """The thread that runs a place's partitions, on the place's cores."""
+
+    def __init__(self, work, load, cores, threads):  #-
+    def __init__(self, work, load, cores, threads, speed=1.0):  #+
+        super().__init__(daemon=True)
+        self.work = work
+        self.load_file = load
+        self.cores = cores
+        self.threads = threads
+        self.speed = speed  #+
+        self.frames_to_run = queue.SimpleQueue()
+        self.partitions = []
+        self.loaded = threading.Event()
+        self.error = None
+
+    def run(self):
+        try:
+            # This thread alone, and those that its engine starts.
+            os.sched_setaffinity(0, self.cores)
+            self.clock = EmulatedTime(TIME_SCALE, self.speed, self.threads)  #+
+            self.work(self)
+        except BaseException as error:  # noqa: BLE001 (places raises it)
+            self.error = error
+        finally:
+            self.loaded.set()
+
+    def load(self, name, *files):  #-
+    def load(self, name, *files, takes_s=None):  #+
+        self.partitions.append(name)
+        runs = [self.load_file(str(PARTS / file), self.threads) for file in files]
+        return Partition(name, runs)  #-
+        return Partition(name, runs, self.clock, takes_s)  #+
+
+    def frames(self):
+        """Until there is None in place of one."""
+        self.loaded.set()
+        yield from iter(self.frames_to_run.get, None)  #-
+        for frame in iter(self.frames_to_run.get, None):  #+
+            self.clock.begin()  #+
+            yield frame  #+
+'''
+
+STARTED: Final = '''
+    for place in found:
+        place.start()
+    atexit.register(end, found)
+    for place in found:
+        place.loaded.wait()
+        if place.error is not None:
+            raise place.error
+    return found
+
+
+def end(found):
+    """An engine does not stand it if a thread ends in the middle of its work."""
+    for place in found:
+        place.frames_to_run.put(None)
+    for place in found:
+        place.join()
+'''
+
+MAIN: Final = '''
+one_at_a_time = threading.Lock()
+
+
+def infer(inputs):
+    """The outputs by name, of inputs by name. Raises ValueError where those do not fit."""
+    for name, (shape, dtype) in INPUTS.items():
+        found = np.asarray(inputs.get(name))
+        if found.shape != shape or found.dtype != dtype:
+            raise ValueError(f"input {name!r}: expected {dtype} of the shape {shape}")
+    given = {name: np.ascontiguousarray(inputs[name]) for name in INPUTS}
+    with one_at_a_time:
+        partitions = [name for place in places() for name in place.partitions]
+        frame = Frame(given, partitions)
+        for place in places():
+            place.frames_to_run.put(frame)
+        for place in places():
+            frame.done[place.partitions[-1]].wait()
+    if frame.error is not None:
+        raise frame.error
+    return {name: frame.tensors[name] for name in OUTPUTS}
+
+
+def noise(shape, dtype, generator):
+    """Whole numbers may be indices: those are 0."""
+    if np.dtype(dtype).kind != "f":
+        return np.zeros(shape, dtype)
+    return generator.standard_normal(shape).astype(dtype)
+
+
+def time_noise(warm=3, timed=20):
+    generator = np.random.default_rng(0)
+    frame = {name: noise(*its, generator) for name, its in INPUTS.items()}
+    for _ in range(warm):
+        infer(frame)
+    overran = sum(place.clock.overran for place in places())  #+
+    taken_s = []
+    for _ in range(timed):
+        start_s = time.perf_counter()
+        infer(frame)
+        taken_s.append(time.perf_counter() - start_s)
+    median_s = float(np.median(taken_s))  #-
+    median_s = float(np.median(taken_s)) / TIME_SCALE  #+
+    print(f"{median_s * 1e3:.4g} ms a frame (median of {timed}), ", end="")
+    print(f"{PREDICTED_S * 1e3:.4g} ms predicted without handing on")  #-
+    print(f"{PREDICTED_S * 1e3:.4g} ms predicted without handing on; emulated")  #+
+    overran = sum(place.clock.overran for place in places()) - overran  #+
+    if overran:  #+
+        print(f"{overran} times this host took longer: the time_scale is too small")  #+
+
+
+def run_file(source, target):
+    with np.load(source, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in INPUTS}
+    if all(arrays[name].shape == shape for name, (shape, _) in INPUTS.items()):
+        answer = infer(arrays)
+    else:
+        frames = [dict(zip(arrays, its)) for its in zip(*arrays.values())]
+        answers = [infer(frame) for frame in frames]
+        answer = {name: np.stack([its[name] for its in answers]) for name in OUTPUTS}
+    np.savez(target, **answer)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        time_noise()
+    elif len(sys.argv) == 3:
+        run_file(*sys.argv[1:])
+    else:
+        sys.exit(f"{sys.argv[0]}: expected no arguments, or IN.npz OUT.npz")
+'''

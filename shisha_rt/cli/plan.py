@@ -98,7 +98,7 @@ def plan(
       shisha-rt plan --costs COSTS.json --strategy exact --replicate
       shisha-rt plan --costs COSTS.json --strategy exact --replicate --objective latency
       shisha-rt plan zoo:squeezenet --machine npu-board --precision any --strategy partitiontuner
-      shisha-rt plan zoo:squeezenet --machine npu-board --strategy forkjoin --program squeezenet.py
+      shisha-rt plan zoo:squeezenet --machine npu-board --precision any --strategy forkjoin --program a.py
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     _refuse_foreign(strategy, balance, alpha, time_limit)
     for option, is_given in (("--program", program is not None), ("--group", bool(group))):

@@ -26,7 +26,7 @@ from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.placement.scheme_plans import SchemePlan
 from shisha_rt.plan.plan import Plan
 from shisha_rt.ready.model_on_machine import ModelOnMachine
-from shisha_rt.ready.program_text import MARK, Partition, Processor, Program, program_text
+from shisha_rt.ready.program_text import MARK, Processor, Program, WrittenPartition, program_text
 
 _SUFFIX: Final = ".py"
 _FILE_ENDS_BYTES: Final = 2**31 - 2**20
@@ -139,7 +139,7 @@ def _program(ready: ModelOnMachine, found: SchemePlan) -> tuple[Program, tuple[P
         files = [f"{name}.onnx"] if len(runs[number]) == 1 else [f"{name}.{i}.onnx" for i in range(len(runs[number]))]
         parts += [ProgramPart(file, *run, device) for file, run in zip(files, runs[number], strict=True)]
         partitions.append(
-            Partition(
+            WrittenPartition(
                 name,
                 stage.place,
                 tuple(files),

@@ -35,7 +35,7 @@ class Processor:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class WrittenPartition:
     """`files` has one for each of its runs, `operators` the names of the first and the last of each.
 
     It begins when those named `after`, of other places, have ended, and may run while those `beside` do. `told_s`: the
@@ -59,7 +59,7 @@ class Program:
     inputs: tuple[Tensor, ...]
     outputs: tuple[str, ...]
     processors: tuple[Processor, ...]
-    partitions: tuple[Partition, ...]
+    partitions: tuple[WrittenPartition, ...]
     time_scale: float
     predicted_s: float
 
@@ -136,7 +136,7 @@ def _schedule(program: Program) -> Iterator[str]:
         yield line.rstrip()
 
 
-def _beside(partition: Partition) -> str:
+def _beside(partition: WrittenPartition) -> str:
     if not partition.beside:
         return ""
     named, more = partition.beside[:_MOST_NAMED], len(partition.beside) - _MOST_NAMED

@@ -194,7 +194,7 @@ def test_program_and_daemon_agree_bit_for_bit(run: Run, name: str, tmp_path: Pat
         client = daemon.control
         daemon.wait_for_workers()
         client.call("tuner_set", pause=True)
-        (given,) = client.metadata()["inputs"]
+        (given,) = client.metadata()["model"]["inputs"]
         frame = np.random.default_rng(1).standard_normal(given["shape"]).astype(NUMPY_OF[given["datatype"]])
         for scheme in SCHEMES:
             path = tmp_path / f"{scheme}.py"

@@ -15,7 +15,7 @@ from shisha_rt.fabric.program_parts import ProgramPart
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.machine.device import Device, Family
 from shisha_rt.ready.program import check_part_sizes
-from shisha_rt.ready.program_text import MARK, Partition, Processor, Program, program_text
+from shisha_rt.ready.program_text import MARK, Processor, Program, WrittenPartition, program_text
 
 CPU = Device("a53", "", "onnxruntime", "dram", "fp32", families=(Family(frozenset(), (), ()),))
 NPU = replace(CPU, name="evta", memory="npu", precision="int8")
@@ -33,10 +33,12 @@ def figure_5(*devices: Device, emulated: bool = True) -> Program:
         ("y",),
         places,
         (
-            Partition("p0", "cpu", ("p0.onnx",), (), (), (("v1", "v2"),), 3e-3),
-            Partition("p1", "npu", ("p1.onnx",), ("p0",), ("p2",), (("v3", "v5"),), 4.5e-3),
-            Partition("p2", "cpu", ("p2.0.onnx", "p2.1.onnx"), (), ("p1",), (("v6", "v6"), ("v7", "v7")), 1.5e-3),
-            Partition("p3", "cpu", ("p3.onnx",), ("p1",), (), (("v8", "v8"),), 5e-3),
+            WrittenPartition("p0", "cpu", ("p0.onnx",), (), (), (("v1", "v2"),), 3e-3),
+            WrittenPartition("p1", "npu", ("p1.onnx",), ("p0",), ("p2",), (("v3", "v5"),), 4.5e-3),
+            WrittenPartition(
+                "p2", "cpu", ("p2.0.onnx", "p2.1.onnx"), (), ("p1",), (("v6", "v6"), ("v7", "v7")), 1.5e-3
+            ),
+            WrittenPartition("p3", "cpu", ("p3.onnx",), ("p1",), (), (("v8", "v8"),), 5e-3),
         ),
         2.0 if emulated else 1.0,
         12.5e-3,

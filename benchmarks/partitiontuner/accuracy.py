@@ -89,10 +89,18 @@ class Sides:
 
 
 def sides_of(name: str, calibration: Path | None = None) -> Sides:
-    compiled = compile_model(zoo_path(name), plain=True, kind="operators")
+    """A network of the zoo; its scales are found on noise, or on the frames of `calibration`."""
+    return sides_of_file(name, zoo_path(name), capable, calibration)
+
+
+def sides_of_file(
+    name: str, path: Path, chosen: Callable[[Graph], Sequence[bool]], calibration: Path | None = None
+) -> Sides:
+    """`chosen`: (operators,), whether each is in int8."""
+    compiled = compile_model(path, plain=True, kind="operators")
     model = CleanModel(compiled.model_folder, make_scales(compiled, calibration))
     placed = PlacedModel(model, compiled.index, (_CPU, _NPU), 1, device_speed=lambda _: 1.0)
-    in_int8 = capable(model.graph)
+    in_int8 = tuple(chosen(model.graph))
     count = _before_softmax(compiled)
     whole = ((0, count - 1),)
     placement = [(_NPU if its else _CPU).name for its in in_int8[:count]]
@@ -131,7 +139,7 @@ def accuracy_row(name: str, frames: int) -> Row:
         "network": name,
         "Convs in int8": sum(sides.convs),
         "of": len(sides.convs),
-        **_closeness(answers),
+        **closeness(answers),
         "top-1 the same": statistics.mean(float(ours.argmax() == exact.argmax()) for ours, exact in answers),
         "int8_ms": 1e3 * int8_s,
         "fp32_ms": 1e3 * fp32_s,
@@ -159,7 +167,7 @@ def reader_rows(lines: int) -> list[Row]:
                 "scales found on": found_on,
                 "Convs in int8": sum(sides.convs),
                 "of": len(sides.convs),
-                **_closeness(answers),
+                **closeness(answers),
                 "columns the same": statistics.mean(float((a.argmax(-1) == b.argmax(-1)).mean()) for a, b in answers),
                 "lines right in int8": sum(ours == text for (ours, _), text in zip(read, texts, strict=True)),
                 "lines right in fp32": sum(exact == text for (_, exact), text in zip(read, texts, strict=True)),
@@ -169,7 +177,7 @@ def reader_rows(lines: int) -> list[Row]:
     return rows
 
 
-def _closeness(answers: Sequence[tuple[Array, Array]]) -> Row:
+def closeness(answers: Sequence[tuple[Array, Array]]) -> dict[str, float]:
     """Of int8 to fp32: the cosine, a mean over frames; and the signal over the noise, of all frames together."""
     pairs = [(np.ravel(ours).astype(np.float64), np.ravel(exact).astype(np.float64)) for ours, exact in answers]
     noise = sum(float(((ours - exact) ** 2).sum()) for ours, exact in pairs)

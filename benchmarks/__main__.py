@@ -34,6 +34,7 @@ from benchmarks.paper.guided import guided
 from benchmarks.paper.placement_gap import placement_gap
 from benchmarks.partitiontuner.accuracy import int8_accuracy
 from benchmarks.partitiontuner.fit import partitiontuner_fit
+from benchmarks.partitiontuner.repeat import partitiontuner
 from benchmarks.report.headers import stale
 from benchmarks.report.readme import readme
 from benchmarks.rigs.served import IN_FLIGHT
@@ -70,6 +71,7 @@ for command in (
     first_answer,
     loop,
     int8_accuracy,
+    partitiontuner,
     stale,
     readme,
 ):

@@ -36,7 +36,7 @@ class Spread:
         return cls(*statistics.quantiles(found, n=4, method="inclusive"))
 
     def __str__(self) -> str:
-        return f"{_text(self.median)} ({_text(self.low)} to {_text(self.high)})"
+        return f"{written(self.median)} ({written(self.low)} to {written(self.high)})"
 
     def columns(self, name: str) -> dict[str, float]:
         return {name: self.median, f"{name}, lower quartile": self.low, f"{name}, upper quartile": self.high}
@@ -48,7 +48,7 @@ def show(title: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> None:
     for name in rows[0]:
         table.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right", overflow="fold")
     for row in rows:
-        table.add_row(*map(_text, row.values()))
+        table.add_row(*map(written, row.values()))
     console = Console()
     # Somewhere that is no terminal, a table must not be squeezed into a guessed width.
     Console(width=console.width if console.is_terminal else 200).print(table)
@@ -91,10 +91,11 @@ def save_figure(name: str, figure: Figure, facts: Mapping[str, str]) -> Path:
 def _cells(name: str, row: Row) -> dict[str, str]:
     value = row[name]
     columns = value.columns(name) if isinstance(value, Spread) else {name: value}
-    return {column: _text(part) for column, part in columns.items()}
+    return {column: written(part) for column, part in columns.items()}
 
 
-def _text(value: object) -> str:
+def written(value: object) -> str:
+    """As a cell of a table."""
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
     return "" if value is None else str(value)

@@ -1,0 +1,141 @@
+"""The paper's networks as they are run here, and what each scheme makes of them on paper."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import onnx
+
+from benchmarks.partitiontuner.numbers import FITTED
+from benchmarks.partitiontuner.published import NETWORKS, Published
+from benchmarks.partitiontuner.published import SCHEMES as PUBLISHED
+from benchmarks.partitiontuner.sunk import sunk_path
+from shisha_rt.errors import BadInput
+from shisha_rt.graph.zoo import zoo_path
+from shisha_rt.machine.machine import Machine
+from shisha_rt.placement.forkjoin import forkjoin
+from shisha_rt.placement.partition_problem import apart_problem
+from shisha_rt.placement.processors import ProcessorCosts
+from shisha_rt.placement.scheme_plans import SchemePlan, scheme_plan
+from shisha_rt.placement.solver_names import SCHEMES, SchemeName
+from shisha_rt.ready.model_on_machine import ModelOnMachine, make_ready
+
+OURS: Final[SchemeName] = "forkjoin"
+TITLES: Final[Mapping[SchemeName, str]] = {**PUBLISHED, OURS: "ours"}
+PERMITTED: Final = "any"
+"""Precision: the NPU computes with integers of 8 bits."""
+GIVEN: Final = "as given"
+SUNK: Final = "Relu sunk"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A network of the zoo, `GIVEN` or with Relus `SUNK` under a Concat, as the paper's compiler has it."""
+
+    network: str
+    form: str
+    path: Path
+
+    @property
+    def published(self) -> Published:
+        return NETWORKS[self.network]
+
+    def __str__(self) -> str:
+        return self.published.title + (f", {self.form}" if self.form == SUNK else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a scheme makes of a case: the plan, and what of the network it puts on the NPU (operators, by type).
+
+    `planning_s`: how long that took. `over_bound`: of ours, its makespan over the proven least of fork-join schedules;
+    1 for others.
+    """
+
+    case: Case
+    found: SchemePlan
+    convs: int
+    convs_on_npu: int
+    relus_on_npu: int
+    planning_s: float
+    over_bound: float = 1.0
+
+    @property
+    def scheme(self) -> SchemeName:
+        return self.found.scheme
+
+    @property
+    def partitions(self) -> int:
+        return len(self.found.plan.stages)
+
+    @property
+    def stages_s(self) -> float:
+        """What a frame takes but for hand-overs."""
+        return self.found.foretold.latency_s - self.found.foretold.handover_s
+
+    @property
+    def paper_ms(self) -> float | None:
+        """Table 2; None for what is ours."""
+        schemes = list(PUBLISHED)
+        return self.case.published.ms[schemes.index(self.scheme)] if self.scheme in schemes else None
+
+    @property
+    def fitted(self) -> bool:
+        """Whether the board's description has been made to meet the paper's time; else it is a prediction."""
+        return self.case.network in FITTED.get(self.scheme, ())
+
+
+def cases(networks: Sequence[str], folder: Path) -> Iterator[Case]:
+    """Each network as given, and where that is another, with its Relus sunk, which is written to `folder`.
+
+    Raises BadInput for one that the paper has not.
+    """
+    for network in networks:
+        if network not in NETWORKS:
+            raise BadInput(f"--networks: {network}: the paper has not got it, expected some of {', '.join(NETWORKS)}")
+        given = zoo_path(network, print)
+        yield Case(network, GIVEN, given)
+        path = sunk_path(network, folder)
+        if _operators(path) != _operators(given):
+            yield Case(network, SUNK, path)
+
+
+def _operators(path: Path) -> int:
+    return len(onnx.load(path, load_external_data=False).graph.node)
+
+
+def checked_schemes(schemes: Sequence[str]) -> tuple[SchemeName, ...]:
+    """Raises BadInput for one that there is not."""
+    for scheme in schemes:
+        if scheme not in SCHEMES:
+            raise BadInput(f"--schemes: {scheme}: no such scheme, expected some of {', '.join(SCHEMES)}")
+    return tuple(scheme for scheme in SCHEMES if scheme in schemes)
+
+
+def ready_for(path: Path, machine: Machine) -> ModelOnMachine:
+    """As `serve` makes it for a scheme: each operator is a layer."""
+    return make_ready(path, machine, precision=PERMITTED, kind=machine.finest_layers)
+
+
+def planned(case: Case, scheme: SchemeName, costs: ProcessorCosts) -> Planned:
+    """The last place is the NPU."""
+    start_s = time.monotonic()
+    found = scheme_plan(scheme, costs)
+    planning_s = time.monotonic() - start_s
+    assert found is not None  # the CPU runs all
+    npu = len(costs.places) - 1
+    on_npu = [op for op, place in zip(costs.ops, found.assignment, strict=True) if place == npu]
+    convs, relus = on_npu.count("Conv"), on_npu.count("Relu")
+    over = _over_bound(costs) if scheme == OURS else 1.0
+    return Planned(case, found, costs.ops.count("Conv"), convs, relus, planning_s, over)
+
+
+def _over_bound(costs: ProcessorCosts) -> float:
+    solved = forkjoin(apart_problem(costs))
+    assert solved.schedule is not None  # the CPU runs all
+    assert solved.lower_bound_s is not None
+    return solved.schedule.makespan_s / solved.lower_bound_s

@@ -1,0 +1,200 @@
+"""How well a schedule's time is known before it runs, and how good ours are where nothing is known of the graph.
+
+Random schedules of a network on the emulated board: each operator, or what the NPU runs as one, is drawn onto a place
+that can run it, more on the NPU or fewer as is drawn too. The emulator waits for the formula that predicts, so what is
+off is hand-overs. They are put right by the mean of those measured in the *other* schedules.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import mean, median
+from typing import Final
+
+import numpy as np
+
+from benchmarks.partitiontuner.cases import ready_for
+from benchmarks.partitiontuner.live import Asked, asked
+from benchmarks.partitiontuner.published import NETWORKS
+from benchmarks.report.results import Row
+from shisha_rt.graph.zoo import zoo_path
+from shisha_rt.machine.machine import Machine
+from shisha_rt.placement.branches import structure
+from shisha_rt.placement.forkjoin import forkjoin
+from shisha_rt.placement.partition_plan import foretold, plan_in_sections
+from shisha_rt.placement.partition_problem import apart_problem
+from shisha_rt.placement.problem import Problem
+from shisha_rt.placement.processors import ProcessorCosts
+from shisha_rt.placement.schedule import schedule_of
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import latency_s
+from shisha_rt.ready.processors import processor_costs
+from tests.placement.random_problems import SHAPES, random_problem
+
+MODELS: Final = ("squeezenet", "resnet18")
+"""Many small partitions in branches, and few large ones."""
+_NODES: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A random schedule as predicted and as it ran; seconds of the board.
+
+    `handovers`: how many a frame waits for. `own_stages_s`: what its stages took, as measured.
+    """
+
+    network: str
+    partitions: int
+    overlapping: int
+    handovers: int
+    stages_s: float
+    told_handover_s: float
+    own_stages_s: float
+    measured_s: float
+
+    @property
+    def handover_s(self) -> float:
+        """Of one."""
+        return (self.measured_s - self.own_stages_s) / self.handovers
+
+
+def random_assignment(rng: random.Random, problem: Problem, device: int) -> tuple[int, ...]:
+    """(nodes,): each on `device` if it can be and is drawn so, else on the first other that can run it.
+
+    A group is drawn as one; where it is not, its members are, each by itself.
+    """
+    share = rng.random()
+    found = [min(node.capable, key=lambda its: (its == device, its)) for node in problem.nodes]
+    free = set(range(len(problem.nodes)))
+    for group in problem.groups:
+        if group.device == device and free.issuperset(group.nodes) and rng.random() < share:
+            for node in group.nodes:
+                found[node] = device
+            free.difference_update(group.nodes)
+    for index in sorted(free):
+        if device in problem.nodes[index].capable and rng.random() < share:
+            found[index] = device
+    return tuple(found)
+
+
+def tried(machine: Machine, source: str, count: int, frames: int) -> Iterator[Tried]:
+    """`count` schedules, shared among the networks; `source` is what `serve` is told of the machine."""
+    for number, model in enumerate(MODELS):
+        own = count // len(MODELS) + (number < count % len(MODELS))
+        if own:
+            path = zoo_path(model, print)
+            costs = processor_costs(ready_for(path, machine))
+            with asked(str(path), source, ("--strategy", "seed", "--layers", "operators")) as side:
+                for turn in range(own):
+                    print(f"  {NETWORKS[model].title}: schedule {turn + 1} of {own}", flush=True)
+                    yield _tried(model, costs, side, random.Random(f"{model} {turn}"), frames)
+
+
+def _tried(model: str, costs: ProcessorCosts, side: Asked, rng: random.Random, frames: int) -> Tried:
+    problem = apart_problem(costs)
+    assignment = random_assignment(rng, problem, len(costs.places) - 1)
+    schedule = schedule_of(problem, assignment, structure(problem))
+    plan = plan_in_sections(costs, schedule)
+    _set(side, plan)
+    for _ in range(frames):
+        side.send()
+    measured, told = side.measured(), foretold(costs, plan)
+    return Tried(
+        network=NETWORKS[model].title,
+        partitions=len(plan.stages),
+        overlapping=len(schedule.overlapping),
+        handovers=round(latency_s(plan, [(1.0,) for _ in plan.stages])),
+        stages_s=told.latency_s - told.handover_s,
+        told_handover_s=told.handover_s,
+        own_stages_s=measured.stages_s,
+        measured_s=measured.latency_s,
+    )
+
+
+def _set(side: Asked, plan: Plan) -> None:
+    """Make a plan live, and run a frame to warm up."""
+    settled = side.client.set_plan(plan)
+    if settled["outcome"] != "live":
+        raise RuntimeError(f"{plan} is {settled['outcome']}: {settled['reason']}")
+    side.plan = plan
+    side.send()
+    side.forget()
+
+
+def schedule_rows(found: Sequence[Tried]) -> list[Row]:
+    return [
+        {
+            "network": one.network,
+            "partitions": one.partitions,
+            "in parallel": one.overlapping,
+            "hand-overs": one.handovers,
+            "predicted ms": 1e3 * (one.stages_s + one.told_handover_s),
+            "of it hand-overs": 1e3 * one.told_handover_s,
+            "measured ms": 1e3 * one.measured_s,
+            "stages off %": 100 * (one.own_stages_s / one.stages_s - 1),
+            "error % without hand-overs": _error(one, 0.0),
+            "error % as told": _error(one, one.told_handover_s / one.handovers),
+            "error % by those measured": _error(one, _others_s(found, one)),
+            "hand-over us": 1e6 * one.handover_s,
+        }
+        for one in found
+    ]
+
+
+def _error(one: Tried, handover_s: float) -> float:
+    """Percent."""
+    return 100 * (one.measured_s / (one.stages_s + one.handovers * handover_s) - 1)
+
+
+def _others_s(found: Sequence[Tried], one: Tried) -> float:
+    """The mean hand-over of all other schedules; its own where there are none."""
+    return mean([other.handover_s for other in found if other is not one] or [one.handover_s])
+
+
+def schedule_summary(found: Sequence[Tried]) -> list[Row]:
+    """How far off predictions are, in percent: with no hand-overs, those told beforehand, and those measured."""
+    rows = schedule_rows(found)
+    return [
+        {
+            "hand-overs": how,
+            "schedules": len(rows),
+            "median off %": float(np.median(off)),
+            "95% within %": float(np.quantile(off, 0.95)),
+            "worst %": float(off.max()),
+        }
+        for how in ("without hand-overs", "as told", "by those measured")
+        for off in [np.abs([float(str(row[f"error % {how}"])) for row in rows])]
+    ]
+
+
+def graph_rows(count: int) -> list[Row]:
+    """On random graphs of every shape, on two devices, how far our schedule is from the bound that it proves."""
+    over: dict[str, list[float]] = {shape: [] for shape in SHAPES}
+    for seed in range(count):
+        rng = random.Random(seed)
+        shape = SHAPES[seed % len(SHAPES)]
+        problem = random_problem(rng, shape, rng.randint(2, _NODES), 2, groups=rng.choice((0, 3)))
+        found = forkjoin(problem)
+        assert found.schedule is not None
+        assert found.lower_bound_s is not None
+        over[shape].append(_over(found.schedule.makespan_s, found.lower_bound_s))
+    everywhere = [ratio for ratios in over.values() for ratio in ratios]
+    return [_distances(shape, ratios) for shape, ratios in (*over.items(), ("all", everywhere)) if ratios]
+
+
+def _over(makespan_s: float, bound_s: float) -> float:
+    return makespan_s / bound_s if bound_s else 1.0 if makespan_s == 0 else math.inf
+
+
+def _distances(shape: str, ratios: Sequence[float]) -> Row:
+    return {
+        "shape": shape,
+        "graphs": len(ratios),
+        "proven optimal": sum(ratio <= 1 + 1e-9 for ratio in ratios),
+        "over the bound, median": median(ratios),
+        "95% within": float(np.quantile(ratios, 0.95, method="higher")),
+        "worst": max(ratios),
+    }

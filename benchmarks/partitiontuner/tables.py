@@ -1,0 +1,227 @@
+"""The paper's Tables 2 to 4 and Figure 6: its numbers, ours as predicted on paper, and ours as executed.
+
+All milliseconds are those of the board. Times are the only cells that the board's description was ever fitted to, and
+`paper's cell` says which; all that is counted, and all of what is ours, is prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks.partitiontuner.cases import OURS, SUNK, TITLES, Planned
+from benchmarks.partitiontuner.live import Measured
+from benchmarks.partitiontuner.published import NETWORKS, SCHEMES
+from benchmarks.report.results import Row, Spread
+
+ON_NPU: Final = tuple(scheme for scheme in SCHEMES if scheme != "baseline")
+"""In the order of Tables 3 and 4."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A scheme on a case; `measured` is None where it was not executed."""
+
+    planned: Planned
+    measured: Measured | None = None
+
+    @property
+    def network(self) -> str:
+        return self.planned.case.network
+
+    @property
+    def form(self) -> str:
+        return self.planned.case.form
+
+    @property
+    def scheme(self) -> str:
+        return self.planned.scheme
+
+    @property
+    def predicted_ms(self) -> float:
+        return 1e3 * self.planned.found.foretold.latency_s
+
+    @property
+    def executed_ms(self) -> float | None:
+        return None if self.measured is None else 1e3 * self.measured.latency_s
+
+    @property
+    def best_ms(self) -> float:
+        """As executed, else as predicted."""
+        return self.predicted_ms if self.executed_ms is None else self.executed_ms
+
+
+Results = Sequence[Result]
+
+
+def of_form(results: Results, form: str) -> Results:
+    """One of each network and scheme: in that form, or as given where that is the same."""
+    has_sunk = {one.network for one in results if one.form == SUNK}
+    return [one for one in results if one.form == form or one.network not in has_sunk]
+
+
+def table_2(results: Results) -> list[Row]:
+    """As the paper has it: in each cell its time, ours predicted and ours executed; an asterisk: fitted to."""
+    return [
+        {
+            "network": own[0].planned.case.published.title,
+            "form": own[0].form,
+            **{
+                title: next((_cell(one) for one in own if one.scheme == scheme), "") for scheme, title in TITLES.items()
+            },
+        }
+        for own in _by_case(results)
+    ]
+
+
+def _cell(one: Result) -> str:
+    shown = [f"{ms:.1f}" for ms in (one.planned.paper_ms, one.predicted_ms, one.executed_ms) if ms is not None]
+    return " / ".join(shown) + "*" * one.planned.fitted
+
+
+def times(results: Results) -> list[Row]:
+    """One by one, with what is fitted, and hand-overs apart."""
+    return [_times(one) for one in results]
+
+
+def _times(one: Result) -> Row:
+    its, measured = one.planned, one.measured
+    told = its.found.foretold
+    return {
+        "network": its.case.published.title,
+        "form": its.case.form,
+        "scheme": TITLES[its.scheme],
+        "paper ms": its.paper_ms,
+        "paper's cell": "" if its.paper_ms is None else "fitted" if its.fitted else "predicted",
+        "predicted ms": one.predicted_ms,
+        "of it hand-overs": 1e3 * told.handover_s,
+        "off the paper %": None if its.paper_ms is None else 100 * (one.predicted_ms / its.paper_ms - 1),
+        "executed ms": None if measured is None else Spread.of(1e3 * s for s in measured.daemon_s),
+        "executed least ms": None if measured is None else 1e3 * min(measured.daemon_s),
+        "hand-overs ms": None if measured is None else 1e3 * measured.handover_s,
+        "client ms": None if measured is None else Spread.of(1e3 * s for s in measured.client_s),
+        "stages off predicted %": None if measured is None else 100 * (measured.stages_s / its.stages_s - 1),
+        "executed off predicted %": None if measured is None else 100 * (measured.latency_s / told.latency_s - 1),
+        "lower bound ms": 1e3 * its.found.lower_bound_s,
+        "planning s": its.planning_s,
+        "frames": 0 if measured is None else len(measured.daemon_s),
+    }
+
+
+def table_3(results: Results) -> list[Row]:
+    """Counts of one network and form in a row, the paper's in brackets."""
+    return [_counts(own) for own in _by_case(results)]
+
+
+def _counts(own: Results) -> Row:
+    case, published = own[0].planned.case, own[0].planned.case.published
+    by_scheme = {one.scheme: one.planned for one in own}
+
+    def of_schemes(ours: str, papers: Sequence[int]) -> Row:
+        kind = "Conv" if ours.startswith("convs") else "Relu"
+        row: dict[str, object] = {}
+        for scheme, paper in zip(ON_NPU, papers, strict=True):
+            its = by_scheme.get(scheme)
+            row[f"{kind} on NPU, {TITLES[scheme]}"] = _beside(None if its is None else getattr(its, ours), paper)
+        its = by_scheme.get(OURS)
+        row[f"{kind} on NPU, {TITLES[OURS]}"] = "" if its is None else str(getattr(its, ours))
+        return row
+
+    any_one = own[0].planned
+    tuned, best = by_scheme.get("partitiontuner"), by_scheme.get(OURS)
+    return {
+        "network": published.title,
+        "form": case.form,
+        "parallel branches": _beside(any_one.found.parallel_branches, published.parallel_branches),
+        "Conv": _beside(any_one.convs, published.convs),
+        **of_schemes("convs_on_npu", published.convs_on_npu),
+        **of_schemes("relus_on_npu", published.relus_on_npu),
+        "in parallel, PartitionTuner": _beside(
+            None if tuned is None else tuned.found.overlapping, published.overlapping
+        ),
+        "in parallel, ours": "" if best is None else str(best.found.overlapping),
+    }
+
+
+def table_4(results: Results) -> list[Row]:
+    """Numbers of partitions, the paper's in brackets."""
+    rows: list[Row] = []
+    for own in _by_case(results):
+        case = own[0].planned.case
+        papers = dict(zip(ON_NPU, case.published.partitions, strict=True)) | {"baseline": 1}
+        row: dict[str, object] = {"network": case.published.title, "form": case.form}
+        for scheme, title in TITLES.items():
+            its = next((one.planned.partitions for one in own if one.scheme == scheme), None)
+            row[title] = _beside(its, papers.get(scheme))
+        rows.append(row)
+    return rows
+
+
+def _beside(ours: int | None, paper: int | None) -> str:
+    return f"{'' if ours is None else ours}{'' if paper is None else f' ({paper})'}"
+
+
+def figure_6(results: Results) -> list[Row]:
+    """By how much of the time of the CPU alone a scheme is quicker, in percent."""
+    rows: list[Row] = []
+    for own in _by_case(results):
+        baseline = next((one for one in own if one.scheme == "baseline"), None)
+        if baseline is None:
+            continue
+        for one in own:
+            if one is baseline:
+                continue
+            paper_ms, before_ms = one.planned.paper_ms, baseline.planned.paper_ms
+            executed = baseline.executed_ms is not None and one.executed_ms is not None
+            rows.append(
+                {
+                    "network": one.planned.case.published.title,
+                    "form": one.form,
+                    "scheme": TITLES[one.planned.scheme],
+                    "paper %": None if paper_ms is None or before_ms is None else reduction(paper_ms, before_ms),
+                    "predicted %": reduction(one.predicted_ms, baseline.predicted_ms),
+                    "executed %": reduction(one.best_ms, baseline.best_ms) if executed else None,
+                }
+            )
+    return rows
+
+
+def past_the_paper(results: Results) -> list[Row]:
+    """Ours against PartitionTuner and against the bound below which no plan can be."""
+    rows: list[Row] = []
+    for own in _by_case(results):
+        by_scheme = {one.scheme: one for one in own}
+        if not by_scheme.keys() >= {OURS, "partitiontuner"}:
+            continue
+        ours, tuned = by_scheme[OURS], by_scheme["partitiontuner"]
+        executed = ours.executed_ms is not None and tuned.executed_ms is not None
+        rows.append(
+            {
+                "network": ours.planned.case.published.title,
+                "form": ours.form,
+                "PartitionTuner ms, predicted": tuned.predicted_ms,
+                "ours ms, predicted": ours.predicted_ms,
+                "quicker %, predicted": reduction(ours.predicted_ms, tuned.predicted_ms),
+                "quicker %, executed": reduction(ours.best_ms, tuned.best_ms) if executed else None,
+                "over the bound of any plan": ours.predicted_ms / (1e3 * ours.planned.found.lower_bound_s),
+                "over that of fork-join schedules": ours.planned.over_bound,
+                "partitions": ours.planned.partitions,
+                "in parallel": ours.planned.found.overlapping,
+            }
+        )
+    return rows
+
+
+def reduction(after: float, before: float) -> float:
+    """Percent: the paper's improvement rate, its Equation 1."""
+    return 100 * (before - after) / before
+
+
+def _by_case(results: Results) -> list[Results]:
+    """In the order of the paper's networks."""
+    order = list(NETWORKS)
+    found: dict[tuple[int, bool], list[Result]] = {}
+    for one in results:
+        found.setdefault((order.index(one.network), one.form == SUNK), []).append(one)
+    return [found[key] for key in sorted(found)]

@@ -1,0 +1,33 @@
+"""Results made up to be counted by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.partitiontuner.cases import GIVEN, Case, Planned
+from benchmarks.partitiontuner.live import Measured
+from benchmarks.partitiontuner.tables import Result
+from shisha_rt.placement.partition_plan import Foretold
+from shisha_rt.placement.scheme_plans import SchemePlan
+from shisha_rt.placement.solver_names import SchemeName
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import rate_of
+
+
+def result(
+    network: str,
+    scheme: SchemeName,
+    predicted_ms: float,
+    executed_ms: float | None = None,
+    *,
+    form: str = GIVEN,
+    partitions: int = 1,
+    on_npu: tuple[int, int] = (0, 0),
+) -> Result:
+    """One whose plan is told by its number of partitions; `on_npu`: Convs and Relus."""
+    plan = Plan.chain([(index, index, [["cpu"]]) for index in range(partitions)])
+    stage_s = (1e-3 * predicted_ms / partitions,) * partitions
+    told = Foretold(stage_s, 1e-3 * predicted_ms, 0.0, rate_of(plan, [(s,) for s in stage_s]))
+    found = SchemePlan(scheme, plan, (0,) * partitions, told, 1e-3 * predicted_ms / 2, 0, 0)
+    measured = None if executed_ms is None else Measured((1e-3 * executed_ms,), (1e-3 * executed_ms,), 0.0)
+    return Result(Planned(Case(network, form, Path()), found, 26, *on_npu, 0.0), measured)

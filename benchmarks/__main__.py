@@ -10,6 +10,7 @@ from benchmarks.dcg.repeat import dcg
 from benchmarks.live.against_engines import against_engines
 from benchmarks.live.alone import alone
 from benchmarks.live.answers import MACHINE, answers
+from benchmarks.live.branches import branches
 from benchmarks.live.copies import copies
 from benchmarks.live.copies_disturbed import copies_disturbed
 from benchmarks.live.crowd import crowd
@@ -66,6 +67,7 @@ for command in (
     copies,
     detector,
     alone,
+    branches,
     copies_disturbed,
     crowd,
     first_answer,

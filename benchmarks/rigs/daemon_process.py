@@ -4,7 +4,7 @@ The generator is a client of the shell like the gateway: it keeps every slot ful
 within the answer to the last. So what it measures is the pipeline with the daemon's own work for each frame, and
 nothing of wire or client. `copied`: each frame's input is copied into its slot, as a gateway's must be; otherwise
 slots keep the input that an earlier frame left there, and the daemon moves descriptors only. `in_flight`: how many
-frames there are at once; as many as there are slots by default.
+frames there are at once; as many as there are slots by default. The first `warm_up` frames of a burst are not counted.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class _Burst:
     seconds: float
     copied: bool
     in_flight: int
+    warm_up: int
     answered: int = 0
     out: int = 0
     started_s: float = 0.0
@@ -71,17 +72,23 @@ class Generator:
     def running(self) -> bool:
         return self._burst is not None
 
-    def start(self, seconds: float, copied: bool, in_flight: int = 0) -> None:
-        burst = self._burst = _Burst(seconds, copied, in_flight or self._slot_count)
+    def start(self, seconds: float, copied: bool, in_flight: int = 0, warm_up: int = _WARM_UP_FRAMES) -> None:
+        burst = self._burst = _Burst(seconds, copied, in_flight or self._slot_count, warm_up)
         for _ in range(burst.in_flight):
             burst.out += 1
             self._submit(burst)
 
-    def _told(self) -> dict[str, str]:
+    def _told(self) -> dict[str, Any]:
         cores = self._shell.cores
         live = cores.lifecycle.live
         assert live is not None
-        return {"plan": str(live[1]), "tuner": cores.tuning.state.value}
+        epoch, plan = live
+        team_s = self._shell.telemetry.team_s(epoch, plan)
+        return {
+            "plan": str(plan),
+            "stage_s": [min((s for s in its if s is not None), default=None) for its in team_s],
+            "tuner": cores.tuning.state.value,
+        }
 
     def _submit(self, burst: _Burst) -> None:
         tensors = self._tensors if burst.copied else {}
@@ -100,11 +107,11 @@ class Generator:
             burst.longest_gap_s = max(burst.longest_gap_s, now_s - burst.last_s)
             burst.latencies_s.append(answer.latency_s)
         burst.last_s = now_s
-        if burst.answered == _WARM_UP_FRAMES:
+        if burst.answered == burst.warm_up:
             burst.started_s, burst.ends_s = now_s, now_s + burst.seconds
             burst.cpu_s, burst.loop_cpu_s = time.process_time(), time.thread_time()
         if not burst.result and now_s >= burst.ends_s:
-            frames = burst.answered - _WARM_UP_FRAMES
+            frames = burst.answered - burst.warm_up
             burst.result = {
                 "frames": frames,
                 "frame_s": (now_s - burst.started_s) / frames,
@@ -164,7 +171,12 @@ def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
     planning = Planning(**settings.get("planning", {}))
     teams = planning.replicate and planning.strategy == "guided"
-    ready = make_ready(resolve_model(settings["model"]), load_machine(settings["machine"]), teams=teams)
+    ready = make_ready(
+        resolve_model(settings["model"]),
+        load_machine(settings["machine"]),
+        kind=settings.get("layers", "heavy"),
+        teams=teams,
+    )
     stored = ready.layer_costs() if planning.strategy == "guided" else None
     daemon = Daemon(ready, settings["endpoint"], 0, planning, stored)
     orders = Orders(daemon, Generator(daemon, ready.compiled))

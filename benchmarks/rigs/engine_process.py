@@ -6,6 +6,7 @@ for threads and precision:
 - `openvino_throughput`: OpenVINO in f32, told that throughput is wanted; it chooses streams and requests itself.
 - `openvino_latency`: OpenVINO in f32, told that latency is wanted, one frame after the other on all cores.
 - `ort_threads`: ONNX Runtime, one session on a thread for each core.
+- `ort_parallel`: ONNX Runtime, one session that runs branches side by side, each operator on one thread.
 - `ort_copies`: ONNX Runtime, for each core a session on one thread, pinned to it.
 """
 
@@ -79,6 +80,15 @@ def ort_threads(path: Path, frame: Frame, cores: Sequence[int]) -> Run:
     return run
 
 
+def ort_parallel(path: Path, frame: Frame, cores: Sequence[int]) -> Run:
+    session = _ort_session(path, 1, side_by_side=len(cores))
+
+    def run(seconds: float) -> int:
+        return _run_for(seconds, lambda: session.run(None, frame))
+
+    return run
+
+
 def ort_copies(path: Path, frame: Frame, cores: Sequence[int]) -> Run:
     sessions = [_ort_session(path, 1) for _ in cores]
 
@@ -99,11 +109,15 @@ def ort_copies(path: Path, frame: Frame, cores: Sequence[int]) -> Run:
     return run
 
 
-def _ort_session(path: Path, threads: int) -> Any:
+def _ort_session(path: Path, threads: int, side_by_side: int = 1) -> Any:
+    """`threads` of an operator, of which `side_by_side` may run at once."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
+    if side_by_side > 1:
+        options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
+        options.inter_op_num_threads = side_by_side
     options.log_severity_level = 3
     return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
@@ -123,6 +137,8 @@ ALONE: Final[Mapping[str, Callable[[Path, Frame, Sequence[int]], Run]]] = Mappin
     {rival.__name__: rival for rival in (ort_threads, openvino_latency)}
 )
 """Those that run one frame after the other, as fast as each can be."""
+SIDE_BY_SIDE: Final = "ort_parallel"
+"""As those of `ALONE`, but no match for them on networks without branches."""
 
 
 def main(arguments: list[str]) -> int:
@@ -133,7 +149,9 @@ def main(arguments: list[str]) -> int:
         tensor["name"]: generator.standard_normal(tensor["shape"]).astype(NUMPY_OF[tensor["datatype"]])
         for tensor in settings["inputs"]
     }
-    run = {**RIVALS, **ALONE}[settings["rival"]](Path(settings["path"]), frame, settings["cores"])
+    run = {**RIVALS, **ALONE, SIDE_BY_SIDE: ort_parallel}[settings["rival"]](
+        Path(settings["path"]), frame, settings["cores"]
+    )
     run(_WARM_UP_S)
     say(ready=True)
     for line in sys.stdin:

@@ -1,0 +1,163 @@
+"""A daemon whose plan is told, and what one frame at a time takes in it; and what was predicted of that.
+
+Frames come from inside the daemon, the next when the last has been answered. A frame's latency is what its stages take
+along the longest way through the plan, and hand-overs: from a stage's end, by way of the daemon, to the start of the
+next, and at both ends of the frame.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from benchmarks.rigs.child_process import ChildProcess, child_process
+from shisha_rt.client import Client
+from shisha_rt.errors import Failure
+from shisha_rt.graph.layer_kinds import LayerKind
+from shisha_rt.graph.zoo import resolve_model
+from shisha_rt.machine.config.machine_file import check_runnable, load_machine
+from shisha_rt.machine.machine import Machine
+from shisha_rt.placement.processors import INPUT, ProcessorCosts
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import latency_s
+from shisha_rt.ready.model_on_machine import ModelOnMachine, make_ready
+from shisha_rt.ready.processors import processor_costs
+
+_WARM_UP_FRAMES: Final = 6
+_TIMEOUT_S: Final = 120.0
+_ATTEMPTS: Final = 4
+_LITTLE_S: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A network of the zoo on places that are a processor each."""
+
+    model: str
+    kind: LayerKind
+    ready: ModelOnMachine
+    costs: ProcessorCosts
+
+    @classmethod
+    def of(cls, model: str, machine: Machine, *, teams: bool = False) -> Self:
+        """Measured first if need be. Raises BadInput as `make_ready` does."""
+        check_runnable(machine)
+        has_devices = any(place.devices for place in machine.places)
+        kind: LayerKind = "operators" if has_devices else "heavy"
+        path = resolve_model(f"zoo:{model}", print)
+        ready = make_ready(path, machine, kind=kind, teams=teams, on_progress=print)
+        return cls(model, kind, ready, processor_costs(ready, print))
+
+    @property
+    def layers(self) -> int:
+        return len(self.ready.compiled.layers)
+
+    def whole_s(self, place: int) -> float:
+        """All of it on one place; inf where that cannot run all."""
+        return self.costs.stage_s([(0, len(self.costs.spans) - 1)], place)
+
+    @property
+    def quickest(self) -> int:
+        """The place (index) that takes least for all of it."""
+        return min(range(len(self.costs.places)), key=self.whole_s)
+
+    def on_one(self, place: int) -> Plan:
+        return Plan.chain([(0, self.layers - 1, [self.costs.places[place]])])
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Medians over frames. `latency_s`: of a frame by itself; `stage_s` (stages,): without hand-overs."""
+
+    latency_s: float
+    stage_s: tuple[float, ...]
+
+    def handovers_s(self, plan: Plan) -> float:
+        """What a frame takes beyond its stages."""
+        return self.latency_s - latency_s(plan, [(s,) for s in self.stage_s])
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """A running daemon, and a connection on which it is told plans."""
+
+    name: str
+    process: ChildProcess
+    control: Client
+
+    def take(self, plan: Plan) -> None:
+        """Have it live. Raises Failure where that does not help: a busy moment can make an emulated place refuse."""
+        for _ in range(_ATTEMPTS):
+            settled = self.control.set_plan(plan)
+            if settled["outcome"] == "live":
+                return
+        raise Failure(f"{self.name}: {plan} is {settled['outcome']}: {settled['reason']}")
+
+    def burst(self, seconds: float) -> Mapping[str, Any]:
+        return self.process.ask(seconds=seconds, copied=True, in_flight=1, warm_up=_WARM_UP_FRAMES)
+
+    def run(self, plan: Plan, seconds: float) -> Taken:
+        self.take(plan)
+        return taken(self.burst(seconds))
+
+
+def taken(burst: Mapping[str, Any]) -> Taken:
+    return Taken(burst["latency_s"], tuple(burst["stage_s"]))
+
+
+@contextlib.contextmanager
+def forced(name: str, network: Network) -> Iterator[Forced]:
+    """It begins with a plan of the seed's, and tunes nothing."""
+    with (
+        child_process(
+            "benchmarks.rigs.daemon_process",
+            model=f"zoo:{network.model}",
+            machine=network.ready.machine.source,
+            layers=network.kind,
+            endpoint="tcp://127.0.0.1:0",
+            planning={"strategy": "seed", "fresh": True},
+        ) as (process, told),
+        Client(told["endpoint"], timeout_s=_TIMEOUT_S) as control,
+    ):
+        yield Forced(name, process, control)
+
+
+def critical_s(costs: ProcessorCosts) -> float:
+    """The longest way through the network with every node at its quickest: as if places were many and hand-overs free.
+
+    Transfers are left out.
+    """
+    least_s = [min(row) for row in costs.time_s]
+    ends_s = list(least_s)
+    for tensor in sorted(costs.passed, key=lambda tensor: tensor.maker):
+        if tensor.maker != INPUT:
+            for reader in tensor.readers:
+                ends_s[reader] = max(ends_s[reader], ends_s[tensor.maker] + least_s[reader])
+    return max(ends_s)
+
+
+def stages_on_the_way(plan: Plan, stage_s: Sequence[float]) -> int:
+    """How many stages the longest way through the plan has, each on one team; (stages,) seconds."""
+    more_s = latency_s(plan, [(s + _LITTLE_S,) for s in stage_s]) - latency_s(plan, [(s,) for s in stage_s])
+    return round(more_s / _LITTLE_S)
+
+
+@contextlib.contextmanager
+def two_places(first: str, second: str, speed: float = 1.0) -> Iterator[Machine]:
+    """A machine file of two cores of this host, the second of a speed; with a device each, unless their names are "".
+
+    The last one that is below full speed is emulated.
+    """
+    places = [
+        f'[[place]]\nname = "core{core}"\ncores = [{core}]\nspeed = {place_speed}\nrank = {rank}\n'
+        + (f'devices = ["{device}"]\n' if device else "")
+        for core, device, place_speed, rank in ((0, first, 1.0, 1), (1, second, speed, 1 if speed == 1 else 2))
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "two-places.toml"
+        path.write_text("\n".join(places), encoding="utf-8")
+        yield load_machine(str(path))

@@ -169,7 +169,7 @@ def partitiontuner(
 
 
 def _plans(case: Case, machine: Machine, schemes: Sequence[SchemeName]) -> list[Planned]:
-    costs = processor_costs(ready_for(case.path, machine))
+    costs = processor_costs(ready_for(case.path, machine)).costs
     return [planned(case, scheme, costs) for scheme in schemes]
 
 

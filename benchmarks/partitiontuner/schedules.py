@@ -86,7 +86,7 @@ def tried(machine: Machine, source: str, count: int, frames: int) -> Iterator[Tr
         own = count // len(MODELS) + (number < count % len(MODELS))
         if own:
             path = zoo_path(model, print)
-            costs = processor_costs(ready_for(path, machine))
+            costs = processor_costs(ready_for(path, machine)).costs
             with asked(str(path), source, ("--strategy", "seed", "--layers", "operators")) as side:
                 for turn in range(own):
                     print(f"  {NETWORKS[model].title}: schedule {turn + 1} of {own}", flush=True)

@@ -50,7 +50,7 @@ class Network:
         kind: LayerKind = "operators" if has_devices else "heavy"
         path = resolve_model(f"zoo:{model}", print)
         ready = make_ready(path, machine, kind=kind, teams=teams, on_progress=print)
-        return cls(model, kind, ready, processor_costs(ready, print))
+        return cls(model, kind, ready, processor_costs(ready, print).costs)
 
     @property
     def layers(self) -> int:

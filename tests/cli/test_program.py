@@ -172,7 +172,7 @@ def test_another_program_replaces_one_whole_or_not_at_all(run: Run, model: Path,
     before = {entry: entry.read_bytes() for entry in folder.rglob("*.*") if entry.is_file()}
 
     ready = make_ready(model, load_machine(str(machine)), kind="operators")
-    plan = scheme_plan("baseline", processor_costs(ready))
+    plan = scheme_plan("baseline", processor_costs(ready).costs)
     assert plan is not None
     gone = replace(ready, compiled=replace(ready.compiled, model_folder=tmp_path / "gone"))
     with pytest.raises(Failure, match="the parts of the program could not be written"):

@@ -288,7 +288,7 @@ def _unlike_row(network: Network, what: str, count: int, seconds: float) -> Row:
         return row | dict.fromkeys(names)
     with forced(what, network) as daemon:
         rounds = in_turns([(daemon, told) for told in pair], [], count, seconds)
-    its = [[one for found in rounds if (one := found[told.side].taken) is not None] for told in pair]
+    its = [[its_own for found in rounds if (its_own := found[told.side].taken) is not None] for told in pair]
     values = (
         *(Spread.of(1e3 * one.latency_s for one in readings) for readings in its),
         Spread.of(whole.latency_s / branches.latency_s for whole, branches in zip(*its, strict=True)),

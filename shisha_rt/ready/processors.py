@@ -19,7 +19,7 @@ HANDOVER_S: Final = 100e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Profiled:
+class ProfiledProcessors:
     """What schemes go by. Of the `partitions` looked at, operators and groups, `distinct` have ids of their own.
 
     `measured` of them were not known yet, which took `seconds`; those of described devices have formulas.
@@ -34,7 +34,7 @@ class Profiled:
 
 def processor_costs(
     ready: ModelOnMachine, on_progress: Tell | None = None, patterns: Sequence[Pattern] = DEFAULT_PATTERNS
-) -> Profiled:
+) -> ProfiledProcessors:
     """Layers, or partitions with the groups of `patterns`, are measured first if need be.
 
     Raises BadInput for a place of several devices, and as measuring does.
@@ -44,7 +44,7 @@ def processor_costs(
     if not ready.operator_costs:
         told = told_costs(ready.layer_costs(on_progress), machine.time_scale)
         found = costs_of_layers(told, compiled.needs, handover_s)
-        return Profiled(found, len(found.spans), len(found.spans))
+        return ProfiledProcessors(found, len(found.spans), len(found.spans))
     graph = compiled.model.graph
     checked = costs_of_devices(graph, machine, ready.operator_costs, handover_s)
     alone: dict[str, OperatorCosts] = {}
@@ -59,4 +59,6 @@ def processor_costs(
     costs = costs_of_devices(graph, machine, ready.operator_costs, handover_s, alone)
     partitions = [*((node,) for node in range(len(graph.operators))), *groups]
     ids = operator_ids(graph, compiled.model.proto)
-    return Profiled(costs, len(partitions), len({partition_id(ids, its) for its in partitions}), measured, seconds)
+    return ProfiledProcessors(
+        costs, len(partitions), len({partition_id(ids, its) for its in partitions}), measured, seconds
+    )

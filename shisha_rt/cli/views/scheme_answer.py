@@ -9,7 +9,7 @@ from shisha_rt.cli.views.plan_answer import PlanAnswer
 
 if TYPE_CHECKING:
     from shisha_rt.placement.scheme_plans import SchemePlan
-    from shisha_rt.ready.processors import Profiled
+    from shisha_rt.ready.processors import ProfiledProcessors
 
 PARTITIONS: Final = "schedules of partitions"
 _MOST_DRAWN: Final = 40
@@ -21,7 +21,7 @@ class SchemeAnswer:
 
     answer: PlanAnswer
     found: SchemePlan
-    profiled: Profiled
+    profiled: ProfiledProcessors
     planning_s: float
 
     def as_object(self) -> dict[str, object]:

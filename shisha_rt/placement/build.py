@@ -58,6 +58,7 @@ def build_problem(
         ),
         groups=tuple(Group(group.operators, group.device, group.time_s) for group in costs.groups),
         transfer_counting=transfer_counting,
+        processors=_processors(devices),
     )
 
 
@@ -80,6 +81,12 @@ def tensor_kinds(graph: Graph, problem: Problem) -> tuple[TensorKind, ...]:
     """(tensors,): what the transfers of each tensor of a graph's problem depend on besides the devices."""
     found = [graph.tensors[tensor.name] for tensor in problem.tensors]
     return tuple(TensorKind(tensor.datatype, tensor.size_bytes) for tensor in found)
+
+
+def _processors(devices: Sequence[Device]) -> tuple[int, ...]:
+    """What is not behind a link of its own is a way to use the place's cores."""
+    names = [device.name if device.described and device.transfer_in is not None else "" for device in devices]
+    return tuple(list(dict.fromkeys(names)).index(name) for name in names)
 
 
 def _doors(devices: Sequence[Device]) -> Mapping[str, Device]:

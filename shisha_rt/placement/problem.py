@@ -68,7 +68,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Problem:
-    """`memory_of` is (devices,): the memory of each device, an index into `memories`."""
+    """`memory_of` is (devices,): the memory of each device, an index into `memories`.
+
+    `processors` (devices,): numbers, equal where devices are ways to use the same cores, which do one thing at a time;
+    empty: each device is a processor of its own.
+    """
 
     devices: tuple[str, ...]
     memories: tuple[str, ...]
@@ -77,6 +81,7 @@ class Problem:
     tensors: tuple[ProblemTensor, ...]
     groups: tuple[Group, ...] = ()
     transfer_counting: TransferCounting = "once"
+    processors: tuple[int, ...] = ()
 
     @cached_property
     def devices_of(self) -> tuple[tuple[int, ...], ...]:
@@ -86,6 +91,10 @@ class Problem:
             for node in group.nodes:
                 found[node].add(group.device)
         return tuple(tuple(sorted(devices)) for devices in found)
+
+    def processor_of(self, device: int) -> int:
+        """What is on different ones can run at the same time."""
+        return self.processors[device] if self.processors else device
 
     @cached_property
     def inputs(self) -> tuple[tuple[int, ...], ...]:

@@ -44,6 +44,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     nodes: Annotated[list[_Node], msgspec.Meta(min_length=1)]
     tensors: list[_Tensor]
     memories: dict[str, _Name] | None = None
+    processors: dict[str, _Name] | None = None
     groups: list[_Group] = []
     transfer_counting: TransferCounting = "once"
 
@@ -75,6 +76,7 @@ class _Reader:
             nodes=tuple(self._read_node(i, node) for i, node in enumerate(file.nodes)),
             tensors=tuple(self._tensor(i, tensor) for i, tensor in enumerate(file.tensors)),
             transfer_counting=file.transfer_counting,
+            processors=() if file.processors is None else self._of_devices("processors", file.processors)[1],
         )
         links = chain_links(alone)
         groups = tuple(self._group(i, group, links) for i, group in enumerate(file.groups))
@@ -95,11 +97,15 @@ class _Reader:
         given = self._file.memories
         if given is None:
             return tuple(self._file.devices), tuple(range(len(self._file.devices)))
+        return self._of_devices("memories", given)
+
+    def _of_devices(self, key: str, given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """What devices belong to: names, each once, and (devices,) indices into them."""
         for device in given:
-            self._index(self._device, device, f"memories: {shown(device)}", "device")
+            self._index(self._device, device, f"{key}: {shown(device)}", "device")
         for device in self._file.devices:
             if device not in given:
-                self._fail(f"memories: {device} is missing, expected a memory for each device")
+                self._fail(f"{key}: {device} is missing, expected an entry for each device")
         names = tuple(dict.fromkeys(given[device] for device in self._file.devices))
         return names, tuple(names.index(given[device]) for device in self._file.devices)
 
@@ -195,6 +201,7 @@ def problem_object(problem: Problem) -> dict[str, Any]:
         costs = {f"{names[i]}->{names[j]}": problem.edge_cost_s(tensor, i, j) for i, j in pairs if i != j}
         return {pair: seconds for pair, seconds in costs.items() if seconds}
 
+    processors = {name: str(its) for name, its in zip(names, problem.processors, strict=False)}
     return {
         "devices": list(names),
         "memories": {device: problem.memories[m] for device, m in zip(names, problem.memory_of, strict=True)},
@@ -216,4 +223,5 @@ def problem_object(problem: Problem) -> dict[str, Any]:
             for g in problem.groups
         ],
         "transfer_counting": problem.transfer_counting,
+        **({"processors": processors} if processors else {}),
     }

@@ -1,8 +1,8 @@
 """When the partitions of an assignment run (PartitionTuner, Sections 3.4 and 3.5): the least sum, then what overlaps.
 
 A partition is a run of nodes on one device. All run one after the other, but for parallel branches (`branches`) that
-are each a single partition: those on different devices run at the same time, those on one device in turn, and what
-follows them waits for all.
+are each a single partition: those on different processors run at the same time, those on one in turn, and what follows
+them waits for all.
 
 A tensor that moves is paid for by the first partition that reads it there, before that runs; one that several lanes
 read in the same memory before any of them begins.
@@ -33,7 +33,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Lanes of partitions: one lane runs in sequence; of several, on a device each, all run at the same time."""
+    """Lanes of partitions: one lane runs in sequence; of several, on a processor each, all run at the same time."""
 
     lanes: tuple[tuple[Partition, ...], ...]
     start_s: float
@@ -126,7 +126,7 @@ class _Scheduling:
             for branch in item.branches:
                 nodes = tuple(nodes_of(branch))
                 if self._is_one_partition(nodes):
-                    lanes.setdefault(self._assignment[nodes[0]], []).append(nodes)
+                    lanes.setdefault(self._problem.processor_of(self._assignment[nodes[0]]), []).append(nodes)
                 else:
                     others.append(branch)
             if len(lanes) > 1:

@@ -132,7 +132,7 @@ def changed(path: list[str | int], value: object) -> str:
         (["nodes"], [], "nodes = []: expected a list of length >= 1"),
         (["nodes"], ..., "nodes is missing"),
         (["tensors"], ..., "tensors is missing"),
-        (["edges"], [], "edges = []: unknown key, expected one of devices, nodes, tensors, memories, groups,"),
+        (["edges"], [], "edges = []: unknown key, expected one of devices, nodes, tensors, memories, processors,"),
         (["transfer_counting"], "twice", 'transfer_counting = "twice": '),
         # costs
         (["nodes", 1, "cost_s"], ..., "nodes[1].cost_s is missing"),
@@ -167,9 +167,11 @@ def changed(path: list[str | int], value: object) -> str:
         ),
         (["tensors", 0, "transfer_s", "pim->cpu_s"], ..., "tensors[0].transfer_s: pim->cpu_p costs 4 and pim->cpu_s 0"),
         # memories
-        (["memories", "pim"], ..., "memories: pim is missing, expected a memory for each device"),
+        (["memories", "pim"], ..., "memories: pim is missing, expected an entry for each device"),
         (["memories", "gpu"], "hbm", 'memories: "gpu": no such device, expected one of cpu_s, cpu_p, pim'),
         (["memories", "pim"], "", "memories"),
+        (["processors"], {"cpu_s": "cpu"}, "processors: cpu_p is missing, expected an entry for each device"),
+        (["processors"], {"gpu": "cpu"}, 'processors: "gpu": no such device, expected one of cpu_s, cpu_p, pim'),
         # groups
         (["groups", 0, "nodes"], [], "groups[0].nodes = []: expected a list of length >= 1"),
         (["groups", 0, "nodes"], ["a", "x"], 'groups[0].nodes[1] = "x": no such node, expected one of a, b, c, d'),

@@ -52,6 +52,13 @@ class TestOverlap:
         problem = fork((2.0, 2.0), (5.0,), (3.0,))
         assert schedule_of(problem, assignment).makespan_s == makespan_s
 
+    def test_two_ways_to_use_the_same_cores_take_turns(self) -> None:
+        problem = replace(fork((2.0,), (4.0,)), processors=(0, 0, 1))
+        assert schedule_of(problem, (0, 0, 1, 0)).makespan_s == 1 + 2 + 4 + 1
+        assert schedule_of(problem, (0, 0, 2, 0)).makespan_s == 1 + 4 + 1
+        three = replace(fork((2.0,), (4.0,), (5.0,)), processors=(0, 0, 1))
+        assert schedule_of(three, (0, 0, 1, 2, 0)).makespan_s == 1 + 6 + 1
+
     def test_a_group_across_a_join_keeps_its_branch_in_sequence(self) -> None:
         problem = fork((2.0,), (4.0,))
         assert schedule_of(problem, (0, 1, 0, 1)).makespan_s == 1 + 4 + 1

@@ -150,11 +150,13 @@ def _program(ready: ModelOnMachine, found: SchemePlan) -> tuple[Program, tuple[P
             )
         )
     told = found.foretold
+    processors = tuple(_processor(machine, machine.place(place), devices[place]) for place in plan.places)
+    emulated = ", emulated," if any(its.emulated for its in processors) else ""
     program = Program(
-        title=f"{graph.name} on {machine.name} by {found.scheme}",
+        title=f"{graph.name} on {machine.name}{emulated} by {found.scheme}",
         inputs=graph.inputs,
         outputs=tuple(tensor.name for tensor in graph.outputs),
-        processors=tuple(_processor(machine, machine.place(place), devices[place]) for place in plan.places),
+        processors=processors,
         partitions=tuple(partitions),
         time_scale=machine.time_scale,
         predicted_s=told.latency_s - told.handover_s,

@@ -42,7 +42,10 @@ class CleanModel:
         return read_scales(self.folder, self._scales_file) or {}
 
     def cut(self, segment: Segment) -> onnx.ModelProto:
-        """The segment's operators, from its inputs to its outputs; large weights are external data in `folder`."""
+        """The segment's operators, from its inputs to its outputs; large weights are external data in `folder`.
+
+        No shape is said of a tensor whose shape depends on the data.
+        """
         graph = onnx.GraphProto(
             name="segment",
             node=self._model.graph.node[segment.first : segment.last + 1],
@@ -113,7 +116,9 @@ class CleanModel:
         tensors = (self.graph.tensors[name] for name in names)
         return [
             helper.make_tensor_value_info(
-                tensor.name, helper.np_dtype_to_tensor_dtype(NUMPY_OF[tensor.datatype]), tensor.shape
+                tensor.name,
+                helper.np_dtype_to_tensor_dtype(NUMPY_OF[tensor.datatype]),
+                None if tensor.open_axes else tensor.shape,
             )
             for tensor in tensors
         ]

@@ -31,9 +31,9 @@ class EmulatedTime:
         # The kernel may else add 50 us to each wait.
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
-    def begin(self) -> None:
-        """What runs next has got its input only now."""
-        self._due_s = max(self._due_s, time.monotonic())
+    def begin(self, since_s: float) -> None:
+        """What runs next has had its input since then (`time.monotonic`), as its place may have learnt later only."""
+        self._due_s = max(self._due_s, since_s)
 
     def run(self, compute: Callable[[], object], told_s: float | None = None) -> None:
         """Compute, and return when that is due: `told_s` after what ran before, or after its input came, if later.

@@ -9,8 +9,8 @@ from shisha_rt.emulated import EmulatedTime
 
 def test_runs_take_what_is_told_stretched() -> None:
     place = EmulatedTime(time_scale=2.0)
-    place.begin()
     start_s = time.monotonic()
+    place.begin(start_s)
     for _ in range(10):
         place.run(lambda: None, 1e-3)
     assert time.monotonic() - start_s >= 0.02
@@ -18,7 +18,7 @@ def test_runs_take_what_is_told_stretched() -> None:
 
 def test_lateness_is_made_up_for_within_bounds() -> None:
     place = EmulatedTime()
-    place.begin()
+    place.begin(time.monotonic())
     place.run(lambda: time.sleep(0.6), 1e-6)
     assert place.overran == 1
     start_s = time.monotonic()
@@ -33,8 +33,8 @@ def test_what_is_not_told_is_measured_at_the_speed_of_the_place() -> None:
             pass
 
     place = EmulatedTime(speed=0.25)
-    place.begin()
     start_s = time.monotonic()
+    place.begin(start_s)
     place.run(busy)
     assert time.monotonic() - start_s >= 0.02
     assert place.overran == 0

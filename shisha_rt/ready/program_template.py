@@ -91,6 +91,8 @@ class Frame:
         self.tensors = inputs
         self.done = {name: threading.Event() for name in partitions}
         self.error = None
+        self.start_s = time.monotonic()  #+
+        self.done_s = {}  #+
 '''
 
 PLACES: Final = '''
@@ -110,16 +112,15 @@ class Partition:
     def __call__(self, frame, after=()):
         try:
             for name in after:
-                frame.done[name].wait()  #-
-                if not frame.done[name].is_set():  #+
-                    frame.done[name].wait()  #+
-                    self.clock.begin()  #+
+                frame.done[name].wait()
+                self.clock.begin(frame.done_s[name])  #+
             if frame.error is None:
                 self.compute(frame.tensors)  #-
                 self.clock.run(lambda: self.compute(frame.tensors), self.takes_s)  #+
         except BaseException as error:  # noqa: BLE001 (infer raises it)
             frame.error = error
         finally:
+            frame.done_s[self.name] = time.monotonic()  #+
             frame.done[self.name].set()
 
     def compute(self, tensors):
@@ -166,7 +167,7 @@ class Place(threading.Thread):
         self.loaded.set()
         yield from iter(self.frames_to_run.get, None)  #-
         for frame in iter(self.frames_to_run.get, None):  #+
-            self.clock.begin()  #+
+            self.clock.begin(frame.start_s)  #+
             yield frame  #+
 '''
 

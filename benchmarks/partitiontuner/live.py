@@ -21,6 +21,8 @@ from shisha_rt.errors import Failure
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import latency_s
 
+NOT_RUN: Final = (Failure, ShishaError, RuntimeError)
+"""Raised where a daemon does not come up, does not answer, or runs another plan."""
 _PATIENCE_S: Final = 120.0
 
 
@@ -128,7 +130,7 @@ def _said(its: Planned, sides: dict[str, Asked] | None = None) -> Iterator[None]
     """One scheme that fails does not end the others."""
     try:
         yield
-    except (Failure, ShishaError, RuntimeError) as error:
+    except NOT_RUN as error:
         print(f"  {its.case}, {its.scheme}: left out: {error}", flush=True)
         if sides is not None:
             del sides[its.scheme]

@@ -87,7 +87,7 @@ def tried(machine: Machine, source: str, count: int, frames: int) -> Iterator[Tr
         if own:
             path = zoo_path(model, print)
             costs = processor_costs(ready_for(path, machine)).costs
-            with asked(str(path), source, ("--strategy", "seed", "--layers", "operators")) as side:
+            with asked(str(path), source, ("--strategy", "baseline")) as side:
                 for turn in range(own):
                     print(f"  {NETWORKS[model].title}: schedule {turn + 1} of {own}", flush=True)
                     yield _tried(model, costs, side, random.Random(f"{model} {turn}"), frames)

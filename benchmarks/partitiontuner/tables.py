@@ -14,6 +14,7 @@ from benchmarks.partitiontuner.cases import OURS, SUNK, TITLES, Planned
 from benchmarks.partitiontuner.live import Measured
 from benchmarks.partitiontuner.published import NETWORKS, SCHEMES
 from benchmarks.report.results import Row, Spread
+from shisha_rt.ready.processors import ProfiledProcessors
 
 ON_NPU: Final = tuple(scheme for scheme in SCHEMES if scheme != "baseline")
 """In the order of Tables 3 and 4."""
@@ -211,6 +212,20 @@ def past_the_paper(results: Results) -> list[Row]:
             }
         )
     return rows
+
+
+def profile_row(profile: ProfiledProcessors, plans: Sequence[Planned]) -> Row:
+    """Of one case: operators and groups, how many of them are different, and what planning took on this host."""
+    planning_s = {its.scheme: its.planning_s for its in plans}
+    return {
+        "network": plans[0].case.published.title,
+        "form": plans[0].case.form,
+        "operators and groups": profile.partitions,
+        "distinct ids": profile.distinct,
+        "measured": profile.measured,
+        "profiling s": profile.seconds,
+        **{f"planning s, {title}": planning_s.get(scheme) for scheme, title in TITLES.items()},
+    }
 
 
 def reduction(after: float, before: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.partitiontuner.cases import GIVEN, SUNK
+from benchmarks.partitiontuner.figures import reductions_figure, times_figure
 from benchmarks.partitiontuner.page import page
 from benchmarks.partitiontuner.statements import Statement, accuracy_statement, statements
 from benchmarks.partitiontuner.tables import figure_6, of_form, past_the_paper, table_2, table_3, table_4, times
@@ -116,6 +117,14 @@ def test_the_more_on_the_npu_the_less_exact() -> None:
     one = accuracy_statement([row(24, 0.9), row(18, 0.95), row(12, 0.94)])
     assert one is not None
     assert (one.predicted, one.repeats) == ("2 of 3", "partly")
+
+
+def test_figures_have_a_panel_for_each_column_that_is_known() -> None:
+    found = [result("squeezenet", "typeseq", 190), result("squeezenet", "forkjoin", 170)]
+    assert len(times_figure(times(found)).axes) == 2  # none was executed
+    found += [result("resnet18", "baseline", 1300, 1310), result("resnet18", "typeseq", 280, 281)]
+    assert len(times_figure(times(found)).axes) == 3
+    assert len(reductions_figure(figure_6(found)).axes) == 3
 
 
 def test_the_page_has_what_was_found() -> None:

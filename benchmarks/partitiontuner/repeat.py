@@ -22,7 +22,7 @@ from benchmarks.partitiontuner.live import NOT_RUN, executed
 from benchmarks.partitiontuner.page import save_page
 from benchmarks.partitiontuner.published import NETWORKS
 from benchmarks.partitiontuner.schedules import graph_rows, schedule_rows, schedule_summary, tried
-from benchmarks.partitiontuner.statements import accuracy_statement, statements
+from benchmarks.partitiontuner.statements import accuracy_statements, statements
 from benchmarks.partitiontuner.tables import (
     Result,
     figure_6,
@@ -60,9 +60,7 @@ class _Kept:
 
     def statements(self, form: str) -> list[Row]:
         closeness = [row for row in self.closeness if row["form"] == form or not self._has_sunk(row)]
-        about_answers = accuracy_statement(closeness)
-        found = [*statements(of_form(self.results, form)), *([] if about_answers is None else [about_answers])]
-        return [one.row() for one in found]
+        return [one.row() for one in (*statements(of_form(self.results, form)), *accuracy_statements(closeness))]
 
     def _has_sunk(self, row: Row) -> bool:
         return any(other["network"] == row["network"] and other["form"] == SUNK for other in self.closeness)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.partitiontuner.cases import GIVEN, SUNK
 from benchmarks.partitiontuner.figures import reductions_figure, times_figure
 from benchmarks.partitiontuner.page import page
-from benchmarks.partitiontuner.statements import Statement, accuracy_statement, statements
+from benchmarks.partitiontuner.statements import Statement, accuracy_statements, statements
 from benchmarks.partitiontuner.tables import figure_6, of_form, past_the_paper, table_2, table_3, table_4, times
 from tests.benchmarks.partitiontuner.results import result
 
@@ -110,13 +110,14 @@ def test_ours_is_held_against_partitiontuner() -> None:
 
 
 def test_the_more_on_the_npu_the_less_exact() -> None:
-    def row(convs: int, cosine: float) -> dict[str, object]:
-        return {"network": "SqueezeNet", "Convs on NPU": convs, "cosine": cosine}
+    def row(scheme: str, convs: int, cosine: float) -> dict[str, object]:
+        return {"network": "SqueezeNet", "scheme": scheme, "Convs on NPU": convs, "cosine": cosine}
 
-    assert accuracy_statement([row(12, 0.9), row(12, 0.8)]) is None
-    one = accuracy_statement([row(24, 0.9), row(18, 0.95), row(12, 0.94)])
-    assert one is not None
-    assert (one.predicted, one.repeats) == ("2 of 3", "partly")
+    assert not list(accuracy_statements([row("OpSeq", 12, 0.9), row("ours", 12, 0.8)]))
+    rows = [row("TypeSeq", 24, 0.9), row("OpSeq", 18, 0.95), row("ours", 12, 0.94)]
+    pairs, typeseq = accuracy_statements(rows)
+    assert (pairs.executed, pairs.repeats) == ("2 of 3", "partly")
+    assert (typeseq.executed, typeseq.repeats) == ("cosine 0.9000, others 0.9400 to 0.9500", "yes")
 
 
 def test_figures_have_a_panel_for_each_column_that_is_known() -> None:

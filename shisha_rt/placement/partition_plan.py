@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from shisha_rt.graph.spans import Span
 from shisha_rt.placement.processors import ProcessorCosts
-from shisha_rt.placement.schedule import Partition, Schedule
+from shisha_rt.placement.schedule import Partition, Schedule, Section
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.rate import Rate, latency_s, rate_of
 
@@ -39,11 +39,29 @@ def plan_in_sections(costs: ProcessorCosts, schedule: Schedule) -> Plan:
         for lane in section.lanes:
             after = ended
             for partition in lane:
-                stages.append(_stage(costs, partition, after))
+                stages.append(partition_stage(costs, partition.nodes, partition.device, after))
                 after = (len(stages) - 1,)
             ends.append(len(stages) - 1)
         ended = tuple(ends)
     return Plan(tuple(stages))
+
+
+def plan_in_lanes(costs: ProcessorCosts, schedule: Schedule) -> Plan:
+    """As in sections, but where several lanes run at the same time, each is one stage: fewer hand-overs."""
+    return plan_in_sections(costs, Schedule(tuple(map(_with_whole_lanes, schedule.sections))))
+
+
+def _with_whole_lanes(section: Section) -> Section:
+    """A lane of several is on one device."""
+    if len(section.lanes) == 1:
+        return section
+    return replace(
+        section,
+        lanes=tuple(
+            (Partition(lane[0].device, tuple(n for one in lane for n in one.nodes), lane[0].start_s, lane[-1].end_s),)
+            for lane in section.lanes
+        ),
+    )
 
 
 def plan_by_needs(costs: ProcessorCosts, plan: Plan) -> Plan:
@@ -78,10 +96,10 @@ def nodes_of_stage(costs: ProcessorCosts, stage: Stage) -> Iterator[int]:
     return (starts[layer] for layer in stage.layers if layer in starts)
 
 
-def _stage(costs: ProcessorCosts, partition: Partition, after: tuple[int, ...]) -> Stage:
-    runs = _runs(partition.nodes)
-    work = _joined((costs.spans[first][0], costs.spans[last][1]) for first, last in runs)
-    return Stage(tuple(work), ((costs.places[partition.device],),), after)
+def partition_stage(costs: ProcessorCosts, nodes: Iterable[int], place: int, after: tuple[int, ...]) -> Stage:
+    """These nodes on that place (index)."""
+    work = _joined((costs.spans[first][0], costs.spans[last][1]) for first, last in _runs(nodes))
+    return Stage(tuple(work), ((costs.places[place],),), after)
 
 
 def _runs(nodes: Iterable[int]) -> Sequence[Span]:

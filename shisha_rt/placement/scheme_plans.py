@@ -2,7 +2,8 @@
 
 The first four decide by the paper's problem, in which what an operator costs has its transfers in it; all but
 `partitiontuner` run everything in sequence (Section 4.2.1). `forkjoin` goes by computing and moving apart, and takes of
-its own schedule and the others', each in sections and by needs, the one that is predicted to be the quickest.
+its own schedule and the others', each in sections and by needs, with whole lanes as stages and without, and of a
+schedule by lists the one that is predicted to be the quickest.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from dataclasses import dataclass
 
 from shisha_rt.placement.branches import branches, structure
 from shisha_rt.placement.forkjoin import forkjoin
+from shisha_rt.placement.listed import listed
 from shisha_rt.placement.narrowing import least_node_s
-from shisha_rt.placement.partition_plan import Foretold, foretold, plan_by_needs, plan_in_sections
+from shisha_rt.placement.partition_plan import Foretold, foretold, plan_by_needs, plan_in_lanes, plan_in_sections
 from shisha_rt.placement.partition_problem import apart_problem, whole_problem
 from shisha_rt.placement.problem import Assignment, Problem
 from shisha_rt.placement.processors import ProcessorCosts
@@ -42,14 +44,17 @@ class SchemePlan:
 
 
 def scheme_plan(scheme: SchemeName, costs: ProcessorCosts, left_s: LeftSeconds = forever) -> SchemePlan | None:
-    """None where `baseline` finds no place that runs all."""
+    """The quickest that the scheme has, of equally quick ones that of the fewest stages.
+
+    None where `baseline` finds no place that runs all.
+    """
     least_s = _least_latency_s(costs)
     parallel = sum(branch.level != branch.name for branch in branches(whole_problem(costs)))
     found = (
         SchemePlan(scheme, plan, assignment, foretold(costs, plan), least_s, parallel, overlapping)
         for plan, assignment, overlapping in _plans(scheme, costs, left_s)
     )
-    return min(found, key=lambda one: one.foretold.latency_s, default=None)
+    return min(found, key=lambda one: (one.foretold.latency_s, len(one.plan.stages)), default=None)
 
 
 _Found = tuple[Plan, tuple[int, ...], int]
@@ -73,9 +78,27 @@ def _plans(scheme: SchemeName, costs: ProcessorCosts, left_s: LeftSeconds) -> It
                 (problem, baseline(problem)),
             ):
                 if solved.assignment is not None:
-                    plan, assignment, overlapping = _in_sections(costs, its, solved.assignment)
-                    yield plan, assignment, overlapping
-                    yield plan_by_needs(costs, plan), assignment, overlapping
+                    schedule = schedule_of(its, solved.assignment, structure(its))
+                    for plan in (plan_in_sections(costs, schedule), plan_in_lanes(costs, schedule)):
+                        yield plan, tuple(solved.assignment), len(schedule.overlapping)
+                        yield plan_by_needs(costs, plan), tuple(solved.assignment), len(schedule.overlapping)
+            by_lists = listed(costs, left_s)
+            if by_lists is not None:
+                plan, assignment = by_lists
+                yield plan, assignment, _overlapping(plan)
+
+
+def _overlapping(plan: Plan) -> int:
+    """How many stages are neither before nor after some other, elsewhere."""
+    before = [plan.ancestors(stage) for stage in range(len(plan.stages))]
+    return sum(
+        any(
+            a not in before[b] and b not in before[a] and plan.stages[a].place != plan.stages[b].place
+            for b in range(len(before))
+            if b != a
+        )
+        for a in range(len(before))
+    )
 
 
 def _assignment(solution: Solution) -> tuple[int, ...]:

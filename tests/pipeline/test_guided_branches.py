@@ -37,7 +37,7 @@ def fork(
         (1.0, (), 1 + 4 + 1),  # both branches of 4 side by side
         (1.0, (0.55,), 10 * 0.55),  # two cores at each layer are quicker
         (1.0, (0.8,), 1 + 4 + 1),
-        (1.9, (), 1 + 4 * 1.9 + 1),
+        (1.9, (), 1 + 2 + 2 + 2 + 1),  # the first half of a branch there
         (2.5, (), 10.0),  # a branch there takes longer than both here
     ],
 )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
 from shisha_rt.costs.operator_costs import GroupCost
+from shisha_rt.placement.listed import listed
 from shisha_rt.placement.partition_plan import foretold, nodes_of_stage, plan_by_needs
 from shisha_rt.placement.partition_problem import apart_problem, whole_problem
 from shisha_rt.placement.processors import Passed, ProcessorCosts
@@ -109,6 +111,77 @@ class TestRandomNetworks:
             assert rules(costs).problems(free) == []
             for stage in range(len(plan.stages)):
                 assert free.ancestors(stage) <= plan.ancestors(stage)
+
+
+def ladder(rungs: int) -> ProcessorCosts:
+    """A trunk of nodes of 1 s, and beside it a side node of 0.5 s for each, which the next side node reads, too.
+
+    As in a feature pyramid; nothing in it is a branch.
+    """
+    trunk = range(rungs)
+    edges = [(n, n + 1) for n in range(rungs - 1)] + [(n, rungs + n) for n in trunk]
+    edges += [(rungs + n, rungs + n + 1) for n in range(rungs - 1)]
+    return ProcessorCosts(
+        places=("a", "b"),
+        spans=tuple((node, node) for node in range(2 * rungs)),
+        names=tuple(f"n{node}" for node in range(2 * rungs)),
+        ops=("Conv",) * (2 * rungs),
+        time_s=((1.0, 1.0),) * rungs + ((0.5, 0.5),) * rungs,
+        passed=tuple(
+            Passed(f"t{maker}", maker, tuple(r for m, r in edges if m == maker), False, FREE, FREE)
+            for maker in range(2 * rungs - 1)
+        ),
+    )
+
+
+class TestLists:
+    def test_where_nothing_is_a_branch_the_quickest_still_runs_side_by_side(self) -> None:
+        found = planned("forkjoin", ladder(4))
+        assert found.foretold.latency_s == 4.5  # the trunk, and its last side node
+        assert found.lower_bound_s == 4.5
+        assert found.parallel_branches == 0
+        assert found.overlapping > 0
+
+    @pytest.mark.parametrize(("handover_s", "latency_s"), [(0.125, 5.25), (2.0, 8.0)])
+    def test_fewer_pieces_where_hand_overs_cost(self, handover_s: float, latency_s: float) -> None:
+        costs = replace(ladder(4), handover_s=handover_s)
+        found = planned("forkjoin", costs)
+        assert found.foretold.latency_s <= latency_s
+        free_s = foretold(costs, planned("forkjoin", ladder(4)).plan).latency_s
+        assert found.foretold.latency_s <= free_s
+
+    def test_its_plans_can_run(self) -> None:
+        for costs in every_seed(range(60), handover_s=0.125):
+            found = listed(costs)
+            assert found is not None  # the first place runs everything
+            plan, places = found
+            assert rules(costs).problems(plan) == []
+            on = {n: stage.place for stage in plan.stages for n in nodes_of_stage(costs, stage)}
+            assert [costs.places.index(on[node]) for node in sorted(on)] == list(places)
+            assert foretold(costs, plan).latency_s < math.inf
+
+    def test_no_plan_where_nothing_runs_all(self) -> None:
+        assert listed(replace(ladder(2), time_s=((1.0, math.inf),) * 2 + ((math.inf, 1.0),) * 2)) is None
+
+
+def test_branches_that_share_a_place_are_one_stage() -> None:
+    """Three branches between two nodes, two of them on one place."""
+    edges = [(0, 1), (0, 2), (0, 3), (1, 4), (2, 4), (3, 4)]
+    costs = ProcessorCosts(
+        places=("a", "b"),
+        spans=tuple((node, node) for node in range(5)),
+        names=tuple(f"n{node}" for node in range(5)),
+        ops=("Conv",) * 5,
+        time_s=((1.0, 1.0), (2.0, 2.0), (2.0, 2.0), (4.0, 4.0), (1.0, 1.0)),
+        passed=tuple(
+            Passed(f"t{maker}", maker, tuple(r for m, r in edges if m == maker), False, FREE, FREE)
+            for maker in range(4)
+        ),
+        handover_s=0.25,
+    )
+    found = planned("forkjoin", costs)
+    assert len(found.plan.stages) == 4
+    assert found.foretold.latency_s == 6 + 3 * 0.25
 
 
 class TestProblems:

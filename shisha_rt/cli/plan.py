@@ -21,7 +21,7 @@ from shisha_rt.cli.views.scheme_answer import PARTITIONS
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.graph.input_sizes import InputSizes
 from shisha_rt.graph.layer_kinds import LayerKind
-from shisha_rt.machine.device import PERMITTED
+from shisha_rt.machine.precision import PERMITTED
 from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.loop import Result, run
 from shisha_rt.pipeline.search.arrangement import space_of

@@ -14,8 +14,8 @@ from shisha_rt.errors import BadInput
 from shisha_rt.fabric.layout import OUTPUT_BYTES
 from shisha_rt.graph.input_sizes import LARGEST_SIZE
 from shisha_rt.graph.layer_kinds import LAYER_KINDS, LayerKind
-from shisha_rt.machine.device import PERMITTED
 from shisha_rt.machine.machine import Machine
+from shisha_rt.machine.precision import PERMITTED
 from shisha_rt.pipeline.strategies import LIVE
 from shisha_rt.placement.solver_names import SCHEMES, STAGE_SOLVERS
 from shisha_rt.plan.rate import OBJECTIVES, Objective, as_objective

@@ -17,9 +17,6 @@ from shisha_rt.graph.dimensions import Dimension
 EngineName = Literal["onnxruntime", "openvino"]
 Precision = Literal["fp32", "bf16", "int8"]
 
-PERMITTED: Final = ("exact", "any")
-"""Whether devices may run that change results: by default they may not."""
-
 ELEMENT_BYTES: Final[Mapping[Precision, int]] = {"fp32": 4, "bf16": 2, "int8": 1}
 
 _NOT_COMPUTED: Final[Mapping[EngineName, frozenset[str]]] = {"openvino": frozenset({"FP64"})}

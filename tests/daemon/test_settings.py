@@ -8,7 +8,7 @@ import pytest
 
 from shisha_rt.daemon.settings import STRATEGIES, Settings, check_built, read_settings
 from shisha_rt.errors import BadInput
-from shisha_rt.machine.device import PERMITTED
+from shisha_rt.machine.precision import PERMITTED
 from shisha_rt.placement.solver_names import SCHEMES, STAGE_SOLVERS
 from shisha_rt.plan.rate import OBJECTIVES
 

@@ -33,7 +33,7 @@ from shisha_rt.machine.device import Device, Fusion, Term
 from shisha_rt.placement.solver_names import StageSolver
 from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.plan.form import Brief, brief
-from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.tuning import placer_messages as pm
 from shisha_rt.tuning.events import PlacerDied, PlacerSaid
 from tests.graph.networks import network, weight, write
@@ -143,6 +143,18 @@ class TestPlacer:
         near, far = (expected(graph, costs[place], first, last, solver) for first, last, place in STAGES)
         assert solved(answer) == (near, far)
         assert set(near.devices) == {"cpu_s", "pim"}  # else there was nothing to decide
+
+    def test_runs_of_layers_have_segments_of_their_own_on_one_device_too(
+        self, graph: Graph, costs: Mapping[str, OperatorCosts]
+    ) -> None:
+        """As a worker builds them: what it tells of each is held against what is known of each."""
+        stages = brief(Plan((Stage(((0, 0), (2, 2), (3, 3)), (("slow",),)), Stage(((1, 1),), (("near",),), (0,)))))
+        slow = described_costs(graph, [device("cpu_s")])
+        placer = Placer(graph, index_of(graph), "exact", {**costs, "slow": slow})
+        apart, _ = solved(placer.answer(pm.Solve(1, stages)))
+        assert apart.breaks == (3, 6)
+        assert apart.segments == [("cpu_s", 3)] * 3
+        assert len(apart.segments_s) == 3
 
     def test_what_was_solved_is_not_solved_again(
         self, graph: Graph, costs: Mapping[str, OperatorCosts], monkeypatch: pytest.MonkeyPatch

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Final, cast
 
@@ -95,6 +96,7 @@ def _in_sequence(runs: Sequence[pm.StageSolved]) -> pm.StageSolved:
         segments_s=tuple(seconds for run in runs for seconds in run.segments_s),
         lower_bound_s=math.fsum(bounds) if len(bounds) == len(runs) else None,
         outcome=next((run.outcome for run in runs if run.outcome != Outcome.OPTIMAL), Outcome.OPTIMAL),
+        breaks=tuple(accumulate(len(run.devices) for run in runs[:-1])),
     )
 
 

@@ -78,7 +78,8 @@ def schedule_partitions(model: str, machine: str | None, sizes: InputSizes, want
     start_s = time.monotonic()
     found = scheme_plan(wanted.scheme, profiled.costs)
     if found is None:
-        raise Failure(f"infeasible: no place of {ready.machine.source} can run every layer by itself")
+        what = "every layer" if wanted.scheme == "baseline" else "some layer"
+        raise Failure(f"infeasible: no place of {ready.machine.source} can run {what} by itself")
     planning_s = time.monotonic() - start_s
     weights = [layer.weight for layer in ready.compiled.layers]
     problem = PlanProblem(weights, ready.machine.places, ready.compiled.legal_cuts)

@@ -19,18 +19,19 @@ def whole_problem(costs: ProcessorCosts) -> Problem:
     """As the paper has it: costs have their transfers in them, as they were measured, or else as they follow."""
     places = range(len(costs.places))
     measured = {its.place: its for its in costs.alone}
+    around = _around(costs)
 
     def alone_s(node: int, place: int) -> float:
         if place in measured:
             return measured[place].time_s[node]
-        return costs.time_s[node][place] + _moving_s(costs, (node,), place)
+        return costs.time_s[node][place] + _moving_s(around, (node,), place)
 
     nodes = tuple(
         Node(name, op, tuple(alone_s(node, place) for place in places))
         for node, (name, op) in enumerate(zip(costs.names, costs.ops, strict=True))
     )
     groups = [
-        Group(group.operators, group.device, group.time_s + _moving_s(costs, group.operators, group.device))
+        Group(group.operators, group.device, group.time_s + _moving_s(around, group.operators, group.device))
         for group in costs.groups
         if group.device not in measured
     ]
@@ -80,16 +81,25 @@ def _problem(
     return Problem(costs.places, costs.places, tuple(places), tuple(nodes), tuple(tensors), tuple(groups))
 
 
-def _moving_s(costs: ProcessorCosts, nodes: Sequence[int], place: int) -> float:
+def _around(costs: ProcessorCosts) -> Sequence[Sequence[Passed]]:
+    """(nodes,): the tensors that each reads and makes."""
+    found: list[list[Passed]] = [[] for _ in costs.spans]
+    for tensor in costs.passed:
+        for node in tensor.readers if tensor.maker == INPUT else (tensor.maker, *tensor.readers):
+            found[node].append(tensor)
+    return found
+
+
+def _moving_s(around: Sequence[Sequence[Passed]], nodes: Sequence[int], place: int) -> float:
     """What nodes of one place move in and out, by themselves."""
+    tensors = {tensor.name: tensor for node in nodes for tensor in around[node]}
     return math.fsum(
         tensor.in_s[place] if tensor.maker not in nodes else tensor.out_s[place]
-        for tensor in costs.passed
+        for tensor in tensors.values()
         if _crosses(tensor, nodes)
     )
 
 
 def _crosses(tensor: Passed, nodes: Sequence[int]) -> bool:
-    if tensor.maker in nodes:
-        return tensor.leaves or any(reader not in nodes for reader in tensor.readers)
-    return any(reader in nodes for reader in tensor.readers)
+    """Whether it is made or read by these nodes, of which one has to do with it, and by others too."""
+    return tensor.maker not in nodes or tensor.leaves or any(reader not in nodes for reader in tensor.readers)

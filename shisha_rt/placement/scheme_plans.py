@@ -46,13 +46,16 @@ class SchemePlan:
 def scheme_plan(scheme: SchemeName, costs: ProcessorCosts, left_s: LeftSeconds = forever) -> SchemePlan | None:
     """The quickest that the scheme has, of equally quick ones that of the fewest stages.
 
-    None where `baseline` finds no place that runs all.
+    None where no place runs some node by itself, or `baseline` finds none that runs all.
     """
+    problem = whole_problem(costs)
+    if not all(node.capable for node in (*problem.nodes, *apart_problem(costs).nodes)):
+        return None
     least_s = _least_latency_s(costs)
-    parallel = sum(branch.level != branch.name for branch in branches(whole_problem(costs)))
+    parallel = sum(branch.level != branch.name for branch in branches(problem))
     found = (
         SchemePlan(scheme, plan, assignment, foretold(costs, plan), least_s, parallel, overlapping)
-        for plan, assignment, overlapping in _plans(scheme, costs, left_s)
+        for plan, assignment, overlapping in _plans(scheme, costs, problem, left_s)
     )
     return min(found, key=lambda one: (one.foretold.latency_s, len(one.plan.stages)), default=None)
 
@@ -60,9 +63,8 @@ def scheme_plan(scheme: SchemeName, costs: ProcessorCosts, left_s: LeftSeconds =
 _Found = tuple[Plan, tuple[int, ...], int]
 
 
-def _plans(scheme: SchemeName, costs: ProcessorCosts, left_s: LeftSeconds) -> Iterator[_Found]:
-    """Each with its assignment, and how many of its partitions run beside others."""
-    problem = whole_problem(costs)
+def _plans(scheme: SchemeName, costs: ProcessorCosts, problem: Problem, left_s: LeftSeconds) -> Iterator[_Found]:
+    """Each with its assignment, and how many of its partitions run beside others; `problem` is the paper's."""
     match scheme:
         case "baseline" | "typeseq" | "opseq":
             solved = {"baseline": baseline, "typeseq": typeseq, "opseq": opseq}[scheme](problem)

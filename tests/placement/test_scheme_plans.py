@@ -212,3 +212,10 @@ class TestProblems:
         found = foretold(costs, plan)
         assert found.handover_s == 1.5
         assert found.latency_s == math.fsum(found.stage_s) + 1.5
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_no_plan_where_no_place_left_runs_a_node_by_itself(scheme: SchemeName) -> None:
+    costs = figure_1_costs()
+    assert math.inf in [row[1] for row in costs.time_s]
+    assert scheme_plan(scheme, costs.on(["npu"])) is None

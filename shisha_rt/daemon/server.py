@@ -47,7 +47,7 @@ from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC
 from shisha_rt.placement.placed_costs import PlacedCosts
 from shisha_rt.placement.processors import ProcessorCosts
 from shisha_rt.placement.scheme_plans import scheme_plan
-from shisha_rt.placement.solver_names import SCHEMES, SchemeName
+from shisha_rt.placement.solver_names import SchemeName, as_scheme
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.ready import plan_store
@@ -91,7 +91,7 @@ class Planning:
 
     @property
     def scheme(self) -> SchemeName | None:
-        return next((scheme for scheme in SCHEMES if scheme == self.strategy), None)
+        return as_scheme(self.strategy)
 
 
 class Daemon:
@@ -140,7 +140,7 @@ class Daemon:
             self._closing.callback(budgets.close)
             supervisor = Supervisor(ready, arena, budgets, self._poller)
             self._closing.callback(supervisor.end_all)
-            keeper = Keeper(None if planning.fresh else _plans_file(), _plans_key(ready.compiled, planning))
+            keeper = Keeper(None if planning.fresh else _plans_file(), ready.compiled.key)
             self._closing.callback(keeper.close)
             tunes = planning.strategy != "seed"
             known = _told(costs, ready.compiled.needs, planning)
@@ -275,7 +275,7 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
     slots = 2 * len(machine.places) + 2
     lifecycle = Lifecycle(rules, slots, _policy(ready.compiled, slots))
     begins_anew = planning.fresh or planning.strategy == "seed"
-    kept = {} if begins_anew else plan_store.load_plans(_plans_file(), _plans_key(ready.compiled, planning))
+    kept = {} if begins_anew else plan_store.load_plans(_plans_file(), ready.compiled.key)
     guided = planning.strategy == "guided"
     wanted = planning.objective
     by_costs = plans_by_costs(costs, planning.replicate, [wanted]) if guided and costs is not None else {}
@@ -294,7 +294,7 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
         replicate=planning.replicate,
         profiles=unknown if costs is None else Profiles.KNOWN,
     )
-    choice.of_client = planning.plan
+    choice.of_client, choice.scheme = planning.plan, planning.scheme
     options = None
     if planning.strategy != "seed":
         options = SearchOptions(planning.strategy, DEFAULT_ALPHA, DEFAULT_HEURISTIC.balance)
@@ -304,11 +304,6 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
         at_once = AtOnce(ready.operator_costs, ready.compiled.index.operators_of)
         placing = Placing(lifecycle, tuning, planning.solver, at_once)
     return Cores(lifecycle, tuning, placing)
-
-
-def _plans_key(compiled: Compiled, planning: Planning) -> str:
-    """A scheme's best plan is none of another's."""
-    return compiled.key if planning.scheme is None else f"{compiled.key}.{planning.scheme}"
 
 
 def _told(costs: Costs | None, needs: tuple[frozenset[int], ...], planning: Planning) -> list[tm.ToTuner]:

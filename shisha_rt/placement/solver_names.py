@@ -27,3 +27,8 @@ STAGE_SOLVERS: Final[tuple[StageSolver, ...]] = get_args(StageSolver)
 SchemeName = Literal["baseline", "typeseq", "opseq", "partitiontuner", "forkjoin"]
 SCHEMES: Final[tuple[SchemeName, ...]] = get_args(SchemeName)
 """They schedule partitions of a network over places, for the least latency (see `scheme_plans`)."""
+
+
+def as_scheme(strategy: str) -> SchemeName | None:
+    """None for a strategy that is no scheme."""
+    return next((scheme for scheme in SCHEMES if scheme == strategy), None)

@@ -14,6 +14,7 @@ from typing import Final
 
 from shisha_rt.machine.machine import Machine
 from shisha_rt.pipeline.seed import seed
+from shisha_rt.placement.solver_names import SchemeName
 from shisha_rt.plan.form import unfolded
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.rate import Objective
@@ -30,8 +31,9 @@ class Choice:
     """`filed`: the machine as its file has it. `by_costs`: the best plans by stored costs, for all of its places.
 
     `weights` is (layers,), Eq. 1. `of_client`: the plan that a client has set; None: the daemon replaces its own as it
-    sees fit. `objective`: what plans are chosen for; `replicate`: they may have copies and teams. `profiles`: whether
-    it is known what layers cost.
+    sees fit. `objective`: what plans are chosen for; `replicate`: they may have copies and teams. `scheme`: of
+    partitions, by which plans are made; the best plan of one is none of another's. `profiles`: whether it is known what
+    layers cost.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Choice:
         self.filed = filed
         self.machine = filed
         self.of_client: Plan | None = None
+        self.scheme: SchemeName | None = None
         self.objective = objective
         self.replicate = replicate
         self.profiles = profiles
@@ -70,17 +73,19 @@ class Choice:
     def legal_cuts(self) -> frozenset[int] | None:
         return self._rules.legal_cuts
 
-    def _aim(self, objective: Objective) -> str:
+    def _aim(self, objective: Objective, scheme: SchemeName | None) -> str:
         """Under which best plans are kept."""
-        return f"{objective}{'' if self.replicate else ', plain chains'}"
+        return ", ".join(filter(None, (objective, "" if self.replicate else "plain chains", scheme)))
 
     def best(self, available: Collection[str]) -> BestPlan | None:
         """Of the machine as it is now, without the places that are not available."""
-        return self._best_plans.of(self._over(available), self._aim(self.objective))
+        return self._best_plans.of(self._over(available), self._aim(self.objective, self.scheme))
 
-    def keep(self, best: BestPlan, available: Collection[str], objective: Objective) -> str:
+    def keep(
+        self, best: BestPlan, available: Collection[str], objective: Objective, scheme: SchemeName | None = None
+    ) -> str:
         """It is the best plan of those places, as they are now; returns the key to keep it under."""
-        return self._best_plans.replace(self._over(available), best, self._aim(objective))
+        return self._best_plans.replace(self._over(available), best, self._aim(objective, scheme))
 
     def _over(self, available: Collection[str]) -> Machine:
         return replace(self.machine, places=tuple(place for place in self.machine.places if place.name in available))
@@ -89,7 +94,7 @@ class Choice:
         """One over places that are available: a client's own, if it was lost and can be had again."""
         if self.of_client is not None and self.fits(self.of_client, available):
             return self.of_client
-        for best in (self.best(available), self._best_plans.of(self.machine, self._aim(self.objective))):
+        for best in (self.best(available), self._best_plans.of(self.machine, self._aim(self.objective, self.scheme))):
             if best is not None and self.fits(best.plan, available) and not self._rules.problems(best.plan):
                 return best.plan
         by_costs = self.by_costs.get(self.objective)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from shisha_rt.placement.solver_names import SchemeName, as_scheme
 from shisha_rt.plan.form import brief
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
@@ -21,14 +22,19 @@ class SearchOptions:
     alpha: int
     balance: str
 
+    @property
+    def scheme(self) -> SchemeName | None:
+        return as_scheme(self.strategy)
+
 
 @dataclass(slots=True)
 class SearchRun:
     """One search, which began under `epoch`. `trials` counts plans measured; `best` is the best of them so far, `tried`
     the last.
 
-    `over`: the places that it may use. `order`: those of the walk's positions. `proposal`: under which the plan being
-    tried was made live, None if it was live already. `lower_bound_s`: no plan is faster as far as the search knows.
+    `over`: the places that it may use. `order`: those of the walk's positions. `scheme`: of partitions, if it goes by
+    one. `proposal`: under which the plan being tried was made live, None if it was live already. `lower_bound_s`: no
+    plan is faster as far as the search knows.
     """
 
     number: int
@@ -37,6 +43,7 @@ class SearchRun:
     began_s: float = 0.0
     order: tuple[str, ...] = ()
     over: tuple[str, ...] = ()
+    scheme: SchemeName | None = None
     trials: int = 0
     trying: tm.Try | None = None
     proposal: int | None = None

@@ -157,9 +157,9 @@ class Tuning:
         if options.strategy == "shisha" and not plan.is_plain:  # the paper's walk knows no copies, teams or branches
             plan = self.choice.seed(available)
         order, objective = walk_order(self.search, plan, available), self.choice.objective
-        self.search = SearchRun(self.search.number + 1, live[0], objective, self._desk.now_s, order, available)
-        self.state = State.TUNING
-        self._window = None
+        begun = live[0], objective, self._desk.now_s
+        self.search = SearchRun(self.search.number + 1, *begun, order, available, options.scheme)
+        self.state, self._window = State.TUNING, None
         self._desk.write(began_record(self.search, options, plan, why))
         self._tell(beginning(self.search, options, plan, self.choice))
 
@@ -181,8 +181,7 @@ class Tuning:
     def _pause(self, why: str) -> None:
         if self.state is State.PAUSED or self.options is None or self._serving.live is None:
             return
-        self.state = State.PAUSED
-        self._window = None
+        self.state, self._window = State.PAUSED, None
         self._desk.write(journal.TuningPaused(run=self.search.number, reason=why))
         self._tell(tm.Break(self.search.number))
 
@@ -194,6 +193,7 @@ class Tuning:
         assert self.options is not None  # else there is nothing to set
         strategy, alpha = wanted.strategy or self.options.strategy, wanted.alpha or self.options.alpha
         self.options = replace(self.options, strategy=strategy, alpha=alpha)
+        self.choice.scheme = self.options.scheme
         if wanted.objective is not None and wanted.objective != self.choice.objective:
             self.choice.objective = wanted.objective
             if self.choice.automatic and self._serving.live is not None:
@@ -301,10 +301,10 @@ class Tuning:
 
     def _stay(self) -> None:
         """The best plan of the search is live: it is kept, as that of the places searched, and watched."""
-        best = self.search.found
+        search, best = self.search, self.search.found
         if best is not None:
-            kept = BestPlan(*best, self.search.order)
-            self._desk.decide(Keep(self.choice.keep(kept, self.search.over, self.search.objective), kept))
+            kept = BestPlan(*best, search.order)
+            self._desk.decide(Keep(self.choice.keep(kept, search.over, search.objective, search.scheme), kept))
         self._watch(None if best is None else best[1])
 
     # --- watching ---------------------------------------------------------------------------------------------

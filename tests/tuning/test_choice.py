@@ -108,6 +108,18 @@ def test_a_best_plan_with_copies_is_not_one_for_plain_chains() -> None:
     assert chosen.best(BOTH) is None
 
 
+def test_a_best_plan_of_one_scheme_is_none_of_anothers() -> None:
+    chosen = choice(KEPT)
+    found = best(Plan.of([(0, 7, "fast")]))
+    chosen.scheme = "baseline"
+    chosen.keep(found, BOTH, "throughput", "baseline")
+    assert chosen.plan(BOTH) == found.plan
+    chosen.scheme = "opseq"
+    assert chosen.best(BOTH) is None
+    chosen.scheme = None
+    assert chosen.plan(BOTH) == KEPT
+
+
 def test_a_team_with_a_place_that_was_slowed_is_not_chosen() -> None:
     """What is slowed is emulated, and those are teams of one."""
     chosen = choice()

@@ -30,6 +30,8 @@ from shisha_rt.graph.reader.onnx_reader import read_clean, read_model
 from shisha_rt.machine.config.device_files import parse_device
 from shisha_rt.machine.config.machine_file import shipped_configs
 from shisha_rt.machine.device import Device, Fusion, Term
+from shisha_rt.placement.segment_times import segment_times_s
+from shisha_rt.placement.segments import segments
 from shisha_rt.placement.solver_names import StageSolver
 from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.plan.form import Brief, brief
@@ -155,6 +157,24 @@ class TestPlacer:
         assert apart.breaks == (3, 6)
         assert apart.segments == [("cpu_s", 3)] * 3
         assert len(apart.segments_s) == 3
+    @pytest.mark.parametrize("place", ["near", "core"])
+    def test_a_stage_of_several_runs_has_the_segments_of_each(
+        self, graph: Graph, costs: Mapping[str, OperatorCosts], place: str
+    ) -> None:
+        """Runs on one device are sessions of their own, and what stays there moves neither out nor in."""
+        costs = {**costs, "core": described_costs(graph, [device("cpu_s")])}
+        plan = Plan((Stage(((0, 0), (2, 3)), ((place,),)), Stage(((1, 1),), (("near",),))))
+        found, _ = solved(Placer(graph, index_of(graph), "exact", costs).answer(pm.Solve(1, brief(plan))))
+        layers = group_layers(graph)
+        own = [(layers[0].first_operator, layers[0].last_operator), (layers[2].first_operator, layers[3].last_operator)]
+        alone = [expected(graph, costs[place], *run) for run in ((0, 0), (2, 3))]
+        parts = [
+            part for (first, _), run in zip(own, alone, strict=True) for part in segments(graph, first, run.devices)
+        ]
+        assert [device for device, _ in found.segments] == [part.device for part in parts]
+        assert [count for _, count in found.segments] == [part.last - part.first + 1 for part in parts]
+        assert found.segments_s == segment_times_s(graph, parts, costs[place])
+        assert found.cost_s <= sum(run.cost_s for run in alone) * (1 + 1e-12)
 
     def test_what_was_solved_is_not_solved_again(
         self, graph: Graph, costs: Mapping[str, OperatorCosts], monkeypatch: pytest.MonkeyPatch

@@ -26,6 +26,8 @@ from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.reader.onnx_reader import read_clean
 from shisha_rt.graph.spans import Span
 from shisha_rt.outcome import Outcome
+from shisha_rt.placement.segment_times import segment_times_s
+from shisha_rt.placement.segments import segments
 from shisha_rt.placement.solver_names import StageSolver
 from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.plan.plan import Team, team_name
@@ -77,27 +79,32 @@ class Placer:
         for first, last in work:
             if not 0 <= first <= last <= last_layer:
                 raise BadInput(f"layers {first}-{last}: no such stage, expected layers among 0-{last_layer}")
-        return _in_sequence([self._kept(first, last, known, ratios) for first, last in work])
+        runs = [self._kept(first, last, known, ratios) for first, last in work]
+        return runs[0] if len(runs) == 1 else self._in_sequence(work, runs, self._costs[known].slowed(dict(ratios)))
+
+    def _in_sequence(
+        self, work: Sequence[Span], runs: Sequence[pm.StageSolved], costs: OperatorCosts
+    ) -> pm.StageSolved:
+        """A stage of several runs of layers: each was placed by itself; what passes between them is paid for once."""
+        starts = [self._index.operators_of(*span)[0] for span in work]
+        parts = [
+            part for first, run in zip(starts, runs, strict=True) for part in segments(self._graph, first, run.devices)
+        ]
+        segments_s = segment_times_s(self._graph, parts, costs)
+        cost_s = math.fsum(segments_s)
+        return pm.StageSolved(
+            devices=tuple(device for run in runs for device in run.devices),
+            cost_s=cost_s,
+            segments_s=segments_s,
+            lower_bound_s=cost_s if len(costs.devices) == 1 else None,
+            outcome=Outcome.OPTIMAL if len(costs.devices) == 1 else Outcome.FEASIBLE,
+            breaks=tuple(accumulate(len(run.devices) for run in runs[:-1])),
+        )
 
     def _solve_stage(self, first: int, last: int, place: str, ratios: Ratios) -> pm.StageSolved:
         operators = self._index.operators_of(first, last)
         found = place_stage(self._graph, *operators, self._costs[place].slowed(dict(ratios)), self._solver)
         return pm.StageSolved(found.devices, found.cost_s, found.segments_s, found.lower_bound_s, found.outcome)
-
-
-def _in_sequence(runs: Sequence[pm.StageSolved]) -> pm.StageSolved:
-    """A stage of several runs of layers: each is placed by itself, so what passes between them counts at both ends."""
-    if len(runs) == 1:
-        return runs[0]
-    bounds = [run.lower_bound_s for run in runs if run.lower_bound_s is not None]
-    return pm.StageSolved(
-        devices=tuple(device for run in runs for device in run.devices),
-        cost_s=math.fsum(run.cost_s for run in runs),
-        segments_s=tuple(seconds for run in runs for seconds in run.segments_s),
-        lower_bound_s=math.fsum(bounds) if len(bounds) == len(runs) else None,
-        outcome=next((run.outcome for run in runs if run.outcome != Outcome.OPTIMAL), Outcome.OPTIMAL),
-        breaks=tuple(accumulate(len(run.devices) for run in runs[:-1])),
-    )
 
 
 def _of_team(name: str, ratios: Iterable[tuple[str, str, float]]) -> Ratios:

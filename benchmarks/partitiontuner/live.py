@@ -7,7 +7,10 @@ is paused before the first frame, so that the plan is that of the costs told.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
+import urllib.request
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -24,66 +27,86 @@ from shisha_rt.plan.rate import latency_s
 NOT_RUN: Final = (Failure, ShishaError, RuntimeError)
 """Raised where a daemon does not come up, does not answer, or runs another plan."""
 _PATIENCE_S: Final = 120.0
+_SERVICE: Final = re.compile(r'^shisha_stage_service_seconds_sum\{place="[^"]*",stage="(\d+)"\} (\S+)$', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """Seconds of the board for each frame: from its receipt to its answer in the daemon, and as the client sees it.
 
-    `stages_s`: what its stages take by themselves, one after the other or side by side, as the plan has them.
+    `in_stages_s`: what its stages took, one after the other or side by side, as the plan has them.
     """
 
     daemon_s: tuple[float, ...]
     client_s: tuple[float, ...]
-    stages_s: float
+    in_stages_s: tuple[float, ...]
 
     @property
     def latency_s(self) -> float:
         return median(self.daemon_s)
 
     @property
+    def stages_s(self) -> float:
+        return median(self.in_stages_s)
+
+    @property
     def handover_s(self) -> float:
         """What a frame takes beyond its stages."""
-        return self.latency_s - self.stages_s
+        return median(whole - stages for whole, stages in zip(self.daemon_s, self.in_stages_s, strict=True))
 
 
 @dataclass(slots=True)
 class Asked:
-    """A daemon that is sent one frame at a time. `scale`: by how much its machine's time is stretched here."""
+    """A daemon that is sent one frame at a time. `scale`: by how much its machine's time is stretched here.
+
+    `metrics` is its page, on which stages are timed.
+    """
 
     client: Client
+    metrics: str
     plan: Plan
     scale: float
     frame: Mapping[str, Any]
     daemon_s: list[float] = field(default_factory=list)
     client_s: list[float] = field(default_factory=list)
+    in_stages_s: list[float] = field(default_factory=list)
 
     def send(self) -> None:
-        before_ns = self._answered_ns()
+        before_ns, before_s = self._answered_ns(), self._service_s()
         start_s = time.perf_counter()
         self.client.infer(self.frame)
         self.client_s.append((time.perf_counter() - start_s) / self.scale)
         self.daemon_s.append((self._answered_ns() - before_ns) / 1e9 / self.scale)
+        after_s = self._service_s()
+        taken_s = [after_s[index] - before_s[index] for index in range(len(self.plan.stages))]
+        self.in_stages_s.append(latency_s(self.plan, [(s,) for s in taken_s]))
 
     def forget(self) -> None:
         """What was sent so far was to warm up."""
         self.daemon_s.clear()
         self.client_s.clear()
+        self.in_stages_s.clear()
 
     def measured(self) -> Measured:
         """Of all frames since. Raises RuntimeError where another plan than the one wanted has run."""
-        status = self.client.status()
         live = plan_of(self.client.plan()["stages"])
         if live != self.plan:
             raise RuntimeError(f"the daemon runs {live}, expected {self.plan}")
-        service_s = [stage["service_s"] for stage in status["plan"]["stages"]]
-        stages_s = latency_s(live, [(s,) for s in service_s])
-        return Measured(tuple(self.daemon_s), tuple(self.client_s), stages_s)
+        return Measured(tuple(self.daemon_s), tuple(self.client_s), tuple(self.in_stages_s))
 
     def _answered_ns(self) -> int:
         """Of all frames until now, from receipt to answer."""
         stats = self.client.call("model_statistics")["model_stats"][0]["inference_stats"]
         return int(stats["success"]["ns"])
+
+    def _service_s(self) -> defaultdict[int, float]:
+        """By stage: seconds of the board that all frames until now have taken in it, wherever it was."""
+        with urllib.request.urlopen(self.metrics, timeout=_PATIENCE_S) as page:
+            text = page.read().decode()
+        found: defaultdict[int, float] = defaultdict(float)
+        for stage, seconds in _SERVICE.findall(text):
+            found[int(stage)] += float(seconds)
+        return found
 
 
 @contextlib.contextmanager
@@ -96,7 +119,7 @@ def asked(model: str, machine: str, strategy: Sequence[str]) -> Iterator[Asked]:
             client.call("tuner_set", pause=True)
         (frame,) = random_frames(model_inputs(client.metadata()["model"]), 1, seed=0)
         plan = plan_of(client.plan()["stages"])
-        yield Asked(client, plan, status["machine"]["time_scale"], frame)
+        yield Asked(client, daemon.metrics, plan, status["machine"]["time_scale"], frame)
 
 
 def executed(plans: Sequence[Planned], machine: str, rounds: int, frames: int) -> dict[str, Measured]:

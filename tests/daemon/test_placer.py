@@ -157,6 +157,7 @@ class TestPlacer:
         assert apart.breaks == (3, 6)
         assert apart.segments == [("cpu_s", 3)] * 3
         assert len(apart.segments_s) == 3
+
     @pytest.mark.parametrize("place", ["near", "core"])
     def test_a_stage_of_several_runs_has_the_segments_of_each(
         self, graph: Graph, costs: Mapping[str, OperatorCosts], place: str

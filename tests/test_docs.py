@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from benchmarks.__main__ import app as benchmarks_app
-from benchmarks.report.readme import engines_table, with_table
+from benchmarks.report.readme import with_results
 from benchmarks.report.results import RESULTS
 from shisha_rt.cli.app import app
 from shisha_rt.daemon.metrics import COUNTERS, GAUGES, HISTOGRAMS
@@ -94,4 +94,4 @@ def test_commands_that_a_page_shows_have_these_options(page: Path) -> None:
 def test_the_readme_has_the_results_that_are_kept() -> None:
     """Else: python -m benchmarks readme."""
     page = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert with_table(page, engines_table(RESULTS)) == page
+    assert with_results(page, RESULTS) == page

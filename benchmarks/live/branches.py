@@ -67,9 +67,18 @@ SLOW: Final = 0.3
 AIM_OWN: Final = 1.02
 AIM_PERCENT: Final = 10.0
 
+LAYERS: Final = "layers"
+"""As they are, in the engine's own form of the model."""
+ONE_CORE: Final = f"{LAYERS}, one core"
+TEAM: Final = f"{LAYERS}, team"
+BRANCHES: Final = f"{LAYERS}, branches"
 _LATENCY: Final = "latency"
 _RIVALS: Final = (*ALONE, SIDE_BY_SIDE)
-_LEAST_GAIN: Final = 1.01
+SIDES: Final = (
+    *(_LATENCY, ONE_CORE, TEAM, BRANCHES),
+    *(f"{engine}, {plan}" for engine in DEVICES for plan in ("one core", "branches")),
+    *_RIVALS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +200,10 @@ def _reading(one: Turn | Side, seconds: float) -> tuple[str, Reading]:
     return told.side, Reading(burst["frame_s"], taken(burst), str(told.plan))
 
 
+def readings(found: Sequence[Round], told: Told) -> list[Taken]:
+    return [one for its in found if (one := its[told.side].taken) is not None]
+
+
 def forced_row(model: str, told: Told, found: Sequence[Taken], handover_s: float) -> Row:
     """`handover_s`: as it was told."""
     predicted_s = told.path_s + told.handovers * handover_s
@@ -211,15 +224,23 @@ def forced_row(model: str, told: Told, found: Sequence[Taken], handover_s: float
     }
 
 
-def alone_row(model: str, found: Sequence[Round], form: str) -> Row:
-    """The better of team and chain is that of the round's own times."""
-    chains = [side for side in (f"{form}, one core", f"{form}, team") if side in found[0]]
+def alone_row(model: str, found: Sequence[Round]) -> Row:
+    """The better of one core and team is that of the round's own times. None: a plan that there is not."""
+    better_s = [min(its[ONE_CORE].frame_s, its[TEAM].frame_s) for its in found]
+
+    def over_better(side: str) -> Spread | None:
+        if side not in found[0]:
+            return None
+        return Spread.of(its[side].frame_s / best_s for its, best_s in zip(found, better_s, strict=True))
+
     return {
         "model": model,
-        **{f"{side}_ms": Spread.of(1e3 * its[side].frame_s for its in found) for side in sorted(found[0])},
-        "latency / better": Spread.of(
-            its[_LATENCY].frame_s / min(its[side].frame_s for side in chains) for its in found
-        ),
+        **{
+            f"{side}_ms": Spread.of(1e3 * its[side].frame_s for its in found) if side in found[0] else None
+            for side in SIDES
+        },
+        "latency / better": over_better(_LATENCY),
+        "branches / better": over_better(BRANCHES),
         "plan": found[-1][_LATENCY].plan,
     }
 
@@ -228,7 +249,7 @@ def alone_row(model: str, found: Sequence[Round], form: str) -> Row:
 def _forms(model: str, machine: str) -> Iterator[dict[str, Network]]:
     """By form: layers as they are, and every operator one, in each engine."""
     with contextlib.ExitStack() as closing:
-        found = {"layers": Network.of(model, load_machine(machine), teams=True)}
+        found = {LAYERS: Network.of(model, load_machine(machine), teams=True)}
         for engine, device in DEVICES.items():
             places = closing.enter_context(two_places(device, device))
             found[engine] = Network.of(model, places)
@@ -241,7 +262,7 @@ def _one_model(model: str, machine: str, count: int, seconds: float, results: _R
         for form, network in networks.items():
             results.paper.append(on_paper(network, form, scheme_plan("forkjoin", network.costs)))
             branches = branched(network.costs)
-            if form == "layers" or branches is not None:
+            if form == LAYERS or branches is not None:
                 daemon = closing.enter_context(forced(form, network))
                 turns += [(daemon, told) for told in told_plans(network, form, branches)]
         results.save()
@@ -250,10 +271,10 @@ def _one_model(model: str, machine: str, count: int, seconds: float, results: _R
         others = closing.enter_context(sides(model, load_machine(machine), own, _RIVALS, order))
         print(f"branches: {model}: {count} rounds of {len(turns) + len(others)} sides ...", flush=True)
         found = in_turns(turns, others, count, seconds)
-    results.alone.append(alone_row(model, found, "layers"))
+    results.alone.append(alone_row(model, found))
     for daemon, told in turns:
-        readings = [one for its in found if (one := its[told.side].taken) is not None]
-        results.forced.append(forced_row(model, told, readings, networks[daemon.name].costs.handover_s))
+        handover_s = networks[daemon.name].costs.handover_s
+        results.forced.append(forced_row(model, told, readings(found, told), handover_s))
     results.save()
 
 
@@ -288,9 +309,9 @@ def _unlike_row(network: Network, what: str, count: int, seconds: float) -> Row:
         return row | dict.fromkeys(names)
     with forced(what, network) as daemon:
         rounds = in_turns([(daemon, told) for told in pair], [], count, seconds)
-    its = [[its_own for found in rounds if (its_own := found[told.side].taken) is not None] for told in pair]
+    its = [readings(rounds, told) for told in pair]
     values = (
-        *(Spread.of(1e3 * one.latency_s for one in readings) for readings in its),
+        *(Spread.of(1e3 * one.latency_s for one in of_plan) for of_plan in its),
         Spread.of(whole.latency_s / branches.latency_s for whole, branches in zip(*its, strict=True)),
         Spread.of(1e3 * one.handovers_s(found.plan) for one in its[1]),
     )
@@ -301,7 +322,7 @@ def schedules(network: Network, count: int, seconds: float) -> list[Row]:
     """Random ones, told to one daemon after each other."""
     rng = random.Random(network.model)
     found: list[tuple[Told, Taken]] = []
-    with forced("layers", network) as daemon:
+    with forced(LAYERS, network) as daemon:
         for _ in range(count):
             plan = random_schedule(network.costs, rng)
             told = Told("random", plan, foretold(network.costs, plan).stage_s)

@@ -1,4 +1,4 @@
-"""The README's table of the daemon against plain engines, made from the results: `python -m benchmarks readme`.
+"""The README's tables, of the daemon against plain engines and of branches: `python -m benchmarks readme`.
 
 Nobody copies figures by hand, so none is left standing there when its file has been taken again; a test compares.
 """
@@ -17,6 +17,7 @@ from benchmarks.report.results import RESULTS, read_csv
 from shisha_rt.errors import BadInput
 
 BEGIN: Final = "<!-- python -m benchmarks readme -->"
+BEGIN_BRANCHES: Final = "<!-- python -m benchmarks readme: branches -->"
 END: Final = "<!-- /readme -->"
 
 TITLES: Final[Mapping[str, str]] = MappingProxyType(
@@ -27,6 +28,8 @@ TITLES: Final[Mapping[str, str]] = MappingProxyType(
         "densenet121": "DenseNet-121",
         "resnet50": "ResNet-50",
         "alexnet": "AlexNet",
+        "text_detector": "text detector",
+        "text_recogniser": "text recogniser",
     }
 )
 ENGINES: Final[Mapping[str, str]] = MappingProxyType(
@@ -79,22 +82,58 @@ def engines_table(folder: Path) -> str:
     return "\n".join([*lines, "", f"From {'; '.join(_made_by(folder, column.result) for column in columns)}."])
 
 
+GAINS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "layers": "layers as they are",
+        "onnxruntime": "every operator, ONNX Runtime",
+        "openvino": "every operator, OpenVINO",
+    }
+)
+
+
+def branches_table(folder: Path) -> str:
+    """Markdown: for each network what branches alone can gain, and what was measured, as far as that is there."""
+    if not (folder / "branches.csv").exists():
+        return "Not measured yet."
+    gains = {(row["model"], row["layers"]): row["whole / critical"] for row in read_csv(folder / "branches.csv")}
+    kept = (folder / "branches_alone.csv").exists()
+    live = {row["model"]: row for row in (read_csv(folder / "branches_alone.csv") if kept else ())}
+    columns = [
+        Column("branches, live", "branches_alone", "branches / better", inverse=True),
+        Column("the daemon's own plan, live", "branches_alone", "latency / better", inverse=True),
+    ]
+    lines = [
+        f"| | {' | '.join([*GAINS.values(), *(column.title for column in columns)])} |",
+        "|---|---|---|---|---|---|",
+    ]
+    for model in dict.fromkeys(model for model, _ in gains):
+        can = [f"{float(gains[model, form]):.2f}" if (model, form) in gains else "not measured" for form in GAINS]
+        did = [column.cell(live[model]) if live.get(model, {}).get(column.ratio) else "-" for column in columns]
+        lines.append(f"| {TITLES.get(model, model)} | {' | '.join([*can, *did])} |")
+    results = ["branches", "branches_alone"] if kept else ["branches"]
+    return "\n".join([*lines, "", f"From {'; '.join(_made_by(folder, result) for result in results)}."])
+
+
 def _made_by(folder: Path, result: str) -> str:
     about = header(folder / f"{result}.csv")
     return f"[{result}](benchmarks/results/{result}.csv), {about['date'].partition(' ')[0]}, commit {about['commit']}"
 
 
-def with_table(page: str, table: str) -> str:
-    """The page with the table between the two marks. Raises BadInput where they are missing."""
-    before, begin, rest = page.partition(BEGIN)
+def with_table(page: str, table: str, mark: str = BEGIN) -> str:
+    """The page with the table between `mark` and the end of that. Raises BadInput where they are missing."""
+    before, begin, rest = page.partition(mark)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise BadInput(f"README.md: has no {BEGIN} ... {END}, expected the table of engines between them")
-    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+        raise BadInput(f"README.md: has no {mark} ... {END}, expected a table of results between them")
+    return f"{before}{mark}\n{table}\n{END}{after}"
+
+
+def with_results(page: str, folder: Path) -> str:
+    """The page with both tables. Raises BadInput as `with_table` does."""
+    return with_table(with_table(page, engines_table(folder)), branches_table(folder), BEGIN_BRANCHES)
 
 
 def readme() -> None:
-    """Write the results that are kept into the README's table of plain engines."""
+    """Write the results that are kept into the README's tables."""
     page = ROOT / "README.md"
-    text = page.read_text(encoding="utf-8")
-    page.write_text(with_table(text, engines_table(RESULTS)), encoding="utf-8")
+    page.write_text(with_results(page.read_text(encoding="utf-8"), RESULTS), encoding="utf-8")

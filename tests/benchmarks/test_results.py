@@ -9,7 +9,7 @@ import pytest
 from benchmarks.report import results
 from benchmarks.report.facts import commits_since, facts, git, host
 from benchmarks.report.headers import header, stale_rows
-from benchmarks.report.readme import engines_table, with_table
+from benchmarks.report.readme import branches_table, engines_table, with_table
 from benchmarks.report.results import Spread, read_csv, save_csv
 from shisha_rt.errors import BadInput
 
@@ -82,6 +82,24 @@ def test_the_table_of_engines_has_the_results_that_are_there(tmp_path: Path, mon
     assert "[alone](benchmarks/results/alone.csv), 2026-01-02, commit c" in source
 
 
+def test_the_table_of_branches_says_what_they_can_gain_and_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    assert branches_table(tmp_path) == "Not measured yet."
+    made_by = {"commit": "c", "date": "2026-01-02 03:04 UTC"}
+    gains = [("squeezenet", "layers", 1.0), ("squeezenet", "openvino", 1.066), ("mine", "layers", 1.5)]
+    rows: list[results.Row] = [{"model": model, "layers": form, "whole / critical": g} for model, form, g in gains]
+    save_csv("branches", rows, made_by)
+    ratio = Spread(1.25, 2.0, 2.5)
+    mine = {"model": "mine", "branches / better": ratio, "latency / better": Spread.of([1.0])}
+    save_csv(
+        "branches_alone", [mine, {"model": "squeezenet", "branches / better": None, "latency / better": ratio}], made_by
+    )
+    _, _, first, second, _, source = branches_table(tmp_path).splitlines()
+    assert first == "| SqueezeNet | 1.00 | not measured | 1.07 | - | 0.50 (0.40 to 0.80) |"
+    assert second == "| mine | 1.50 | not measured | not measured | 0.50 (0.40 to 0.80) | 1.00 (1.00 to 1.00) |"
+    assert source.count("commit c") == 2
+
+
 def test_a_page_without_a_place_for_the_table_is_refused() -> None:
-    with pytest.raises(BadInput, match="expected the table of engines"):
+    with pytest.raises(BadInput, match="expected a table of results"):
         with_table("# A page\n", "| |")

@@ -294,7 +294,7 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
         replicate=planning.replicate,
         profiles=unknown if costs is None else Profiles.KNOWN,
     )
-    choice.of_client, choice.scheme = planning.plan, planning.scheme
+    choice.of_client, choice.scheme, choice.partial = planning.plan, planning.scheme, ready.partial
     options = None
     if planning.strategy != "seed":
         options = SearchOptions(planning.strategy, DEFAULT_ALPHA, DEFAULT_HEURISTIC.balance)

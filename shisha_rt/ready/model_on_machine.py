@@ -93,6 +93,11 @@ class ModelOnMachine:
         return None if found is None else LayerCosts(found, self.machine)
 
     @property
+    def partial(self) -> frozenset[str]:
+        """The places that cannot run every operator by itself."""
+        return frozenset(place for place, costs in self.operator_costs.items() if not costs.capable_alone.all())
+
+    @property
     def single(self) -> frozenset[str]:
         """The places that are teams of one: emulated ones, and those where a device takes what a description says."""
         return frozenset(

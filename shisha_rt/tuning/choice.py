@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from shisha_rt.machine.machine import Machine
+from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.pipeline.seed import seed
 from shisha_rt.placement.solver_names import SchemeName
 from shisha_rt.plan.form import unfolded
@@ -32,8 +32,8 @@ class Choice:
 
     `weights` is (layers,), Eq. 1. `of_client`: the plan that a client has set; None: the daemon replaces its own as it
     sees fit. `objective`: what plans are chosen for; `replicate`: they may have copies and teams. `scheme`: of
-    partitions, by which plans are made; the best plan of one is none of another's. `profiles`: whether it is known what
-    layers cost.
+    partitions, by which plans are made; the best plan of one is none of another's. `partial`: places that cannot run
+    every layer; without costs nothing is put there, unless no other is left. `profiles`: whether costs are known.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Choice:
         self.machine = filed
         self.of_client: Plan | None = None
         self.scheme: SchemeName | None = None
+        self.partial: frozenset[str] = frozenset()
         self.objective = objective
         self.replicate = replicate
         self.profiles = profiles
@@ -116,13 +117,17 @@ class Choice:
 
     def _copies(self, available: Collection[str]) -> Plan:
         """The whole model on each place."""
-        places = tuple((place.name,) for place in self.machine.places if place.name in available)
+        places = tuple((place.name,) for place in self._whole(available))
         return Plan((Stage(((0, len(self._weights) - 1),), places),))
 
     def seed(self, available: Collection[str]) -> Plan:
         """Shisha's, over places that are available."""
+        return seed(self._weights, self._whole(available), legal_cuts=self._rules.legal_cuts)
+
+    def _whole(self, available: Collection[str]) -> list[Place]:
+        """The available places that can run every layer; all that are available where there is none."""
         places = [place for place in self.machine.places if place.name in available]
-        return seed(self._weights, places, legal_cuts=self._rules.legal_cuts)
+        return [place for place in places if place.name not in self.partial] or places
 
     def fits(self, plan: Plan, available: Collection[str]) -> bool:
         """Whether a plan is on available places alone, and no team of several has one whose speed has been changed.

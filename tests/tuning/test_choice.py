@@ -120,6 +120,14 @@ def test_a_best_plan_of_one_scheme_is_none_of_anothers() -> None:
     assert chosen.plan(BOTH) == KEPT
 
 
+def test_without_costs_nothing_is_put_where_not_every_layer_runs() -> None:
+    chosen = choice()
+    assert chosen.plan(BOTH) == SEED
+    chosen.partial = frozenset({"fast"})
+    assert chosen.plan(BOTH) == Plan.of([(0, 7, "slow")])
+    assert chosen.plan(("fast",)) == Plan.of([(0, 7, "fast")])
+
+
 def test_a_team_with_a_place_that_was_slowed_is_not_chosen() -> None:
     """What is slowed is emulated, and those are teams of one."""
     chosen = choice()

@@ -21,11 +21,11 @@ from shisha_rt.graph.layer_kinds import LayerKind
 from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
-from shisha_rt.placement.processors import INPUT, ProcessorCosts
+from shisha_rt.placement.processors import INPUT, ProcessorCosts, costs_of_devices
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import latency_s
 from shisha_rt.ready.model_on_machine import ModelOnMachine, make_ready
-from shisha_rt.ready.processors import processor_costs
+from shisha_rt.ready.processors import HANDOVER_S, processor_costs
 
 _WARM_UP_FRAMES: Final = 6
 _TIMEOUT_S: Final = 120.0
@@ -50,7 +50,11 @@ class Network:
         kind: LayerKind = "operators" if has_devices else "heavy"
         path = resolve_model(f"zoo:{model}", print)
         ready = make_ready(path, machine, kind=kind, teams=teams, on_progress=print)
-        return cls(model, kind, ready, processor_costs(ready, print).costs)
+        if not has_devices:
+            return cls(model, kind, ready, processor_costs(ready, print).costs)
+        # What partitions take by themselves, the paper's way, takes minutes to measure, and no plan here needs it.
+        graph = ready.compiled.model.graph
+        return cls(model, kind, ready, costs_of_devices(graph, machine, ready.operator_costs, HANDOVER_S))
 
     @property
     def layers(self) -> int:

@@ -6,7 +6,8 @@ for heterogeneous computing", 2002; without its insertion). What a place runs in
 place waits for it, or it for another.
 
 Every stage costs a hand-over that lists do not see. So pieces go back to the place that is the quickest for all, one
-after the other, the smallest first, while the plan is predicted to take no longer for it.
+after the other, the smallest first, while the plan is predicted to take no longer for it; and then stages go on past
+nodes that are waited for elsewhere, where that can wait.
 """
 
 from __future__ import annotations
@@ -41,6 +42,16 @@ def listed(costs: ProcessorCosts, left_s: LeftSeconds = forever) -> tuple[Plan, 
             seconds = foretold(costs, plan).latency_s
             if seconds <= best_s:
                 best, best_plan, best_s, gained = moved, plan, seconds, True
+    passed = frozenset[int]()
+    for node in range(len(costs.spans)):
+        if left_s() <= 0:
+            break
+        if all(best[n] == best[node] for n in links.after[node]):
+            continue
+        plan = _plan(costs, links, best, passed | {node})
+        seconds = foretold(costs, plan).latency_s
+        if seconds <= best_s and len(plan.stages) < len(best_plan.stages):
+            passed, best_plan, best_s = passed | {node}, plan, seconds
     return best_plan, best
 
 
@@ -95,8 +106,12 @@ def _pieces(links: _Links, chosen: tuple[int, ...], home: int) -> Iterator[froze
         yield frozenset(piece)
 
 
-def _plan(costs: ProcessorCosts, links: _Links, chosen: tuple[int, ...]) -> Plan:
-    """In the order of the lists, a stage ends where its last node is waited for elsewhere, or its next one waits."""
+def _plan(costs: ProcessorCosts, links: _Links, chosen: tuple[int, ...], passed: frozenset[int] = frozenset()) -> Plan:
+    """In the order of the lists, a stage ends where its last node is waited for elsewhere, or its next one waits.
+
+    Not behind those `passed`. No stage is in a circle with another for that: a node that needs what came of its own
+    stage elsewhere is in a later one.
+    """
     stages: list[list[int]] = []
     after: list[set[int]] = []
     ancestors: list[set[int]] = []
@@ -113,7 +128,7 @@ def _plan(costs: ProcessorCosts, links: _Links, chosen: tuple[int, ...]) -> Plan
             ancestors.append(needs.union(*(ancestors[need] for need in needs)))
         stages[at].append(node)
         stage_of[node] = at
-        if any(chosen[n] != place for n in links.after[node]):
+        if node not in passed and any(chosen[n] != place for n in links.after[node]):
             del open_at[place]
     return Plan(
         tuple(

@@ -189,15 +189,23 @@ def costs_of_devices(
         passed=tuple(_passed_of(graph, devices, hosts, speeds)),
         handover_s=handover_s,
         alone=tuple(
-            Alone(
-                place,
-                tuple(float(s) / speed for s in alone[name].time_s[:, 0]),
-                tuple(
-                    GroupCost(g.operators, place, g.time_s / speed) for g in alone[name].groups if is_run(g.operators)
-                ),
-            )
-            for place, (name, speed) in enumerate(zip(places, speeds, strict=True))
+            _alone(place, alone[name], its, speed)
+            for place, (name, its, speed) in enumerate(zip(places, columns, speeds, strict=True))
             if alone is not None and name in alone
+        ),
+    )
+
+
+def _alone(place: int, measured: OperatorCosts, its: OperatorCosts, speed: float) -> Alone:
+    """A stage is placed and told by `its` costs: what has none there is not on the place, whatever was measured."""
+    able = its.capable_alone.tolist()
+    return Alone(
+        place,
+        tuple(float(s) / speed if can else math.inf for s, can in zip(measured.time_s[:, 0], able, strict=True)),
+        tuple(
+            GroupCost(group.operators, place, group.time_s / speed)
+            for group in measured.groups
+            if is_run(group.operators) and all(able[node] for node in group.operators)
         ),
     )
 

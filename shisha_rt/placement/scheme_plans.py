@@ -29,7 +29,7 @@ from shisha_rt.plan.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class SchemePlan:
-    """`assignment` (nodes,): the place (index) of each. `lower_bound_s`: no plan over these places has a lower latency.
+    """`assignment` (nodes,): the place (index) of each. `lower_bound_s`: no schedule over these takes less.
 
     `parallel_branches` and `overlapping` count branches of the network, and partitions that run beside others.
     """

@@ -63,6 +63,6 @@ class SchemeAnswer:
                 f"{found.parallel_branches} parallel branches {found.overlapping} run beside others",
                 f"predicted: {told.latency_s * 1e3:.4g} ms a frame by itself, {told.handover_s * 1e3:.3g} ms of it "
                 "hand-overs",
-                f"proven: no plan over these places has a lower latency than {found.lower_bound_s * 1e3:.4g} ms",
+                f"proven: no schedule over these places takes less than {found.lower_bound_s * 1e3:.4g} ms",
             )
         )

@@ -62,8 +62,8 @@ def run_job(
                 signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
 
         timer = threading.Timer(limit_s if limit_s is not None else threading.TIMEOUT_MAX, end)
-        timer.start()
         try:
+            timer.start()  # a signal's exception may come in the midst of it
             assert child.popen.stdout is not None  # a pipe was asked for
             for line in child.popen.stdout:
                 if hear is not None:
@@ -71,7 +71,8 @@ def run_job(
             status = child.popen.wait()
         finally:
             timer.cancel()
-            timer.join()
+            if timer.is_alive():
+                timer.join()
             child.end()
         if status != 0:
             raise JobFailed(failed, None if out_of_time.is_set() else status, last_line(stderr))

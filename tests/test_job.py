@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import psutil
@@ -81,3 +82,19 @@ def test_a_job_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> None:
     finally:
         if job.is_running():
             job.kill()
+
+
+def test_an_interrupt_as_its_limit_is_set_ends_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was left behind, and a thread that waits for ever with it, which the process then never ended for."""
+
+    class Interrupted(threading.Timer):
+        def start(self) -> None:
+            super().start()
+            raise SystemExit(0)
+
+    monkeypatch.setattr(threading, "Timer", Interrupted)
+    before = {*threading.enumerate()}
+    with pytest.raises(SystemExit):
+        run_job("endless", failed="it failed")
+    assert {*threading.enumerate()} <= before
+    assert not [child for child in psutil.Process().children() if "endless" in child.cmdline()]

@@ -188,6 +188,9 @@ def test_sigterm_before_anything_runs_is_an_orderly_end_too(identity: Path, four
         until(lambda: starting.children(), "a job")
         jobs = starting.children(recursive=True)
         started.terminate()
-        assert started.wait(PATIENCE_S) == 0
+        try:
+            assert started.wait(PATIENCE_S) == 0
+        finally:
+            started.kill()
     until(lambda: not any(job.is_running() for job in jobs), "the end of the job")
     assert not list((tmp_path / "cache").rglob("*unfinished*"))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -32,9 +32,6 @@ from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC, Balance, s
 from shisha_rt.placement.solver_names import SCHEMES
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective
-
-if TYPE_CHECKING:
-    pass
 
 
 def plan(

@@ -69,6 +69,8 @@ from shisha_rt.wire.limits import Limits
 from shisha_rt.wire.request import InferRequest, Signature
 
 _DRAIN_S: Final = 30.0
+_SCHEDULING_S: Final = 20.0
+"""For the first schedule of partitions; of very large networks it is then a good one."""
 _LEAST_STARTS: Final = 4
 
 
@@ -280,7 +282,8 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
     wanted = planning.objective
     by_costs = plans_by_costs(costs, planning.replicate, [wanted]) if guided and costs is not None else {}
     if planning.scheme is not None and planning.processors is not None:
-        found = scheme_plan(planning.scheme, planning.processors)
+        until_s = time.monotonic() + _SCHEDULING_S
+        found = scheme_plan(planning.scheme, planning.processors, lambda: until_s - time.monotonic())
         by_costs = {} if found is None else {wanted: found.plan}
     unknown = Profiles.COMING if guided else Profiles.UNWANTED
     weights = [layer.weight for layer in ready.compiled.layers]

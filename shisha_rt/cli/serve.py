@@ -135,7 +135,7 @@ def serve(
             profiled = processor_costs(ready, progress, parse_patterns(settings.groups))
             planning = dataclasses.replace(planning, processors=profiled.costs)
         if settings.plan is not None:
-            planning = dataclasses.replace(planning, plan=read_plan(Path(settings.plan), ready.rules))
+            planning = dataclasses.replace(planning, plan=read_plan(Path(settings.plan), ready))
         stored = None
         if places.timing == "modelled":
             stored = ready.layer_costs(progress)

@@ -93,7 +93,7 @@ def corrected(costs: ProcessorCosts, done: Iterable[tuple[Plan, Measurement]]) -
         [seen.get((node, place), of_place[place]) for place in range(len(costs.places))]
         for node in range(len(costs.spans))
     ]
-    return replace(costs.scaled(factors, of_place), handover_s=handover_s)
+    return replace(costs.scaled(factors), handover_s=handover_s)
 
 
 def _handover_s(plan: Plan, measurement: Measurement, before_s: float) -> float:

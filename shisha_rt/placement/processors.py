@@ -115,11 +115,14 @@ class ProcessorCosts:
             alone=tuple(_at(its, left.index(its.place)) for its in self.alone if its.place in left),
         )
 
-    def scaled(self, node_factors: Sequence[Sequence[float]], place_factors: Sequence[float]) -> ProcessorCosts:
-        """Nodes take (nodes, places) times as long, groups as their first nodes, and moving (places,) times."""
+    def scaled(self, node_factors: Sequence[Sequence[float]]) -> ProcessorCosts:
+        """Nodes take (nodes, places) times as long, groups as their first nodes.
 
-        def moved(row: Sequence[float]) -> tuple[float, ...]:
-            return tuple(s * factor for s, factor in zip(row, place_factors, strict=True))
+        So does moving a tensor out as what makes it, and in as what reads it first.
+        """
+
+        def moved(row: Sequence[float], node: int) -> tuple[float, ...]:
+            return tuple(s * factor for s, factor in zip(row, node_factors[node], strict=True))
 
         return replace(
             self,
@@ -128,7 +131,14 @@ class ProcessorCosts:
                 for row, factors in zip(self.time_s, node_factors, strict=True)
             ),
             groups=tuple(replace(g, time_s=g.time_s * node_factors[g.operators[0]][g.device]) for g in self.groups),
-            passed=tuple(replace(t, in_s=moved(t.in_s), out_s=moved(t.out_s)) for t in self.passed),
+            passed=tuple(
+                replace(
+                    tensor,
+                    in_s=moved(tensor.in_s, tensor.readers[0]) if tensor.readers else tensor.in_s,
+                    out_s=moved(tensor.out_s, tensor.maker) if tensor.maker != INPUT else tensor.out_s,
+                )
+                for tensor in self.passed
+            ),
             alone=tuple(_slower(its, [factors[its.place] for factors in node_factors]) for its in self.alone),
         )
 

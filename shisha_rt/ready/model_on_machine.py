@@ -20,12 +20,13 @@ from shisha_rt.fabric.scales import scales_file
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.input_sizes import ANY_SIZES, InputSizes
 from shisha_rt.graph.layer_kinds import LayerKind
+from shisha_rt.graph.layers import operators_of
 from shisha_rt.machine.config.device_files import running_devices
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
 from shisha_rt.placement.build import check_capable
 from shisha_rt.placement.placed_costs import PlacedCosts
-from shisha_rt.plan.plan import Team
+from shisha_rt.plan.plan import Plan, Team
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.ready.compile import Compiled, compile_model
 from shisha_rt.ready.device_profile import profile_devices
@@ -91,6 +92,20 @@ class ModelOnMachine:
             return self.layer_costs()
         found = known_costs(self.compiled, self.machine, teams=self.teams)
         return None if found is None else LayerCosts(found, self.machine)
+
+    def unable(self, plan: Plan) -> list[str]:
+        """What places of a plan, one that fits the rules, cannot run as stages."""
+        found = []
+        for index, stage in enumerate(plan.stages):
+            for place in stage.leads if self.operator_costs else ():
+                for run in stage.work:
+                    first, last = operators_of(self.compiled.layers, *run)
+                    able = self.operator_costs[place].part(first, last).capable
+                    if not able.all():
+                        operator = self.compiled.model.graph.operators[first + able.tolist().index(False)]
+                        what = f"{operator.op_type} ({operator.name!r})"
+                        found.append(f"stage {index} is on {place}, which cannot run its operator {what}")
+        return found
 
     @property
     def partial(self) -> frozenset[str]:

@@ -11,7 +11,7 @@ from shisha_rt.checked import convert, decode_json
 from shisha_rt.errors import BadInput
 from shisha_rt.plan import form
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.verify import PlanRules
+from shisha_rt.ready.model_on_machine import ModelOnMachine
 
 _EXPECTED: Final = "stages as plan --json prints them"
 
@@ -22,7 +22,7 @@ class _Planned(msgspec.Struct, frozen=True):
     stages: tuple[form.WrittenStage, ...]
 
 
-def read_plan(path: Path, rules: PlanRules) -> Plan:
+def read_plan(path: Path, ready: ModelOnMachine) -> Plan:
     """Raises BadInput for what cannot be read, is no plan, or is none of this model on this machine."""
     try:
         text = path.read_bytes()
@@ -30,7 +30,7 @@ def read_plan(path: Path, rules: PlanRules) -> Plan:
         raise BadInput(f"{path}: cannot be read ({error.strerror}), expected {_EXPECTED}") from None
     raw = decode_json(text, str(path), _EXPECTED)
     plan = form.read(convert({"stages": raw} if isinstance(raw, list) else raw, _Planned, str(path)).stages)
-    problems = rules.problems(plan)
+    problems = ready.rules.problems(plan) or ready.unable(plan)
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise BadInput(f"{path}: it does not fit the model on this machine: {problems[0]}{more}")

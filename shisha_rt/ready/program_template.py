@@ -243,10 +243,16 @@ def time_noise(warm=3, timed=20):
 
 def run_file(source, target):
     with np.load(source, allow_pickle=False) as file:
+        missing = [name for name in INPUTS if name not in file]
+        if missing:
+            sys.exit(f"{source}: no array {missing[0]}, expected {', '.join(INPUTS)}")
         arrays = {name: file[name] for name in INPUTS}
     if all(arrays[name].shape == shape for name, (shape, _) in INPUTS.items()):
         answer = infer(arrays)
     else:
+        counts = {len(array) if array.ndim else 0 for array in arrays.values()}
+        if len(counts) > 1 or 0 in counts:
+            sys.exit(f"{source}: expected one frame, or as many of each input")
         frames = [dict(zip(arrays, its)) for its in zip(*arrays.values())]
         answers = [infer(frame) for frame in frames]
         answer = {name: np.stack([its[name] for its in answers]) for name in OUTPUTS}

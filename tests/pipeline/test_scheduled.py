@@ -38,7 +38,7 @@ class PaperMachine:
 
 
 def slower(costs: ProcessorCosts, factors: list[float]) -> ProcessorCosts:
-    return costs.scaled([factors] * len(costs.spans), factors)
+    return costs.scaled([factors] * len(costs.spans))
 
 
 def tuned(scheme: SchemeName, costs: ProcessorCosts, machine: PaperMachine) -> Result:
@@ -76,7 +76,7 @@ class TestRandomMachines:
             rng, costs = drawn(seed)
             factors = [[rng.choice((0.5, 1.0, 3.0)) for _ in costs.places] for _ in costs.spans]
             for scheme in SCHEMES:
-                machine = PaperMachine(costs.scaled(factors, [1.0, 2.0]), alone=seed % 3 > 0)
+                machine = PaperMachine(costs.scaled(factors), alone=seed % 3 > 0)
                 result = tuned(scheme, costs, machine)
                 best_s = min(machine.measure(Proposal(plan, "")).latency_s for plan in machine.tried[:])
                 assert result.measurement.latency_s == best_s
@@ -91,6 +91,16 @@ class TestRandomMachines:
 
 
 class TestCorrections:
+    def test_what_moves_takes_longer_as_its_stage_does(self) -> None:
+        """A stage that is half moving, on a place whose other stages are as told."""
+        _, costs = drawn(5)
+        found = scheme_plan("opseq", costs)
+        assert found is not None
+        told = foretold(costs, found.plan)
+        taken_s = tuple(s * (2 if index == 0 else 1) for index, s in enumerate(told.stage_s))
+        seen = Measurement(taken_s, 0.01, 16, 1.0, rate_of(found.plan, [(s,) for s in taken_s]))
+        assert foretold(corrected(costs, [(found.plan, seen)]), found.plan).stage_s[0] == pytest.approx(taken_s[0])
+
     def test_what_a_stage_took_is_what_it_is_predicted_to_take(self) -> None:
         _, costs = drawn(5)
         found = scheme_plan("partitiontuner", costs)

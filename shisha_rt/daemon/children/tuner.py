@@ -121,7 +121,7 @@ def _processors_now(stored: ProcessorCosts, places: Sequence[tm.PlaceNow]) -> Pr
     left = stored.on([place.name for place in places])
     slower = {place.name: place.slower for place in places}
     factors = [slower[name] for name in left.places]
-    return left.scaled([factors] * len(left.spans), factors)
+    return left.scaled([factors] * len(left.spans))
 
 
 def _costs_now(stored: Costs, places: Sequence[tm.PlaceNow]) -> Costs:

@@ -13,12 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.device_costs import transfer_cost_s
 from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.heavy import HEAVY
 from shisha_rt.graph.spans import Span, groups_of
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
@@ -165,7 +167,8 @@ def costs_of_devices(
 ) -> ProcessorCosts:
     """Each operator of a cleaned graph is a node; `costs` has those of each place, which has one device.
 
-    `alone`: of places whose partitions were measured by themselves, what these took.
+    `alone`: of places whose partitions were measured by themselves, what these took; from that follows what it costs
+    such a place to take tensors in and to hand them on.
 
     Raises BadInput for a place that has several: which of them work at the same time is not known.
     """
@@ -181,6 +184,7 @@ def costs_of_devices(
     speeds = [machine.place(place).speed for place in places]
     devices = [its.devices[0] for its in columns]
     hosts = [host_of(its.devices) for its in columns]
+    parted_s = [_parted_s(graph, alone[name], costs[name]) if alone and name in alone else 0.0 for name in places]
     return ProcessorCosts(
         places=places,
         spans=tuple((index, index) for index in range(len(graph.operators))),
@@ -196,7 +200,7 @@ def costs_of_devices(
             for group in its.groups
             if is_run(group.operators)
         ),
-        passed=tuple(_passed_of(graph, devices, hosts, speeds)),
+        passed=tuple(_passed_of(graph, devices, hosts, speeds, parted_s)),
         handover_s=handover_s,
         alone=tuple(
             _alone(place, alone[name], its, speed)
@@ -220,29 +224,51 @@ def _alone(place: int, measured: OperatorCosts, its: OperatorCosts, speed: float
     )
 
 
+def _parted_s(graph: Graph, alone: OperatorCosts, whole: OperatorCosts) -> float:
+    """What a stage on an engine of this host takes beyond its operators' shares of the whole network, at both ends.
+
+    A heavy operator by itself, in the middle: an engine fuses light ones, and those have hardly a share.
+    """
+    heavy = [node for node, operator in enumerate(graph.operators) if operator.op_type in HEAVY]
+    beyond_s = (alone.time_s[heavy, 0] - whole.time_s[heavy, 0]).tolist()
+    return max(0.0, median([s for s in beyond_s if math.isfinite(s)] or [0.0]))
+
+
 def is_run(nodes: Sequence[int]) -> bool:
     """Whether they follow one another in the graph's order: only then can a session of a stage have them together."""
     return nodes[-1] - nodes[0] == len(nodes) - 1
 
 
 def _passed_of(
-    graph: Graph, devices: Sequence[Device], hosts: Sequence[Device], speeds: Sequence[float]
+    graph: Graph,
+    devices: Sequence[Device],
+    hosts: Sequence[Device],
+    speeds: Sequence[float],
+    parted_s: Sequence[float],
 ) -> Iterator[Passed]:
-    """What is given comes into a measured device for nothing: making it its own is part of its operators' times."""
+    """The ends of the network cost a measured device nothing: what it does there is part of its operators' times.
+
+    `parted_s` (devices,): of a stage within it, half at each end.
+    """
     leaving = {tensor.name for tensor in graph.outputs}
     for name, tensor in graph.tensors.items():
         maker = graph.producer.get(name, INPUT)
-        sides = list(zip(devices, hosts, speeds, strict=True))
+        sides = list(zip(devices, hosts, speeds, parted_s, strict=True))
         yield Passed(
             name,
             maker,
             graph.consumers.get(name, ()),
             name in leaving,
             tuple(
-                transfer_cost_s(tensor, host, device) / speed if device.described or maker != INPUT else 0.0
-                for device, host, speed in sides
+                (transfer_cost_s(tensor, host, device) + extra_s / 2) / speed
+                if device.described or maker != INPUT
+                else 0.0
+                for device, host, speed, extra_s in sides
             ),
-            tuple(transfer_cost_s(tensor, device, host) / speed for device, host, speed in sides),
+            tuple(
+                (transfer_cost_s(tensor, device, host) + (0.0 if name in leaving else extra_s / 2)) / speed
+                for device, host, speed, extra_s in sides
+            ),
         )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts, described_costs
+from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.spans import Span
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine, Memory, Place
@@ -54,3 +55,14 @@ def test_what_has_no_cost_in_a_stage_is_not_planned_whatever_was_measured_of_it_
     problem = whole_problem(costs)
     assert problem.nodes[1].capable == (0,)
     assert [group.nodes for group in problem.groups] == [(2, 3)]
+
+
+def test_a_measured_place_pays_for_being_parted_as_much_as_its_operators_did_by_themselves() -> None:
+    """Of a chain of three products, each takes 1 s of the whole and 1.5 by itself; nothing at the network's ends."""
+    operators = tuple(Operator(n, "MatMul", "", (x, "w"), (y,), {}) for n, x, y in
+                      (("a", "x", "ta"), ("b", "ta", "tb"), ("c", "tb", "y")))  # fmt: skip
+    tensors = {name: Tensor(name, (4, 4), "FP32") for name in ("x", "ta", "tb", "y")}
+    built = Graph("net", operators, (tensors["x"],), (tensors["y"],), tensors, {"w": Tensor("w", (4, 4), "FP32")})
+    own, alone = OperatorCosts((MEASURED,), np.ones((3, 1))), OperatorCosts((MEASURED,), np.full((3, 1), 1.5))
+    costs = costs_of_devices(built, machine("place", speed=1.0), {"place": own}, 0.0, {"place": alone})
+    assert [costs.stage_s(runs, 0) for runs in ([(0, 2)], [(1, 1)], [(0, 0)], [(1, 2)])] == [3.0, 1.5, 1.25, 2.25]

@@ -49,6 +49,9 @@ def test_a_median_that_was_asked_for_in_vain_is_there_with_the_next_frame() -> N
     assert window.median_service_s is None
     add(window, (4.0,))
     assert window.median_service_s == 4.0
+    for _ in range(2):  # it begins anew, and so every frame counts
+        add(window, (6.0,))
+    assert window.median_service_s == 6.0
 
 
 def test_the_summary_has_medians_and_nothing_before_frames() -> None:

@@ -76,7 +76,8 @@ class StageWindow:
     def _median(self, what: str, values: deque[float]) -> float | None:
         """Found anew after some frames, not after each: of very many teams, sorting takes longer than all the rest."""
         frames, known = self._medians.get(what, (-1, None))
-        if known is None or self.frames - frames >= (_SETTLED_FRAMES if self.frames > _WINDOW_FRAMES else 1):
+        settled = len(values) == values.maxlen
+        if known is None or self.frames - frames >= (_SETTLED_FRAMES if settled else 1):
             known = statistics.median(values) if values else None
             self._medians[what] = self.frames, known
         return known

@@ -29,7 +29,7 @@ from shisha_rt.pipeline.exact import DEFAULT_LATENCY_STATES, MOST_CELLS, exact_p
 from shisha_rt.pipeline.learning import Learnt, learnt
 from shisha_rt.pipeline.outlook import outlook
 from shisha_rt.pipeline.solution import PlanSolution
-from shisha_rt.placement.processors import ProcessorCosts, costs_of_layers
+from shisha_rt.placement.processors import HANDOVER_S, ProcessorCosts, costs_of_layers
 from shisha_rt.placement.scheme_plans import scheme_plan
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
@@ -44,8 +44,6 @@ DOUBTS: Final = tuple(quarters / 4 for quarters in range(1, 9))
 
 _MOST_BRANCHES: Final = 4
 """Places that branches are spread over."""
-_HANDOVER_S: Final = 100e-6
-"""From a stage to the next, where no frame by itself has told."""
 _MOST_CELLS: Final = 1 << 15
 """Of a recursion over counts of places (see `need`): a step is not to take long."""
 _MOST_PLAIN_CELLS: Final = 1 << 16
@@ -212,7 +210,7 @@ def _handover_s(done: Sequence[tuple[Plan, Measurement]]) -> float:
         for plan, its in done
         if its.alone_s is not None and its.can_run and plan.is_chain
     ]
-    return max(0.0, min(beyond_s, default=_HANDOVER_S))
+    return max(0.0, min(beyond_s, default=HANDOVER_S))
 
 
 def _most_cells(replicate: bool, objective: Objective) -> int:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.placement.operator_groups import DEFAULT_PATTERNS, Pattern
 from shisha_rt.placement.partition_ids import operator_ids, partition_id
-from shisha_rt.placement.processors import ProcessorCosts, costs_of_devices, costs_of_layers
+from shisha_rt.placement.processors import HANDOVER_S, ProcessorCosts, costs_of_devices, costs_of_layers
 from shisha_rt.ready.model_on_machine import ModelOnMachine, Tell
 from shisha_rt.ready.partition_profile import profile_partitions
 from shisha_rt.ready.told_costs import told_costs
-
-HANDOVER_S: Final = 100e-6
-"""From a stage's end, by way of the daemon, to the start of the next, as far as no frame has told."""
 
 
 @dataclass(frozen=True, slots=True)

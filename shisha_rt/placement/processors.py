@@ -235,7 +235,7 @@ def _parted_s(graph: Graph, alone: OperatorCosts, whole: OperatorCosts) -> float
     A heavy operator by itself, in the middle: an engine fuses light ones, and those have hardly a share.
     """
     heavy = [node for node, operator in enumerate(graph.operators) if operator.op_type in HEAVY]
-    beyond_s = (alone.time_s[heavy, 0] - whole.time_s[heavy, 0]).tolist()
+    beyond_s: list[float] = (alone.time_s[heavy, 0] - whole.time_s[heavy, 0]).tolist()
     return max(0.0, median([s for s in beyond_s if math.isfinite(s)] or [0.0]))
 
 

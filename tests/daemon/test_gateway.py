@@ -260,7 +260,7 @@ def test_a_client_whose_message_does_not_end_is_cut_off_and_what_it_sent_is_let_
         front.turn()
         most_bytes = max(most_bytes, psutil.Process().memory_info().rss - before_bytes)
         assert sent < 9000 * 60_000, "it goes on for ever"
-    assert most_bytes < 64 << 20, "65 messages of 131 KB may wait, and some comes between two looks"
+    assert most_bytes < 128 << 20, "65 messages of 131 KB may wait, and what comes between two looks, however late"
     assert front.counts == {"shisha_connections_cut": 1}
     ask(other, "after")
     assert front.until(lambda: len(front.gateway.waiting) == 2) == ["after"]

@@ -57,7 +57,9 @@ class SchemeTuner:
         best, best_m = min(done, key=lambda its: its[1].latency_s)
         state = replace(state, done=done)
         why = ""
-        if found is None or any(found.plan == plan for plan, _ in done):
+        if found is None:
+            why = f"{self.scheme} has no plan for these places"
+        elif any(found.plan == plan for plan, _ in done):
             why = "its schedule by the corrected costs is measured already"
         elif len(done) >= MOST_TRIALS:
             why = f"the limit of {MOST_TRIALS} trials is reached"

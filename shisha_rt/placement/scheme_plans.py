@@ -12,17 +12,17 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shisha_rt.placement.branches import branches, structure
+from shisha_rt.placement.branches import branches
 from shisha_rt.placement.forkjoin import forkjoin
 from shisha_rt.placement.listed import listed
 from shisha_rt.placement.narrowing import least_node_s
 from shisha_rt.placement.partition_plan import Foretold, foretold, plan_by_needs, plan_in_lanes, plan_in_sections
 from shisha_rt.placement.partition_problem import apart_problem, whole_problem
-from shisha_rt.placement.problem import Assignment, Problem
+from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.processors import ProcessorCosts
 from shisha_rt.placement.schedule import schedule_of
 from shisha_rt.placement.schemes import baseline, opseq, partitiontuner, typeseq
-from shisha_rt.placement.solution import LeftSeconds, Solution, forever
+from shisha_rt.placement.solution import LeftSeconds, forever
 from shisha_rt.placement.solver_names import SchemeName
 from shisha_rt.plan.plan import Plan
 
@@ -51,27 +51,30 @@ def scheme_plan(scheme: SchemeName, costs: ProcessorCosts, left_s: LeftSeconds =
     problem = whole_problem(costs)
     if not all(node.capable for node in (*problem.nodes, *apart_problem(costs).nodes)):
         return None
-    least_s = _least_latency_s(costs)
+    found = [(plan, assignment, foretold(costs, plan)) for plan, assignment in _plans(scheme, costs, problem, left_s)]
+    if not found:
+        return None
+    plan, assignment, told = min(found, key=lambda one: (one[2].latency_s, len(one[0].stages)))
     parallel = sum(branch.level != branch.name for branch in branches(problem))
-    found = (
-        SchemePlan(scheme, plan, assignment, foretold(costs, plan), least_s, parallel, overlapping)
-        for plan, assignment, overlapping in _plans(scheme, costs, problem, left_s)
-    )
-    return min(found, key=lambda one: (one.foretold.latency_s, len(one.plan.stages)), default=None)
+    return SchemePlan(scheme, plan, assignment, told, _least_latency_s(costs), parallel, _overlapping(plan))
 
 
-_Found = tuple[Plan, tuple[int, ...], int]
+_Found = tuple[Plan, tuple[int, ...]]
 
 
 def _plans(scheme: SchemeName, costs: ProcessorCosts, problem: Problem, left_s: LeftSeconds) -> Iterator[_Found]:
-    """Each with its assignment, and how many of its partitions run beside others; `problem` is the paper's."""
+    """Each with its assignment; `problem` is the paper's."""
     match scheme:
         case "baseline" | "typeseq" | "opseq":
-            solved = {"baseline": baseline, "typeseq": typeseq, "opseq": opseq}[scheme](problem)
-            if solved.assignment is not None:
-                yield _in_sections(costs, problem, solved.assignment, in_sequence=True)
+            assignment = {"baseline": baseline, "typeseq": typeseq, "opseq": opseq}[scheme](problem).assignment
+            if assignment is not None:
+                in_sequence = tuple(range(len(problem.nodes)))
+                yield plan_in_sections(costs, schedule_of(problem, assignment, in_sequence)), assignment
         case "partitiontuner":
-            yield _in_sections(costs, problem, _assignment(partitiontuner(problem, left_s)))
+            solved = partitiontuner(problem, left_s)
+            assert solved.assignment is not None  # every node can run by itself somewhere
+            assert solved.schedule is not None
+            yield plan_in_sections(costs, solved.schedule), solved.assignment
         case "forkjoin":
             apart = apart_problem(costs)
             for its, solved in (
@@ -80,14 +83,13 @@ def _plans(scheme: SchemeName, costs: ProcessorCosts, problem: Problem, left_s: 
                 (problem, baseline(problem)),
             ):
                 if solved.assignment is not None:
-                    schedule = schedule_of(its, solved.assignment, structure(its))
+                    schedule = solved.schedule or schedule_of(its, solved.assignment)
                     for plan in (plan_in_sections(costs, schedule), plan_in_lanes(costs, schedule)):
-                        yield plan, tuple(solved.assignment), len(schedule.overlapping)
-                        yield plan_by_needs(costs, plan), tuple(solved.assignment), len(schedule.overlapping)
+                        yield plan, solved.assignment
+                        yield plan_by_needs(costs, plan), solved.assignment
             by_lists = listed(costs, left_s)
             if by_lists is not None:
-                plan, assignment = by_lists
-                yield plan, assignment, _overlapping(plan)
+                yield by_lists
 
 
 def _overlapping(plan: Plan) -> int:
@@ -101,19 +103,6 @@ def _overlapping(plan: Plan) -> int:
         )
         for a in range(len(before))
     )
-
-
-def _assignment(solution: Solution) -> tuple[int, ...]:
-    assert solution.assignment is not None  # every node can run by itself somewhere
-    return solution.assignment
-
-
-def _in_sections(
-    costs: ProcessorCosts, problem: Problem, assignment: Assignment, *, in_sequence: bool = False
-) -> _Found:
-    items = tuple(range(len(problem.nodes))) if in_sequence else structure(problem)
-    schedule = schedule_of(problem, assignment, items)
-    return plan_in_sections(costs, schedule), tuple(assignment), len(schedule.overlapping)
 
 
 def _least_latency_s(costs: ProcessorCosts) -> float:

@@ -129,6 +129,9 @@ class TestCorrections:
     def test_no_plan_for_what_is_left(self) -> None:
         costs = ProcessorCosts(("npu",), ((0, 0),), ("n",), ("Add",), ((math.inf,),))
         start = Plan.of([(0, 0, "npu")])
-        _, proposal = SchemeTuner("baseline", costs, start).init()
+        tuner = SchemeTuner("baseline", costs, start)
+        state, proposal = tuner.init()
         assert proposal.plan == start
         assert "no plan for these places" in proposal.reason
+        _, last = tuner.step(state, Measurement((1.0,), 0.01, 16, 1.0))
+        assert (last.plan, last.final, last.reason) == (start, True, "baseline has no plan for these places")

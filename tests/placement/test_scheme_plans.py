@@ -102,7 +102,9 @@ class TestRandomNetworks:
         for costs in every_seed(seeds, moving=False):
             schedule = partitiontuner(whole_problem(costs)).schedule
             assert schedule is not None
-            assert planned("partitiontuner", costs).foretold.latency_s == schedule.makespan_s
+            found = planned("partitiontuner", costs)
+            assert found.foretold.latency_s == schedule.makespan_s
+            assert (len(found.plan.stages), found.overlapping) == (len(schedule.partitions), len(schedule.overlapping))
 
     def test_needs_alone_are_enough_and_no_more_than_sections_ask(self, seeds: range) -> None:
         for costs in every_seed(seeds):

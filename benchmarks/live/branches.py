@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import random
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +30,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from benchmarks.live.branch_schedules import random_schedules
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, Spread, save_csv, show
 from benchmarks.rigs.engine_process import ALONE, SIDE_BY_SIDE
@@ -38,9 +38,9 @@ from benchmarks.rigs.forced import (
     Forced,
     Network,
     Taken,
+    Told,
     critical_s,
     forced,
-    stages_on_the_way,
     taken,
     two_places,
 )
@@ -48,14 +48,10 @@ from benchmarks.rigs.sides import Side, sides
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.placement.branches import Items, Level, structure
-from shisha_rt.placement.partition_plan import foretold, plan_by_needs, plan_in_sections
-from shisha_rt.placement.partition_problem import apart_problem
+from shisha_rt.placement.partition_plan import foretold
 from shisha_rt.placement.processors import ProcessorCosts
-from shisha_rt.placement.schedule import schedule_of
 from shisha_rt.placement.scheme_plans import SchemePlan, scheme_plan
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import latency_s
 from shisha_rt.ready.told_costs import told_costs
 
 MODELS: Final = "squeezenet,inception_v1,text_detector,text_recogniser,densenet121"
@@ -79,23 +75,6 @@ SIDES: Final = (
     *(f"{engine}, {plan}" for engine in DEVICES for plan in ("one core", "branches")),
     *_RIVALS,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A plan that a daemon is told, and what its stages take by costs (stages,)."""
-
-    side: str
-    plan: Plan
-    stage_s: tuple[float, ...]
-
-    @property
-    def path_s(self) -> float:
-        return latency_s(self.plan, [(s,) for s in self.stage_s])
-
-    @property
-    def handovers(self) -> int:
-        return stages_on_the_way(self.plan, self.stage_s)
 
 
 # On paper
@@ -126,28 +105,6 @@ def branched(costs: ProcessorCosts) -> SchemePlan | None:
         if found is not None and len(found.plan.stages) > 1:
             return replace(found, foretold=foretold(costs, found.plan))
     return None
-
-
-def random_schedule(costs: ProcessorCosts, rng: random.Random) -> Plan:
-    """Each branch of each level, and each run between levels, on a place drawn at random; barriers or none."""
-    problem = apart_problem(costs)
-    items = structure(problem)
-    places = len(costs.places)
-    chosen = [0] * len(problem.nodes)
-
-    def draw(its: Items) -> None:
-        place = rng.randrange(places)
-        for item in its:
-            if isinstance(item, Level):
-                for branch in item.branches:
-                    draw(branch)
-                place = rng.randrange(places)
-            else:
-                chosen[item] = place
-
-    draw(items)
-    plan = plan_in_sections(costs, schedule_of(problem, chosen, items))
-    return plan_by_needs(costs, plan) if rng.random() < 0.5 else plan
 
 
 # Live
@@ -318,41 +275,6 @@ def _unlike_row(network: Network, what: str, count: int, seconds: float) -> Row:
     return row | dict(zip(names, values, strict=True))
 
 
-def schedules(network: Network, count: int, seconds: float) -> list[Row]:
-    """Random ones, told to one daemon after each other."""
-    rng = random.Random(network.model)
-    found: list[tuple[Told, Taken]] = []
-    with forced(LAYERS, network) as daemon:
-        for _ in range(count):
-            plan = random_schedule(network.costs, rng)
-            told = Told("random", plan, foretold(network.costs, plan).stage_s)
-            found.append((told, daemon.run(plan, seconds)))
-    return schedule_rows(network.model, found)
-
-
-def schedule_rows(model: str, found: Sequence[tuple[Told, Taken]]) -> list[Row]:
-    """Predicted with the mean hand-over of all."""
-    handover_s = statistics.fmean(its.handovers_s(told.plan) / told.handovers for told, its in found)
-    rows: list[Row] = []
-    for number, (told, its) in enumerate(found):
-        predicted_s = told.path_s + told.handovers * handover_s
-        rows.append(
-            {
-                "model": model,
-                "number": number,
-                "stages": len(told.plan.stages),
-                "predicted_ms": 1e3 * predicted_s,
-                "measured_ms": 1e3 * its.latency_s,
-                "error %": 100 * (its.latency_s / predicted_s - 1),
-                "handovers_ms": 1e3 * its.handovers_s(told.plan),
-                "mean handover_us": 1e6 * handover_s,
-                "stages / predicted": math.fsum(its.stage_s) / math.fsum(told.stage_s),
-                "written": str(told.plan),
-            }
-        )
-    return rows
-
-
 class _Results:
     """Saved after each network, so that what is there stays whatever becomes of the next."""
 
@@ -411,7 +333,7 @@ def branches(
     _unlike(models.split(","), count, seconds, results)
     if drawn:
         print(f"branches: {drawn} random schedules of {SCHEDULED} ...", flush=True)
-        results.schedules += schedules(Network.of(SCHEDULED, load_machine(machine)), drawn, seconds)
+        results.schedules += random_schedules(Network.of(SCHEDULED, load_machine(machine)), LAYERS, drawn, seconds)
         results.save()
     results.show()
 

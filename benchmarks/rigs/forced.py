@@ -165,3 +165,20 @@ def two_places(first: str, second: str, speed: float = 1.0) -> Iterator[Machine]
         path = Path(folder) / "two-places.toml"
         path.write_text("\n".join(places), encoding="utf-8")
         yield load_machine(str(path))
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A plan that a daemon is told, and what its stages take by costs (stages,)."""
+
+    side: str
+    plan: Plan
+    stage_s: tuple[float, ...]
+
+    @property
+    def path_s(self) -> float:
+        return latency_s(self.plan, [(s,) for s in self.stage_s])
+
+    @property
+    def handovers(self) -> int:
+        return stages_on_the_way(self.plan, self.stage_s)

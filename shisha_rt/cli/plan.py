@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from shisha_rt.cli.options import Dims, Groups, Json, Layers, Shapes, parse_sizes, progress, read_bytes
+from shisha_rt.cli.options import Dims, Groups, Json, Shapes, parse_sizes, progress, read_bytes
 from shisha_rt.cli.plan_partitions import Partitioning, model_on_machine, schedule_partitions
 from shisha_rt.cli.views.plan_answer import KnownSeconds, PlanAim, PlanAnswer, PlanProblem
 from shisha_rt.cli.views.scheme_answer import PARTITIONS
@@ -76,7 +76,10 @@ def plan(
         typer.Option(metavar="FILE.py", help="Write a schedule of partitions as a Python program, with its parts."),
     ] = None,
     group: Groups = None,
-    kind: Layers = "heavy",
+    kind: Annotated[
+        LayerKind | None,
+        typer.Option("--layers", help="One for each heavy operator (default), or each (where places have devices)."),
+    ] = None,
     dim: Dims = None,
     shape: Shapes = None,
     as_json: Json = False,
@@ -107,6 +110,8 @@ def plan(
     if (model is None) == (costs is None):
         raise BadInput("plan: expected exactly one of MODEL and --costs COSTS.json")
     if strategy in SCHEMES:
+        if kind is not None:
+            raise BadInput(f"--layers {kind}: not with --strategy {strategy}, which takes the finest of the machine")
         for option, is_given in (("--costs", costs is not None), ("--stages", stages is not None)):
             if is_given:
                 raise BadInput(f"{option}: not with --strategy {strategy}, which goes by what a MODEL reads where")
@@ -117,7 +122,7 @@ def plan(
         return
     if model is not None:
         sizes = parse_sizes(dim, shape)
-        problem = _problem_of_model(model, machine, sizes, kind, strategy, precision, teams=replicate)
+        problem = _problem_of_model(model, machine, sizes, kind or "heavy", strategy, precision, teams=replicate)
     else:
         assert costs is not None  # one of the two is given
         problem = _problem_of_costs(costs, machine, dim, kind)
@@ -199,10 +204,12 @@ def _problem_of_model(
     return PlanProblem(weights, ready.machine.places, frozenset(compiled.legal_cuts), costs)
 
 
-def _problem_of_costs(path: Path, machine: str | None, dim: Sequence[str] | None, kind: LayerKind) -> PlanProblem:
+def _problem_of_costs(
+    path: Path, machine: str | None, dim: Sequence[str] | None, kind: LayerKind | None
+) -> PlanProblem:
     from shisha_rt.costs.costs_file import parse_costs
 
-    for option, value in (("--machine", machine), ("--dim", dim), ("--layers", kind != "heavy")):
+    for option, value in (("--machine", machine), ("--dim", dim), ("--layers", kind is not None)):
         if value:
             raise BadInput(f"{option}: not with --costs, which states its own layers and places")
     costs = parse_costs(read_bytes(path, "costs as JSON"), str(path))

@@ -63,18 +63,17 @@ def model_on_machine(
 def schedule_partitions(model: str, machine: str | None, sizes: InputSizes, wanted: Partitioning) -> SchemeAnswer:
     """Where places have devices each operator is a layer, so that any two of them can be parted."""
     from shisha_rt.machine.config.machine_file import load_machine
-    from shisha_rt.placement.operator_groups import parse_patterns
     from shisha_rt.placement.scheme_plans import scheme_plan
     from shisha_rt.ready.processors import processor_costs
     from shisha_rt.ready.program import check_program_file, check_program_machine, write_program
 
-    program, patterns = wanted.program, parse_patterns(wanted.groups)
+    program = wanted.program
     if program is not None:
         check_program_file(program)
         if machine is not None:
             check_program_machine(load_machine(machine))
     ready = model_on_machine(model, machine, sizes, None, wanted.precision)
-    profiled = processor_costs(ready, progress, patterns)
+    profiled = processor_costs(ready, progress, wanted.groups)
     start_s = time.monotonic()
     found = scheme_plan(wanted.scheme, profiled.costs)
     if found is None:

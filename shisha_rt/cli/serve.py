@@ -95,7 +95,6 @@ def serve(
     from shisha_rt.graph.input_sizes import InputSizes
     from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config.machine_file import check_runnable, load_machine
-    from shisha_rt.placement.operator_groups import parse_patterns
     from shisha_rt.ready.model_on_machine import make_ready
     from shisha_rt.ready.plan_file import read_plan
     from shisha_rt.ready.processors import processor_costs
@@ -132,7 +131,7 @@ def serve(
         )
         planning = Planning(settings.strategy, settings.solver, fresh, settings.replicate, objective_of(settings))
         if settings.strategy in SCHEMES:
-            profiled = processor_costs(ready, progress, parse_patterns(settings.groups))
+            profiled = processor_costs(ready, progress, settings.groups)
             planning = dataclasses.replace(planning, processors=profiled.costs)
         if settings.plan is not None:
             planning = dataclasses.replace(planning, plan=read_plan(Path(settings.plan), ready))

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shisha_rt.costs.operator_costs import OperatorCosts
-from shisha_rt.placement.operator_groups import DEFAULT_PATTERNS, Pattern
+from shisha_rt.errors import BadInput
+from shisha_rt.placement.operator_groups import parse_patterns
 from shisha_rt.placement.partition_ids import operator_ids, partition_id
 from shisha_rt.placement.processors import HANDOVER_S, ProcessorCosts, costs_of_devices, costs_of_layers
 from shisha_rt.ready.model_on_machine import ModelOnMachine, Tell
@@ -29,13 +30,15 @@ class ProfiledProcessors:
 
 
 def processor_costs(
-    ready: ModelOnMachine, on_progress: Tell | None = None, patterns: Sequence[Pattern] = DEFAULT_PATTERNS
+    ready: ModelOnMachine, on_progress: Tell | None = None, groups: Sequence[str] = ()
 ) -> ProfiledProcessors:
-    """Layers, or partitions with the groups of `patterns`, are measured first if need be.
+    """Layers, or partitions with `groups` (as `--group` has them; by default the paper's), are measured if need be.
 
-    Raises BadInput for a place of several devices, and as measuring does.
+    Raises BadInput for a place of several devices, for groups where nothing is measured, and as measuring does.
     """
-    compiled, machine = ready.compiled, ready.machine
+    compiled, machine, patterns = ready.compiled, ready.machine, parse_patterns(groups)
+    if groups and all(its.devices[0].described for its in ready.operator_costs.values()):
+        raise BadInput(f"group {groups[0]}: {machine.source} has no measured devices, expected no groups to measure")
     handover_s = HANDOVER_S / machine.time_scale
     if not ready.operator_costs:
         told = told_costs(ready.layer_costs(on_progress), machine.time_scale)
@@ -45,15 +48,15 @@ def processor_costs(
     checked = costs_of_devices(graph, machine, ready.operator_costs, handover_s)
     alone: dict[str, OperatorCosts] = {}
     measured, seconds = 0, 0.0
-    groups = {group.operators for group in checked.groups}
+    together = {group.operators for group in checked.groups}
     for name, its in ready.operator_costs.items():
         if not its.devices[0].described:
             profile = profile_partitions(compiled, machine, machine.place(name), its.devices, patterns, on_progress)
             alone[name] = profile.costs
-            groups.update(group.operators for group in profile.costs.groups)
+            together.update(group.operators for group in profile.costs.groups)
             measured, seconds = measured + profile.measured, seconds + profile.seconds
     costs = costs_of_devices(graph, machine, ready.operator_costs, handover_s, alone)
-    partitions = [*((node,) for node in range(len(graph.operators))), *groups]
+    partitions = [*((node,) for node in range(len(graph.operators))), *together]
     ids = operator_ids(graph, compiled.model.proto)
     return ProfiledProcessors(
         costs, len(partitions), len({partition_id(ids, its) for its in partitions}), measured, seconds

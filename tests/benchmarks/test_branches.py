@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.live.branch_schedules import random_schedule, schedule_rows
 from benchmarks.live.branches import (
     BRANCHES,
     ONE_CORE,
@@ -15,16 +16,13 @@ from benchmarks.live.branches import (
     TEAM,
     Reading,
     Round,
-    Told,
     alone_row,
     branched,
     forced_row,
-    random_schedule,
-    schedule_rows,
 )
 from benchmarks.report import results
 from benchmarks.report.results import Spread, read_csv, save_csv
-from benchmarks.rigs.forced import Taken, critical_s, stages_on_the_way, two_places
+from benchmarks.rigs.forced import Taken, Told, critical_s, stages_on_the_way, two_places
 from shisha_rt.placement.partition_plan import foretold
 from shisha_rt.placement.processors import ProcessorCosts
 from shisha_rt.plan.plan import Plan, Stage

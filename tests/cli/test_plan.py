@@ -300,6 +300,15 @@ def test_refused_with_costs(run: Run, costs_file: Path, options: tuple[object, .
     [
         ((), "plan: expected exactly one of MODEL and --costs COSTS.json"),
         (("m.onnx",), "plan MODEL: --machine is missing"),
+        (("m.onnx", "--strategy", "opseq", "--layers", "heavy"), "--layers heavy: not with --strategy opseq"),
+        (("m.onnx", "--strategy", "opseq", "--stages", 2), "--stages: not with --strategy opseq"),
+        (("m.onnx", "--strategy", "opseq", "--replicate"), "--replicate: not with --strategy opseq"),
+        (
+            ("m.onnx", "--strategy", "forkjoin", "--objective", "throughput"),
+            "--objective throughput: not with --strategy forkjoin, which knows no objective but latency",
+        ),
+        (("m.onnx", "--group", "Conv+Relu"), "--group: not with --strategy seed, expected --strategy baseline"),
+        (("m.onnx", "--precision", "some"), "--precision some: expected exact or any"),
         (("c.json",), "plan c.json: no model has such a name, expected --costs c.json if it is a file of costs"),
         (("c.json", "--machine", "demo"), "plan c.json: no model has such a name, expected --costs c.json"),
         (("m.onnx", "--machine", "nope"), 'machine "nope": no such shipped name'),

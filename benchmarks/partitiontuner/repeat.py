@@ -14,6 +14,7 @@ from typing import Annotated, Final
 
 import typer
 
+from benchmarks.partitiontuner.accuracy_statements import accuracy_statements
 from benchmarks.partitiontuner.board import BOARD
 from benchmarks.partitiontuner.cases import GIVEN, SUNK, cases, checked_schemes, planned, ready_for
 from benchmarks.partitiontuner.figure_7 import FIGURE_7, closeness_rows
@@ -22,7 +23,7 @@ from benchmarks.partitiontuner.live import NOT_RUN, executed
 from benchmarks.partitiontuner.page import save_page
 from benchmarks.partitiontuner.published import NETWORKS
 from benchmarks.partitiontuner.schedules import graph_rows, schedule_rows, schedule_summary, tried
-from benchmarks.partitiontuner.statements import accuracy_statements, statements
+from benchmarks.partitiontuner.statements import statements
 from benchmarks.partitiontuner.tables import (
     Result,
     figure_6,

@@ -178,14 +178,14 @@ def _held(
         judged |= known
     predicted, executed_text = texts
     paper = f"{len(networks)} of {len(networks)}"
-    return Statement(where, what, paper, predicted, executed_text, _share(judged.values()), reason)
+    return Statement(where, what, paper, predicted, executed_text, share(judged.values()), reason)
 
 
 def _but(missed: Sequence[str]) -> str:
     return f" (not {', '.join(missed)})" if missed else ""
 
 
-def _share(held: Iterable[bool]) -> Repeats:
+def share(held: Iterable[bool]) -> Repeats:
     each = list(held)
     return "yes" if all(each) else "partly" if any(each) else "no"
 
@@ -214,7 +214,7 @@ def _reductions(found: Found) -> Iterator[Statement]:
             spans.append(f"{min(gains):.1f} to {max(gains):.1f}%" if gains else "")
             judged = gains or judged
         predicted, ran = spans
-        holds = _share(least < gain < most for gain in judged)
+        holds = share(least < gain < most for gain in judged)
         yield Statement("Figure 6", what, paper, predicted, ran, holds, _BASE)
 
 
@@ -240,7 +240,7 @@ def _counts(found: Found) -> Iterator[Statement]:
                 ", ".join(map(str, wanted)),
                 ", ".join(map(str, counts)),
                 "",
-                _share(one == paper for one, paper in zip(counts, wanted, strict=True)),
+                share(one == paper for one, paper in zip(counts, wanted, strict=True)),
                 reason,
             )
     yield from _alike(found)
@@ -261,7 +261,7 @@ def _alike(found: Found) -> Iterator[Statement]:
                 f"{len(its)} of {len(its)}",
                 f"{sum(held)} of {len(its)}{_but(missed)}",
                 "",
-                _share(held),
+                share(held),
                 reason,
             )
 
@@ -355,7 +355,7 @@ def _aims(found: Found) -> Iterator[Statement]:
             f"{len(others)} of {len(others)}",
             f"{len(others) - len(missed)} of {len(others)}{_but(missed)}; over the bound by at most {max(over):.3f}",
             "",
-            _share(one <= 1 + _ROUNDING for one in over),
+            share(one <= 1 + _ROUNDING for one in over),
             "where tensors of several branches move, the bound leaves that out: nobody knows which of the two is off",
         )
 
@@ -370,44 +370,3 @@ def _title(scheme: str) -> str:
 
 def _percent(gain: float | None) -> str:
     return "" if gain is None else f"{gain:.2f}%"
-
-
-def accuracy_statements(rows: Sequence[Row]) -> Iterator[Statement]:
-    """Of Figure 7's rows, all of one form. Schemes with as many Convs on the NPU are no pair."""
-    by_network = {name: [row for row in rows if row["network"] == name] for name in {row["network"] for row in rows}}
-    pairs = [
-        _number(more, "cosine") <= _number(fewer, "cosine")
-        for own in by_network.values()
-        for more in own
-        for fewer in own
-        if _number(more, "Convs on NPU") > _number(fewer, "Convs on NPU")
-    ]
-    if pairs:
-        yield Statement(
-            "Figure 7",
-            "the more Convs on the NPU, the less exact: pairs of schemes",
-            "all",
-            "",
-            f"{sum(pairs)} of {len(pairs)}",
-            _share(pairs),
-            "by cosine to floating point, as there are no trained weights: errors may also cancel",
-        )
-    squeezenet = by_network.get(NETWORKS["squeezenet"].title, [])
-    typeseq = [row for row in squeezenet if row["scheme"] == TITLES["typeseq"]]
-    others = [row for row in squeezenet if row not in typeseq]
-    if typeseq and others:
-        own, best = _number(typeseq[0], "cosine"), max(_number(row, "cosine") for row in others)
-        least = min(_number(row, "cosine") for row in others)
-        yield Statement(
-            "Figure 7",
-            "SqueezeNet: TypeSeq is the least exact",
-            "lowest accuracy",
-            "",
-            f"cosine {own:.4f}, others {least:.4f} to {best:.4f}",
-            _share([own < least]),
-            "",
-        )
-
-
-def _number(row: Row, column: str) -> float:
-    return float(str(row[column]))

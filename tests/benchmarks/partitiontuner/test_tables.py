@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from benchmarks.partitiontuner.accuracy_statements import accuracy_statements
 from benchmarks.partitiontuner.cases import GIVEN, SUNK
 from benchmarks.partitiontuner.figures import reductions_figure, times_figure
 from benchmarks.partitiontuner.page import page
-from benchmarks.partitiontuner.statements import Statement, accuracy_statements, statements
+from benchmarks.partitiontuner.statements import Statement, statements
 from benchmarks.partitiontuner.tables import figure_6, of_form, past_the_paper, table_2, table_3, table_4, times
 from tests.benchmarks.partitiontuner.results import result
 

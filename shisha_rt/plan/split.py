@@ -1,0 +1,61 @@
+"""A layer cut into shards, as plans speak of it: by the layers of the cleaned graph, whatever a worker makes of it.
+
+Shards run side by side, each as a stage of its own. What is left to do when all are done (a sum of what they made of
+different inputs, operators that need all channels) is the *join*: the beginning of the stage behind them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, get_args
+
+import msgspec
+
+from shisha_rt.graph.spans import Span
+
+Axis: TypeAlias = Literal["channels", "inputs", "groups", "rows", "columns"]
+"""What shards share: output channels of a convolution, its input channels, its groups, rows of its output; columns of a
+product (Gemm, MatMul), whose inner dimension counts as its inputs. Over a pair of layers, channels (or columns) of the
+first are inputs of the second.
+"""
+AXES: Final[tuple[Axis, ...]] = get_args(Axis)
+
+MOST_SUMMED: Final = 8
+"""Shards whose partial sums have rooms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Layers `span` in shards of `shares` (units of `axis`); `part` says which of them a stage has, or that it joins."""
+
+    span: Span
+    axis: Axis
+    shares: tuple[int, ...]
+    part: int
+
+    @property
+    def joins(self) -> bool:
+        """Whether the stage begins with what is left when all shards are done."""
+        return self.part == len(self.shares)
+
+    @property
+    def whole(self) -> tuple[Span, Axis, tuple[int, ...]]:
+        """What is the same for all stages that carry it."""
+        return self.span, self.axis, self.shares
+
+
+class Splittable(msgspec.Struct, frozen=True):
+    """Layers `first` to `last` can be split along `axis`: `units` in all, in multiples of `block` but for the last share.
+
+    `makes`: the run-time tensors that shards make, by the name of the graph that stages are cut from: each its share of
+    them, or (`summed`) a sum of its own of the whole size. `joined`: whether something is left for a join.
+    """
+
+    first: int
+    last: int
+    axis: Axis
+    units: int
+    block: int
+    makes: tuple[str, ...]
+    summed: bool = False
+    joined: bool = False

@@ -1,0 +1,49 @@
+"""Monomials and posynomials (GP, Eqs. 1 and 2): the cost models that geometric programs are made of.
+
+A monomial is a positive coefficient times powers of positive variables, a posynomial a sum of monomials. Values only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Monomial:
+    """`coefficient` (above 0) times each variable to its exponent."""
+
+    coefficient: float
+    exponents: Mapping[str, float]
+
+    def at(self, values: Mapping[str, float]) -> float:
+        return self.coefficient * math.prod(values[name] ** power for name, power in self.exponents.items())
+
+    def times(self, factor: float) -> Monomial:
+        return replace(self, coefficient=self.coefficient * factor)
+
+    def fixed(self, values: Mapping[str, float]) -> Monomial:
+        """The same as a monomial of the variables that are not in `values`."""
+        rest = {name: power for name, power in self.exponents.items() if name not in values}
+        known = {name: power for name, power in self.exponents.items() if name in values}
+        return Monomial(Monomial(self.coefficient, known).at(values), rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Posynomial:
+    """`terms`: none is 0."""
+
+    terms: tuple[Monomial, ...]
+
+    def at(self, values: Mapping[str, float]) -> float:
+        return math.fsum(term.at(values) for term in self.terms)
+
+    def times(self, factor: float) -> Posynomial:
+        return Posynomial(tuple(term.times(factor) for term in self.terms))
+
+    def plus(self, other: Posynomial) -> Posynomial:
+        return Posynomial(self.terms + other.terms)
+
+    def fixed(self, values: Mapping[str, float]) -> Posynomial:
+        return Posynomial(tuple(term.fixed(values) for term in self.terms))

@@ -26,7 +26,7 @@ MOST_SUMMED: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Layers `span` in shards of `shares` (units of `axis`); `part` says which of them a stage has, or that it joins."""
+    """Layers `span` in shards of `shares` (units of `axis`); `part`: which of them a stage has, or that it joins."""
 
     span: Span
     axis: Axis
@@ -45,7 +45,7 @@ class Split:
 
 
 class Splittable(msgspec.Struct, frozen=True):
-    """Layers `first` to `last` can be split along `axis`: `units` in all, in multiples of `block` but for the last share.
+    """Layers `first` to `last` can be split along `axis`: `units` in all, in multiples of `block` but for the last.
 
     `makes`: the run-time tensors that shards make, by the name of the graph that stages are cut from: each its share of
     them, or (`summed`) a sum of its own of the whole size. `joined`: whether something is left for a join.

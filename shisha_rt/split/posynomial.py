@@ -18,7 +18,7 @@ class Monomial:
     exponents: Mapping[str, float]
 
     def at(self, values: Mapping[str, float]) -> float:
-        return self.coefficient * math.prod(values[name] ** power for name, power in self.exponents.items())
+        return self.coefficient * math.prod(math.pow(values[name], power) for name, power in self.exponents.items())
 
     def times(self, factor: float) -> Monomial:
         return replace(self, coefficient=self.coefficient * factor)

@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias
 
 from shisha_rt.split.posynomial import Posynomial
 
-Feature: TypeAlias = Literal["H", "W", "C", "k", "N", "s"]
-FEATURES: Final[tuple[Feature, ...]] = get_args(Feature)
+FEATURES: Final = ("H", "W", "C", "k", "N", "s")
 
 SplitVariable: TypeAlias = Literal["C", "N", "H"]
 SplitObjective: TypeAlias = Literal["latency", "energy"]
@@ -28,7 +27,7 @@ class SplitLayer:
     """`features`: of the whole layer. Shares are multiples of `block`, but for what is left over."""
 
     name: str
-    features: Mapping[Feature, float]
+    features: Mapping[str, float]
     variable: SplitVariable = "N"
     block: int = 1
 
@@ -37,7 +36,7 @@ class SplitLayer:
         """What there is to share."""
         return round(self.features[self.variable])
 
-    def share(self, units: float) -> dict[Feature, float]:
+    def share(self, units: float) -> dict[str, float]:
         """The features of a part with so many units."""
         return {**self.features, self.variable: units}
 

@@ -30,11 +30,7 @@ class Sweep:
 
     def passing(self, plan: Plan) -> set[tuple[int, str]]:
         """The tensors that a plan's stages pass to each other."""
-        return {
-            (layout, name)
-            for layout, index in enumerate(self._indexes)
-            for name in index.passing(plan.stage_of(index.layer_count))
-        }
+        return {(layout, name) for layout, index in enumerate(self._indexes) for name in index.passing(plan)}
 
     def want(self, tensors: Iterable[tuple[int, str]]) -> None:
         """No plan needs these any more, in any slot."""

@@ -18,9 +18,11 @@ import msgspec
 
 from shisha_rt.graph.datatypes import size_bytes
 from shisha_rt.graph.spans import Span
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.split import KeptWhole, Splittable
 
 FILE_NAME: Final = "index.json"
-INDEX_VERSION: Final = 7  # raise it when an index, or what lies beside it, comes to say something else of a model
+INDEX_VERSION: Final = 8  # raise it when an index, or what lies beside it, comes to say something else of a model
 
 Form = Literal["prepacked", "external", "as_is", "unoptimised"]
 """What stages are cut from: the optimised graph, its weights prepacked or as they are; or the cleaned graph, which each
@@ -73,7 +75,8 @@ class ModelIndex(msgspec.Struct, frozen=True):
 
     `legal_cuts`: cut c lies between layers c and c+1; those that differ (see `distinct_cuts`). `crossing`: every tensor
     that one layer makes and another reads, in the order in which they are made, but for those with open axes, which no
-    legal cut parts; any other is never in the arena.
+    legal cut parts; any other is never in the arena. `splits`: how groups of layers may be split; `kept_whole`: which
+    may not, and why. `inner`: rooms for what shards make and no layer hands on, sums of their own among them.
     """
 
     engine: str
@@ -84,12 +87,15 @@ class ModelIndex(msgspec.Struct, frozen=True):
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     crossing: tuple[Crossing, ...]
+    splits: tuple[Splittable, ...] = ()
+    kept_whole: tuple[KeptWhole, ...] = ()
+    inner: tuple[TensorSpec, ...] = ()
 
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:
-        """Every tensor that has room in a slot, each once: inputs, outputs, crossing ones."""
+        """Every tensor that has room in a slot, each once: inputs, outputs, crossing ones, what shards make."""
         found: dict[str, TensorSpec] = {}
-        for spec in (*self.inputs, *self.outputs, *(entry.tensor for entry in self.crossing)):
+        for spec in (*self.inputs, *self.outputs, *(entry.tensor for entry in self.crossing), *self.inner):
             found.setdefault(spec.name, spec)  # an output's own says which of its axes are open
         return tuple(found.values())
 
@@ -106,14 +112,26 @@ class ModelIndex(msgspec.Struct, frozen=True):
                 found[reader].add(entry.made)
         return tuple(map(frozenset, found))
 
-    def passing(self, stage_of: Sequence[int]) -> set[str]:
-        """Names of the tensors, inputs and outputs apart, that pass between stages; `stage_of` is (layers,)."""
-        ends = {spec.name for spec in (*self.inputs, *self.outputs)}
-        return {
-            entry.tensor.name
-            for entry in self.crossing
-            if entry.tensor.name not in ends and any(stage_of[entry.made] != stage_of[layer] for layer in entry.readers)
+    def passing(self, plan: Plan) -> set[str]:
+        """Names of the tensors, inputs and outputs apart, that pass between stages of a plan."""
+        of = plan.stages_of(self.layer_count)
+        found = {
+            entry.tensor.name for entry in self.crossing if any(of[entry.made] != of[layer] for layer in entry.readers)
         }
+        known = {((its.first, its.last), its.axis): its for its in self.splits}
+        for carriers in plan.splits:
+            split = plan.stages[carriers[0]].split
+            assert split is not None  # they are what carries it
+            its = known[split.span, split.axis]
+            found.update(
+                room for name in its.makes for room in (sum_rooms(name, len(split.shares)) if its.summed else (name,))
+            )
+        return found - {spec.name for spec in (*self.inputs, *self.outputs)}
+
+
+def sum_rooms(tensor: str, shards: int) -> tuple[str, ...]:
+    """Names of the rooms of the sums that shards make in place of a tensor."""
+    return tuple(f"{tensor}#{part}" for part in range(shards))
 
 
 def distinct_cuts(node_layers: Sequence[int]) -> tuple[int, ...]:

@@ -10,8 +10,9 @@ from typing import TypeAlias
 
 from shisha_rt.graph.spans import Span
 from shisha_rt.plan.plan import Plan, Stage, Team, team_name
+from shisha_rt.plan.split import Split
 
-_Content: TypeAlias = tuple[tuple[Span, ...], Team, tuple[str, ...]]
+_Content: TypeAlias = tuple[tuple[Span, ...], Team, tuple[str, ...], Split | None]
 """What makes two stages the same, to who builds them."""
 
 
@@ -37,9 +38,13 @@ class Crashes:
             index: f"stage {index} on {team_name(team)} has ended its worker {times} times in its preparation"
             for index, stage in enumerate(plan.stages)
             for team in stage.teams
-            if (times := self._times[stage.work, team, stage.placement]) >= self._most
+            if (times := self._times[_content(stage, team)]) >= self._most
         }
 
 
 def _contents(stage: Stage, place: str) -> list[_Content]:
-    return [(stage.work, team, stage.placement) for team in stage.teams if team[0] == place]
+    return [_content(stage, team) for team in stage.teams if team[0] == place]
+
+
+def _content(stage: Stage, team: Team) -> _Content:
+    return stage.work, team, stage.placement, stage.split

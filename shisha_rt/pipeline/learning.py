@@ -137,7 +137,7 @@ def _seen(by_costs: TeamCosts, trials: Sequence[tuple[Plan, Measurement]]) -> It
             # What several teams took was measured together, and counts as one measurement.
             once = 1.0 if measurement.team_s else math.sqrt(len(times_s))
             for team, service_s in zip(stage.teams, times_s, strict=True):
-                if len(stage.work) == 1:
+                if len(stage.work) == 1 and stage.split is None:
                     yield team, _Seen(stage.first, stage.last + 1, service_s, once * error)
 
 

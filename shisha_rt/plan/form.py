@@ -3,25 +3,50 @@
 `{"first":0,"last":11,"places":["core0"]}` is a stage on one place, behind the stage before it. Several places are
 copies, a list in their stead is a team: `"places":[["core0","core1"]]`. `"layers":[[3,5],[9,9]]` stands for first and
 last where a stage has several runs of layers, and `"after":[0,2]` wherever it is not the stage before.
+`"split":{"first":3,"last":3,"axis":"channels","shares":[32,32]}` stands in each stage that has one of the shards, in
+the order of the shares, and then in the one that joins them, if there is one: its layers may go on behind the split.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
 from shisha_rt.graph.spans import Span
 from shisha_rt.plan.plan import Plan, Stage, Team
+from shisha_rt.plan.split import Axis, Split
 
 _Layer = Annotated[int, msgspec.Meta(ge=0)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 _Team = Annotated[tuple[_Name, ...], msgspec.Meta(min_length=1)]
 
-BriefStage: TypeAlias = tuple[tuple[Span, ...], tuple[Team, ...], tuple[int, ...]]
-"""Work, teams, after."""
+_MOST_SHARES: Final = 1024
+
+
+class BriefStage(msgspec.Struct, frozen=True, array_like=True):
+    """All of a stage but its placement. `split`: span, axis, shares and part."""
+
+    work: tuple[Span, ...]
+    teams: tuple[Team, ...]
+    after: tuple[int, ...]
+    split: tuple[Span, Axis, tuple[int, ...], int] | None = None
+
+
 Brief: TypeAlias = tuple[BriefStage, ...]
+
+
+class WrittenSplit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A split as every stage that carries it says it."""
+
+    first: _Layer
+    last: _Layer
+    axis: Axis
+    shares: Annotated[
+        tuple[Annotated[int, msgspec.Meta(ge=1)], ...], msgspec.Meta(min_length=2, max_length=_MOST_SHARES)
+    ]
 
 
 class WrittenStage(msgspec.Struct, frozen=True):
@@ -32,6 +57,7 @@ class WrittenStage(msgspec.Struct, frozen=True):
     last: _Layer | None = None
     layers: Annotated[tuple[tuple[_Layer, _Layer], ...], msgspec.Meta(min_length=1)] | None = None
     after: tuple[_Layer, ...] | None = None
+    split: WrittenSplit | None = None
 
     def __post_init__(self) -> None:
         ends = self.first is not None, self.last is not None
@@ -52,12 +78,16 @@ class WrittenStage(msgspec.Struct, frozen=True):
 
 def read(stages: Iterable[WrittenStage]) -> Plan:
     """The plan that is written down."""
-    return Plan(
-        tuple(
-            Stage(stage.work, stage.teams, _chained(index) if stage.after is None else stage.after)
-            for index, stage in enumerate(stages)
-        )
-    )
+    parts: Counter[WrittenSplit] = Counter()
+    found = []
+    for index, stage in enumerate(stages):
+        split, after = None, _chained(index) if stage.after is None else stage.after
+        if stage.split is not None:
+            its = stage.split
+            split = Split((its.first, its.last), its.axis, its.shares, parts[its])
+            parts[its] += 1
+        found.append(Stage(stage.work, stage.teams, after, split=split))
+    return Plan(tuple(found))
 
 
 def plan_of(stages: Iterable[Mapping[str, Any]]) -> Plan:
@@ -95,14 +125,30 @@ def _written_stage(index: int, stage: Stage) -> dict[str, Any]:
     found["places"] = [team[0] if alone else list(team) for team in stage.teams]
     if stage.after != _chained(index):
         found["after"] = list(stage.after)
+    if stage.split is not None:
+        (first, last), axis, shares = stage.split.whole
+        found["split"] = {"first": first, "last": last, "axis": axis, "shares": list(shares)}
     return found
 
 
 def brief(plan: Plan) -> Brief:
     """What `unfolded` reads; placements are left out."""
-    return tuple((stage.work, stage.teams, stage.after) for stage in plan.stages)
+    return tuple(
+        BriefStage(
+            stage.work,
+            stage.teams,
+            stage.after,
+            None if stage.split is None else (*stage.split.whole, stage.split.part),
+        )
+        for stage in plan.stages
+    )
 
 
 def unfolded(stages: Brief) -> Plan:
     """The plan of which this is the brief."""
-    return Plan(tuple(Stage(work, teams, after) for work, teams, after in stages))
+    return Plan(
+        tuple(
+            Stage(stage.work, stage.teams, stage.after, split=None if stage.split is None else Split(*stage.split))
+            for stage in stages
+        )
+    )

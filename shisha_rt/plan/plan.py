@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from shisha_rt.graph.spans import Span
+from shisha_rt.plan.split import Split
 
 Team: TypeAlias = tuple[str, ...]
 """Names of places whose cores compute a part together, in the worker of the first, their lead. Usually one place."""
@@ -31,12 +32,16 @@ class Stage:
     `placement` names the device of each of its operators, in the graph's order; it is empty where the places have no
     devices to choose from, and while none is chosen. It does not tell stages apart: it follows from the layers, the
     places and what their devices take at the time.
+
+    `split`: of a shard, whose work is the layers that are split; or of the join behind shards, whose work begins with
+    them and may go on.
     """
 
     work: tuple[Span, ...]
     teams: tuple[Team, ...]
     after: tuple[int, ...] = ()
     placement: tuple[str, ...] = field(default=(), compare=False)
+    split: Split | None = None
 
     @property
     def first(self) -> int:
@@ -76,12 +81,13 @@ class Stage:
 
     @property
     def is_plain(self) -> bool:
-        """One run of layers on one place."""
-        return len(self.work) == 1 and len(self.places) == 1
+        """One run of whole layers on one place."""
+        return len(self.work) == 1 and len(self.places) == 1 and self.split is None
 
     def __str__(self) -> str:
         on = ", ".join(map(team_name, self.teams))
-        return f"{on}: {','.join(f'{first}-{last}' for first, last in self.work)}"
+        runs = ",".join(f"{first}-{last}" for first, last in self.work)
+        return f"{on}: {runs}" if self.split is None else f"{on}: {runs} {self.split}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +138,9 @@ class Plan:
 
     @property
     def is_chain(self) -> bool:
-        """Each stage after the one before it, and one run of layers."""
+        """Each stage after the one before it, and one run of whole layers."""
         return all(
-            len(stage.work) == 1 and stage.after == ((index - 1,) if index else ())
+            len(stage.work) == 1 and stage.split is None and stage.after == ((index - 1,) if index else ())
             for index, stage in enumerate(self.stages)
         )
 
@@ -163,11 +169,31 @@ class Plan:
                 pending += self.stages[one].after
         return frozenset(found)
 
-    def stage_of(self, layer_count: int) -> tuple[int, ...]:
-        """(layers,): the stage that has each layer, of a plan that `verify.py` passes."""
-        of = dict.fromkeys(range(layer_count), -1)
-        of |= {layer: index for index, stage in enumerate(self.stages) for layer in stage.layers}
-        return tuple(of.values())
+    @property
+    def splits(self) -> tuple[tuple[int, ...], ...]:
+        """For each split the stages that carry it, in the plan's order: its shards, and its join if there is one."""
+        found: dict[tuple[object, ...], list[int]] = {}
+        for index, stage in enumerate(self.stages):
+            if stage.split is not None:
+                found.setdefault(stage.split.whole, []).append(index)
+        return tuple(map(tuple, found.values()))
+
+    def stages_of(self, layer_count: int) -> tuple[tuple[int, ...], ...]:
+        """(layers,): the stages that have each layer: one, unless it is split."""
+        of: list[list[int]] = [[] for _ in range(layer_count)]
+        for index, stage in enumerate(self.stages):
+            for layer in stage.layers:
+                of[layer].append(index)
+        return tuple(map(tuple, of))
+
+    def joins(self, stage: int) -> bool:
+        """Whether a stage (index) joins shards."""
+        split = self.stages[stage].split
+        return split is not None and split.joins
+
+    def made_by(self, layer_count: int) -> tuple[tuple[int, ...], ...]:
+        """(layers,): the stages that must be done for what each layer makes: of a split one its join, or all shards."""
+        return tuple(its[-1:] if its and self.joins(its[-1]) else its for its in self.stages_of(layer_count))
 
     def __str__(self) -> str:
         return " | ".join(f"{stage}{self._behind(index)}" for index, stage in enumerate(self.stages))

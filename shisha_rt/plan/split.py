@@ -43,6 +43,11 @@ class Split:
         """What is the same for all stages that carry it."""
         return self.span, self.axis, self.shares
 
+    def __str__(self) -> str:
+        if self.joins:
+            return f"(joins {len(self.shares)} shards)"
+        return f"({self.shares[self.part]} of {sum(self.shares)} {self.axis})"
+
 
 class Splittable(msgspec.Struct, frozen=True):
     """Layers `first` to `last` can be split along `axis`: `units` in all, in multiples of `block` but for the last.
@@ -59,3 +64,12 @@ class Splittable(msgspec.Struct, frozen=True):
     makes: tuple[str, ...]
     summed: bool = False
     joined: bool = False
+
+
+class KeptWhole(msgspec.Struct, frozen=True):
+    """Layers `first` to `last` cannot be split along `axis`, and why."""
+
+    first: int
+    last: int
+    axis: Axis
+    reason: str

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Final
 
+from shisha_rt.graph.spans import Span
 from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.split import MOST_SUMMED, Axis, Splittable
 
 MOST_FAULTS: Final = 100
 _RUNS_NAMED: Final = 8
@@ -32,7 +34,8 @@ class PlanRules:
 
     `kinds`: what tells places apart, as far as teams and pools go (none: nothing does). `single`: the places that are
     teams of one, as they are emulated. `weight_bytes` and `live_bytes` (layers,): see `costs.CostLayer`;
-    `memory_bytes`: of the places that have a limit.
+    `memory_bytes`: of the places that have a limit. `splits`: how runs of layers may be split; of what may not,
+    `kept_whole` says why.
     """
 
     layer_count: int
@@ -46,14 +49,26 @@ class PlanRules:
     weight_bytes: tuple[int, ...] = ()
     live_bytes: tuple[int, ...] = ()
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
+    splits: Mapping[tuple[Span, Axis], Splittable] = field(default_factory=dict)
+    kept_whole: Mapping[tuple[Span, Axis], str] = field(default_factory=dict)
 
     def problems(self, plan: Plan) -> list[str]:
         """What keeps `plan` from running, its placement apart; empty when nothing does."""
         if not plan.stages:
             return ["the plan has no stages, expected at least one"]
-        if len(plan.stages) > self.layer_count:
-            return [f"the plan has {len(plan.stages)} stages, expected at most {self.layer_count}, one for each layer"]
-        found = _first(_work(plan, self.layer_count), _order(plan), _teams(plan, self), _pools(plan, self))
+        splits = plan.splits
+        stages = len(plan.stages) - sum(len(its) - 1 for its in splits)
+        if stages > self.layer_count:
+            return [f"the plan has {stages} stages, expected at most {self.layer_count}, one for each layer"]
+        if max(map(len, splits), default=0) > len(self.places) + 1:
+            return [f"the plan has more shards of a layer than places: expected at most {len(self.places)}"]
+        found = _first(
+            _work(plan, self.layer_count),
+            _splits(plan, splits, self),
+            _order(plan),
+            _teams(plan, self),
+            _pools(plan, self),
+        )
         return found or _first(_cuts(plan, self), _needs(plan, self), _memory(plan, self))  # they take it for granted
 
     def are_alike(self, stage: Stage) -> bool:
@@ -87,8 +102,9 @@ def _named(index: int, stage: Stage) -> str:
 
 
 def _work(plan: Plan, layer_count: int) -> Iterator[str]:
-    """Each layer in exactly one stage."""
+    """Each layer in exactly one stage; one that is split counts as in the first stage that carries it."""
     stages_of: dict[int, list[int]] = {}
+    carrier = {index: its[0] for its in plan.splits for index in its}
     whole = True
     for index, stage in enumerate(plan.stages):
         before = -2
@@ -103,7 +119,10 @@ def _work(plan: Plan, layer_count: int) -> Iterator[str]:
                 yield f"{_named(index, stage)} ends at layer {last}, the last one is {layer_count - 1}"
             for layer in range(first, min(last + 1, layer_count)):
                 its = stages_of.setdefault(layer, [])
-                its.append(index)
+                counted = carrier[index] if stage.split and _within(layer, stage.split.span) else index
+                if counted != index and counted in its:
+                    continue
+                its.append(counted)
                 whole &= len(its) <= _STAGES_NAMED
             before = last
         if not whole:  # enough to tell what is wrong
@@ -122,6 +141,55 @@ def _runs(stages_of: Mapping[int, tuple[int, ...]]) -> Iterator[tuple[str, tuple
         if stages_of.get(layer + 1) != stages:
             yield (f"layer {layer} is" if first == layer else f"layers {first}-{layer} are"), stages
             first = layer + 1
+
+
+def _within(layer: int, span: Span) -> bool:
+    return span[0] <= layer <= span[1]
+
+
+def _splits(plan: Plan, splits: Collection[Sequence[int]], rules: PlanRules) -> Iterator[str]:
+    """Shares that make up what is split, a shard for each, and the join that is needed and no other."""
+    for its in splits:
+        carried = plan.stages[its[0]].split
+        assert carried is not None  # they are what carries it
+        (first, last), axis, shares = carried.whole
+        layers = f"layers {first}-{last}"
+        known = rules.splits.get((carried.span, axis))
+        if known is None:
+            why = rules.kept_whole.get((carried.span, axis))
+            yield f"{layers} cannot be split by {axis}" + (f": {why}" if why else _instead(carried.span, rules))
+            continue
+        if len(shares) < 2 or min(shares) < 1 or sum(shares) != known.units:
+            yield f"{layers} split by {axis} in {_listed(shares)}: expected shares that make up {known.units}"
+        elif any(share % known.block for share in shares[:-1]):
+            yield (
+                f"{layers} split by {axis} in {_listed(shares)}: expected multiples of {known.block}, "
+                "but for the last share"
+            )
+        if known.summed and len(shares) > MOST_SUMMED:
+            yield f"{layers} split by {axis} in {len(shares)}: expected at most {MOST_SUMMED}, whose sums have rooms"
+        parts = [one.part for index in its if (one := plan.stages[index].split)]
+        joined = known.summed or known.joined
+        if parts != list(range(len(shares) + joined)):
+            expected = f"one for each of {len(shares)} shares" + (", and then one that joins them" if joined else "")
+            yield f"{layers} split by {axis} stand in {len(its)} stages, expected {expected}"
+        for index in its:
+            yield from _split_work(index, plan.stages[index], carried.span)
+
+
+def _split_work(index: int, stage: Stage, span: Span) -> Iterator[str]:
+    """A shard has nothing but what is split; a join begins with it."""
+    first, last = span
+    if stage.split is not None and stage.split.joins:
+        if not stage.work or stage.first != first or stage.work[0][1] < last:
+            yield f"{_named(index, stage)} joins shards of layers {first}-{last}: expected it to begin with those"
+    elif stage.work != (span,):
+        yield f"{_named(index, stage)} has a shard of layers {first}-{last}: expected these layers alone"
+
+
+def _instead(span: Span, rules: PlanRules) -> str:
+    axes = [axis for its, axis in rules.splits if its == span]
+    return f"; expected {' or '.join(axes)}" if axes else ""
 
 
 def _order(plan: Plan) -> Iterator[str]:
@@ -190,12 +258,12 @@ def _kind(team: Sequence[str], rules: PlanRules) -> Hashable:
 
 def _cuts(plan: Plan, rules: PlanRules) -> Iterator[str]:
     """Layers that no legal cut parts are in one stage."""
-    stage_of = plan.stage_of(rules.layer_count)
+    stages_of = plan.stages_of(rules.layer_count)
     if rules.legal_cuts is None:
         return
     for cut in range(rules.layer_count - 1):
-        if stage_of[cut] != stage_of[cut + 1] and cut not in rules.legal_cuts:
-            one, other = (_named(at, plan.stages[at]) for at in (stage_of[cut], stage_of[cut + 1]))
+        if stages_of[cut] != stages_of[cut + 1] and cut not in rules.legal_cuts:
+            one, other = (_named(its[-1], plan.stages[its[-1]]) for its in (stages_of[cut], stages_of[cut + 1]))
             yield (
                 f"cut {cut}, between layers {cut} and {cut + 1}, of {one} and {other}, is not legal: "
                 "the two layers cannot be separated"
@@ -204,7 +272,8 @@ def _cuts(plan: Plan, rules: PlanRules) -> Iterator[str]:
 
 def _needs(plan: Plan, rules: PlanRules) -> Iterator[str]:
     """The maker of each tensor that a stage reads is among the stages that it comes behind."""
-    stage_of = plan.stage_of(rules.layer_count)
+    made_by = plan.made_by(rules.layer_count)
+    shards_of = {its[-1]: its[:-1] for its in plan.splits if plan.joins(its[-1])}
     ancestors: list[int] = []  # of each stage, itself among them: a bit for each
     for index, stage in enumerate(plan.stages):
         behind = 1 << index
@@ -215,8 +284,14 @@ def _needs(plan: Plan, rules: PlanRules) -> Iterator[str]:
         for layer in stage.layers:
             needed = rules.needs[layer] if rules.needs else {layer - 1} - {-1}
             for maker in sorted(needed):
-                if not behind >> stage_of[maker] & 1:
-                    lacking.setdefault(stage_of[maker], maker)
+                if stage.split is not None and _within(maker, stage.split.span) and _within(layer, stage.split.span):
+                    continue
+                for made in made_by[maker]:
+                    if not behind >> made & 1:
+                        lacking.setdefault(made, maker)
+        for shard in shards_of.get(index, ()):
+            if not behind >> shard & 1:
+                lacking.setdefault(shard, stage.first)
         for other, maker in lacking.items():
             yield (
                 f"{_named(index, stage)} needs what layer {maker} makes, of {_named(other, plan.stages[other])}, "
@@ -231,7 +306,7 @@ def _memory(plan: Plan, rules: PlanRules) -> Iterator[str]:
     weight_bytes: defaultdict[str, int] = defaultdict(int)
     most_live_bytes: defaultdict[str, int] = defaultdict(int)
     for stage in plan.stages:
-        weights = sum(rules.weight_bytes[layer] for layer in stage.layers)
+        weights = _weight_bytes(stage, rules)
         live = max(rules.live_bytes[layer] for layer in stage.layers)
         for place in stage.leads:
             weight_bytes[place] += weights
@@ -240,6 +315,17 @@ def _memory(plan: Plan, rules: PlanRules) -> Iterator[str]:
         need_bytes, limit_bytes = weights + most_live_bytes[place], rules.memory_bytes.get(place)
         if limit_bytes is not None and need_bytes > limit_bytes:
             yield f"{place} would need {need_bytes} bytes, and has memory_bytes = {limit_bytes}"
+
+
+def _weight_bytes(stage: Stage, rules: PlanRules) -> int:
+    """A shard has its share of the weights; the join, of what is split, none."""
+    split = stage.split
+    if split is None:
+        return sum(rules.weight_bytes[layer] for layer in stage.layers)
+    whole = sum(rules.weight_bytes[layer] for layer in range(split.span[0], split.span[1] + 1))
+    if split.joins:
+        return sum(rules.weight_bytes[layer] for layer in stage.layers) - whole
+    return whole if split.axis == "rows" else -(-whole * split.shares[split.part] // sum(split.shares))
 
 
 def _listed(numbers: Collection[int]) -> str:

@@ -16,7 +16,9 @@ import pytest
 from shisha_rt.fabric.arena import Arena, NoRoom, Sign
 from shisha_rt.fabric.layout import OUTPUT_BYTES, SHAPE_BYTES, Layout, layout_of
 from shisha_rt.fabric.model_index import Crossing, ModelIndex, TensorSpec
+from shisha_rt.graph.spans import Span
 from shisha_rt.machine.device import MAX_DEVICES
+from shisha_rt.plan.plan import Plan, Stage
 
 _PAGE = 4096
 INDEX = ModelIndex(
@@ -157,17 +159,20 @@ def test_nobody_can_change_its_size(arena: Arena) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stage_of", "names"),
+    ("works", "names"),
     [
-        ((0, 1, 1), {"a", "skip"}),
-        ((0, 0, 1), {"skip"}),
-        ((0, 1, 2), {"a", "skip"}),
-        ((0, 0, 0), set()),
-        ((0, 1, 0), {"a", "skip"}),  # a stage of two runs: `skip` is read in the other one
+        ([((0, 0),), ((1, 2),)], {"a", "skip"}),
+        ([((0, 1),), ((2, 2),)], {"skip"}),
+        ([((0, 0),), ((1, 1),), ((2, 2),)], {"a", "skip"}),
+        ([((0, 2),)], set()),
+        ([((0, 0), (2, 2)), ((1, 1),)], {"a", "skip"}),  # a stage of two runs: `skip` is read in the other one
     ],
 )
-def test_only_what_passes_between_stages_and_is_no_end_of_the_model(stage_of: tuple[int, ...], names: set[str]) -> None:
-    assert INDEX.passing(stage_of) == names
+def test_only_what_passes_between_stages_and_is_no_end_of_the_model(
+    works: list[tuple[Span, ...]], names: set[str]
+) -> None:
+    plan = Plan(tuple(Stage(work, (("a",),), tuple(range(index))) for index, work in enumerate(works)))
+    assert INDEX.passing(plan) == names
 
 
 def test_what_each_layer_needs() -> None:

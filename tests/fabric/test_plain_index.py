@@ -12,6 +12,7 @@ from shisha_rt.fabric.model_index import FILE_NAME, Crossing, TensorSpec
 from shisha_rt.fabric.plain_index import plain_index
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.layers import group_layers
+from shisha_rt.plan.plan import Plan
 from shisha_rt.ready import compile as compile_module
 from shisha_rt.ready.compile import compile_model
 from tests.graph.networks import network, weight, write
@@ -51,7 +52,8 @@ def test_the_index() -> None:
         Crossing(spec("b"), made=1, readers=(2,)),
     )
     assert [tensor.name for tensor in index.tensors] == ["x", "y", "z", "skip", "b"]
-    assert [index.passing(stage_of) for stage_of in ((0, 1, 1), (0, 0, 1))] == [{"skip"}, {"skip", "b"}]
+    plans = [Plan.of([(0, last, "a"), (last + 1, 2, "b")]) for last in (0, 1)]
+    assert [index.passing(plan) for plan in plans] == [{"skip"}, {"skip", "b"}]
     assert [index.operators_of(first, last) for first, last in ((0, 0), (1, 2), (2, 2))] == [(0, 1), (2, 5), (4, 5)]
 
 

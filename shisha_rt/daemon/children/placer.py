@@ -61,8 +61,8 @@ class Placer:
         started_s = time.perf_counter()
         try:
             stages = tuple(
-                self._stage(work, teams[0], _of_team(team_name(teams[0]), asked.ratios))
-                for work, teams, _ in asked.stages
+                self._stage(stage.work, stage.teams[0], _of_team(team_name(stage.teams[0]), asked.ratios))
+                for stage in asked.stages
             )
         except BadInput as error:
             return pm.NotSolved(asked.request, str(error))

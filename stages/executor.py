@@ -301,7 +301,7 @@ def _builder_clock(inline: bool) -> CpuClock:
 
 def _content(order: Prepare) -> tuple[object, ...]:
     """What makes two orders the same stage."""
-    return order.work, order.placement, order.cores, order.threads
+    return order.work, order.placement, order.cores, order.threads, order.split
 
 
 def one_line(error: BaseException) -> str:

@@ -27,7 +27,7 @@ from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.lifecycle import events as ev
 from shisha_rt.lifecycle import instructions as do
-from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.tuning import events as te
 from shisha_rt.tuning import instructions as td
 from shisha_rt.tuning.cores import CoreEvent, Cores
@@ -284,12 +284,21 @@ class Shell:
             instruction.epoch,
             instruction.stage,
             stage.work,
-            sum(self._timing.modelled_s(lead, first, last) for first, last in stage.work),
+            self._modelled_s(lead, stage),
             stage.placement,
             cores=tuple(core for place in team for core in place.cores),
             threads=sum(place.threads for place in team),
+            split=stage.split.brief if stage.split else None,
         )
         self._send(instruction.incarnation, order)
+
+    def _modelled_s(self, lead: str, stage: Stage) -> float:
+        """CPU seconds of a stage on a machine with modelled timing; a shard takes its share."""
+        whole_s = sum(self._timing.modelled_s(lead, first, last) for first, last in stage.work)
+        if stage.split is None:
+            return whole_s
+        split_s = self._timing.modelled_s(lead, *stage.split.span)
+        return whole_s - split_s if stage.split.joins else split_s * stage.split.fraction
 
     def _settled(self, end: do.Settled) -> None:
         self.counting.settled(end.ending.value)

@@ -14,6 +14,7 @@ from shisha_rt.fabric.layout import OUTPUT_BYTES
 from shisha_rt.fabric.scales import scales_file
 from shisha_rt.graph.spans import Span
 from shisha_rt.machine.device import Device
+from shisha_rt.plan.split import BriefSplit
 
 # --- daemon -> worker -----------------------------------------------------------------------------------------
 
@@ -24,7 +25,8 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
     `modelled_cpu_s`: CPU seconds by which an emulated place paces each frame; 0: by what the run really took.
     `placement` names the device of each of the stage's operators; empty on a place without devices. `cores` and
-    `threads` are those of a whole team of several places, this worker's first; none: the place's own.
+    `threads` are those of a whole team of several places, this worker's first; none: the place's own. `split`: of a
+    shard, or of the join behind shards.
     """
 
     epoch: int
@@ -34,6 +36,7 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=True):
     placement: tuple[str, ...] = ()
     cores: tuple[int, ...] = ()
     threads: int = 0
+    split: BriefSplit | None = None
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag=True):

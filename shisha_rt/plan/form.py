@@ -17,7 +17,7 @@ import msgspec
 
 from shisha_rt.graph.spans import Span
 from shisha_rt.plan.plan import Plan, Stage, Team
-from shisha_rt.plan.split import Axis, Split
+from shisha_rt.plan.split import Axis, BriefSplit, Split
 
 _Layer = Annotated[int, msgspec.Meta(ge=0)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -27,12 +27,12 @@ _MOST_SHARES: Final = 1024
 
 
 class BriefStage(msgspec.Struct, frozen=True, array_like=True):
-    """All of a stage but its placement. `split`: span, axis, shares and part."""
+    """All of a stage but its placement."""
 
     work: tuple[Span, ...]
     teams: tuple[Team, ...]
     after: tuple[int, ...]
-    split: tuple[Span, Axis, tuple[int, ...], int] | None = None
+    split: BriefSplit | None = None
 
 
 Brief: TypeAlias = tuple[BriefStage, ...]
@@ -138,7 +138,7 @@ def brief(plan: Plan) -> Brief:
             stage.work,
             stage.teams,
             stage.after,
-            None if stage.split is None else (*stage.split.whole, stage.split.part),
+            stage.split.brief if stage.split else None,
         )
         for stage in plan.stages
     )
@@ -148,7 +148,7 @@ def unfolded(stages: Brief) -> Plan:
     """The plan of which this is the brief."""
     return Plan(
         tuple(
-            Stage(stage.work, stage.teams, stage.after, split=None if stage.split is None else Split(*stage.split))
+            Stage(stage.work, stage.teams, stage.after, split=Split(*stage.split) if stage.split else None)
             for stage in stages
         )
     )

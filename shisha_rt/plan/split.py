@@ -24,6 +24,10 @@ MOST_SUMMED: Final = 8
 """Shards whose partial sums have rooms."""
 
 
+BriefSplit: TypeAlias = tuple[Span, Axis, tuple[int, ...], int]
+"""A `Split` for messages between our own processes: its span, axis, shares and part."""
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     """Layers `span` in shards of `shares` (units of `axis`); `part`: which of them a stage has, or that it joins."""
@@ -42,6 +46,15 @@ class Split:
     def whole(self) -> tuple[Span, Axis, tuple[int, ...]]:
         """What is the same for all stages that carry it."""
         return self.span, self.axis, self.shares
+
+    @property
+    def fraction(self) -> float:
+        """Of what is split, the share of this part; none is a join's."""
+        return 0.0 if self.joins else self.shares[self.part] / sum(self.shares)
+
+    @property
+    def brief(self) -> BriefSplit:
+        return self.span, self.axis, self.shares, self.part
 
     def __str__(self) -> str:
         if self.joins:

@@ -12,12 +12,13 @@ from itertools import pairwise
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.dimensions import Dimension, channel_counts, dimensions, tensor_of
 from shisha_rt.graph.graph import Graph, Operator, Tensor
+from shisha_rt.graph.heavy import HEAVY
 from shisha_rt.graph.spans import Span
-from shisha_rt.machine.device import ELEMENT_BYTES, Device, Family, Fusion, Multiple, Term, Transfer
+from shisha_rt.machine.device import ELEMENT_BYTES, Device, Family, Fusion, Multiple, Resource, Term, Transfer
 
 
 def operator_cost_s(graph: Graph, operator: Operator, device: Device) -> float:
-    """Seconds; inf where the device cannot run the operator."""
+    """Seconds; inf where the device cannot run the operator, or has not enough of a resource for it."""
     return _cost_s(graph, operator, device)
 
 
@@ -41,6 +42,8 @@ def _cost_s(graph: Graph, operator: Operator, device: Device, more: Sequence[Ter
     if family is None:
         return math.inf
     sizes = dimensions(graph, operator)
+    if operator.op_type in HEAVY and any(_used(resource, sizes) > resource.limit for resource in device.resources):
+        return math.inf
     return math.fsum([device.call_s, *(_term_s(term, sizes) for term in (*family.terms, *more))])
 
 
@@ -106,7 +109,12 @@ def _is_multiple(multiples: Sequence[Multiple], graph: Graph, operator: Operator
 
 
 def _term_s(term: Term, sizes: Mapping[Dimension, int]) -> float:
-    value_s = term.seconds
-    for dimension, exponent in term.exponents:
-        value_s *= math.pow(max(1, sizes[dimension]), exponent)
-    return value_s
+    return term.seconds * _product(term.exponents, sizes)
+
+
+def _used(resource: Resource, sizes: Mapping[Dimension, int]) -> float:
+    return math.fsum(term.amount * _product(term.exponents, sizes) for term in resource.terms)
+
+
+def _product(exponents: Sequence[tuple[Dimension, float]], sizes: Mapping[Dimension, int]) -> float:
+    return math.prod(math.pow(max(1, sizes[dimension]), exponent) for dimension, exponent in exponents)

@@ -86,13 +86,39 @@ class Transfer:
 
 
 @dataclass(frozen=True, slots=True)
+class Power:
+    """Watts while it computes, and while a tensor moves to or from it (None: nothing has to be moved)."""
+
+    compute_w: float
+    transfer_w: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceTerm:
+    """`amount` times the product of dimensions raised to their exponents."""
+
+    amount: float
+    exponents: tuple[tuple[Dimension, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Something that the device has `limit` of; a product takes the sum of the terms, as long as it is there."""
+
+    name: str
+    limit: float
+    terms: tuple[ResourceTerm, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """Described, an operator costs `call_s` and the terms of the first family that has it; no other can run on it, but
     within one of `fusions`.
 
     `engine` and `precision` say how the numbers are made, on `threads` threads (None: all that its place has).
     `datatypes` (empty: all) and `max_rank` (None: any) bound what an operator may read and write. Transfers are None
-    where nothing has to be moved, or its price is not known yet.
+    where nothing has to be moved, or its price is not known yet. `power` is None where none is stated. A product
+    that would take more of one of `resources` than there is cannot run on it.
     """
 
     name: str
@@ -108,6 +134,8 @@ class Device:
     transfer_in: Transfer | None = None
     transfer_out: Transfer | None = None
     threads: int | None = None
+    power: Power | None = None
+    resources: tuple[Resource, ...] = ()
 
     @property
     def described(self) -> bool:

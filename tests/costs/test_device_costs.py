@@ -11,7 +11,7 @@ from shisha_rt.costs.device_costs import fused_costs, operator_cost_s, transfer_
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.machine.device import Condition, Device, Family, Fusion, Multiple, Term, Transfer
+from shisha_rt.machine.device import Condition, Device, Family, Fusion, Multiple, Resource, ResourceTerm, Term, Transfer
 from tests.costs.networks import chain
 from tests.graph.single_operator import Shape, single_operator
 
@@ -46,6 +46,13 @@ class TestFormulas:
     def test_an_empty_tensor_counts_as_one_element(self) -> None:
         graph = single_operator("Relu", [(0,)], (0,))
         assert cost_s(graph, device(any_of(Term(2.0, (("elements_out", -1),))))) == 3.0
+
+    def test_a_product_that_takes_more_than_there_is_cannot_run(self) -> None:
+        of_weights = Resource("cells", 15.0, (ResourceTerm(0.5, (("inner", 1), ("columns", 1))), ResourceTerm(5.0)))
+        limited = device(any_of(), resources=(of_weights,))
+        assert cost_s(single_operator("MatMul", [(9, 4), (4, 5)], (9, 5)), limited) == 1.0
+        assert cost_s(single_operator("MatMul", [(1, 3), (3, 7)], (1, 7)), limited) == math.inf
+        assert cost_s(single_operator("Relu", [(99, 99)], (99, 99)), limited) == 1.0
 
     def test_the_first_family_that_fits(self) -> None:
         gemm = frozenset({"Gemm"})

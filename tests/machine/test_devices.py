@@ -11,7 +11,18 @@ import pytest
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.device_files import devices_of, parse_device, running_devices
 from shisha_rt.machine.config.machine_file import load_machine, parse_machine, shipped_configs
-from shisha_rt.machine.device import Condition, Device, Family, Fusion, Multiple, Term, Transfer
+from shisha_rt.machine.device import (
+    Condition,
+    Device,
+    Family,
+    Fusion,
+    Multiple,
+    Power,
+    Resource,
+    ResourceTerm,
+    Term,
+    Transfer,
+)
 
 MEASURED = 'engine = "onnxruntime"\nprecision = "fp32"\n'
 HEAD = MEASURED + 'memory = "m"\ncall_s = 1e-6\n'
@@ -23,6 +34,8 @@ def parse(content: str) -> Device:
     return parse_device(content, name="d", source="d.toml")
 
 
+RESOURCE = '[[resource]]\nname = "ALM"\nlimit = 10\nuse = [{ amount = 1 }]\n'
+BOTH_LINKS = f"[transfer_in]\n{LINK}[transfer_out]\n{LINK}"
 FUSED = '[[fused]]\nops = ["Add", "Relu"]\n'
 
 
@@ -52,6 +65,8 @@ def test_every_key_is_read() -> None:
         datatypes = ["FP32", "FP16"]
         max_rank = 3
         call_s = 0
+        power_w = 4
+        transfer_power_w = 2.5
         [[family]]
         ops = ["Gemm"]
         where = { transB = 1, transA = 0 }
@@ -78,6 +93,10 @@ def test_every_key_is_read() -> None:
         [[fused]]
         ops = ["Gemm", "Add", "Relu"]
         cost = [{ seconds = 4e-9, inner = 1 }]
+        [[resource]]
+        name = "ALM"
+        limit = 1e4
+        use = [{ amount = 0.5, inner = 1, columns = 1 }, { amount = 7 }]
         """
     )
     assert (device.memory, device.precision, device.max_rank, device.call_s) == ("pim", "bf16", 3, 0)
@@ -94,6 +113,9 @@ def test_every_key_is_read() -> None:
     )
     assert others == Family(frozenset(), (), (Term(3e-9, (("bytes_out", 1.0),)),))
     assert (device.transfer_in, device.transfer_out) == (Transfer(1e-6, 1e9), Transfer(2e-6, 5e8))
+    assert device.power == Power(4.0, 2.5)
+    used = ResourceTerm(0.5, (("inner", 1.0), ("columns", 1.0))), ResourceTerm(7.0)
+    assert device.resources == (Resource("ALM", 1e4, used),)
 
 
 @pytest.mark.parametrize(
@@ -179,6 +201,15 @@ def test_every_key_is_read() -> None:
         ),
         (HEAD + ADD + "[transfer_in]\n" + LINK, "transfer_out is missing: expected both, or neither"),
         (HEAD + ADD + "[transfer_out]\n" + LINK, "transfer_in is missing: expected both, or neither"),
+        ("power_w = 0\n" + HEAD + ADD, "power_w = 0: expected a number > 0"),
+        ("power_w = 1\n" + HEAD + ADD + BOTH_LINKS, "transfer_power_w is missing: expected it beside power_w"),
+        ("transfer_power_w = 1\n" + HEAD + ADD + BOTH_LINKS, "transfer_power_w: expected it only beside power_w and"),
+        ("power_w = 1\ntransfer_power_w = 1\n" + HEAD + ADD, "transfer_power_w: expected it only beside power_w and"),
+        (HEAD + ADD + RESOURCE.replace("limit = 10\n", ""), "resource[0].limit is missing"),
+        (HEAD + ADD + RESOURCE.replace("10", "0"), "resource[0].limit = 0: expected a number > 0"),
+        (HEAD + ADD + RESOURCE.replace("{ amount = 1 }", ""), "resource[0].use = []: expected a list of length >= 1"),
+        (HEAD + ADD + RESOURCE.replace("amount", "seconds"), "resource[0].use[0].seconds = 1: unknown key, expected"),
+        (HEAD + ADD + RESOURCE + RESOURCE, 'resource[1].name = "ALM": used twice, expected a name of its own'),
     ],
 )
 def test_one_line_for_each_mistake(content: str, expected: str) -> None:
@@ -187,6 +218,10 @@ def test_one_line_for_each_mistake(content: str, expected: str) -> None:
     message = str(caught.value)
     assert message.startswith(f"d.toml: {expected}")
     assert "\n" not in message
+
+
+def test_a_measured_device_may_state_its_power() -> None:
+    assert parse(MEASURED + "power_w = 3.5\n").power == Power(3.5)
 
 
 @pytest.mark.parametrize("threads", [None, 1, 4])
@@ -207,6 +242,7 @@ def test_a_device_without_families_is_measured_and_is_its_own_memory(threads: in
         "[transfer_in]\n" + LINK,
         "[transfer_out]\n" + LINK,
         FUSED,
+        RESOURCE,
     ],
 )
 def test_a_measured_device_states_nothing_that_is_measured(extra: str) -> None:
@@ -418,6 +454,16 @@ class TestShippedMachines:
         ] == [("cpu", "a53"), ("npu", "evta")]
         with pytest.raises(BadInput, match="has no other than evta"):
             running_devices(machine, machine.places[1], "exact")
+
+    def test_cpu_and_gpu_share_a_memory_and_the_fpga_is_behind_a_link(self) -> None:
+        machine = load_machine("tx2-cyclone")
+        found = [running_devices(machine, place, "any") for place in machine.places]
+        assert [(its.name, its.memory, its.transfer_in is not None, its.power) for (its,) in found] == [
+            ("tx2-cpu", "lpddr4", False, Power(6.0)),
+            ("tx2-gpu", "lpddr4", False, Power(9.0)),
+            ("cyclone10gx", "fpga", True, Power(4.0, 3.0)),
+        ]
+        assert machine.emulated
 
     def test_only_one_board_is_on_paper(self) -> None:
         assert not any(place.cores for place in load_machine("pim-board").places)

@@ -17,7 +17,7 @@ import onnx
 from shisha_rt.checked import shown
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.dimensions import DIMENSIONS, PRODUCT_DIMENSIONS
+from shisha_rt.graph.dimensions import DIMENSIONS, PRODUCT_DIMENSIONS, Dimension
 from shisha_rt.graph.heavy import HEAVY
 from shisha_rt.machine.config.machine_file import shipped_configs
 from shisha_rt.machine.config.toml_file import parse_toml, read_text
@@ -29,7 +29,10 @@ from shisha_rt.machine.device import (
     Family,
     Fusion,
     Multiple,
+    Power,
     Precision,
+    Resource,
+    ResourceTerm,
     Term,
     Transfer,
 )
@@ -46,11 +49,11 @@ _CHANNELED: Final = frozenset({"Conv", "ConvTranspose"})
 
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
+_Watts = Annotated[float, msgspec.Meta(gt=0)]
 _Exponent = Annotated[float, msgspec.Meta(ge=-4, le=4)]
 
 
-class _Term(msgspec.Struct, forbid_unknown_fields=True):
-    seconds: _Seconds
+class _Powers(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     batch: _Exponent = 0
     rows: _Exponent = 0
     inner: _Exponent = 0
@@ -59,6 +62,18 @@ class _Term(msgspec.Struct, forbid_unknown_fields=True):
     elements_out: _Exponent = 0
     bytes_in: _Exponent = 0
     bytes_out: _Exponent = 0
+
+    @property
+    def exponents(self) -> tuple[tuple[Dimension, float], ...]:
+        return tuple((name, float(exponent)) for name in DIMENSIONS if (exponent := getattr(self, name)))
+
+
+class _Term(_Powers, forbid_unknown_fields=True, kw_only=True):
+    seconds: _Seconds
+
+
+class _ResourceTerm(_Powers, forbid_unknown_fields=True, kw_only=True):
+    amount: Annotated[float, msgspec.Meta(ge=0)]
 
 
 class _Multiples(msgspec.Struct, forbid_unknown_fields=True):
@@ -87,6 +102,12 @@ class _Transfer(msgspec.Struct, forbid_unknown_fields=True):
     bandwidth_bytes_per_s: Annotated[float, msgspec.Meta(gt=0)]
 
 
+class _Resource(msgspec.Struct, forbid_unknown_fields=True):
+    name: _Name
+    limit: Annotated[float, msgspec.Meta(gt=0)]
+    use: Annotated[list[_ResourceTerm], msgspec.Meta(min_length=1)]
+
+
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     engine: EngineName
     precision: Precision
@@ -99,6 +120,9 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     max_rank: Annotated[int, msgspec.Meta(ge=0)] | None = None
     transfer_in: _Transfer | None = None
     transfer_out: _Transfer | None = None
+    power_w: _Watts | None = None
+    transfer_power_w: _Watts | None = None
+    resource: list[_Resource] = []
 
 
 def devices_of(machine: Machine, place: Place) -> tuple[Device, ...]:
@@ -171,6 +195,8 @@ def parse_device(content: str, *, name: str, source: str) -> Device:
         transfer_in=_transfer(file.transfer_in),
         transfer_out=_transfer(file.transfer_out),
         threads=file.threads,
+        power=None if file.power_w is None else Power(file.power_w, file.transfer_power_w),
+        resources=tuple(map(_resource, file.resource)),
     )
 
 
@@ -222,8 +248,12 @@ def _family(family: _Family) -> Family:
 
 
 def _term(term: _Term) -> Term:
-    exponents = ((dimension, float(getattr(term, dimension))) for dimension in DIMENSIONS)
-    return Term(term.seconds, tuple((dimension, exponent) for dimension, exponent in exponents if exponent))
+    return Term(term.seconds, term.exponents)
+
+
+def _resource(resource: _Resource) -> Resource:
+    terms = (ResourceTerm(term.amount, term.exponents) for term in resource.use)
+    return Resource(resource.name, resource.limit, tuple(terms))
 
 
 def _transfer(transfer: _Transfer | None) -> Transfer | None:
@@ -248,12 +278,25 @@ def _faults(file: _File) -> Iterator[str]:
     if (file.transfer_in is None) != (file.transfer_out is None):
         missing = "transfer_in" if file.transfer_in is None else "transfer_out"
         yield f"{missing} is missing: expected both, or neither for a device of the host's memory"
+    yield from _power_faults(file)
     for i, family in enumerate(file.family):
         yield from (
             f"family[{i}]{fault}" for fault in _family_faults(family, file.family[:i], i + 1 < len(file.family))
         )
     for i, fused in enumerate(file.fused):
         yield from (f"fused[{i}]{fault}" for fault in _fused_faults(fused, file.family, file.fused[:i]))
+    for i, resource in enumerate(file.resource):
+        if any(resource.name == other.name for other in file.resource[:i]):
+            yield f"resource[{i}].name = {shown(resource.name)}: used twice, expected a name of its own"
+
+
+def _power_faults(file: _File) -> Iterator[str]:
+    """Moving is paid for where something is moved, and only if computing is too."""
+    if file.transfer_power_w is None:
+        if file.power_w is not None and file.transfer_in is not None:
+            yield "transfer_power_w is missing: expected it beside power_w for a device with [transfer_in]"
+    elif file.power_w is None or file.transfer_in is None:
+        yield "transfer_power_w: expected it only beside power_w and [transfer_in]"
 
 
 def _kind_faults(file: _File) -> Iterator[str]:
@@ -265,8 +308,9 @@ def _kind_faults(file: _File) -> Iterator[str]:
         for key in ("memory", "call_s", "datatypes", "max_rank", "transfer_in", "transfer_out"):
             if getattr(file, key) is not None:
                 yield f"{key}: a device without [[family]] is measured, expected no such key"
-        if file.fused:
-            yield "fused: a device without [[family]] is measured, expected no such key"
+        for key in ("fused", "resource"):
+            if getattr(file, key):
+                yield f"{key}: a device without [[family]] is measured, expected no such key"
 
 
 def _family_faults(family: _Family, earlier: Sequence[_Family], has_later: bool) -> Iterator[str]:

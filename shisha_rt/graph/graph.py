@@ -7,7 +7,7 @@ Conv, dead nodes gone). Everything that plans, weighs or cuts works on this; onl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from shisha_rt.graph.datatypes import size_bytes
@@ -34,7 +34,8 @@ class Tensor:
 class Operator:
     """One node. `inputs` keeps the positions of the ONNX node; an absent optional input is ''.
 
-    `attributes` holds the integers and integer lists that shape a cost (`group`, `kernel_shape`, `transA`, ...).
+    `attributes` holds the integers and integer lists that shape a cost (`group`, `kernel_shape`, `transA`, ...);
+    `texts` those that are words (`auto_pad`, `activation`), which shapes show as far as costs go.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Operator:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, int | tuple[int, ...]]
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -340,7 +340,7 @@ def _graph_of(model: onnx.ModelProto, where: str) -> Graph:
             raise BadInput(f"{where}: output {value.name!r} is a constant; expected one that an operator computes")
     return Graph(
         name=graph.name,
-        operators=tuple(_operator(node) for node in graph.node),
+        operators=tuple(operator_of(node) for node in graph.node),
         inputs=tuple(tensors[value.name] for value in graph.input),
         outputs=tuple(tensors[value.name] for value in graph.output),
         tensors=tensors,
@@ -371,11 +371,15 @@ def _constant(weight: onnx.TensorProto, where: str) -> Tensor:
     return Tensor(weight.name, tuple(weight.dims), datatype)
 
 
-def _operator(node: onnx.NodeProto) -> Operator:
+def operator_of(node: onnx.NodeProto) -> Operator:
+    """The node without the attributes that are neither whole numbers nor words."""
     attributes: dict[str, int | tuple[int, ...]] = {}
+    texts = {}
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.INT:
             attributes[attribute.name] = attribute.i
         elif attribute.type == onnx.AttributeProto.INTS:
             attributes[attribute.name] = tuple(attribute.ints)
-    return Operator(node.name, node.op_type, node.domain, reads(node), tuple(node.output), attributes)
+        elif attribute.type == onnx.AttributeProto.STRING:
+            texts[attribute.name] = attribute.s.decode(errors="replace")
+    return Operator(node.name, node.op_type, node.domain, reads(node), tuple(node.output), attributes, texts)

@@ -1,0 +1,205 @@
+"""Shards and joins as ONNX models: a split (`split.rewrite`) carried out on the nodes and weights of a saved graph.
+
+A shard's convolution weights are mostly a byte range of the one file of weights that all workers map: filters, or
+groups, follow one another there. Of what does not lie in one piece a shard has a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper, numpy_helper
+
+from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.graph.graph import Graph, Tensor
+from shisha_rt.split.shard_graphs import join_graph
+from shisha_rt.split.shards import Crop, Excerpt, Join, Shard, ShardOperator, SplitRun
+
+_SLICE_TAKES_INPUTS: Final = 10  # opsets
+_CLIP_TAKES_INPUTS: Final = 11
+_PARAMETERS: Final[Mapping[str, tuple[tuple[str, float], ...]]] = {
+    "Elu": (("alpha", 1.0),),
+    "HardSigmoid": (("alpha", 0.2), ("beta", 0.5)),
+    "LeakyRelu": (("alpha", 0.01),),
+    "Clip": (("min", -np.inf), ("max", np.inf)),
+}
+"""Of activations that can follow a sum: names in the order in which a fused operator lists them, and what they are
+unless it does.
+"""
+_SINGLE: Final = ("activation_alpha", "activation_beta", "activation_gamma")
+
+
+class ShardedModel:
+    """A saved graph of operators, cleaned or an engine's: `model` without its external weights, which lie in `folder`.
+
+    `graph` is the same as planning sees it; `block`: channels of a block, where it has blocked formats (0: none).
+    """
+
+    def __init__(self, model: onnx.ModelProto, graph: Graph, folder: Path, block: int = 0) -> None:
+        self._model = model
+        self._graph = graph
+        self._folder = folder
+        self._block = block
+        self._constants = {constant.name: constant for constant in model.graph.initializer}
+        self._opset = next((its.version for its in model.opset_import if its.domain in ("", "ai.onnx")), 1)
+
+    def shard(self, split: SplitRun, part: int) -> onnx.ModelProto:
+        """Shard `part`, from what it reads to what it makes."""
+        shard = split.shards[part]
+        nodes, new = shard_nodes(self._model.graph.node, shard, self._opset)
+        weights = [self._excerpt(name, its) for name, its in shard.constants.items()]
+        ends = [[shard.tensors[its.name] for its in excerpts] for excerpts in (shard.reads, shard.makes)]
+        return self._wrapped(nodes, [*weights, *new], *ends)
+
+    def join(self, split: SplitRun) -> onnx.ModelProto:
+        """What is left when all shards are done."""
+        join = split.join
+        nodes, new = join_nodes(self._model.graph.node, self._graph, join, self._opset)
+        read = dict.fromkeys(name for node in nodes for name in node.input)
+        weights = [self._constants[name] for name in read if name in self._constants]
+        whole = join_graph(self._graph, split)
+        return self._wrapped(nodes, [*weights, *new], whole.inputs, whole.outputs)
+
+    def _wrapped(
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        constants: Iterable[onnx.TensorProto],
+        inputs: Iterable[Tensor],
+        outputs: Iterable[Tensor],
+    ) -> onnx.ModelProto:
+        graph = onnx.GraphProto(
+            name="shard",
+            node=nodes,
+            initializer=constants,
+            input=[_described(tensor) for tensor in inputs],
+            output=[_described(tensor) for tensor in outputs],
+        )
+        return onnx.ModelProto(ir_version=self._model.ir_version, opset_import=self._model.opset_import, graph=graph)
+
+    def _excerpt(self, name: str, its: Excerpt) -> onnx.TensorProto:
+        """A constant or a slice of one: where it can be, a range of the file that has it."""
+        source: onnx.TensorProto = self._constants[its.name]
+        if its.slice is None:
+            return source
+        found = _byte_range(source, name, its)
+        return found or numpy_helper.from_array(self._cut(source, its), name)
+
+    def _cut(self, source: onnx.TensorProto, its: Excerpt) -> npt.NDArray[Any]:
+        assert its.slice is not None, "only slices are cut"
+        axis, first, end = its.slice.axis, its.slice.first, its.slice.end
+        whole = numpy_helper.to_array(source, base_dir=str(self._folder))
+        if its.blocked and axis == 1:
+            # Blocks of input channels come right behind those of the filters: [O/b][I/b][H][W][b][b].
+            filters, channels = whole.shape[:2]
+            blocks = whole.reshape(filters // self._block, channels // self._block, -1)
+            kept = blocks[:, first // self._block : end // self._block]
+            return kept.reshape(filters, end - first, *whole.shape[2:])
+        return np.ascontiguousarray(whole.take(range(first, end), axis))
+
+
+def shard_nodes(
+    nodes: Sequence[onnx.NodeProto], shard: Shard, opset: int
+) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
+    """The nodes of a shard, and the constants that are new in it; `nodes` are the whole graph's."""
+    new = [numpy_helper.from_array(np.array(values, np.int64), name) for name, values in shard.vectors.items()]
+    new += [numpy_helper.from_array(np.zeros(1, NUMPY_OF[kind]), name) for name, kind in shard.zeros.items()]
+    found = []
+    for step in shard.steps:
+        if isinstance(step, Crop):
+            node, bounds = _crop(step, opset)
+            new += bounds
+        else:
+            node = _changed(nodes[step.index], step)
+        found.append(node)
+    return found, new
+
+
+def join_nodes(
+    nodes: Sequence[onnx.NodeProto], graph: Graph, join: Join, opset: int
+) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
+    """The sum of the shards' partial ones under its activation, what comes behind, and the constants new in it."""
+    found: list[onnx.NodeProto] = []
+    new: list[onnx.TensorProto] = []
+    if join.sum is not None:
+        total = join.sum
+        before = f"{total.tensor}/sum" if total.activation else total.tensor
+        found.append(helper.make_node("Sum", total.parts, [before], f"{total.tensor}/sum"))
+        if total.activation:
+            datatype = NUMPY_OF[graph.tensors[total.tensor].datatype]
+            values: dict[str, Any] = _parameters(nodes[total.index], total.activation)
+            inputs = [before]
+            if total.activation == "Clip" and opset >= _CLIP_TAKES_INPUTS:
+                new = [numpy_helper.from_array(np.array(v, datatype), f"{before}/{n}") for n, v in values.items()]
+                inputs += [constant.name for constant in new]
+                values = {}
+            found.append(helper.make_node(total.activation, inputs, [total.tensor], total.tensor, **values))
+    return [*found, *(nodes[index] for index in join.operators)], new
+
+
+def _parameters(node: onnx.NodeProto, activation: str) -> dict[str, float]:
+    """Those of the activation that is fused into a node: a list of them, or attributes of their own."""
+    attributes = {attribute.name: attribute for attribute in node.attribute}
+    listed = [*attributes["activation_params"].floats] if "activation_params" in attributes else []
+    listed = listed or [attributes[name].f for name in _SINGLE if name in attributes]
+    known = _PARAMETERS.get(activation, ())
+    return {name: listed[at] if at < len(listed) else default for at, (name, default) in enumerate(known)}
+
+
+def _changed(node: onnx.NodeProto, step: ShardOperator) -> onnx.NodeProto:
+    gone = {*step.without, *step.attributes}
+    return onnx.NodeProto(
+        name=node.name,
+        op_type=node.op_type,
+        domain=node.domain,
+        input=step.inputs,
+        output=step.outputs,
+        attribute=[
+            *(attribute for attribute in node.attribute if attribute.name not in gone),
+            *(helper.make_attribute(name, value) for name, value in step.attributes.items()),
+        ],
+    )
+
+
+def _crop(step: Crop, opset: int) -> tuple[onnx.NodeProto, list[onnx.TensorProto]]:
+    bounds = {"starts": step.slice.first, "ends": step.slice.end, "axes": step.slice.axis}
+    if opset < _SLICE_TAKES_INPUTS:
+        lists: dict[str, Any] = {name: [value] for name, value in bounds.items()}
+        return helper.make_node("Slice", [step.source], [step.result], step.result, **lists), []
+    constants = [
+        numpy_helper.from_array(np.array([value], np.int64), f"{step.result}/{name}") for name, value in bounds.items()
+    ]
+    names = [constant.name for constant in constants]
+    return helper.make_node("Slice", [step.source, *names], [step.result], step.result), constants
+
+
+def _byte_range(source: onnx.TensorProto, name: str, its: Excerpt) -> onnx.TensorProto | None:
+    """The slice as external data, if the constant is that and the slice lies in it in one piece."""
+    assert its.slice is not None, "a whole constant is as it is"
+    if source.data_location != onnx.TensorProto.EXTERNAL or any(size > 1 for size in source.dims[: its.slice.axis]):
+        return None
+    where = {entry.key: entry.value for entry in source.external_data}
+    itemsize = helper.tensor_dtype_to_np_dtype(source.data_type).itemsize
+    of_one = itemsize * int(np.prod(source.dims[its.slice.axis + 1 :], dtype=np.int64))
+    found = onnx.TensorProto(
+        name=name,
+        data_type=source.data_type,
+        dims=its.slice.shape_of(tuple(source.dims)),
+        data_location=onnx.TensorProto.EXTERNAL,
+    )
+    for key, value in (
+        ("location", where["location"]),
+        ("offset", str(int(where.get("offset", 0)) + of_one * its.slice.first)),
+        ("length", str(of_one * its.slice.count)),
+    ):
+        found.external_data.add(key=key, value=value)
+    return found
+
+
+def _described(tensor: Tensor) -> onnx.ValueInfoProto:
+    element = helper.np_dtype_to_tensor_dtype(NUMPY_OF[tensor.datatype])
+    return helper.make_tensor_value_info(tensor.name, element, tensor.shape)

@@ -1,0 +1,60 @@
+"""ONNX Runtime's optimised graph as planning sees one: operators, shapes, and how large its blocks are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper
+
+from shisha_rt.fabric.model_index import TensorSpec
+from shisha_rt.graph.datatypes import NAME_OF
+from shisha_rt.graph.graph import Graph, Tensor
+from shisha_rt.graph.reader.onnx_reader import operator_of
+from shisha_rt.split.blocked import BLOCK, NCHWC
+from stages.engines.onnxruntime.options import base_options
+
+
+def optimised_graph(optimised: onnx.ModelProto, specs: Mapping[str, TensorSpec]) -> Graph:
+    """`specs`: of every tensor of run time that is not an input of `optimised`, or of those too."""
+    graph = optimised.graph
+    operators = tuple(operator_of(node) for node in graph.node)
+    constants = {
+        constant.name: Tensor(
+            constant.name, tuple(constant.dims), NAME_OF[helper.tensor_dtype_to_np_dtype(constant.data_type)]
+        )
+        for constant in graph.initializer
+    }
+    made = [name for operator in operators for name in operator.outputs if name]
+    tensors = {}
+    for name in (*(value.name for value in graph.input), *made):
+        if name not in constants:
+            spec = specs[name]
+            tensors[name] = Tensor(name, spec.shape, spec.datatype, spec.open_axes)
+    return Graph(
+        name=graph.name,
+        operators=operators,
+        inputs=tuple(tensors[value.name] for value in graph.input if value.name in tensors),
+        outputs=tuple(tensors[value.name] for value in graph.output),
+        tensors=tensors,
+        constants=constants,
+    )
+
+
+@cache
+def block_size() -> int:
+    """Channels of a block on this processor, by where ONNX Runtime puts the second row of an image; 0: none."""
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, BLOCK, 2, 1]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("ReorderInput", ["x"], ["y"], domain=NCHWC)], "g", ends[:1], ends[1:])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(NCHWC, 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    try:
+        session = ort.InferenceSession(model.SerializeToString(), base_options(1), providers=["CPUExecutionProvider"])
+    except Exception:  # the engine's errors have no common class: a processor without blocked formats
+        return 0
+    image = np.zeros((1, BLOCK, 2, 1), np.float32)
+    image[0, 0, 1, 0] = 1
+    return int(np.argmax(session.run(None, {"x": image})[0].ravel()))

@@ -1,0 +1,119 @@
+"""Shards and joins run for real, and put together with numpy as the arena would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime as ort
+
+from shisha_rt.fabric.model_index import TensorSpec
+from shisha_rt.graph.datatypes import NAME_OF
+from shisha_rt.graph.graph import Graph
+from shisha_rt.plan.split import Axis
+from shisha_rt.split.rewrite import split_run
+from shisha_rt.split.shard_graphs import shard_graph
+from shisha_rt.split.shards import Excerpt, SplitRun
+from stages.built.shard_nodes import ShardedModel
+from stages.engines.onnxruntime.optimised_graph import block_size, optimised_graph
+from stages.engines.onnxruntime.options import as_built_options, base_options
+
+Array = npt.NDArray[Any]
+Arrays = dict[str, Array]
+
+
+class Whole:
+    """A saved model as it stands, in `folder`: all of its tensors on one input, and its graph."""
+
+    def __init__(self, model: onnx.ModelProto, folder: Path, graph: Graph | None = None, seed: int = 0) -> None:
+        self.model = model
+        self.folder = folder
+        self.arrays = _all_tensors(model, folder, seed)
+        specs = {
+            name: TensorSpec(name, tuple(array.shape), NAME_OF[array.dtype]) for name, array in self.arrays.items()
+        }
+        self.graph = graph or optimised_graph(model, specs)
+        self.sharded = ShardedModel(model, self.graph, folder, block_size())
+
+    def split(self, operators: Sequence[int], axis: Axis, shares: Sequence[int]) -> tuple[SplitRun, Arrays]:
+        """The split, and what its shards and its join make of the whole network's tensors."""
+        found = split_run(self.graph, operators, axis, shares)
+        rooms: Arrays = {}
+        for part, shard in enumerate(found.shards):
+            described = shard_graph(self.graph, found, part)
+            feeds = {its.name: self._cut(self.arrays[its.name], its) for its in shard.reads}
+            made = _run(self.sharded.shard(found, part), self.folder, feeds)
+            for its in shard.makes:
+                value = made[its.name]
+                assert value.shape == described.tensors[its.name].shape
+                if its.slice is None:
+                    rooms[its.name] = value
+                    continue
+                room = rooms.setdefault(its.name, np.full_like(self.arrays[its.name], np.nan))
+                self._put(room, value, its)
+        join = found.join
+        if not join.is_empty:
+            feeds = {name: rooms[name] if name in rooms else self.arrays[name] for name in join.reads}
+            rooms |= _run(self.sharded.join(found), self.folder, feeds)
+        return found, rooms
+
+    def _cut(self, whole: Array, its: Excerpt) -> Array:
+        if its.slice is None:
+            return whole
+        return np.ascontiguousarray(self._view(whole, its))
+
+    def _put(self, room: Array, value: Array, its: Excerpt) -> None:
+        assert its.slice is not None
+        view = self._view(room, its)
+        view[...] = value.reshape(view.shape)
+
+    def _view(self, whole: Array, its: Excerpt) -> Array:
+        """Rows of a blocked tensor lie in each block of channels: [N][C/b][H][W][b]."""
+        assert its.slice is not None
+        axis = its.slice.axis
+        if its.blocked and axis > 1:
+            batch, channels, *sizes = whole.shape
+            whole = whole.reshape(batch, channels // block_size(), *sizes, block_size())
+        return whole[(slice(None),) * axis + (slice(its.slice.first, its.slice.end),)]
+
+
+def optimised(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
+    """As ONNX Runtime leaves it, its weights in a file of `folder`."""
+    options = base_options(1)
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.optimized_model_filepath = str(folder / "optimised.onnx")
+    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "optimised.bin")
+    options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "64")
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return onnx.load(str(folder / "optimised.onnx"), load_external_data=False)
+
+
+def _run(model: onnx.ModelProto, folder: Path, feeds: Mapping[str, Array]) -> Arrays:
+    session = ort.InferenceSession(
+        model.SerializeToString(), as_built_options(1, str(folder)), providers=["CPUExecutionProvider"]
+    )
+    names = [value.name for value in session.get_outputs()]
+    given = {value.name: feeds[value.name] for value in session.get_inputs()}
+    return dict(zip(names, session.run(names, given), strict=True))
+
+
+def _all_tensors(model: onnx.ModelProto, folder: Path, seed: int) -> Arrays:
+    exposed = onnx.ModelProto()
+    exposed.CopyFrom(model)
+    shown = {value.name for value in exposed.graph.output}
+    for node in exposed.graph.node:
+        exposed.graph.output.extend(onnx.ValueInfoProto(name=n) for n in node.output if n and n not in shown)
+    rng = np.random.default_rng(seed)
+    constants = {constant.name for constant in model.graph.initializer}
+    feeds = {}
+    for value in model.graph.input:
+        if value.name not in constants:
+            shape = [its.dim_value for its in value.type.tensor_type.shape.dim]
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+            feeds[value.name] = rng.standard_normal(shape).astype(dtype)
+    return feeds | _run(exposed, folder, feeds)

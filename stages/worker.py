@@ -30,6 +30,7 @@ from shisha_rt.fabric.layout import layouts_of
 from shisha_rt.fabric.messages import WorkerConfig
 from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.fabric.parent import die_with
+from shisha_rt.plan.split import Split
 from stages.emulate.place import EmulatedPlace, Started
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.executor import BuiltStage, Executor, Ran, WholeStage, one_line
@@ -224,14 +225,29 @@ def _stage_builder(
             config.threads,
             lambda device: arena.device_speed(config.place_index, device),
         )
-        return lambda order: placed.stage(order.work, order.placement, order.threads, order.cores)
+
+        def on_devices(order: messages.Prepare) -> BuiltStage:
+            if order.split is None:
+                return placed.stage(order.work, order.placement, order.threads, order.cores)
+            split = Split(*order.split)
+            return placed.split_stage(order.work, split, order.placement[0], order.threads, order.cores)
+
+        return on_devices
     shapes = [
         OptimisedModel(Path(folder), index, layout)
         for layout, (folder, index) in enumerate(zip(config.engine_folders, indexes, strict=True))
     ]
-    return lambda order: WholeStage(
-        [shape.segment(order.work, order.threads or config.threads, order.cores) for shape in shapes]
-    )
+
+    def as_compiled(order: messages.Prepare) -> BuiltStage:
+        threads = order.threads or config.threads
+        if order.split is None:
+            return WholeStage([shape.segment(order.work, threads, order.cores) for shape in shapes])
+        from stages.engines.onnxruntime.split_segment import split_segment
+
+        folder = Path(config.engine_folders[0])
+        return split_segment(folder, indexes[0], order.work, Split(*order.split), threads, order.cores)
+
+    return as_compiled
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.pipeline.seed import seed
 from shisha_rt.plan.plan import Plan
 from shisha_rt.ready.compile import Compiled, compile_model
-from stages.engines.onnxruntime.compile import MODEL_FILE
+from stages.engines.onnxruntime.optimised_graph import MODEL_FILE
 from stages.engines.onnxruntime.options import as_built_options
 
 MACHINE: Final = "shared-4"  # four places on two cores: right for answers, not for times

@@ -123,15 +123,8 @@ class ModelIndex(msgspec.Struct, frozen=True):
             split = plan.stages[carriers[0]].split
             assert split is not None  # they are what carries it
             its = known[split.span, split.axis]
-            found.update(
-                room for name in its.makes for room in (sum_rooms(name, len(split.shares)) if its.summed else (name,))
-            )
+            found.update(room for name in its.makes for room in its.rooms(name, len(split.shares)))
         return found - {spec.name for spec in (*self.inputs, *self.outputs)}
-
-
-def sum_rooms(tensor: str, shards: int) -> tuple[str, ...]:
-    """Names of the rooms of the sums that shards make in place of a tensor."""
-    return tuple(f"{tensor}#{part}" for part in range(shards))
 
 
 def distinct_cuts(node_layers: Sequence[int]) -> tuple[int, ...]:

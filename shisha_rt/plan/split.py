@@ -78,6 +78,15 @@ class Splittable(msgspec.Struct, frozen=True):
     summed: bool = False
     joined: bool = False
 
+    def rooms(self, tensor: str, shards: int) -> tuple[str, ...]:
+        """Where so many shards put what they make of one of the tensors."""
+        return tuple(partial_name(tensor, part) for part in range(shards)) if self.summed else (tensor,)
+
+
+def partial_name(tensor: str, part: int) -> str:
+    """What shard `part` calls its own sum in place of a tensor."""
+    return f"{tensor}#{part}"
+
 
 class KeptWhole(msgspec.Struct, frozen=True):
     """Layers `first` to `last` cannot be split along `axis`, and why."""

@@ -23,6 +23,7 @@ from shisha_rt.errors import Failure
 from shisha_rt.fabric import model_index
 from shisha_rt.fabric.model_index import FORM_COST, INDEX_VERSION, Form, ModelIndex
 from shisha_rt.fabric.plain_index import plain_index
+from shisha_rt.fabric.split_index import with_splits
 from shisha_rt.graph.input_sizes import ANY_SIZES, InputSizes
 from shisha_rt.graph.layer_kinds import LayerKind
 from shisha_rt.graph.layers import Layer, group_layers
@@ -105,7 +106,7 @@ def compile_model(
     def make_ready(model_folder: Path) -> None:
         def build(target: Path) -> None:
             if plain:
-                model_index.write_index(plain_index(model.graph, layers), target)
+                model_index.write_index(with_splits(plain_index(model.graph, layers), model.graph), target)
             else:
                 tell(f"optimising {model.name} (once; kept for the next start)")
                 _first_that_runs(model.name, model_folder, target)

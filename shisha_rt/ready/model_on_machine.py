@@ -64,7 +64,7 @@ class ModelOnMachine:
     @property
     def rules(self) -> PlanRules:
         """What plans may be here."""
-        layers, places = self.compiled.layers, self.machine.places
+        layers, places, index = self.compiled.layers, self.machine.places, self.compiled.index
         return PlanRules(
             layer_count=len(layers),
             places=tuple(place.name for place in places),
@@ -77,7 +77,18 @@ class ModelOnMachine:
             weight_bytes=tuple(layer.weight_bytes for layer in layers),
             live_bytes=tuple(max(layer.in_bytes, layer.out_bytes) for layer in layers),
             memory_bytes={place.name: place.memory_bytes for place in places if place.memory_bytes is not None},
+            splits={} if self.unsplit else {((its.first, its.last), its.axis): its for its in index.splits},
+            kept_whole={((its.first, its.last), its.axis): self.unsplit or its.reason for its in index.kept_whole}
+            | {((its.first, its.last), its.axis): self.unsplit for its in index.splits if self.unsplit},
         )
+
+    @property
+    def unsplit(self) -> str:
+        """Why no layer is split here; empty where some may be."""
+        if len(self.compiled.each) > 1:
+            return "the model is served in several shapes"
+        crowded = [place for place, its in self.devices.items() if len(its) > 1]
+        return f"place {crowded[0]} has several devices" if crowded else ""
 
     def layer_costs(self, on_progress: Tell | None = None) -> LayerCosts | PlacedCosts:
         """What layers take on the places; measured first if need be. Raises as `profile_model` does."""

@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 from shisha_rt.graph.dimensions import tensor_of
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.spans import Span
-from shisha_rt.plan.split import Axis, Splittable
+from shisha_rt.plan.split import Axis, Splittable, partial_name
 from shisha_rt.split.blocked import NCHWC
 from shisha_rt.split.course import Course, course_of
 from shisha_rt.split.local import Needs, contraction, needs_of
@@ -118,11 +118,6 @@ def _join(graph: Graph, operators: Sequence[int], course: Course, part_count: in
     here = {*found}
     makes = tuple(name for name in made if _is_needed(graph, name, here))
     return Join(total, tuple(found), (*(total.parts if total else ()), *reads), makes)
-
-
-def partial_name(tensor: str, part: int) -> str:
-    """What shard `part` calls its partial sum."""
-    return f"{tensor}#{part}"
 
 
 class _ShardBuilder:

@@ -23,6 +23,7 @@ from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.graph import Graph, Operator
 from shisha_rt.graph.reader.onnx_reader import CLEAN_FILE, read_clean
 from shisha_rt.graph.spans import ends_of
+from shisha_rt.graph.subgraphs import reads
 from shisha_rt.placement.segments import Segment
 
 
@@ -32,9 +33,25 @@ class CleanModel:
     def __init__(self, folder: Path, scales: str = scales_file()) -> None:
         self.folder = folder
         self._scales_file = scales
-        self.graph = read_clean(folder)
-        self._model = onnx.load(folder / CLEAN_FILE, load_external_data=False)
-        self._constants = {constant.name: constant for constant in self._model.graph.initializer}
+        self._take(read_clean(folder), onnx.load(folder / CLEAN_FILE, load_external_data=False))
+
+    @classmethod
+    def of(cls, folder: Path, graph: Graph, proto: onnx.ModelProto) -> CleanModel:
+        """Another graph, such as an engine's own: `proto` has its nodes and weights, large ones in `folder`."""
+        found = cls.__new__(cls)
+        found.folder, found._scales_file = folder, scales_file()
+        found._take(graph, proto)
+        return found
+
+    def changed(self, graph: Graph, proto: onnx.ModelProto) -> CleanModel:
+        """Another graph over the same files."""
+        found = copy(self)
+        found._take(graph, proto)
+        return found
+
+    def _take(self, graph: Graph, model: onnx.ModelProto) -> None:
+        self.graph, self.proto = graph, model
+        self._constants = {constant.name: constant for constant in model.graph.initializer}
 
     @cached_property
     def scales(self) -> Mapping[str, int]:
@@ -46,14 +63,16 @@ class CleanModel:
 
         No shape is said of a tensor whose shape depends on the data.
         """
+        nodes = self.proto.graph.node[segment.first : segment.last + 1]
+        read = dict.fromkeys(name for node in nodes for name in reads(node))
         graph = onnx.GraphProto(
             name="segment",
-            node=self._model.graph.node[segment.first : segment.last + 1],
-            initializer=[self._constants[name] for name in self._weights(self._operators(segment))],
+            node=nodes,
+            initializer=[self._constants[name] for name in read if name in self._constants],
             input=self._described(segment.inputs),
             output=self._described(segment.outputs),
         )
-        return onnx.ModelProto(ir_version=self._model.ir_version, opset_import=self._model.opset_import, graph=graph)
+        return onnx.ModelProto(ir_version=self.proto.ir_version, opset_import=self.proto.opset_import, graph=graph)
 
     def graph_of(self, segment: Segment) -> Graph:
         """The segment's operators as a graph of their own."""
@@ -64,10 +83,10 @@ class CleanModel:
         found = copy(self)
         its = [self.graph.operators[operator] for operator in operators]
         found.graph = self._graph_of(its, *ends_of(self.graph, [(operator, operator) for operator in operators]))
-        found._model = onnx.ModelProto(
-            ir_version=self._model.ir_version,
-            opset_import=self._model.opset_import,
-            graph=onnx.GraphProto(node=[self._model.graph.node[operator] for operator in operators]),
+        found.proto = onnx.ModelProto(
+            ir_version=self.proto.ir_version,
+            opset_import=self.proto.opset_import,
+            graph=onnx.GraphProto(node=[self.proto.graph.node[operator] for operator in operators]),
         )
         return found
 

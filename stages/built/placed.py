@@ -32,7 +32,10 @@ from shisha_rt.graph.spans import Span, ends_of
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import Segment, segment, segments
+from shisha_rt.plan.split import Split
 from stages.built.clean_model import CleanModel
+from stages.built.shard_stage import ShardStage
+from stages.built.split_model import SplitStageModel
 from stages.engines.device_session import build_session
 from stages.engines.session import Array, Bound, CpuClock, Session
 from stages.jobs.noise import noise
@@ -92,17 +95,33 @@ class PlacedModel:
             stage.difference = _difference(self._model, stage, exact)
         return stage
 
+    def split_stage(
+        self, work: Sequence[Span], split: Split, device: str, threads: int = 0, cores: Sequence[int] = ()
+    ) -> ShardStage:
+        """A shard, or a join with the layers behind it, on one device; the rest as for `stage`."""
+        its = SplitStageModel(self._model, self._index, split, work, block=0)
+        graph, whole = its.model.graph, its.segment(device)
+        (time_s,) = segment_times_s(graph, (whole,), described_costs(graph, self._devices))
+        part = self._part(whole, time_s, threads or self._threads, cores, its.model)
+        stage = PlacedStage(graph, [part], its.model.weight_bytes(whole), self._device_speed)
+        if not part.device.exact:
+            exact = _Part(whole, build_session(its.model, whole, EXACT, threads=1), EXACT, 0, 1, 0.0)
+            stage.difference = _difference(its.model, stage, PlacedStage(graph, [exact], 0, self._device_speed))
+        return ShardStage(stage, its.reads, its.makes, block=0)
+
     def _exact(self, first: int, last: int) -> _Part:
         whole = segment(self._model.graph, first, last, EXACT.name)
         return _Part(whole, build_session(self._model, whole, EXACT, threads=1), EXACT, 0, 1, 0.0)
 
-    def _part(self, segment: Segment, formula_s: float, threads: int, cores: Sequence[int]) -> _Part:
+    def _part(
+        self, segment: Segment, formula_s: float, threads: int, cores: Sequence[int], model: CleanModel | None = None
+    ) -> _Part:
         index = next(index for index, device in enumerate(self._devices) if device.name == segment.device)
         device = self._devices[index]
         if device.described and math.isinf(formula_s):
             raise ValueError(f"device {device.name} cannot run operators {segment.first} to {segment.last}")
         threads = device.threads_on(threads)
-        session = build_session(self._model, segment, device, threads, cores)
+        session = build_session(model or self._model, segment, device, threads, cores)
         return _Part(segment, session, device, index, threads, formula_s)
 
 
@@ -163,15 +182,15 @@ class PlacedStage:
     def warm(self, cpu_clock: CpuClock = lambda: 0.0) -> tuple[float, ...]:
         """As `run`, on memory of its own: first-run allocations happen before a frame waits for them."""
         if self._bound_apart is None:
-            self._bound_apart = self._bind_to({tensor.name: _zeros(tensor) for tensor in self._ends})
-        return self._run(self._bound_apart, cpu_clock)
+            self._bound_apart = self.bind_to({tensor.name: _zeros(tensor) for tensor in self._ends})
+        return self.run_bound(self._bound_apart, cpu_clock)
 
     def compute(self, given: Mapping[str, Array]) -> dict[str, Array]:
         """What it makes of these inputs, on memory of its own."""
         arrays = {tensor.name: _zeros(tensor) for tensor in self._ends}
         for name in self._inputs:
             arrays[name][...] = given[name]
-        self._run(self._bind_to(arrays), lambda: 0.0)
+        self.run_bound(self.bind_to(arrays), lambda: 0.0)
         return {name: arrays[name] for name in self._outputs}
 
     def run(self, arena: Arena, slot: int, cpu_clock: CpuClock, layout: int = 0) -> tuple[float, ...]:
@@ -182,17 +201,16 @@ class PlacedStage:
         assert layout == 0
         if slot not in self._bound:
             self.bind(arena, slot)
-        return self._run(self._bound[slot], cpu_clock)
+        return self.run_bound(self._bound[slot], cpu_clock)
 
     def bind(self, arena: Arena, slot: int) -> None:
         """Have it done before a frame comes to `slot`."""
         self._bound_apart = None  # it is warm: what served for that may go
         regions = arena.layout.regions
-        self._bound[slot] = self._bind_to(
-            {tensor.name: arena.view(slot, regions[tensor.name]) for tensor in self._ends}
-        )
+        self._bound[slot] = self.bind_to({tensor.name: arena.view(slot, regions[tensor.name]) for tensor in self._ends})
 
-    def _bind_to(self, stage_ends: Mapping[str, Array]) -> tuple[Bound, ...]:
+    def bind_to(self, stage_ends: Mapping[str, Array]) -> tuple[Bound, ...]:
+        """What `run_bound` takes, on arrays of the stage's inputs and outputs."""
         arrays = {**self._between, **stage_ends}
         return tuple(
             part.session.bind(
@@ -202,7 +220,8 @@ class PlacedStage:
             for part in self._parts
         )
 
-    def _run(self, bound: Sequence[Bound], cpu_clock: CpuClock) -> tuple[float, ...]:
+    def run_bound(self, bound: Sequence[Bound], cpu_clock: CpuClock) -> tuple[float, ...]:
+        """Compute on the arrays that it is bound to; returns each segment's seconds."""
         times_s = []
         cpu_start_s, start_s = cpu_clock(), time.perf_counter()
         for part, compute in zip(self._parts, bound, strict=True):

@@ -92,7 +92,7 @@ class ShardedModel:
     def _cut(self, source: onnx.TensorProto, its: Excerpt) -> npt.NDArray[Any]:
         assert its.slice is not None, "only slices are cut"
         axis, first, end = its.slice.axis, its.slice.first, its.slice.end
-        whole = numpy_helper.to_array(source, base_dir=str(self._folder))
+        whole = self._array(source)
         if its.blocked and axis == 1:
             # Blocks of input channels come right behind those of the filters: [O/b][I/b][H][W][b][b].
             filters, channels = whole.shape[:2]
@@ -100,6 +100,15 @@ class ShardedModel:
             kept = blocks[:, first // self._block : end // self._block]
             return kept.reshape(filters, end - first, *whole.shape[2:])
         return np.ascontiguousarray(whole.take(range(first, end), axis))
+
+    def _array(self, source: onnx.TensorProto) -> npt.NDArray[Any]:
+        """Mapped where it is external: the library would read all of it, and warns of an engine's own entries."""
+        if source.data_location != onnx.TensorProto.EXTERNAL:
+            return numpy_helper.to_array(source)
+        where = {entry.key: entry.value for entry in source.external_data}
+        dtype = helper.tensor_dtype_to_np_dtype(source.data_type)
+        offset = int(where.get("offset", 0))
+        return np.memmap(self._folder / where["location"], dtype, "r", offset, tuple(source.dims))
 
 
 def shard_nodes(
@@ -152,10 +161,11 @@ def _parameters(node: onnx.NodeProto, activation: str) -> dict[str, float]:
 
 def _changed(node: onnx.NodeProto, step: ShardOperator) -> onnx.NodeProto:
     gone = {*step.without, *step.attributes}
+    is_plain = node.op_type == "FusedGemm" and "activation" in gone  # which it cannot be without
     return onnx.NodeProto(
         name=node.name,
-        op_type=node.op_type,
-        domain=node.domain,
+        op_type="Gemm" if is_plain else node.op_type,
+        domain="" if is_plain else node.domain,
         input=step.inputs,
         output=step.outputs,
         attribute=[

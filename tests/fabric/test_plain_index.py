@@ -10,6 +10,7 @@ from onnx import helper
 from shisha_rt.cache import LIST_FILE
 from shisha_rt.fabric.model_index import FILE_NAME, Crossing, TensorSpec
 from shisha_rt.fabric.plain_index import plain_index
+from shisha_rt.fabric.split_index import with_splits
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.layers import group_layers
 from shisha_rt.plan.plan import Plan
@@ -82,7 +83,8 @@ def test_a_plain_model_needs_no_engine_and_keeps_nothing_but_its_index(
     path = write(network(nodes, {"x": [1, 4]}, {"y": [1, 4]}, weights), tmp_path)
     compiled = compile_model(path, plain=True)
     assert compiled.legal_cuts == {0}
-    assert compiled.index == plain_index(compiled.model.graph, compiled.layers)
+    graph = compiled.model.graph
+    assert compiled.index == with_splits(plain_index(graph, compiled.layers), graph)
     assert {file.name for file in compiled.engine_folder.iterdir()} == {FILE_NAME, LIST_FILE}
     assert compiled.engine_folder.parent.name == compiled.model.key
     assert (compiled.model_folder / "clean.onnx").is_file()

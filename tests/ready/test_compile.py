@@ -27,7 +27,7 @@ from shisha_rt.graph.spans import Span
 from shisha_rt.job import JobFailed, run_job
 from shisha_rt.ready import compile as compile_module
 from shisha_rt.ready.compile import Compiled, compile_model, compiled_form
-from stages.engines.onnxruntime.compile import MODEL_FILE
+from stages.engines.onnxruntime.optimised_graph import MODEL_FILE
 from stages.engines.onnxruntime.segment import OptimisedModel
 from tests.graph.networks import Array, network, weight, write
 from tests.stages.test_segments import branches

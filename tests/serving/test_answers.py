@@ -22,7 +22,7 @@ from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.plan.plan import Plan
 from shisha_rt.ready.compile import Compiled, compile_model
-from stages.engines.onnxruntime.compile import MODEL_FILE
+from stages.engines.onnxruntime.optimised_graph import MODEL_FILE
 from stages.engines.onnxruntime.options import as_built_options
 from tests.serving.daemon_process import DaemonProcess
 

@@ -112,7 +112,7 @@ def test_costs_may_fall_and_jump() -> None:
 def test_twenty_places_of_256_units() -> None:
     """Against the share at which all would end together."""
     slopes = np.random.default_rng(0).uniform(1, 3, 20)
-    found = best_blocks(linear(slopes, 256), "parallel")
+    found = best_blocks(linear(slopes.tolist(), 256), "parallel")
     assert found is not None
     assert sum(found.blocks) == 256
     fair = 256 / (1 / slopes).sum()

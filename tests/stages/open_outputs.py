@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from shisha_rt.fabric import model_index
 from shisha_rt.fabric.model_index import Crossing, ModelIndex, TensorSpec
 from stages.engines.onnxruntime.apart import take_apart
-from stages.engines.onnxruntime.compile import MODEL_FILE
+from stages.engines.onnxruntime.optimised_graph import MODEL_FILE
 from stages.engines.onnxruntime.parts import write_parts
 
 SIZE: Final = 200

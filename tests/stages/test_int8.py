@@ -12,7 +12,7 @@ import pytest
 
 from shisha_rt.graph.spans import groups_of
 from shisha_rt.ready.compile import Compiled, compile_model
-from stages.engines.onnxruntime.compile import MODEL_FILE
+from stages.engines.onnxruntime.optimised_graph import MODEL_FILE
 from tests.graph.int8 import STEP, Parts, dynamic_network, qdq_network, qoperator_network, quantized_zoo
 from tests.graph.networks import Array, weight, write
 from tests.ready.test_compile import answer

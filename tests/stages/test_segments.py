@@ -24,7 +24,7 @@ from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.spans import Span, groups_of
 from shisha_rt.graph.zoo import NAMES, zoo_path
 from shisha_rt.ready.compile import Compiled, compile_model
-from stages.engines.onnxruntime.compile import MODEL_FILE
+from stages.engines.onnxruntime.optimised_graph import MODEL_FILE
 from stages.engines.onnxruntime.options import as_built_options
 from stages.engines.onnxruntime.segment import OptimisedModel
 

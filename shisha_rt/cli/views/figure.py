@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from shisha_rt.cli.views.picture import after_in_words, teams_in_words, work_in_words
+from shisha_rt.cli.views.picture import after_in_words, stage_in_words, teams_in_words
 from shisha_rt.cli.views.stages import period_s, rate_seen, time_in_words
 from shisha_rt.plan.form import plan_of
 from shisha_rt.plan.plan import Plan
@@ -84,7 +84,7 @@ def _draw(axes: Axes, panel: Panel, places: Mapping[str, str]) -> None:
         color = _SLOWEST if is_slowest else _OTHERS
         axes.barh(row, 1e3 * service_s, color=color, alpha=_LIGHT, height=0.66)
         axes.barh(row, 1e3 * own_s, color=color, height=0.66)
-        text = f"{time_in_words(service_s, len(stage.teams))}, {work_in_words(stage.work)}"
+        text = f"{time_in_words(service_s, len(stage.teams))}, {stage_in_words(stage)}"
         if not plan.is_chain:
             text = f"{row}: {text}, {after_in_words(stage.after)}"
         axes.annotate(

@@ -15,7 +15,7 @@ from string import ascii_lowercase
 from typing import Final
 
 from shisha_rt.graph.spans import Span
-from shisha_rt.plan.plan import Team
+from shisha_rt.plan.plan import Stage, Team
 
 _NARROWEST: Final = 26
 _WIDEST: Final = 40
@@ -80,6 +80,11 @@ def work_in_words(work: Sequence[Span]) -> str:
     """`layers 3-5, 9`."""
     numbers = ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in work)
     return f"layer {numbers}" if len(work) == 1 and work[0][0] == work[0][1] else f"layers {numbers}"
+
+
+def stage_in_words(stage: Stage) -> str:
+    """`layers 3-5, 9`, `layer 3 (16 of 64 channels)`, `layers 3-9 (joins 2 shards)`."""
+    return work_in_words(stage.work) + ("" if stage.split is None else f" {stage.split}")
 
 
 def teams_in_words(teams: Sequence[Team]) -> str:

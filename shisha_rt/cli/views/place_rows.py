@@ -106,6 +106,8 @@ def _work(plan: Plan, index: int) -> str:
     """Layers; in a plan with branches, with the stage's number and what it is after."""
     stage = plan.stages[index]
     layers = ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in stage.work)
+    if stage.split is not None:
+        layers += f" {stage.split}"
     return layers if plan.is_chain else f"{index}: {layers} {after_in_words(stage.after)}"
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from shisha_rt.cli.views.picture import Box, milliseconds, teams_in_words, work_in_words
+from shisha_rt.cli.views.picture import Box, milliseconds, stage_in_words, teams_in_words
 from shisha_rt.plan.form import plan_of
 from shisha_rt.plan.plan import Plan, Stage, Team
 from shisha_rt.plan.rate import Rate, rate_of
@@ -53,7 +53,7 @@ def stage_boxes(stages: Stages, slowest: int | None) -> list[Box]:
     return [
         Box(
             teams_in_words(stage.teams),
-            work_in_words(stage.work),
+            stage_in_words(stage),
             time_in_words(found["service_s"], len(stage.teams)),
             (own_s or 0.0) / full_s if full_s else 0.0,
             index == slowest,
@@ -78,7 +78,7 @@ def pool_lines(stages: Stages) -> list[str]:
     lines = []
     for pool in plan.pools:
         if len(pool.stages) > 1:
-            works = [work_in_words(plan.stages[index].work) for index in pool.stages]
+            works = [stage_in_words(plan.stages[index]) for index in pool.stages]
             shared = " and ".join(works) if len(works) <= _MOST_NAMES else f"{len(works)} stages"
             known_s = [own_s for index in pool.stages if (own_s := periods[index]) is not None]
             total = f": {milliseconds(math.fsum(known_s))} a frame" if len(known_s) == len(pool.stages) else ""

@@ -32,6 +32,7 @@ from shisha_rt.fabric.model_index import (
     without_open,
 )
 from shisha_rt.fabric.plain_index import plain_index, spec_of
+from shisha_rt.fabric.split_index import with_splits
 from shisha_rt.graph.compared import compared_values
 from shisha_rt.graph.datatypes import NAME_OF
 from shisha_rt.graph.graph import Graph
@@ -42,11 +43,11 @@ from shisha_rt.graph.subgraphs import reads
 from stages.engines.onnxruntime.align import align_weights
 from stages.engines.onnxruntime.apart import take_apart
 from stages.engines.onnxruntime.mapping import map_nodes
+from stages.engines.onnxruntime.optimised_graph import MODEL_FILE, optimised_graph, write_tensors
 from stages.engines.onnxruntime.options import as_built_options, base_options
 from stages.engines.onnxruntime.parts import write_parts
 from stages.jobs.noise import run_on_something
 
-MODEL_FILE: Final = "model.onnx"
 WEIGHTS_FILE: Final = "weights.bin"
 _EMBED_BELOW_BYTES: Final = 1024  # shapes and axes must be in the graph itself: its type inference reads them
 _AS_READ: Final[tuple[Form, ...]] = ("as_is", "unoptimised")
@@ -81,6 +82,11 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
             outputs=tuple(map(spec_of, graph.outputs)),
             crossing=crossing,
         )
+    tensors = {name: spec_of(tensor) for name, tensor in graph.tensors.items()}
+    if form not in _AS_READ:
+        tensors = {spec.name: spec for spec in index.inputs} | specs
+    write_tensors(tensors.values(), target)
+    index = with_splits(index, graph if form in _AS_READ else optimised_graph(optimised, tensors))
     if whole:
         inputs = tuple(structs.replace(spec, made_up=whole.get(spec.name, 0)) for spec in index.inputs)
         index = structs.replace(index, inputs=inputs)

@@ -1,10 +1,17 @@
-"""ONNX Runtime's optimised graph as planning sees one: operators, shapes, and how large its blocks are."""
+"""ONNX Runtime's optimised graph as planning sees one: operators, shapes, and how large its blocks are.
+
+Most stages are put together from parts (see `parts`), without a library that takes long to import. A shard's nodes are
+written anew, with other attributes and slices of weights: so that library is there only where a layer is split.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
+from pathlib import Path
+from typing import Final
 
+import msgspec
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -15,7 +22,23 @@ from shisha_rt.graph.datatypes import NAME_OF
 from shisha_rt.graph.graph import Graph, Tensor
 from shisha_rt.graph.reader.onnx_reader import operator_of
 from shisha_rt.split.blocked import BLOCK, NCHWC
+from stages.built.clean_model import CleanModel
 from stages.engines.onnxruntime.options import base_options
+
+MODEL_FILE: Final = "model.onnx"
+_TENSORS_FILE: Final = "tensors.msgpack"
+
+
+def write_tensors(specs: Iterable[TensorSpec], folder: Path) -> None:
+    """Of every tensor of run time, beside the graph."""
+    (folder / _TENSORS_FILE).write_bytes(msgspec.msgpack.encode(list(specs)))
+
+
+def read_optimised(folder: Path) -> CleanModel:
+    """The graph that stages are cut from, in place of the cleaned one."""
+    specs = msgspec.msgpack.decode((folder / _TENSORS_FILE).read_bytes(), type=list[TensorSpec])
+    model = onnx.load(str(folder / MODEL_FILE), load_external_data=False)
+    return CleanModel.of(folder, optimised_graph(model, {spec.name: spec for spec in specs}), model)
 
 
 def optimised_graph(optimised: onnx.ModelProto, specs: Mapping[str, TensorSpec]) -> Graph:

@@ -1,0 +1,136 @@
+"""A stage that has a shard of a layer, or joins shards: it computes on pieces of what lies in a slot.
+
+A piece that is in one run of bytes is bound as it lies there, so that shards of channels meet without a copy. Any other
+(rows, of all but the first channels; several images) is copied into or out of memory of the stage's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from shisha_rt.fabric.arena import Arena
+from shisha_rt.split.shards import Excerpt
+from stages.engines.session import Array, Bound, CpuClock
+
+
+class OnArrays(Protocol):
+    """What computes it, on whatever arrays it is bound to; for the others see `executor.BuiltStage`."""
+
+    @property
+    def frame_bytes(self) -> int: ...
+
+    @property
+    def described(self) -> bool: ...
+
+    @property
+    def paced(self) -> bool: ...
+
+    @property
+    def difference(self) -> float: ...
+
+    def warm(self, cpu_clock: CpuClock) -> tuple[float, ...]: ...
+
+    def bind_to(self, stage_ends: Mapping[str, Array]) -> tuple[Bound, ...]: ...
+
+    def run_bound(self, bound: Sequence[Bound], cpu_clock: CpuClock) -> tuple[float, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """`before` and `after`: (to, from), arrays to copy before and after it runs."""
+
+    bound: tuple[Bound, ...]
+    before: tuple[tuple[Array, Array], ...]
+    after: tuple[tuple[Array, Array], ...]
+
+
+class ShardStage:
+    """A built stage. `reads` and `makes`: pieces of tensors, each under the name that it has in `inner`.
+
+    `block`: how many channels lie together where a piece is of a blocked tensor.
+    """
+
+    def __init__(self, inner: OnArrays, reads: Sequence[Excerpt], makes: Sequence[Excerpt], block: int) -> None:
+        self._inner = inner
+        self._reads, self._makes = tuple(reads), tuple(makes)
+        self._block = block
+        self._own: dict[str, Array] = {}
+        self._bound: dict[int, _Bound] = {}
+
+    @property
+    def frame_bytes(self) -> int:
+        return self._inner.frame_bytes
+
+    @property
+    def described(self) -> bool:
+        return self._inner.described
+
+    @property
+    def paced(self) -> bool:
+        return self._inner.paced
+
+    @property
+    def difference(self) -> float:
+        return self._inner.difference
+
+    def warm(self, cpu_clock: CpuClock = lambda: 0.0) -> tuple[float, ...]:
+        return self._inner.warm(cpu_clock)
+
+    def bind(self, arena: Arena, slot: int) -> None:
+        """Have it done before a frame comes to `slot`."""
+        arrays: dict[str, Array] = {}
+        before = [copy for piece in self._reads for copy in self._place(arrays, arena, slot, piece)]
+        after = [(to, here) for piece in self._makes for here, to in self._place(arrays, arena, slot, piece)]
+        self._bound[slot] = _Bound(self._inner.bind_to(arrays), tuple(before), tuple(after))
+
+    def run(self, arena: Arena, slot: int, cpu_clock: CpuClock, layout: int = 0) -> tuple[float, ...]:
+        """Compute on the tensors of `slot`. There is one layout: only a model of one shape is split."""
+        assert layout == 0
+        if slot not in self._bound:
+            self.bind(arena, slot)
+        its = self._bound[slot]
+        for to, here in its.before:
+            to[...] = here
+        seconds = self._inner.run_bound(its.bound, cpu_clock)
+        for to, here in its.after:
+            to[...] = here
+        return seconds
+
+    def _place(self, arrays: dict[str, Array], arena: Arena, slot: int, piece: Excerpt) -> list[tuple[Array, Array]]:
+        """Add what `inner` is bound to; returns the stage's own array and the room's, if they are not the same."""
+        room = arena.view(slot, arena.layout.regions[piece.name])
+        found = piece_of(room, piece)
+        if found.flags.c_contiguous:
+            arrays[piece.name] = found
+            return []
+        own = self._own.setdefault(piece.name, np.empty(found.shape, found.dtype))
+        arrays[piece.name] = own
+        if piece.blocked:
+            return [(_unfolded(own, self._block), _unfolded_piece(room, piece, self._block))]
+        return [(own, found)]
+
+
+def piece_of(array: Array, piece: Excerpt) -> Array:
+    """A view of it. Of a blocked tensor it has the right shape, and the right bytes too if it is contiguous."""
+    if piece.slice is None:
+        return array
+    whole = (slice(None),) * piece.slice.axis
+    return array[(*whole, slice(piece.slice.first, piece.slice.end))]
+
+
+def _unfolded(array: Array, block: int) -> Array:
+    """[N][C/b][H][W][b], as a blocked tensor of images lies in memory."""
+    images, channels, *sizes = array.shape
+    return array.reshape(images, channels // block, *sizes, block)
+
+
+def _unfolded_piece(array: Array, piece: Excerpt, block: int) -> Array:
+    assert piece.slice is not None
+    axis, first, end = piece.slice.axis, piece.slice.first, piece.slice.end
+    if axis == 1:
+        first, end = first // block, end // block
+    return _unfolded(array, block)[(*(slice(None),) * axis, slice(first, end))]

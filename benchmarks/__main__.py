@@ -40,6 +40,7 @@ from benchmarks.report.headers import stale
 from benchmarks.report.readme import readme
 from benchmarks.rigs.served import IN_FLIGHT
 from benchmarks.shisha.repeat import shisha
+from benchmarks.splits.fit import splits_fit
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.zoo import SHIPPED
 
@@ -74,6 +75,7 @@ for command in (
     loop,
     int8_accuracy,
     partitiontuner,
+    splits_fit,
     stale,
     readme,
 ):

@@ -1,7 +1,8 @@
 """A machine as the operating system shows it: one unthrottled place for each core that we may use.
 
 What a process may use is less than what the host has: the affinity mask says which cores, the cgroup's
-quota how many at a time. A place too many would only make two stages take turns. Shell.
+quota how many at a time. A place too many would only make two stages take turns. Its processors may also count the
+energy that they use. Shell.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +22,7 @@ _SAME_CLASS_RATIO: Final = 0.9
 _CPUS: Final = Path("/sys/devices/system/cpu")
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _OWN_CGROUPS: Final = Path("/proc/self/cgroup")
+_POWERCAP: Final = Path("/sys/class/powercap")
 
 
 def usable_cores() -> tuple[int, ...]:
@@ -56,6 +59,30 @@ def core_ranks(cores: Sequence[int], cpus: Path = _CPUS) -> Mapping[int, int]:
         if len(known) == len(cores):
             return _classes(known)
     return dict.fromkeys(cores, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyCounter:
+    """Of a processor package; after `wraps_at_j` it begins at 0 again."""
+
+    used_j: float
+    wraps_at_j: float
+
+
+def energy_counters(powercap: Path = _POWERCAP) -> Mapping[str, EnergyCounter]:
+    """The packages' own counters (RAPL), all that runs on them included; {} where there are none that we may read."""
+    found = {}
+    for zone in sorted(powercap.glob("intel-rapl:*")):
+        if _text(zone / "name").startswith("package"):
+            used_uj, wraps_at_uj = _number(zone / "energy_uj"), _number(zone / "max_energy_range_uj")
+            if used_uj is not None and wraps_at_uj:
+                found[zone.name] = EnergyCounter(1e-6 * used_uj, 1e-6 * wraps_at_uj)
+    return found
+
+
+def joules_between(before: Mapping[str, EnergyCounter], after: Mapping[str, EnergyCounter]) -> float:
+    """What all packages used from one reading to a later one, less than one round of a counter later."""
+    return math.fsum((its.used_j - before[zone].used_j) % its.wraps_at_j for zone, its in after.items())
 
 
 def quota_cores(own: Path = _OWN_CGROUPS, root: Path = _CGROUPS) -> float | None:

@@ -1,0 +1,1 @@
+"""Split layers: what their cost models are worth, and the GP paper's experiments repeated."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.split.problem import Execution, SplitLayer, SplitProblem
-from shisha_rt.split.tables import CostTables, layer_tables
+from shisha_rt.split.tables import layer_tables
 
 _SAME: Final = 1 + 1e-9
 """Costs that differ by less are the same, added up in another order."""
@@ -66,7 +66,7 @@ def best_blocks(
     alone_value = float(alone_values[alone])
     if execution == "parallel":
         lanes = _within(lanes, min(alone_value, _most(lanes)))
-        lanes = _within(lanes, float(_least(lanes, np.maximum)[-1][-1][-1]))
+        lanes = _within(lanes, float(least_by_blocks(lanes, execution)[-1][-1]))
     found = _chosen(_within(lanes, math.inf if execution == "parallel" else alone_value))
     if found is not None:
         blocks, odd_at = found
@@ -80,12 +80,15 @@ def best_blocks(
     return BlockShares(blocks, None if odd is None else alone, alone_value, alone, alone_value)
 
 
+def execution_of(problem: SplitProblem) -> Execution:
+    """Energy is a sum, whoever computes when."""
+    return "sequence" if problem.objective == "energy" else problem.execution
+
+
 def split_layer(problem: SplitProblem, layer: SplitLayer) -> tuple[tuple[int, ...], BlockShares] | None:
     """The best shares of one layer (devices,) in units, and what they are of. None: none fit."""
-    tables: CostTables = layer_tables(problem, layer)
-    # Energy is a sum, whoever computes when.
-    execution: Execution = "sequence" if problem.objective == "energy" else problem.execution
-    found = best_blocks(tables.whole, execution, tables.odd)
+    tables = layer_tables(problem, layer)
+    found = best_blocks(tables.whole, execution_of(problem), tables.odd)
     return None if found is None else (found.units(layer.block, layer.units), found)
 
 
@@ -110,7 +113,20 @@ def _within(lanes: Sequence[Floats], most: float) -> tuple[Floats, ...]:
     return tuple(np.where(table <= most * _SAME, table, np.inf) for table in lanes)
 
 
+def least_by_blocks(lanes: Sequence[Floats], execution: Execution) -> list[Floats]:
+    """(blocks + 1,): what each number of blocks costs at least on devices with these tables (devices, blocks + 1).
+
+    In the second lane with what is left over, where the tables have one; no devices can have no more than nothing.
+    """
+    return _least(lanes, together_of(execution))[-1]
+
+
 Together = Callable[[Floats, Floats], Floats]
+
+
+def together_of(execution: Execution) -> Together:
+    """What devices take in all."""
+    return np.maximum if execution == "parallel" else np.add
 
 
 def _least(lanes: Sequence[Floats], together: Together) -> list[list[Floats]]:

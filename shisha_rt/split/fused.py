@@ -1,0 +1,235 @@
+"""The best fused split of a whole chain: which layers are whole, split, paired or tiled, and with which shares.
+
+Each step (a layer, a pair, a run of tiles up to a bound) is a choice between two places of the data, its shares the
+best by the exact integer split; the least way through them is the least of all such plans. Limits that are one for all
+layers make budgets of it: then a step has an option for each share of the devices that have such limits, and the answer
+is proven, or comes with a bound (see `choices`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.arrays import Floats
+from shisha_rt.outcome import Outcome
+from shisha_rt.split.chain import Chain, Mode, Step, parts, resources_of, rows_of, rows_read, step_cost, unfused
+from shisha_rt.split.choices import MOST_WAYS, Choice, least_taken, least_way
+from shisha_rt.split.integer import execution_of
+from shisha_rt.split.posynomial import Posynomial
+from shisha_rt.split.problem import SplitDevice, SplitLayer, SplitProblem
+from shisha_rt.split.shared import Budget, SharedOptions, SharedRun, budgets_of, shared_options
+from shisha_rt.split.tables import ROUNDING, CostTables, along, spent
+
+MOST_TILED: Final = 4
+"""Layers in one run of tiles."""
+_MODES: Final[tuple[Mode, ...]] = ("whole", "split", "pair", "tiles")
+_UNFUSED: Final[tuple[Mode, ...]] = ("split",)
+
+
+@dataclass(frozen=True, slots=True)
+class FusedSplit:
+    """`steps` from the first layer to the last, None without any. `value`: seconds or joules.
+
+    `lower_bound` is proven for all plans of the kinds of steps that were asked for.
+    """
+
+    steps: tuple[Step, ...] | None
+    outcome: Outcome
+    value: float = math.inf
+    lower_bound: float | None = None
+    reason: str | None = None
+
+
+def fused_split(
+    chain: Chain, modes: Collection[Mode] = _MODES, most_tiled: int = MOST_TILED, most_ways: int = MOST_WAYS
+) -> FusedSplit:
+    """Of all plans with these modes, the least; proven unless `outcome` says `feasible` (`reason` says why then)."""
+    steps = _Steps(chain, budgets_of(chain.problem))
+    for index in range(len(chain.problem.layers)):
+        steps.add_from(index, modes, most_tiled)
+    choices, options = steps.in_order()
+    limits = np.array([budget.limit for budget in steps.budgets])
+    found = least_way(choices, steps.points, limits, most_ways)
+    if found.picks is None:
+        return FusedSplit(
+            None, found.outcome, lower_bound=found.lower_bound, reason=_why(steps, choices, found.outcome)
+        )
+    taken = [options[choice](option) for choice, option in found.picks]
+    value = math.fsum(float(choices[choice].costs[option]) for choice, option in found.picks)
+    reason = None if found.outcome is Outcome.OPTIMAL else "too many ways to keep to the limits for all layers"
+    return FusedSplit(tuple(taken), found.outcome, value, found.lower_bound, reason)
+
+
+def split_network(problem: SplitProblem, most_ways: int = MOST_WAYS) -> FusedSplit:
+    """The same where every layer is split by itself, communication in full, as in Eq. 10."""
+    return fused_split(unfused(problem), _UNFUSED, most_ways=most_ways)
+
+
+class _Steps:
+    """All steps as choices between points: (layers done, whose memory has the data), the host's last of each."""
+
+    def __init__(self, chain: Chain, budgets: tuple[Budget, ...]) -> None:
+        self.chain, self.budgets = chain, budgets
+        self._own = [d for d, legs in enumerate(chain.legs) if legs is not None]
+        self.points = 1 + len(chain.problem.layers) * (len(self._own) + 1)
+        self._found: list[tuple[Choice, _MakeStep]] = []
+
+    def in_order(self) -> tuple[list[Choice], list[_MakeStep]]:
+        """By their sources."""
+        found = sorted(self._found, key=lambda its: its[0].source)
+        return [choice for choice, _ in found], [make for _, make in found]
+
+    def add_from(self, first: int, modes: Collection[Mode], most_tiled: int) -> None:
+        """Everything that begins with layer `first`, and what is fetched before it or, of the last, behind it."""
+        layers = self.chain.problem.layers
+        if "whole" in modes:
+            self._add_whole(first)
+        if "split" in modes:
+            self._add_shared("split", first, first)
+        if first + 1 == len(layers):
+            return
+        if "pair" in modes and layers[first].features["N"] == layers[first + 1].features["C"]:
+            self._add_shared("pair", first, first + 1)
+        for last in range(first + 1, min(first + most_tiled, len(layers))):
+            if "tiles" in modes and layers[last].features["H"] > 1:
+                self._add_shared("tiles", first, last)
+
+    def _point(self, done: int, device: int | None) -> int:
+        if not done:
+            return 0
+        at = len(self._own) if device is None else self._own.index(device)
+        return 1 + (done - 1) * (len(self._own) + 1) + at
+
+    def _add_whole(self, index: int) -> None:
+        """On each device that has room; and its output, fetched from there."""
+        problem = self.chain.problem
+        layer = problem.layers[index]
+        for d, device in enumerate(problem.devices):
+            taken = resources_of(device, layer, layer.units)
+            if any(amount > device.limits[name] * (1 + ROUNDING) for name, amount in taken.items()):
+                continue
+            shares = tuple(layer.units if d == other else 0 for other in range(len(problem.devices)))
+            used = [taken[budget.name] if budget.device == d else 0.0 for budget in self.budgets]
+            step, own = Step("whole", index, index, shares), d in self._own
+            target = self._point(index + 1, d if own else None)
+            self._add(step, self._point(index, None), target, used, resident=False)
+            if own and index:
+                self._add(step, self._point(index, d), target, used, resident=True)
+            if own:
+                fetched = Step("fetched", index + 1, index, shares)
+                self._add(fetched, target, self._point(index + 1, None), [0.0] * len(used), resident=True)
+
+    def _add(self, step: Step, source: int, target: int, used: Sequence[float], *, resident: bool) -> None:
+        value = step_cost(self.chain, step, resident=resident).value
+        choice = Choice(source, target, np.array([value]), np.array([used]).reshape(1, len(used)))
+        self._found.append((choice, _MakeStep(step.mode, step.first, step.last, step.shares)))
+
+    def _add_shared(self, mode: Mode, first: int, last: int) -> None:
+        problem = self.chain.problem
+        found = shared_options(shared_run(self.chain, mode, first, last), self.budgets, execution_of(problem))
+        if found is not None:
+            choice = Choice(self._point(first, None), self._point(last + 1, None), found.costs, found.taken)
+            self._found.append((choice, _MakeStep(mode, first, last, found)))
+
+
+@dataclass(frozen=True, slots=True)
+class _MakeStep:
+    """The step that an option stands for."""
+
+    mode: Mode
+    first: int
+    last: int
+    shares: tuple[int, ...] | SharedOptions
+
+    def __call__(self, option: int) -> Step:
+        shares = self.shares.shares(option) if isinstance(self.shares, SharedOptions) else self.shares
+        return Step(self.mode, self.first, self.last, shares)
+
+
+def shared_run(chain: Chain, mode: Mode, first: int, last: int) -> SharedRun:
+    """The tables of a step that is shared, from the host's memory to the host's memory."""
+    its = parts(chain.problem.layers[first : last + 1], mode)
+    shared = its[-1] if mode == "tiles" else its[0]
+    blocks, left_over = divmod(shared.units, shared.block)
+    lanes = []
+    for extra in (0, left_over)[: 1 + bool(left_over)]:
+        units = shared.block * np.arange(blocks + 1, dtype=float) + extra
+        shares = _shares_of_each(its, mode, units)
+        values = [_values(chain, mode, its, shares, d) for d in range(len(chain.legs))]
+        taken = [_taken(chain.problem.devices[b.device], b.name, its, shares) for b in budgets_of(chain.problem)]
+        lanes.append((np.array(values), np.array(taken).reshape(len(taken), len(units))))
+    whole, odd = lanes[0], lanes[1] if left_over else (None, None)
+    return SharedRun(shared.units, shared.block, CostTables(whole[0], odd[0]), CostTables(whole[1], odd[1]))
+
+
+def _shares_of_each(layers: Sequence[SplitLayer], mode: Mode, units: Floats) -> Floats:
+    """(layers, units)."""
+    if mode != "tiles":
+        return np.broadcast_to(units, (len(layers), len(units)))
+    return np.array([rows_of(layers, rows) if rows else (0.0,) * len(layers) for rows in units.tolist()]).T
+
+
+def _values(chain: Chain, mode: Mode, layers: Sequence[SplitLayer], shares: Floats, d: int) -> Floats:
+    """(units,): what each share costs on a device, inf where it passes a limit."""
+    device, legs = chain.problem.devices[d], chain.legs[d]
+    compute_s = sum(_each(device.latency_s, layers, shares), np.zeros(shares.shape[1]))
+    moved_s = np.zeros(shares.shape[1])
+    if legs is not None:
+        first, sent = layers[0], shares[0]
+        if mode == "tiles":  # beyond its share
+            sent = np.array([rows_read(first, rows) / first.features["s"] if rows else 0.0 for rows in sent.tolist()])
+        moved_s = along(legs.in_s, first, sent) + along(legs.out_s, layers[-1], shares[-1])
+    values = spent(chain.problem, device, compute_s, moved_s)
+    for name, limit in device.limits.items():
+        used = np.array(list(_each(device.resources[name], layers, shares)))
+        most = used.sum(axis=0) if device.one_for_all else used.max(axis=0)
+        values[most > limit * (1 + ROUNDING)] = np.inf
+    return values
+
+
+def _taken(device: SplitDevice, name: str, layers: Sequence[SplitLayer], shares: Floats) -> Floats:
+    return sum(_each(device.resources[name], layers, shares), np.zeros(shares.shape[1]))
+
+
+def _each(posynomial: Posynomial, layers: Sequence[SplitLayer], shares: Floats) -> Iterator[Floats]:
+    return (along(posynomial, layer, its) for layer, its in zip(layers, shares, strict=True))
+
+
+# Why there is no plan
+
+
+def _why(steps: _Steps, choices: Sequence[Choice], outcome: Outcome) -> str:
+    """Names the limit: of a layer that fits nowhere, else of all layers together."""
+    if outcome is Outcome.LIMIT:
+        return "too many ways to keep to the limits for all layers, and none of those tried does"
+    problem = steps.chain.problem
+    for index, layer in enumerate(problem.layers):
+        run = shared_run(steps.chain, "split", index, index)
+        if shared_options(run, (), execution_of(problem)) is None:
+            return f"layer {layer.name}: {_too_little(problem, layer)}"
+    for b, budget in enumerate(steps.budgets):
+        least = least_taken(choices, steps.points, b)
+        if least > budget.limit:
+            name = problem.devices[budget.device].name
+            return f"{name}: all layers would need {least:.6g} {budget.name} at least, it has {budget.limit:.6g}"
+    names = ", ".join(f"{budget.name} of {problem.devices[budget.device].name}" for budget in steps.budgets)
+    return f"the limits of {names} for all layers cannot be kept together"
+
+
+def _too_little(problem: SplitProblem, layer: SplitLayer) -> str:
+    found = []
+    units = np.arange(1, layer.units + 1, dtype=float)
+    for device in problem.devices:
+        most, why = layer.units, ""
+        for name, limit in device.limits.items():
+            fits = int((along(device.resources[name], layer, units) <= limit * (1 + ROUNDING)).sum())
+            if fits < most:
+                most, why = fits, f" ({name}: {limit:.6g})"
+        found.append(f"{device.name} has room for {most}{why}")
+    blocks = f" in blocks of {layer.block}" if layer.block > 1 else ""
+    return f"{', '.join(found)} of {layer.units}{blocks}"

@@ -22,7 +22,7 @@ from shisha_rt.split.choices import MOST_WAYS, Choice, least_taken, least_way
 from shisha_rt.split.integer import execution_of
 from shisha_rt.split.posynomial import Posynomial
 from shisha_rt.split.problem import SplitDevice, SplitLayer, SplitProblem
-from shisha_rt.split.shared import Budget, SharedOptions, SharedRun, budgets_of, shared_options
+from shisha_rt.split.shared import NetworkLimit, SharedOptions, SharedRun, budgets_of, shared_options
 from shisha_rt.split.tables import ROUNDING, CostTables, along, spent
 
 MOST_TILED: Final = 4
@@ -73,7 +73,7 @@ def split_network(problem: SplitProblem, most_ways: int = MOST_WAYS) -> FusedSpl
 class _Steps:
     """All steps as choices between points: (layers done, whose memory has the data), the host's last of each."""
 
-    def __init__(self, chain: Chain, budgets: tuple[Budget, ...]) -> None:
+    def __init__(self, chain: Chain, budgets: tuple[NetworkLimit, ...]) -> None:
         self.chain, self.budgets = chain, budgets
         self._own = [d for d, legs in enumerate(chain.legs) if legs is not None]
         self.points = 1 + len(chain.problem.layers) * (len(self._own) + 1)

@@ -23,7 +23,7 @@ _MOST_OPTIONS: Final = 1 << 21
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class NetworkLimit:
     """A limit of one device for all layers together."""
 
     device: int
@@ -31,9 +31,9 @@ class Budget:
     limit: float
 
 
-def budgets_of(problem: SplitProblem) -> tuple[Budget, ...]:
+def budgets_of(problem: SplitProblem) -> tuple[NetworkLimit, ...]:
     return tuple(
-        Budget(d, name, limit)
+        NetworkLimit(d, name, limit)
         for d, device in enumerate(problem.devices)
         if device.one_for_all
         for name, limit in device.limits.items()
@@ -62,7 +62,7 @@ class SharedOptions:
         return self._shares(option)
 
 
-def shared_options(run: SharedRun, budgets: Sequence[Budget], execution: Execution) -> SharedOptions | None:
+def shared_options(run: SharedRun, budgets: Sequence[NetworkLimit], execution: Execution) -> SharedOptions | None:
     """None: no shares fit. Raises ValueError where several devices have budgets and too many shares."""
     if not budgets:
         found = best_blocks(run.values.whole, execution, run.values.odd)
@@ -95,7 +95,7 @@ class _Partly:
     odd: Bools
 
 
-def _of_the_limited(run: SharedRun, budgets: Sequence[Budget], execution: Execution) -> _Partly:
+def _of_the_limited(run: SharedRun, budgets: Sequence[NetworkLimit], execution: Execution) -> _Partly:
     """Every share of the devices that have budgets."""
     values, taken = _lanes(run.values), _lanes(run.taken)
     size = values[0].shape[1]

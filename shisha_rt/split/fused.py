@@ -1,9 +1,9 @@
 """The best fused split of a whole chain: which layers are whole, split, paired or tiled, and with which shares.
 
-Each step (a layer, a pair, a run of tiles up to a bound) is a choice between two places of the data, its shares the
+Each step (a layer, a pair, a run of tiles up to a bound) is a stretch between two places of the data, its shares the
 best by the exact integer split; the least way through them is the least of all such plans. Limits that are one for all
 layers make budgets of it: then a step has an option for each share of the devices that have such limits, and the answer
-is proven, or comes with a bound (see `choices`).
+is proven, or comes with a bound (see `ways`).
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import numpy as np
 from shisha_rt.arrays import Floats
 from shisha_rt.outcome import Outcome
 from shisha_rt.split.chain import Chain, Mode, Step, parts, resources_of, rows_of, rows_read, step_cost, unfused
-from shisha_rt.split.choices import MOST_WAYS, Choice, least_taken, least_way
 from shisha_rt.split.integer import execution_of
 from shisha_rt.split.posynomial import Posynomial
 from shisha_rt.split.problem import SplitDevice, SplitLayer, SplitProblem
-from shisha_rt.split.shared import NetworkLimit, SharedOptions, SharedRun, budgets_of, shared_options
+from shisha_rt.split.room import too_little_room
+from shisha_rt.split.shared import SharedOptions, SharedRun, network_limits, shared_options
 from shisha_rt.split.tables import ROUNDING, CostTables, along, spent
+from shisha_rt.split.ways import MOST_WAYS, Stretch, cost_of, least_taken, least_way
 
 MOST_TILED: Final = 4
 """Layers in one run of tiles."""
 _MODES: Final[tuple[Mode, ...]] = ("whole", "split", "pair", "tiles")
-_UNFUSED: Final[tuple[Mode, ...]] = ("split",)
 
 
 @dataclass(frozen=True, slots=True)
-class FusedSplit:
+class NetworkSplit:
     """`steps` from the first layer to the last, None without any. `value`: seconds or joules.
 
     `lower_bound` is proven for all plans of the kinds of steps that were asked for.
@@ -47,57 +47,76 @@ class FusedSplit:
 
 def fused_split(
     chain: Chain, modes: Collection[Mode] = _MODES, most_tiled: int = MOST_TILED, most_ways: int = MOST_WAYS
-) -> FusedSplit:
+) -> NetworkSplit:
     """Of all plans with these modes, the least; proven unless `outcome` says `feasible` (`reason` says why then)."""
-    steps = _Steps(chain, budgets_of(chain.problem))
+    steps = _Steps(chain)
     for index in range(len(chain.problem.layers)):
         steps.add_from(index, modes, most_tiled)
-    choices, options = steps.in_order()
-    limits = np.array([budget.limit for budget in steps.budgets])
-    found = least_way(choices, steps.points, limits, most_ways)
-    if found.picks is None:
-        return FusedSplit(
-            None, found.outcome, lower_bound=found.lower_bound, reason=_why(steps, choices, found.outcome)
-        )
-    taken = [options[choice](option) for choice, option in found.picks]
-    value = math.fsum(float(choices[choice].costs[option]) for choice, option in found.picks)
-    reason = None if found.outcome is Outcome.OPTIMAL else "too many ways to keep to the limits for all layers"
-    return FusedSplit(tuple(taken), found.outcome, value, found.lower_bound, reason)
+    return steps.least(most_ways)
 
 
-def split_network(problem: SplitProblem, most_ways: int = MOST_WAYS) -> FusedSplit:
-    """The same where every layer is split by itself, communication in full, as in Eq. 10."""
-    return fused_split(unfused(problem), _UNFUSED, most_ways=most_ways)
+def split_network(
+    problem: SplitProblem, runs: Sequence[SharedRun] | None = None, most_ways: int = MOST_WAYS
+) -> NetworkSplit:
+    """The same where every layer is split by itself, communication in full, as in Eq. 10. `runs`: other costs."""
+    steps = _Steps(unfused(problem))
+    for index in range(len(problem.layers)):
+        steps.add_shared("split", index, index, None if runs is None else runs[index])
+    return steps.least(most_ways)
 
 
 class _Steps:
-    """All steps as choices between points: (layers done, whose memory has the data), the host's last of each."""
+    """All steps as stretches between points: (layers done, whose memory has the data), the host's last of each."""
 
-    def __init__(self, chain: Chain, budgets: tuple[NetworkLimit, ...]) -> None:
-        self.chain, self.budgets = chain, budgets
+    def __init__(self, chain: Chain) -> None:
+        self._chain, self._limits = chain, network_limits(chain.problem)
         self._own = [d for d, legs in enumerate(chain.legs) if legs is not None]
-        self.points = 1 + len(chain.problem.layers) * (len(self._own) + 1)
-        self._found: list[tuple[Choice, _MakeStep]] = []
+        self._points = 1 + len(chain.problem.layers) * (len(self._own) + 1)
+        self._found: list[tuple[Stretch, _MakeStep]] = []
 
-    def in_order(self) -> tuple[list[Choice], list[_MakeStep]]:
-        """By their sources."""
-        found = sorted(self._found, key=lambda its: its[0].source)
-        return [choice for choice, _ in found], [make for _, make in found]
+    def least(self, most_ways: int) -> NetworkSplit:
+        ordered = sorted(self._found, key=lambda its: its[0].source)
+        stretches = [stretch for stretch, _ in ordered]
+        limits = np.array([its.limit for its in self._limits])
+        found = least_way(stretches, self._points, limits, most_ways)
+        if found.picks is None:
+            why = self._why(stretches, found.outcome)
+            return NetworkSplit(None, found.outcome, lower_bound=found.lower_bound, reason=why)
+        steps = tuple(ordered[stretch][1](option) for stretch, option in found.picks)
+        reason = None if found.outcome is Outcome.OPTIMAL else "too many ways to keep to the limits for all layers"
+        return NetworkSplit(steps, found.outcome, cost_of(stretches, found.picks), found.lower_bound, reason)
+
+    def _why(self, stretches: Sequence[Stretch], outcome: Outcome) -> str:
+        """Names the limit: of a layer that fits nowhere, else of all layers together."""
+        if outcome is Outcome.LIMIT:
+            return "too many ways to keep to the limits for all layers, and none of those tried does"
+        problem = self._chain.problem
+        for index, layer in enumerate(problem.layers):
+            run = shared_run(self._chain, "split", index, index)
+            if shared_options(run, (), execution_of(problem)) is None:
+                return too_little_room(problem, layer, [{}] * len(problem.devices))
+        for b, its in enumerate(self._limits):
+            least = least_taken(stretches, self._points, b)
+            if least > its.limit:
+                name = problem.devices[its.device].name
+                return f"{name}: all layers would need {least:.6g} {its.name} at least, it has {its.limit:.6g}"
+        names = ", ".join(f"{its.name} of {problem.devices[its.device].name}" for its in self._limits)
+        return f"the limits of {names} for all layers cannot be kept together"
 
     def add_from(self, first: int, modes: Collection[Mode], most_tiled: int) -> None:
         """Everything that begins with layer `first`, and what is fetched before it or, of the last, behind it."""
-        layers = self.chain.problem.layers
+        layers = self._chain.problem.layers
         if "whole" in modes:
             self._add_whole(first)
         if "split" in modes:
-            self._add_shared("split", first, first)
+            self.add_shared("split", first, first)
         if first + 1 == len(layers):
             return
         if "pair" in modes and layers[first].features["N"] == layers[first + 1].features["C"]:
-            self._add_shared("pair", first, first + 1)
+            self.add_shared("pair", first, first + 1)
         for last in range(first + 1, min(first + most_tiled, len(layers))):
             if "tiles" in modes and layers[last].features["H"] > 1:
-                self._add_shared("tiles", first, last)
+                self.add_shared("tiles", first, last)
 
     def _point(self, done: int, device: int | None) -> int:
         if not done:
@@ -107,14 +126,14 @@ class _Steps:
 
     def _add_whole(self, index: int) -> None:
         """On each device that has room; and its output, fetched from there."""
-        problem = self.chain.problem
+        problem = self._chain.problem
         layer = problem.layers[index]
         for d, device in enumerate(problem.devices):
             taken = resources_of(device, layer, layer.units)
             if any(amount > device.limits[name] * (1 + ROUNDING) for name, amount in taken.items()):
                 continue
             shares = tuple(layer.units if d == other else 0 for other in range(len(problem.devices)))
-            used = [taken[budget.name] if budget.device == d else 0.0 for budget in self.budgets]
+            used = [taken[its.name] if its.device == d else 0.0 for its in self._limits]
             step, own = Step("whole", index, index, shares), d in self._own
             target = self._point(index + 1, d if own else None)
             self._add(step, self._point(index, None), target, used, resident=False)
@@ -125,16 +144,16 @@ class _Steps:
                 self._add(fetched, target, self._point(index + 1, None), [0.0] * len(used), resident=True)
 
     def _add(self, step: Step, source: int, target: int, used: Sequence[float], *, resident: bool) -> None:
-        value = step_cost(self.chain, step, resident=resident).value
-        choice = Choice(source, target, np.array([value]), np.array([used]).reshape(1, len(used)))
-        self._found.append((choice, _MakeStep(step.mode, step.first, step.last, step.shares)))
+        value = step_cost(self._chain, step, resident=resident).value
+        stretch = Stretch(source, target, np.array([value]), np.array([used]).reshape(1, len(used)))
+        self._found.append((stretch, _MakeStep(step.mode, step.first, step.last, step.shares)))
 
-    def _add_shared(self, mode: Mode, first: int, last: int) -> None:
-        problem = self.chain.problem
-        found = shared_options(shared_run(self.chain, mode, first, last), self.budgets, execution_of(problem))
+    def add_shared(self, mode: Mode, first: int, last: int, run: SharedRun | None = None) -> None:
+        its = shared_run(self._chain, mode, first, last) if run is None else run
+        found = shared_options(its, self._limits, execution_of(self._chain.problem))
         if found is not None:
-            choice = Choice(self._point(first, None), self._point(last + 1, None), found.costs, found.taken)
-            self._found.append((choice, _MakeStep(mode, first, last, found)))
+            stretch = Stretch(self._point(first, None), self._point(last + 1, None), found.costs, found.taken)
+            self._found.append((stretch, _MakeStep(mode, first, last, found)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +180,7 @@ def shared_run(chain: Chain, mode: Mode, first: int, last: int) -> SharedRun:
         units = shared.block * np.arange(blocks + 1, dtype=float) + extra
         shares = _shares_of_each(its, mode, units)
         values = [_values(chain, mode, its, shares, d) for d in range(len(chain.legs))]
-        taken = [_taken(chain.problem.devices[b.device], b.name, its, shares) for b in budgets_of(chain.problem)]
+        taken = [_taken(chain.problem.devices[b.device], b.name, its, shares) for b in network_limits(chain.problem)]
         lanes.append((np.array(values), np.array(taken).reshape(len(taken), len(units))))
     whole, odd = lanes[0], lanes[1] if left_over else (None, None)
     return SharedRun(shared.units, shared.block, CostTables(whole[0], odd[0]), CostTables(whole[1], odd[1]))
@@ -198,38 +217,3 @@ def _taken(device: SplitDevice, name: str, layers: Sequence[SplitLayer], shares:
 
 def _each(posynomial: Posynomial, layers: Sequence[SplitLayer], shares: Floats) -> Iterator[Floats]:
     return (along(posynomial, layer, its) for layer, its in zip(layers, shares, strict=True))
-
-
-# Why there is no plan
-
-
-def _why(steps: _Steps, choices: Sequence[Choice], outcome: Outcome) -> str:
-    """Names the limit: of a layer that fits nowhere, else of all layers together."""
-    if outcome is Outcome.LIMIT:
-        return "too many ways to keep to the limits for all layers, and none of those tried does"
-    problem = steps.chain.problem
-    for index, layer in enumerate(problem.layers):
-        run = shared_run(steps.chain, "split", index, index)
-        if shared_options(run, (), execution_of(problem)) is None:
-            return f"layer {layer.name}: {_too_little(problem, layer)}"
-    for b, budget in enumerate(steps.budgets):
-        least = least_taken(choices, steps.points, b)
-        if least > budget.limit:
-            name = problem.devices[budget.device].name
-            return f"{name}: all layers would need {least:.6g} {budget.name} at least, it has {budget.limit:.6g}"
-    names = ", ".join(f"{budget.name} of {problem.devices[budget.device].name}" for budget in steps.budgets)
-    return f"the limits of {names} for all layers cannot be kept together"
-
-
-def _too_little(problem: SplitProblem, layer: SplitLayer) -> str:
-    found = []
-    units = np.arange(1, layer.units + 1, dtype=float)
-    for device in problem.devices:
-        most, why = layer.units, ""
-        for name, limit in device.limits.items():
-            fits = int((along(device.resources[name], layer, units) <= limit * (1 + ROUNDING)).sum())
-            if fits < most:
-                most, why = fits, f" ({name}: {limit:.6g})"
-        found.append(f"{device.name} has room for {most}{why}")
-    blocks = f" in blocks of {layer.block}" if layer.block > 1 else ""
-    return f"{', '.join(found)} of {layer.units}{blocks}"

@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.arrays import Bools, Floats, Ints
-from shisha_rt.split.choices import undominated
 from shisha_rt.split.integer import best_blocks, least_by_blocks, together_of
 from shisha_rt.split.problem import Execution, SplitProblem
 from shisha_rt.split.tables import CostTables
+from shisha_rt.split.ways import undominated
 
 _MOST_OPTIONS: Final = 1 << 21
 
@@ -31,7 +31,7 @@ class NetworkLimit:
     limit: float
 
 
-def budgets_of(problem: SplitProblem) -> tuple[NetworkLimit, ...]:
+def network_limits(problem: SplitProblem) -> tuple[NetworkLimit, ...]:
     return tuple(
         NetworkLimit(d, name, limit)
         for d, device in enumerate(problem.devices)

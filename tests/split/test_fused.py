@@ -192,7 +192,7 @@ class TestLimits:
         found = split_network(self.problem((100, 300), one_for_all=False))
         assert (found.outcome, found.reason) == (
             Outcome.INFEASIBLE,
-            "layer a: d0 has room for 6 (ALM: 100), d1 has room for 18 (ALM: 300) of 32 in blocks of 16",
+            "layer a: d0 has room for 0 (ALM), d1 has room for 16 (ALM) of 32 in blocks of 16",
         )
 
     def test_all_layers_together(self) -> None:

@@ -1,6 +1,6 @@
-"""The least way through a network of choices, within budgets that all of them share.
+"""The least way through a network of stretches, within budgets that all of them share.
 
-Between points (0 is where it begins, the last is where it ends) there are choices, each of several options: what an
+Between points (0 is where it begins, the last is where it ends) there are stretches, each of several options: what an
 option costs, and what it takes of each budget. Without budgets this is the shortest path. With them the budgets get
 prices (Lagrange): what is least at any prices, less the budgets' own worth, is a proven bound, and what turns up within
 the budgets on the way a good answer. Then, if it is not proven yet, ways are lengthened option by option; those that
@@ -30,7 +30,7 @@ _TIE: Final = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Stretch:
     """From point `source` to the later `target`: `costs` (options,), finite, and `taken` (options, budgets)."""
 
     source: int
@@ -41,50 +41,50 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """`picks`: (choice, option) from the beginning to the end, None without one. `lower_bound`: proven, or None."""
+    """`picks`: (stretch, option) from the beginning to the end, None without one. `lower_bound`: proven, or None."""
 
     picks: tuple[tuple[int, int], ...] | None
     outcome: Outcome
     lower_bound: float | None = None
 
 
-def least_way(choices: Sequence[Choice], points: int, budgets: Floats, most_ways: int = MOST_WAYS) -> Way:
-    """`choices` in the order of their sources; points are numbered so that each leads to a later one only."""
+def least_way(stretches: Sequence[Stretch], points: int, budgets: Floats, most_ways: int = MOST_WAYS) -> Way:
+    """`stretches` in the order of their sources; points are numbered so that each leads to a later one only."""
     if not len(budgets):
-        found, bound = _priced(choices, points, budgets)
+        found, bound = _priced(stretches, points, budgets)
         return Way(None, Outcome.INFEASIBLE) if found is None else Way(found, Outcome.OPTIMAL, bound)
-    if not _can_fit(choices, points, budgets):
+    if not _can_fit(stretches, points, budgets):
         return Way(None, Outcome.INFEASIBLE)
-    choices, budgets = _without_idle(choices, budgets)
-    best, best_cost, bound, prices = _by_prices(choices, points, budgets)
+    stretches, budgets = _without_idle(stretches, budgets)
+    best, best_cost, bound, prices = _by_prices(stretches, points, budgets)
     if best_cost <= bound + _PROVEN * abs(bound):
         return Way(best, Outcome.OPTIMAL, bound)
-    ways = _Lengthening(choices, points, budgets, prices, best_cost, most_ways).run()
+    ways = _Lengthening(stretches, points, budgets, prices, best_cost, most_ways).run()
     if ways is None:
         return Way(best, Outcome.LIMIT if best is None else Outcome.FEASIBLE, bound)
     picks = ways or best
     if picks is None:
         return Way(None, Outcome.INFEASIBLE)
-    return Way(picks, Outcome.OPTIMAL, cost_of(choices, picks))
+    return Way(picks, Outcome.OPTIMAL, cost_of(stretches, picks))
 
 
-def _without_idle(choices: Sequence[Choice], budgets: Floats) -> tuple[Sequence[Choice], Floats]:
+def _without_idle(stretches: Sequence[Stretch], budgets: Floats) -> tuple[Sequence[Stretch], Floats]:
     """Without budgets of which every option takes no larger a part than of another."""
-    parts = np.concatenate([choice.taken for choice in choices]) / budgets
+    parts = np.concatenate([stretch.taken for stretch in stretches]) / budgets
     left = list(range(len(budgets)))
     for b in range(len(budgets)):
         if any(other != b and (parts[:, b] <= parts[:, other]).all() for other in left):
             left.remove(b)
-    return [Choice(one.source, one.target, one.costs, one.taken[:, left]) for one in choices], budgets[left]
+    return [Stretch(one.source, one.target, one.costs, one.taken[:, left]) for one in stretches], budgets[left]
 
 
-def cost_of(choices: Sequence[Choice], picks: Sequence[tuple[int, int]]) -> float:
-    return math.fsum(float(choices[choice].costs[option]) for choice, option in picks)
+def cost_of(stretches: Sequence[Stretch], picks: Sequence[tuple[int, int]]) -> float:
+    return math.fsum(float(stretches[stretch].costs[option]) for stretch, option in picks)
 
 
-def least_taken(choices: Sequence[Choice], points: int, budget: int) -> float:
+def least_taken(stretches: Sequence[Stretch], points: int, budget: int) -> float:
     """Of one budget, by any way at all; inf if there is none."""
-    return float(_to_the_end(choices, points, [choice.taken[:, budget] for choice in choices])[0])
+    return float(_to_the_end(stretches, points, [stretch.taken[:, budget] for stretch in stretches])[0])
 
 
 def undominated(costs: Floats, taken: Floats) -> Ints:
@@ -104,54 +104,56 @@ def undominated(costs: Floats, taken: Floats) -> Ints:
     return np.array(chosen, dtype=np.int64)
 
 
-def _can_fit(choices: Sequence[Choice], points: int, budgets: Floats) -> bool:
-    return all(least_taken(choices, points, b) <= limit * (1 + ROUNDING) for b, limit in enumerate(budgets))
+def _can_fit(stretches: Sequence[Stretch], points: int, budgets: Floats) -> bool:
+    return all(least_taken(stretches, points, b) <= limit * (1 + ROUNDING) for b, limit in enumerate(budgets))
 
 
-def _to_the_end(choices: Sequence[Choice], points: int, costs: Sequence[Floats]) -> Floats:
-    """(points,): the least from each on, by costs (options,) of each choice."""
+def _to_the_end(stretches: Sequence[Stretch], points: int, costs: Sequence[Floats]) -> Floats:
+    """(points,): the least from each on, by costs (options,) of each stretch."""
     found = np.full(points, np.inf)
     found[-1] = 0.0
-    for choice, its in zip(reversed(choices), reversed(costs), strict=True):
-        found[choice.source] = min(found[choice.source], float(its.min()) + found[choice.target])
+    for stretch, its in zip(reversed(stretches), reversed(costs), strict=True):
+        found[stretch.source] = min(found[stretch.source], float(its.min()) + found[stretch.target])
     return found
 
 
-def _priced(choices: Sequence[Choice], points: int, prices: Floats) -> tuple[tuple[tuple[int, int], ...] | None, float]:
-    """The least way when budgets have prices, and what it comes to; None without any way. Ties: the earlier choice."""
+def _priced(
+    stretches: Sequence[Stretch], points: int, prices: Floats
+) -> tuple[tuple[tuple[int, int], ...] | None, float]:
+    """The least way when budgets have prices, and what it comes to; None without any way. Ties: the earlier stretch."""
     least = np.full(points, np.inf)
     least[-1] = 0.0
     picks: list[tuple[int, int] | None] = [None] * points
-    for index in reversed(range(len(choices))):
-        choice = choices[index]
-        costs = choice.costs + choice.taken @ prices if len(prices) else choice.costs
+    for index in reversed(range(len(stretches))):
+        stretch = stretches[index]
+        costs = stretch.costs + stretch.taken @ prices if len(prices) else stretch.costs
         option = int(np.argmin(costs))
-        its = float(costs[option]) + least[choice.target]
-        if its * (1 - _TIE) <= least[choice.source]:
-            least[choice.source], picks[choice.source] = its, (index, option)
+        its = float(costs[option]) + least[stretch.target]
+        if its * (1 - _TIE) <= least[stretch.source]:
+            least[stretch.source], picks[stretch.source] = its, (index, option)
     if not math.isfinite(least[0]):
         return None, math.inf
     found, point = [], 0
     while (pick := picks[point]) is not None:
         found.append(pick)
-        point = choices[pick[0]].target
+        point = stretches[pick[0]].target
     return tuple(found), float(least[0])
 
 
 def _by_prices(
-    choices: Sequence[Choice], points: int, budgets: Floats
+    stretches: Sequence[Stretch], points: int, budgets: Floats
 ) -> tuple[tuple[tuple[int, int], ...] | None, float, float, Floats]:
     """The best way found and its cost (inf), the best bound, and the prices that prove it: by subgradients."""
-    scaled = _scaled(choices, budgets)
+    scaled = _scaled(stretches, budgets)
     prices = np.zeros(len(budgets))
     best, best_cost, bound, best_prices = None, math.inf, -math.inf, prices
     step, without_gain = 1.0, 0
     for _ in range(_PRICINGS):
         found, value = _priced(scaled, points, prices)
         assert found is not None, "every budget by itself can be kept"
-        over = sum(scaled[choice].taken[option] for choice, option in found) - 1.0
+        over = sum(scaled[stretch].taken[option] for stretch, option in found) - 1.0
         value -= float(prices.sum())
-        cost = cost_of(choices, found)
+        cost = cost_of(stretches, found)
         if (over <= ROUNDING).all() and cost < best_cost:
             best, best_cost = found, cost
         if value > bound:
@@ -172,9 +174,9 @@ def _by_prices(
     return best, best_cost, bound, best_prices
 
 
-def _scaled(choices: Sequence[Choice], budgets: Floats) -> list[Choice]:
+def _scaled(stretches: Sequence[Stretch], budgets: Floats) -> list[Stretch]:
     """Each budget is 1."""
-    return [Choice(one.source, one.target, one.costs, one.taken / budgets) for one in choices]
+    return [Stretch(one.source, one.target, one.costs, one.taken / budgets) for one in stretches]
 
 
 class _Lengthening:
@@ -182,21 +184,21 @@ class _Lengthening:
 
     def __init__(
         self,
-        choices: Sequence[Choice],
+        stretches: Sequence[Stretch],
         points: int,
         budgets: Floats,
         prices: Floats,
         best_cost: float,
         most_ways: int,
     ) -> None:
-        self._choices = _scaled(choices, budgets)
+        self._stretches = _scaled(stretches, budgets)
         self._points, self._prices, self._most_ways = points, prices, most_ways
         self._below = best_cost * (1 - _PROVEN) + float(prices.sum())
-        priced = [one.costs + one.taken @ prices for one in self._choices]
-        self._rest = _to_the_end(self._choices, points, priced)
+        priced = [one.costs + one.taken @ prices for one in self._stretches]
+        self._rest = _to_the_end(self._stretches, points, priced)
         self._least = np.stack(
             [
-                _to_the_end(self._choices, points, [one.taken[:, b] for one in self._choices])
+                _to_the_end(self._stretches, points, [one.taken[:, b] for one in self._stretches])
                 for b in range(len(budgets))
             ],
             axis=1,
@@ -209,8 +211,8 @@ class _Lengthening:
         kept: list[_Ways] = []
         arrived[0] = [_Ways(np.zeros(1), np.zeros((1, budgets)), np.full((1, 4), -1, dtype=np.int64))]
         by_source: list[list[int]] = [[] for _ in range(self._points)]
-        for index, choice in enumerate(self._choices):
-            by_source[choice.source].append(index)
+        for index, stretch in enumerate(self._stretches):
+            by_source[stretch.source].append(index)
         for point in range(self._points):
             ways = _joined(arrived[point], budgets)
             if len(ways.costs) > self._most_ways:
@@ -221,27 +223,27 @@ class _Lengthening:
                 onward = self._lengthened(here, point, index)
                 if onward is None:
                     return None
-                arrived[self._choices[index].target].append(onward)
+                arrived[self._stretches[index].target].append(onward)
         return _traced(kept)
 
     def _lengthened(self, here: _Ways, point: int, index: int) -> _Ways | None:
-        """By every option of a choice, as far as they may still be the best; None if they are too many."""
-        choice = self._choices[index]
-        if len(here.costs) * len(choice.costs) > _MOST_LENGTHENED:
+        """By every option of a stretch, as far as they may still be the best; None if they are too many."""
+        stretch = self._stretches[index]
+        if len(here.costs) * len(stretch.costs) > _MOST_LENGTHENED:
             return None
-        costs = (here.costs[:, None] + choice.costs[None, :]).ravel()
-        taken = (here.taken[:, None, :] + choice.taken[None, :, :]).reshape(len(costs), len(self._prices))
-        fits = (taken + self._least[choice.target] <= 1 + ROUNDING).all(axis=1)
-        may_be_best = costs + taken @ self._prices + self._rest[choice.target] <= self._below
+        costs = (here.costs[:, None] + stretch.costs[None, :]).ravel()
+        taken = (here.taken[:, None, :] + stretch.taken[None, :, :]).reshape(len(costs), len(self._prices))
+        fits = (taken + self._least[stretch.target] <= 1 + ROUNDING).all(axis=1)
+        may_be_best = costs + taken @ self._prices + self._rest[stretch.target] <= self._below
         chosen = np.flatnonzero(fits & may_be_best)
-        way, option = np.divmod(chosen, len(choice.costs))
+        way, option = np.divmod(chosen, len(stretch.costs))
         origin = np.stack([np.full(len(chosen), point), way, np.full(len(chosen), index), option], axis=1)
         return _Ways(costs[chosen], taken[chosen], origin)
 
 
 @dataclass(frozen=True, slots=True)
 class _Ways:
-    """To one point: `costs` (ways,), `taken` (ways, budgets), `origin` (ways, 4): point, way there, choice, option."""
+    """To one point: `costs` (ways,), `taken` (ways, budgets), `origin` (ways, 4): point, way there, stretch, option."""
 
     costs: Floats
     taken: Floats
@@ -269,7 +271,7 @@ def _traced(kept: Sequence[_Ways]) -> tuple[tuple[int, int], ...]:
     point, way = len(kept) - 1, int(np.argmin(kept[-1].costs))
     picks = []
     while point:
-        before, its, choice, option = (int(n) for n in kept[point].origin[way])
-        picks.append((choice, option))
+        before, its, stretch, option = (int(n) for n in kept[point].origin[way])
+        picks.append((stretch, option))
         point, way = before, its
     return tuple(reversed(picks))

@@ -12,9 +12,9 @@ What is shared begins and ends in the host's memory. The adding up is not counte
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from shisha_rt.split.posynomial import Posynomial
 from shisha_rt.split.problem import SplitDevice, SplitLayer, SplitProblem
@@ -81,6 +81,26 @@ def parts(layers: Sequence[SplitLayer], mode: Mode) -> tuple[SplitLayer, ...]:
     if mode == "tiles":
         return tuple(replace(layer, variable="H", block=1) for layer in layers)
     return tuple(layers)
+
+
+MOST_TILED: Final = 4
+"""Layers in one run of tiles."""
+
+
+def runs_from(layers: Sequence[SplitLayer], first: int, most_tiled: int = MOST_TILED) -> Iterator[tuple[Mode, int]]:
+    """What may be shared from layer `first` on, and up to which: itself, a pair, tiles.
+
+    Rows of a product are not those of an image before it: that has columns, too.
+    """
+    yield "split", first
+    behind = layers[first + 1 : first + most_tiled]
+    if behind and layers[first].features["N"] == behind[0].features["C"]:
+        yield "pair", first + 1
+    for last, layer in enumerate(behind, first + 1):
+        if (layer.features["W"] > 1) != (layers[first].features["W"] > 1):
+            return
+        if layer.features["H"] > 1:
+            yield "tiles", last
 
 
 def rows_read(layer: SplitLayer, rows: float) -> float:

@@ -17,7 +17,19 @@ import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.outcome import Outcome
-from shisha_rt.split.chain import Chain, Mode, Step, parts, resources_of, rows_of, rows_read, step_cost, unfused
+from shisha_rt.split.chain import (
+    MOST_TILED,
+    Chain,
+    Mode,
+    Step,
+    parts,
+    resources_of,
+    rows_of,
+    rows_read,
+    runs_from,
+    step_cost,
+    unfused,
+)
 from shisha_rt.split.integer import execution_of
 from shisha_rt.split.posynomial import Posynomial
 from shisha_rt.split.problem import SplitDevice, SplitLayer, SplitProblem
@@ -26,8 +38,6 @@ from shisha_rt.split.shared import SharedOptions, SharedRun, network_limits, sha
 from shisha_rt.split.tables import ROUNDING, CostTables, along, spent
 from shisha_rt.split.ways import MOST_WAYS, Stretch, cost_of, least_taken, least_way
 
-MOST_TILED: Final = 4
-"""Layers in one run of tiles."""
 _MODES: Final[tuple[Mode, ...]] = ("whole", "split", "pair", "tiles")
 
 
@@ -104,19 +114,12 @@ class _Steps:
         return f"the limits of {names} for all layers cannot be kept together"
 
     def add_from(self, first: int, modes: Collection[Mode], most_tiled: int) -> None:
-        """Everything that begins with layer `first`, and what is fetched before it or, of the last, behind it."""
-        layers = self._chain.problem.layers
+        """Everything that begins with layer `first`, and what is fetched behind it."""
         if "whole" in modes:
             self._add_whole(first)
-        if "split" in modes:
-            self.add_shared("split", first, first)
-        if first + 1 == len(layers):
-            return
-        if "pair" in modes and layers[first].features["N"] == layers[first + 1].features["C"]:
-            self.add_shared("pair", first, first + 1)
-        for last in range(first + 1, min(first + most_tiled, len(layers))):
-            if "tiles" in modes and layers[last].features["H"] > 1:
-                self.add_shared("tiles", first, last)
+        for mode, last in runs_from(self._chain.problem.layers, first, most_tiled):
+            if mode in modes:
+                self.add_shared(mode, first, last)
 
     def _point(self, done: int, device: int | None) -> int:
         if not done:

@@ -17,6 +17,7 @@ from typing import Final
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.dimensions import Dimension
 from shisha_rt.machine.device import ELEMENT_BYTES, Device, Family, Transfer
+from shisha_rt.split.chain import Legs
 from shisha_rt.split.posynomial import Monomial, Posynomial
 from shisha_rt.split.problem import SplitDevice, SplitObjective, SplitVariable
 
@@ -98,19 +99,24 @@ def _of_convolutions(device: Device) -> Family:
     raise BadInput(f"{device.source}: no [[family]] has Conv, expected one: a split layer is a convolution")
 
 
-def _moved(device: Device) -> Posynomial | None:
+def device_legs(device: Device) -> Legs | None:
     """The input map of the share on its way in, and what it makes on its way out; None in the host's memory."""
     bytes_each = ELEMENT_BYTES[device.precision]
-    terms: list[Monomial] = []
-    for transfer, elements in ((device.transfer_in, INPUT_MAP), (device.transfer_out, OUTPUT_MAP)):
-        if transfer is not None:
-            terms += _leg(transfer, elements.times(bytes_each))
-    return Posynomial(_together(terms)) if terms else None
+    maps = ((device.transfer_in, INPUT_MAP), (device.transfer_out, OUTPUT_MAP))
+    in_s, out_s = (_leg(transfer, elements.times(bytes_each)) for transfer, elements in maps)
+    return Legs(in_s, out_s) if in_s.terms or out_s.terms else None
 
 
-def _leg(transfer: Transfer, moved_bytes: Posynomial) -> list[Monomial]:
-    latency = [Monomial(transfer.latency_s, {})] if transfer.latency_s else []
-    return [*latency, *moved_bytes.times(1 / transfer.bandwidth_bytes_per_s).terms]
+def _moved(device: Device) -> Posynomial | None:
+    legs = device_legs(device)
+    return None if legs is None else Posynomial(_together(legs.in_s.plus(legs.out_s).terms))
+
+
+def _leg(transfer: Transfer | None, moved_bytes: Posynomial) -> Posynomial:
+    if transfer is None:
+        return Posynomial(())
+    latency = (Monomial(transfer.latency_s, {}),) if transfer.latency_s else ()
+    return Posynomial(latency).plus(moved_bytes.times(1 / transfer.bandwidth_bytes_per_s))
 
 
 def _sum(device: Device, terms: Sequence[tuple[float, Sequence[tuple[Dimension, float]]]]) -> Posynomial:

@@ -5,7 +5,7 @@ All are evaluated by the checker, communication in full, whatever they think the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
@@ -13,8 +13,19 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from shisha_rt.outcome import Outcome
-from shisha_rt.split.chain import Chain, Mode, Step, chain_cost, chain_faults, parts, resources_of, step_cost, unfused
-from shisha_rt.split.fused import MOST_TILED, NetworkSplit, shared_run, split_network
+from shisha_rt.split.chain import (
+    Chain,
+    Mode,
+    Step,
+    chain_cost,
+    chain_faults,
+    parts,
+    resources_of,
+    runs_from,
+    step_cost,
+    unfused,
+)
+from shisha_rt.split.fused import NetworkSplit, shared_run, split_network
 from shisha_rt.split.problem import SplitLayer, SplitProblem
 from shisha_rt.split.room import room, too_little_room
 from shisha_rt.split.shared import SharedRun
@@ -163,9 +174,10 @@ def _communication(chain: Chain) -> NetworkSplit:
     counts for nothing.
     """
     problem = chain.problem
+    layers = problem.layers
     stretches, steps = [], []
-    for first, mode, last in _candidates(chain):
-        shares = _equal(problem, parts(problem.layers[first : last + 1], mode), mode)
+    for first, (mode, last) in [(at, run) for at in range(len(layers)) for run in runs_from(layers, at)]:
+        shares = _equal(problem, parts(layers[first : last + 1], mode), mode)
         step = None if shares is None else Step(mode, first, last, tuple(shares))
         if step is not None and (mode == "split" or not _passes_limits(chain, step)):
             moved_s = step_cost(chain, step, resident=False).moved_s
@@ -177,17 +189,6 @@ def _communication(chain: Chain) -> NetworkSplit:
         layer = next(its for its in problem.layers if _by_weight(problem, its, nothing, [1.0] * len(nothing)) is None)
         return NetworkSplit(None, Outcome.INFEASIBLE, reason=too_little_room(problem, layer, nothing))
     return _evaluated(chain, [steps[stretch] for stretch, _ in found.picks])
-
-
-def _candidates(chain: Chain) -> Iterator[tuple[int, Mode, int]]:
-    layers = chain.problem.layers
-    for first in range(len(layers)):
-        yield first, "split", first
-        if first + 1 < len(layers) and layers[first].features["N"] == layers[first + 1].features["C"]:
-            yield first, "pair", first + 1
-        for last in range(first + 1, min(first + MOST_TILED, len(layers))):
-            if layers[last].features["H"] > 1:
-                yield first, "tiles", last
 
 
 def _equal(problem: SplitProblem, layers: Sequence[SplitLayer], mode: Mode) -> list[int] | None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from shisha_rt.outcome import Outcome
-from shisha_rt.split.chain import Chain, Legs, Mode, Step, chain_cost, chain_faults, parts, rows_of, step_costs
+from shisha_rt.split.chain import Chain, Legs, Step, chain_cost, chain_faults, parts, rows_of, runs_from, step_costs
 from shisha_rt.split.fused import fused_split, split_network
 from shisha_rt.split.posynomial import Monomial, Posynomial
 from shisha_rt.split.problem import Execution, SplitDevice, SplitLayer, SplitObjective, SplitProblem, faults, layer_cost
@@ -70,21 +70,12 @@ def every_plan(chain: Chain, done: int = 0, at: int | None = None) -> Iterator[t
         stays = None if chain.legs[d] is None else d
         yield from ((step, *rest) for rest in every_plan(chain, done + 1, stays))
     if at is None:
-        for mode, last in _shared(chain, done):
+        for mode, last in runs_from(layers, done):
             its = parts(layers[done : last + 1], mode)
             shared = its[-1] if mode == "tiles" else its[0]
             for shares in block_shares(count, shared.units, shared.block):
                 step = Step(mode, done, last, shares)
                 yield from ((step, *rest) for rest in every_plan(chain, last + 1))
-
-
-def _shared(chain: Chain, done: int) -> Iterator[tuple[Mode, int]]:
-    layers = chain.problem.layers
-    yield "split", done
-    if done + 1 < len(layers):
-        if layers[done].features["N"] == layers[done + 1].features["C"]:
-            yield "pair", done + 1
-        yield from (("tiles", last) for last in range(done + 1, len(layers)) if layers[last].features["H"] > 1)
 
 
 @pytest.mark.parametrize("one_for_all", [False, True], ids=["each layer's limits", "limits for all"])
@@ -134,6 +125,18 @@ def device(name: str, slowness: float, legs: Legs | None = None) -> SplitDevice:
 
 IN_MAP = Posynomial((Monomial(1.0, {"H": 1, "W": 1, "C": 1, "s": 2}),))
 OUT_MAP = Posynomial((Monomial(1.0, {"H": 1, "W": 1, "N": 1}),))
+
+
+def test_what_may_be_fused() -> None:
+    """A product behind an image is no tile of it; filters that are not the next one's channels make no pair."""
+    image = [conv("a", 8, 3, 16), conv("b", 8, 16, 16), conv("c", 4, 32, 16), conv("d", 4, 16, 16), conv("e", 4, 16, 8)]
+    runs = [("split", 0), ("pair", 1), ("tiles", 1), ("tiles", 2), ("tiles", 3)]
+    assert list(runs_from(image, 0)) == runs
+    assert list(runs_from(image, 1)) == [("split", 1), ("tiles", 2), ("tiles", 3), ("tiles", 4)]
+    rows = {"H": 8, "W": 1, "C": 16, "k": 1, "N": 16, "s": 1}
+    products = [replace(image[0], features=rows), replace(image[0], features=rows)]
+    assert list(runs_from([image[1], *products], 0)) == [("split", 0), ("pair", 1)]
+    assert list(runs_from(products, 0)) == [("split", 0), ("pair", 1), ("tiles", 1)]
 
 
 def test_a_tile_reads_what_its_rows_need() -> None:

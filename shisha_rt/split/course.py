@@ -151,7 +151,7 @@ class _Walk:
 
     def _put_off(self, index: int, reason: str) -> str:
         operator = self._graph.operators[index]
-        if operator.op_type in HEAVY:
+        if operator.op_type in HEAVY and not _is_scaling(self._graph, operator):
             return f"{_called(operator)} cannot be in a shard: {reason}"
         self._why_late = reason
         self._late.append(index)
@@ -219,6 +219,14 @@ _UNITS = {
 
 def _called(operator: Operator) -> str:
     return f"{operator.op_type} {operator.name!r}" if operator.name else operator.op_type
+
+
+def _is_scaling(graph: Graph, operator: Operator) -> bool:
+    """Whether it is no more than a factor for each channel: what engines make of a BatchNormalization."""
+    if operator.op_type not in CONVOLVE:
+        return False
+    filters, channels, *kernel = tensor_of(graph, operator.inputs[1]).shape
+    return groups_of_conv(operator) == filters and channels == 1 and math.prod(kernel) == 1
 
 
 def _is_on(needs: Needs, position: int, axis: int) -> bool:

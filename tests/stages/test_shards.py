@@ -1,0 +1,79 @@
+"""Shards run for real: put together they are what the whole is.
+
+Random layers and networks, as they are written and as ONNX Runtime's optimiser leaves them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shisha_rt.plan.split import AXES, Axis
+from shisha_rt.split.rewrite import splittable
+from tests.drawn import chunks
+from tests.stages.random_layers import random_layer
+from tests.stages.sharded import Arrays, Whole, optimised
+
+_TOLERANCE = 2e-5
+
+
+def random_shares(units: int, block: int, rng: random.Random) -> tuple[int, ...] | None:
+    """Two to four of them; None where there are too few blocks."""
+    blocks = -(-units // block)
+    parts = min(rng.randint(2, 4), blocks)
+    if parts < 2:
+        return None
+    at = [0, *sorted(rng.sample(range(1, blocks), parts - 1))]
+    ends = [*(block * end for end in at[1:]), units]
+    return tuple(end - block * start for start, end in zip(at, ends, strict=True))
+
+
+def check(whole: Whole, made: Arrays, outputs: Sequence[str], *, exact: bool = False) -> None:
+    for name in outputs:
+        assert name in made, f"{name} is not made"
+    for name, value in made.items():
+        if name not in whole.arrays:
+            continue
+        expected = whole.arrays[name]
+        if exact:
+            np.testing.assert_array_equal(value, expected, err_msg=name)
+        else:
+            scale = float(np.abs(expected).max()) or 1.0
+            np.testing.assert_allclose(value, expected, rtol=1e-4, atol=_TOLERANCE * scale, err_msg=name)
+
+
+@pytest.mark.parametrize("seeds", chunks(1000, 30, short=30))
+def test_random_layers_are_the_sum_of_their_shards(seeds: range, tmp_path: Path) -> None:
+    for seed in seeds:
+        axis: Axis = AXES[seed % len(AXES)]
+        whole = Whole(random_layer(seed, axis), tmp_path, seed=seed)
+        operators = range(len(whole.graph.operators))
+        found = splittable(whole.graph, operators, 0, 0, axis)
+        if isinstance(found, str):
+            assert "too few" in found or "one group" in found or "one row" in found, f"{seed}: {axis}: {found}"
+            continue
+        shares = random_shares(found.units, found.block, random.Random(seed))
+        assert shares is not None
+        split, made = whole.split(operators, axis, shares)
+        assert split.shares == shares
+        check(whole, made, [tensor.name for tensor in whole.graph.outputs])
+
+
+@pytest.mark.parametrize("seeds", chunks(1000, 20, short=20, first=5000))
+def test_random_layers_as_the_engine_optimised_them(seeds: range, tmp_path: Path) -> None:
+    for seed in seeds:
+        axis: Axis = AXES[seed % len(AXES)]
+        model = optimised(random_layer(seed, axis, aligned=axis != "columns"), tmp_path)
+        whole = Whole(model, tmp_path, seed=seed)
+        operators = range(len(whole.graph.operators))
+        found = splittable(whole.graph, operators, 0, 0, axis)
+        if isinstance(found, str):
+            continue
+        shares = random_shares(found.units, found.block, random.Random(seed))
+        assert shares is not None
+        _, made = whole.split(operators, axis, shares)
+        check(whole, made, [tensor.name for tensor in whole.graph.outputs])

@@ -92,7 +92,8 @@ class _Walk:
             self._needs_all.update(operator.outputs)
             self._why_late = f"{_called(operator)} is a sum over all of them"
             return ""
-        return self._put_off(index, f"{_called(operator)} needs all {_WHOLE[self._axis]}")
+        reason = _refusal(self._graph, operator, "inputs") if is_heavy and self._axis != "rows" else ""
+        return self._put_off(index, f"{_called(operator)} {reason or 'needs all ' + _WHOLE[self._axis]}")
 
     def end(self) -> Course | str:
         if not self._units:
@@ -152,7 +153,7 @@ class _Walk:
     def _put_off(self, index: int, reason: str) -> str:
         operator = self._graph.operators[index]
         if operator.op_type in HEAVY and not _is_scaling(self._graph, operator):
-            return f"{_called(operator)} cannot be in a shard: {reason}"
+            return reason if reason.startswith(_called(operator)) else f"{_called(operator)} comes behind: {reason}"
         self._why_late = reason
         self._late.append(index)
         self._needs_all.update(filter(None, operator.outputs))
@@ -192,7 +193,7 @@ class _Walk:
         axis, unit = self._states[operator.inputs[0]]
         left, _ = contraction(self._graph, operator, 0, 1)
         size = tensor_of(self._graph, operator.inputs[0]).shape[axis]
-        return axis == left.axis and size <= unit * self._units <= size + BLOCK * unit
+        return axis == left.axis and abs(unit * self._units - size) < BLOCK * unit
 
     def _block(self) -> int:
         """The least multiple at which no block of a blocked tensor is cut."""

@@ -207,7 +207,7 @@ class _ShardBuilder:
         found = None if wanted is None else needs_of(self._graph, operator, wanted)
         if found is not None:
             return found
-        if name in self._course.states:
+        if name in self._course.states and wanted is not None:
             raise ValueError(f"{operator.op_type} {operator.name!r} cannot make share {self._part} of {name!r} alone")
         for other in operator.outputs:
             self._held[other] = None
@@ -257,7 +257,9 @@ class _ShardBuilder:
         if needs.reshaped:
             inputs[1] = f"{outputs[0]}/shape"
             self._vectors[inputs[1]] = self._tensors[outputs[0]].shape
-        self._steps.append(ShardOperator(index, tuple(inputs), tuple(outputs), needs.attributes, needs.without))
+        # The engine has no FusedGemm without an activation.
+        kind = "Gemm" if operator.op_type == "FusedGemm" and needs.without else ""
+        self._steps.append(ShardOperator(index, tuple(inputs), tuple(outputs), needs.attributes, needs.without, kind))
 
     def _input(self, operator: Operator, position: int, name: str, its: Slice | None) -> str:
         graph = self._graph

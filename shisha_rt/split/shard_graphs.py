@@ -61,4 +61,5 @@ def _operator(graph: Graph, step: Step) -> Operator:
         name: value for name, value in {**its.attributes, **step.attributes}.items() if name not in step.without
     }
     texts = {name: value for name, value in its.texts.items() if name not in step.without}
-    return Operator(its.name, its.op_type, its.domain, step.inputs, step.outputs, attributes, texts)
+    kind, domain = (step.kind, "") if step.kind else (its.op_type, its.domain)
+    return Operator(its.name, kind, domain, step.inputs, step.outputs, attributes, texts)

@@ -53,7 +53,8 @@ class Excerpt:
 class ShardOperator:
     """Operator `index` of the graph as a shard has it: the names that it reads and makes there, '' for none.
 
-    `attributes` are those that change or come to it, `without` those that go.
+    `attributes` are those that change or come to it, `without` those that go. `kind`: the type that it has instead of
+    its own, of ONNX's own operators; '' for its own.
     """
 
     index: int
@@ -61,6 +62,7 @@ class ShardOperator:
     outputs: tuple[str, ...]
     attributes: Mapping[str, int | tuple[int, ...]]
     without: tuple[str, ...] = ()
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,11 +161,10 @@ def _parameters(node: onnx.NodeProto, activation: str) -> dict[str, float]:
 
 def _changed(node: onnx.NodeProto, step: ShardOperator) -> onnx.NodeProto:
     gone = {*step.without, *step.attributes}
-    is_plain = node.op_type == "FusedGemm" and "activation" in gone  # which it cannot be without
     return onnx.NodeProto(
         name=node.name,
-        op_type="Gemm" if is_plain else node.op_type,
-        domain="" if is_plain else node.domain,
+        op_type=step.kind or node.op_type,
+        domain="" if step.kind else node.domain,
         input=step.inputs,
         output=step.outputs,
         attribute=[

@@ -148,6 +148,19 @@ class Drawn:
             inputs.append(self.constant((filters,)))
         self.add("Conv", inputs, (batch, filters, *made), **attributes)
 
+    def depthwise(self) -> None:
+        _, channels, *sizes = self.shape
+        inputs = [self.name, self.constant((channels, 1, *(3 for _ in sizes)), 0.4), self.constant((channels,))]
+        self.add("Conv", inputs, self.shape, group=channels, pads=[1] * 2 * len(sizes))
+
+    def between(self) -> None:
+        """What goes element by element, or nothing."""
+        kind = self.rng.choice((*_UNARY, "Add", ""))
+        if kind == "Add":
+            self.add(kind, [self.name, self.constant(())], self.shape)
+        elif kind:
+            self.add(kind, [self.name], self.shape)
+
     def transposed_conv(self, axis: Axis) -> None:
         rng = self.rng
         batch, channels, *sizes = self.shape
@@ -254,4 +267,58 @@ def random_layer(seed: int, axis: Axis, *, aligned: bool = False) -> onnx.ModelP
         drawn.heavy(axis, kind)
     for _ in range(rng.randint(0, 3)):
         drawn.light()
+    return drawn.model()
+
+
+def random_pair(seed: int, axis: Axis) -> onnx.ModelProto:
+    """Two heavy operators that can be split on the same shares (or several, by rows), with what is light between."""
+    drawn = Drawn(seed, aligned=seed % 2 == 1)
+    rng = drawn.rng
+    kind = rng.choice(("Gemm", "MatMul")) if axis == "columns" else "Conv"
+    drawn.start(axis, kind)
+    drawn.heavy(axis, kind)
+    drawn.between()
+    if kind == "Conv" and rng.random() < 0.4:
+        drawn.depthwise()
+        drawn.between()
+    if axis != "rows" and kind == "Conv" and rng.random() < 0.3:
+        flat = (drawn.shape[0], int(np.prod(drawn.shape[1:])))
+        drawn.add("Flatten", [drawn.name], flat)
+        drawn.gemm(axis)
+    else:
+        drawn.heavy("channels" if axis == "groups" else axis, kind)
+    for _ in range(rng.randint(0, 2)):
+        drawn.light()
+    return drawn.model()
+
+
+def random_network(seed: int) -> onnx.ModelProto:
+    """Three to seven layers, with skip connections."""
+    drawn = Drawn(seed, aligned=seed % 2 == 1)
+    rng = drawn.rng
+    drawn.start("channels", "Conv")
+    skips: list[tuple[str, tuple[int, ...]]] = [(drawn.name, drawn.shape)]
+    for _ in range(rng.randint(2, 5)):
+        drawn.heavy(rng.choice(("channels", "groups")), "Conv")
+        drawn.between()
+        alike = [name for name, shape in skips if shape == drawn.shape]
+        if alike:
+            drawn.add("Add", [drawn.name, rng.choice(alike)], drawn.shape)
+        elif rng.random() < 0.5:
+            before = drawn.name, drawn.shape
+            filters, kernel = drawn.shape[1], (1,) * (len(drawn.shape) - 2)
+            drawn.add("Conv", [drawn.name, drawn.constant((filters, filters, *kernel), filters**-0.5)], drawn.shape)
+            drawn.add("Relu", [drawn.name], drawn.shape)
+            drawn.add("Add", [drawn.name, before[0]], drawn.shape)
+        if rng.random() < 0.3:
+            joined = drawn.name, drawn.shape
+            drawn.add("Sigmoid", [drawn.name], drawn.shape)
+            drawn.add("Concat", [drawn.name, joined[0]], (joined[1][0], 2 * joined[1][1], *joined[1][2:]), axis=1)
+        skips.append((drawn.name, drawn.shape))
+    flat = (drawn.shape[0], int(np.prod(drawn.shape[1:])))
+    drawn.add("Flatten", [drawn.name], flat)
+    drawn.gemm("columns")
+    drawn.add("Relu", [drawn.name], drawn.shape)
+    drawn.gemm("columns")
+    drawn.add("Softmax", [drawn.name], drawn.shape, axis=1)
     return drawn.model()

@@ -14,10 +14,11 @@ import onnxruntime as ort
 from shisha_rt.fabric.model_index import TensorSpec
 from shisha_rt.graph.datatypes import NAME_OF
 from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.spans import ends_of
 from shisha_rt.plan.split import Axis
 from shisha_rt.split.rewrite import split_run
 from shisha_rt.split.shard_graphs import shard_graph
-from shisha_rt.split.shards import Excerpt, SplitRun
+from shisha_rt.split.shards import Excerpt, Join, SplitRun
 from stages.built.shard_nodes import ShardedModel
 from stages.engines.onnxruntime.optimised_graph import block_size, optimised_graph
 from stages.engines.onnxruntime.options import as_built_options, base_options
@@ -39,13 +40,16 @@ class Whole:
         self.graph = graph or optimised_graph(model, specs)
         self.sharded = ShardedModel(model, self.graph, folder, block_size())
 
-    def split(self, operators: Sequence[int], axis: Axis, shares: Sequence[int]) -> tuple[SplitRun, Arrays]:
-        """The split, and what its shards and its join make of the whole network's tensors."""
+    def split(
+        self, operators: Sequence[int], axis: Axis, shares: Sequence[int], given: Arrays | None = None
+    ) -> tuple[SplitRun, Arrays]:
+        """The split, and what its shards and its join make of `given` tensors, or of the whole network's."""
         found = split_run(self.graph, operators, axis, shares)
+        given = self.arrays if given is None else given
         rooms: Arrays = {}
         for part, shard in enumerate(found.shards):
             described = shard_graph(self.graph, found, part)
-            feeds = {its.name: self._cut(self.arrays[its.name], its) for its in shard.reads}
+            feeds = {its.name: self._cut(given[its.name], its) for its in shard.reads}
             made = _run(self.sharded.shard(found, part), self.folder, feeds)
             for its in shard.makes:
                 value = made[its.name]
@@ -57,14 +61,20 @@ class Whole:
                 self._put(room, value, its)
         join = found.join
         if not join.is_empty:
-            feeds = {name: rooms[name] if name in rooms else self.arrays[name] for name in join.reads}
+            feeds = {name: rooms[name] if name in rooms else given[name] for name in join.reads}
             rooms |= _run(self.sharded.join(found), self.folder, feeds)
         return found, rooms
+
+    def unsplit(self, operators: Sequence[int], given: Arrays) -> Arrays:
+        """What operators make as they are."""
+        reads, makes = ends_of(self.graph, [(operator, operator) for operator in operators])
+        everything = SplitRun("rows", (), (), Join(None, tuple(operators), reads, makes))
+        return _run(self.sharded.join(everything), self.folder, given)
 
     def _cut(self, whole: Array, its: Excerpt) -> Array:
         if its.slice is None:
             return whole
-        return np.ascontiguousarray(self._view(whole, its))
+        return np.ascontiguousarray(self._view(whole, its)).reshape(its.slice.shape_of(whole.shape))
 
     def _put(self, room: Array, value: Array, its: Excerpt) -> None:
         assert its.slice is not None
@@ -83,13 +93,19 @@ class Whole:
 
 def optimised(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
     """As ONNX Runtime leaves it, its weights in a file of `folder`."""
+    path = folder / "written.onnx"
+    onnx.save(model, str(path))
+    return optimised_file(path, folder)
+
+
+def optimised_file(path: Path, folder: Path) -> onnx.ModelProto:
+    """The same of a model in a file."""
     options = base_options(1)
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.optimized_model_filepath = str(folder / "optimised.onnx")
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "optimised.bin")
     options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "64")
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
-    ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return onnx.load(str(folder / "optimised.onnx"), load_external_data=False)
 
 

@@ -7,6 +7,7 @@ stages are made of the cleaned graph's operators, each on its device; a layer co
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,13 +21,14 @@ from shisha_rt.fabric.scales import scales_file
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.input_sizes import ANY_SIZES, InputSizes
 from shisha_rt.graph.layer_kinds import LayerKind
-from shisha_rt.graph.layers import operators_of
+from shisha_rt.graph.layers import layer_of_operator, operators_of
 from shisha_rt.machine.config.device_files import running_devices
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
 from shisha_rt.placement.build import check_capable
 from shisha_rt.placement.placed_costs import PlacedCosts
-from shisha_rt.plan.plan import Plan, Team
+from shisha_rt.plan.plan import Plan, Stage, Team
+from shisha_rt.plan.split import Split
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.ready.compile import Compiled, compile_model
 from shisha_rt.ready.device_profile import profile_devices
@@ -34,6 +36,7 @@ from shisha_rt.ready.profile import known_costs, profile_model, teams_to_measure
 from shisha_rt.ready.profile_store import FILE_NAME, ProfileStore
 from shisha_rt.ready.scales import check_int8, make_scales
 from shisha_rt.ready.shapes import compile_shapes
+from shisha_rt.split.shard_costs import split_stage_s
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +112,9 @@ class ModelOnMachine:
         found = []
         for index, stage in enumerate(plan.stages):
             for place in stage.leads if self.operator_costs else ():
+                if stage.split is not None:
+                    found += self._unable_shard(index, stage, stage.split, place)
+                    continue
                 for run in stage.work:
                     first, last = operators_of(self.compiled.layers, *run)
                     able = self.operator_costs[place].part(first, last).capable
@@ -117,6 +123,14 @@ class ModelOnMachine:
                         what = f"{operator.op_type} ({operator.name!r})"
                         found.append(f"stage {index} is on {place}, which cannot run its operator {what}")
         return found
+
+    def _unable_shard(self, index: int, stage: Stage, split: Split, place: str) -> list[str]:
+        (device,) = self.devices[place]
+        layers = layer_of_operator(self.compiled.layers)
+        seconds = split_stage_s(self.compiled.model.graph, layers, split, stage.work, device)
+        if seconds is None or math.isfinite(seconds):
+            return []
+        return [f"stage {index} is on {place}, which cannot run {split} of layers {split.span[0]}-{split.span[1]}"]
 
     @property
     def partial(self) -> frozenset[str]:

@@ -64,7 +64,7 @@ def _halves(course: Course) -> tuple[int, int]:
 def _split(graph: Graph, operators: Sequence[int], course: Course, shares: Sequence[int]) -> SplitRun:
     spans = _unit_spans(course, shares)
     join = _join(graph, operators, course, len(spans))
-    made = [name for name in course.states if _is_needed(graph, name, {*course.sharded, *_partial(course)})]
+    made = [name for name in course.states if is_needed_beyond(graph, name, {*course.sharded, *_partial(course)})]
     if course.partial is not None and made:
         raise ValueError(f"{made[0]!r} is needed beside the sum")
     shards = tuple(_ShardBuilder(graph, course, part, span).shard(made) for part, span in enumerate(spans))
@@ -86,7 +86,7 @@ def _partial(course: Course) -> tuple[int, ...]:
     return () if course.partial is None else (course.partial,)
 
 
-def _is_needed(graph: Graph, name: str, here: set[int]) -> bool:
+def is_needed_beyond(graph: Graph, name: str, here: set[int]) -> bool:
     """Whether some operator that is not `here` reads it, or the graph hands it out."""
     return graph.needed_until.get(name, -1) == len(graph.operators) or not here.issuperset(
         graph.consumers.get(name, ())
@@ -106,7 +106,7 @@ def _join(graph: Graph, operators: Sequence[int], course: Course, part_count: in
     found = []
     for index in sorted((*course.late, *course.before), reverse=True):
         outputs = [name for name in graph.operators[index].outputs if name]
-        if index in late or any(name in wanted or _is_needed(graph, name, run) for name in outputs):
+        if index in late or any(name in wanted or is_needed_beyond(graph, name, run) for name in outputs):
             found.append(index)
             wanted.update(graph.operators[index].inputs)
     found.reverse()
@@ -116,7 +116,7 @@ def _join(graph: Graph, operators: Sequence[int], course: Course, part_count: in
     read = dict.fromkeys(name for index in found for name in graph.operators[index].inputs)
     reads = [name for name in read if name in graph.tensors and name not in made]
     here = {*found}
-    makes = tuple(name for name in made if _is_needed(graph, name, here))
+    makes = tuple(name for name in made if is_needed_beyond(graph, name, here))
     return Join(total, tuple(found), (*(total.parts if total else ()), *reads), makes)
 
 

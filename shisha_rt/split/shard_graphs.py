@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shisha_rt.graph.graph import Graph, Operator, Tensor
+from shisha_rt.graph.spans import Span
+from shisha_rt.plan.split import Split
+from shisha_rt.split.rewrite import is_needed_beyond, split_run
 from shisha_rt.split.shards import Crop, Excerpt, SplitRun, Step
 
 
@@ -22,31 +27,54 @@ def shard_graph(graph: Graph, split: SplitRun, part: int) -> Graph:
     )
 
 
-def join_graph(graph: Graph, split: SplitRun) -> Graph:
-    """The join as a graph of its own."""
+def join_graph(graph: Graph, split: SplitRun, behind: Sequence[int] = ()) -> Graph:
+    """The join as a graph of its own, with the operators `behind` it that are in the same stage."""
     join = split.join
-    operators = [graph.operators[index] for index in join.operators]
-    tensors = {name: graph.tensors[name] for name in (*join.reads, *join.makes) if name in graph.tensors}
+    here = (*join.operators, *behind)
+    tensors = dict(graph.tensors)
+    operators = [graph.operators[index] for index in here]
     if join.sum is not None:
         total = graph.tensors[join.sum.tensor]
-        tensors |= {name: Tensor(name, total.shape, total.datatype) for name in join.sum.parts}
         before = f"{total.name}/sum" if join.sum.activation else total.name
-        tensors[before] = Tensor(before, total.shape, total.datatype)
-        tensors[total.name] = total
+        tensors |= {name: Tensor(name, total.shape, total.datatype) for name in (*join.sum.parts, before)}
         added = [Operator(before, "Sum", "", join.sum.parts, (before,), {})]
         if join.sum.activation:
             added.append(Operator(total.name, join.sum.activation, "", (before,), (total.name,), {}))
         operators = [*added, *operators]
-    made = {name: graph.tensors[name] for operator in operators for name in operator.outputs if name in graph.tensors}
-    read = dict.fromkeys(name for operator in operators for name in operator.inputs if name in graph.constants)
+    made = dict.fromkeys(name for operator in operators for name in operator.outputs if name)
+    read = dict.fromkeys(name for operator in operators for name in operator.inputs)
+    inputs = [name for name in read if name in tensors and name not in made]
+    outputs = [name for name in made if name in graph.tensors and is_needed_beyond(graph, name, {*here})]
     return Graph(
         name=graph.name,
         operators=tuple(operators),
-        inputs=tuple(tensors[name] for name in join.reads),
-        outputs=tuple(graph.tensors[name] for name in join.makes),
-        tensors=tensors | made,
-        constants={name: graph.constants[name] for name in read},
+        inputs=tuple(tensors[name] for name in inputs),
+        outputs=tuple(tensors[name] for name in outputs),
+        tensors={name: tensors[name] for name in (*inputs, *made)},
+        constants={name: graph.constants[name] for name in read if name in graph.constants},
     )
+
+
+def stage_graph(graph: Graph, node_layers: Sequence[int], split: Split, work: Sequence[Span]) -> Graph:
+    """What a stage with a split computes: a shard, or the join and the layers behind it.
+
+    `node_layers` (operators,): the layer of each. Raises ValueError for what cannot be split.
+    """
+    run = split_run(graph, operators_within(node_layers, [split.span]), split.axis, split.shares)
+    if split.joins:
+        return join_graph(graph, run, operators_behind(node_layers, split, work))
+    return shard_graph(graph, run, split.part)
+
+
+def operators_within(node_layers: Sequence[int], work: Sequence[Span]) -> list[int]:
+    """Operators of these runs of layers."""
+    return [one for one, layer in enumerate(node_layers) if any(first <= layer <= last for first, last in work)]
+
+
+def operators_behind(node_layers: Sequence[int], split: Split, work: Sequence[Span]) -> list[int]:
+    """Those of a joining stage's layers that are not split."""
+    first, last = split.span
+    return [one for one in operators_within(node_layers, work) if not first <= node_layers[one] <= last]
 
 
 def _excerpt(tensor: Tensor, its: Excerpt, name: str) -> Tensor:

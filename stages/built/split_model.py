@@ -8,12 +8,12 @@ from dataclasses import replace
 import onnx
 
 from shisha_rt.fabric.model_index import ModelIndex
-from shisha_rt.graph.graph import Graph, Tensor
+from shisha_rt.graph.graph import Tensor
 from shisha_rt.graph.spans import Span
 from shisha_rt.placement.segments import Segment
 from shisha_rt.plan.split import Split
 from shisha_rt.split.rewrite import split_run
-from shisha_rt.split.shard_graphs import join_graph, shard_graph
+from shisha_rt.split.shard_graphs import join_graph, operators_behind, operators_within, shard_graph
 from shisha_rt.split.shards import Excerpt, SplitRun
 from stages.built.clean_model import CleanModel
 from stages.built.shard_nodes import ShardedModel, join_nodes
@@ -27,10 +27,9 @@ class SplitStageModel:
     """
 
     def __init__(self, whole: CleanModel, index: ModelIndex, split: Split, work: Sequence[Span], block: int) -> None:
-        run = split_run(whole.graph, _operators(index, [split.span]), split.axis, split.shares)
+        run = split_run(whole.graph, operators_within(index.node_layers, [split.span]), split.axis, split.shares)
         if split.joins:
-            behind = [one for one in _operators(index, work) if not _within(index.node_layers[one], split.span)]
-            self.model = _joined(whole, run, behind)
+            self.model = _joined(whole, run, operators_behind(index.node_layers, split, work))
             self.reads = tuple(Excerpt(tensor.name) for tensor in self.model.graph.inputs)
             self.makes = tuple(Excerpt(tensor.name) for tensor in self.model.graph.outputs)
         else:
@@ -46,19 +45,11 @@ class SplitStageModel:
         return Segment(device, 0, len(graph.operators) - 1, tuple(inputs), tuple(outputs))
 
 
-def _operators(index: ModelIndex, work: Sequence[Span]) -> list[int]:
-    return [one for one, layer in enumerate(index.node_layers) if any(_within(layer, span) for span in work)]
-
-
-def _within(layer: int, span: Span) -> bool:
-    return span[0] <= layer <= span[1]
-
-
 def _joined(whole: CleanModel, run: SplitRun, behind: Sequence[int]) -> CleanModel:
     """The join, and operators behind it."""
     opset = next((its.version for its in whole.proto.opset_import if its.domain in ("", "ai.onnx")), 1)
     nodes, new = join_nodes(whole.proto.graph.node, whole.graph, run.join, opset)
-    graph = _with_operators(whole.graph, join_graph(whole.graph, run), {*run.join.operators, *behind}, behind)
+    graph = join_graph(whole.graph, run, behind)
     constants = {constant.name: constant for constant in whole.proto.graph.initializer}
     model = onnx.ModelProto(
         ir_version=whole.proto.ir_version,
@@ -70,26 +61,3 @@ def _joined(whole: CleanModel, run: SplitRun, behind: Sequence[int]) -> CleanMod
     )
     added = {constant.name: Tensor(constant.name, tuple(constant.dims), "FP32") for constant in new}
     return whole.changed(replace(graph, constants={**graph.constants, **added}), model)
-
-
-def _with_operators(whole: Graph, join: Graph, here: set[int], behind: Sequence[int]) -> Graph:
-    """`join` and the operators `behind` it as one graph; `here`: all of the whole graph's that are in it."""
-    operators = (*join.operators, *(whole.operators[one] for one in behind))
-    tensors = {**join.tensors, **{name: tensor for name, tensor in whole.tensors.items() if name not in join.tensors}}
-    made = dict.fromkeys(name for operator in operators for name in operator.outputs if name)
-    read = dict.fromkeys(name for operator in operators for name in operator.inputs if name)
-    handed_out = {tensor.name for tensor in whole.outputs}
-    outputs = [
-        name
-        for name in made
-        if name in whole.tensors and (name in handed_out or not here.issuperset(whole.consumers.get(name, ())))
-    ]
-    inputs = [name for name in read if name in tensors and name not in made]
-    return Graph(
-        name=whole.name,
-        operators=operators,
-        inputs=tuple(tensors[name] for name in inputs),
-        outputs=tuple(tensors[name] for name in outputs),
-        tensors={name: tensors[name] for name in (*inputs, *made)},
-        constants={name: whole.constants[name] for name in read if name in whole.constants},
-    )

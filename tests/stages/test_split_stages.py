@@ -28,7 +28,7 @@ def wide(folder: Path) -> Path:
     """Channels in several blocks; a shortcut, pooling, what needs all channels, groups, and products at the end."""
     rng = np.random.default_rng(0)
 
-    def conv(name: str, x: str, y: str, shape: tuple[int, ...], **attributes: object) -> list[Any]:
+    def conv(name: str, x: str, y: str, shape: tuple[int, ...], **attributes: Any) -> list[Any]:
         weight = (rng.standard_normal(shape) * (2 / np.prod(shape[1:])) ** 0.5).astype(np.float32)
         bias = rng.standard_normal(shape[0]).astype(np.float32)
         return [

@@ -30,7 +30,11 @@ from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import segments
 from shisha_rt.placement.solver_names import StageSolver
 from shisha_rt.placement.stage_problem import place_stage
-from shisha_rt.plan.plan import Team, team_name
+from shisha_rt.plan.form import BriefStage
+from shisha_rt.plan.plan import team_name
+from shisha_rt.plan.split import Split
+from shisha_rt.split.shard_costs import split_stage_s
+from shisha_rt.split.shard_graphs import operators_behind, operators_within
 from shisha_rt.tuning import placer_messages as pm
 
 KEPT_STAGES: Final = 1024
@@ -61,14 +65,14 @@ class Placer:
         started_s = time.perf_counter()
         try:
             stages = tuple(
-                self._stage(stage.work, stage.teams[0], _of_team(team_name(stage.teams[0]), asked.ratios))
-                for stage in asked.stages
+                self._stage(stage, _of_team(team_name(stage.teams[0]), asked.ratios)) for stage in asked.stages
             )
         except BadInput as error:
             return pm.NotSolved(asked.request, str(error))
         return pm.Solved(asked.request, stages, time.perf_counter() - started_s)
 
-    def _stage(self, work: tuple[Span, ...], team: Team, ratios: Ratios) -> pm.StageSolved:
+    def _stage(self, stage: BriefStage, ratios: Ratios) -> pm.StageSolved:
+        work, team = stage.work, stage.teams[0]
         lead = team[0]
         if lead not in self._costs:
             raise BadInput(f"place {lead}: its devices are not known, expected one of {', '.join(self._costs)}")
@@ -79,8 +83,31 @@ class Placer:
         for first, last in work:
             if not 0 <= first <= last <= last_layer:
                 raise BadInput(f"layers {first}-{last}: no such stage, expected layers among 0-{last_layer}")
+        if stage.split is not None:
+            return self._split_stage(Split(*stage.split), work, known, ratios)
         runs = [self._kept(first, last, known, ratios) for first, last in work]
         return runs[0] if len(runs) == 1 else self._in_sequence(work, runs, self._costs[known].slowed(dict(ratios)))
+
+    def _split_stage(self, split: Split, work: Sequence[Span], known: str, ratios: Ratios) -> pm.StageSolved:
+        """On the only device of a place: of a measured one, what its layers take, a shard its share of that."""
+        (device,), slower = self._costs[known].devices, dict(ratios)
+        layers = self._index.node_layers
+        try:
+            seconds = split_stage_s(self._graph, layers, split, work, device)
+        except ValueError as error:
+            raise BadInput(f"layers {split.span[0]}-{split.span[1]} cannot be split: {error}") from None
+        if seconds is None:
+            taken_s = self._costs[known].time_s[:, 0]
+            shared = operators_within(layers, [split.span])
+            behind = operators_behind(layers, split, work) if split.joins else []
+            seconds = float(taken_s[shared].sum() * split.fraction + taken_s[behind].sum())
+        if math.isinf(seconds):
+            raise BadInput(
+                f"device {device.name} of {known} cannot run {split} of layers {split.span[0]}-{split.span[1]}"
+            )
+        seconds *= slower.get(device.name, 1.0)
+        count = len(operators_within(layers, work))
+        return pm.StageSolved((device.name,) * count, seconds, (seconds,), seconds, Outcome.OPTIMAL)
 
     def _in_sequence(
         self, work: Sequence[Span], runs: Sequence[pm.StageSolved], costs: OperatorCosts

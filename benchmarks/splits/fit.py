@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Annotated, Final
 
 import typer
@@ -32,6 +32,7 @@ _LINK_SIZES: Final = 80
 _MACS: Final = CONVOLUTION_TERMS[1]
 _STEP: Final = 16
 _CHOICES: Final = 20
+_AGAIN: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Fitted:
 
 
 def splits_fit(
-    count: Annotated[int, typer.Option(min=30, help="Convolutions to draw.")] = 320,
+    count: Annotated[int, typer.Option(min=100, help="Convolutions to draw.")] = 320,
     seed: Annotated[int, typer.Option(help="Of what is drawn, and of what is held out.")] = 0,
 ) -> None:
     """Fit monomials and posynomials to measured convolutions, to a link and to described devices."""
@@ -58,17 +59,21 @@ def splits_fit(
     cores = sorted(os.sched_getaffinity(0))
     drawn = convolutions(count, seed)
     link = [Sample({"bytes": size}, taken_s) for size, taken_s in link_times(_LINK_SIZES, seed, (cores[0], cores[-1]))]
-    counters, times = _measure(drawn, cores[-1])
-    about |= {"energy": _about_energy(counters)}
+    counters, measured = _measure([*drawn, *drawn[:_AGAIN]], cores[-1])
+    times = measured[:count]
+    about |= {"energy": _about_energy(counters), "again": _about_noise(times, measured[count:])}
     save_csv("splits_fit_link", [{"bytes": s.features["bytes"], "seconds": s.value} for s in link], about)
     save_csv("splits_fit_convolutions", list(_convolution_rows(drawn, times)), about)
 
-    found = [_fitted(title, MEASURED, _samples(drawn, times, name, "s"), seed) for name, title in ENGINES.items()]
-    if counters:
-        found += [
-            _fitted(f"{title}, joules", "measured, all of the package", _samples(drawn, times, name, "j"), seed)
-            for name, title in ENGINES.items()
-        ]
+    found = []
+    for name, title in ENGINES.items():
+        taken = _samples(drawn, times, name, "s")
+        found.append(_fitted(title, MEASURED, taken, seed))
+        wide = [sample for sample in taken if min(sample.features["C"], sample.features["N"]) >= _STEP]
+        found.append(_fitted(f"{title}, {_STEP} or more channels and filters", MEASURED, wide, seed))
+        if counters:
+            used = _samples(drawn, times, name, "j")
+            found.append(_fitted(f"{title}, joules", "measured, all of the package", used, seed))
     by_bytes: tuple[Mapping[str, float], ...] = ({}, {"bytes": 1.0})
     found.append(_fitted("link", "measured, memory of two processes", link, seed, ["bytes"], by_bytes))
     found += (_fitted(what, ON_PAPER, samples, seed) for what, samples in _on_paper(drawn))
@@ -93,6 +98,15 @@ def _about_energy(counters: Sequence[str]) -> str:
     if counters:
         return f"counted by {', '.join(counters)}, whatever else runs there included"
     return "no counters (/sys/class/powercap/intel-rapl:*): power times time, with the errors of the time"
+
+
+def _about_noise(first: Sequence[Fields], again: Sequence[Fields]) -> str:
+    """How far the same convolutions are off that were measured a second time at the end."""
+    found = []
+    for name, title in ENGINES.items():
+        off = [abs(two[name]["s"] / one[name]["s"] - 1) for one, two in zip(first, again, strict=False)]
+        found.append(f"on {title} by {median(off):.1%} in the median (90%: {quantiles(off, n=10)[-1]:.1%})")
+    return f"{len(again)} convolutions, measured again, are off {', '.join(found)}"
 
 
 def _convolution_rows(drawn: Sequence[Features], times: Sequence[Fields]) -> Iterator[Row]:
@@ -204,17 +218,20 @@ _PAGE: Final = """# Monomials and posynomials fitted to convolutions
 Error is |fitted / value - 1| on points that were held out: of half of them it is no more than the median, of 90% no
 more than the second figure. Convolutions are random: outputs of 7 to 112 rows and columns (H, W), 1 to 512 channels and
 filters (C, N), kernels (k) of 1, 3, 5 and 7, strides (s) of 1 and 2, 0.1 to 300 million multiply-adds. Those of engines
-are sessions as workers have them, plain tensors at both ends, on one thread; CPU seconds.
+are sessions as workers have them, plain tensors at both ends, on one thread; CPU seconds, the least of nine rounds.
 
 `{repeat}` wrote this page ({date}, commit {commit}; {cpu}; load at the start: {load average at the start}).
 
-Energy: {energy}.
+Energy: {energy}. Noise: {again}.
 
 {table}
 
 - A **monomial** is what the GP paper fits: one product of powers. A **posynomial** has a term each for a call, the
   multiply-adds, what channels and filters are rounded up by, what is read, made and fetched, and rows; coefficients of
-  0 or more.
+  0 or more; exponents are given.
+- What is left with **engines** is to be held against the noise above. Beyond it, they change their kernels and copies
+  with the shape: 1 x 1 convolutions of few rows, and maps that leave the caches, are furthest off. A fit is good enough
+  to say which split to try, not what it will take.
 - What is **on paper** is there to show what a fit makes of a formula that is known. The board's devices are
   posynomials, and are found again; a monomial of the same is off by what the table says. The roofline is neither.
 

@@ -29,6 +29,7 @@ INPUT_MAP: Final = Posynomial((Monomial(1.0, {"H": 1.0, "W": 1.0, "C": 1.0, "s":
 """Elements that a share reads; the weights are there."""
 OUTPUT_MAP: Final = Posynomial((Monomial(1.0, {"H": 1.0, "W": 1.0, "N": 1.0}),))
 _READ: Final = INPUT_MAP.plus(_WEIGHTS).plus(_COLUMNS)
+_IMAGE_RANK: Final = 4
 _FLOAT_BYTES: Final = ELEMENT_BYTES["fp32"]
 
 _DIMENSIONS: Final[Mapping[Dimension, Posynomial]] = MappingProxyType(
@@ -50,7 +51,7 @@ _COUNTED_AS: Final[Mapping[SplitVariable, str | None]] = MappingProxyType(
 
 
 def split_device(device: Device, objective: SplitObjective = "latency", one_for_all: bool = False) -> SplitDevice:
-    """Raises BadInput where the device has no formulas, none for a Conv or none that is a posynomial; or, for
+    """Raises BadInput where the device has no formulas, none for a Conv of floats or none that is a posynomial; or, for
     `energy`, states no power.
 
     Partial sums (shares of C) move as any output does, in the device's precision.
@@ -60,6 +61,7 @@ def split_device(device: Device, objective: SplitObjective = "latency", one_for_
     if device.power is None and objective == "energy":
         raise BadInput(f"{device.source}: power_w is missing: expected it, as energy is power times time")
     family = _of_convolutions(device)
+    _check_takes_images(device)
     power = device.power
     transfer_w = None if power is None else power.transfer_w
     return SplitDevice(
@@ -97,6 +99,13 @@ def _of_convolutions(device: Device) -> Family:
         if not grouped and (not family.ops or "Conv" in family.ops):
             return family
     raise BadInput(f"{device.source}: no [[family]] has Conv, expected one: a split layer is a convolution")
+
+
+def _check_takes_images(device: Device) -> None:
+    if device.max_rank is not None and device.max_rank < _IMAGE_RANK:
+        raise BadInput(f"{device.source}: max_rank = {device.max_rank}, expected {_IMAGE_RANK} or more: images have it")
+    if not device.takes("FP32"):
+        raise BadInput(f"{device.source}: datatypes without FP32, expected it: that is what is split")
 
 
 def device_legs(device: Device) -> Legs | None:

@@ -120,6 +120,8 @@ def test_the_board_has_the_shapes_of_the_paper() -> None:
     [
         (shipped("openvino"), "openvino.toml: device openvino is measured, expected a described one"),
         (shipped("pim"), "pim.toml: no [[family]] has Conv, expected one"),
+        (replace(CPU, source="d.toml", max_rank=3), "d.toml: max_rank = 3, expected 4 or more"),
+        (replace(CPU, source="d.toml", datatypes=frozenset({"FP16"})), "d.toml: datatypes without FP32, expected it"),
         (shipped("a53"), "a53.toml: power_w is missing: expected it, as energy is power times time"),
         (
             replace(CPU, source="d.toml", families=(Family(frozenset(), (), (Term(1.0, (("bytes_in", 0.5),)),)),)),

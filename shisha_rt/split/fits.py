@@ -41,7 +41,7 @@ CONVOLUTION_TERMS: Final[tuple[Mapping[str, float], ...]] = (
 )
 """A call; multiply-adds; what channels and filters are rounded up by; what is read and made; positions; weights; what
 is done for each row of a kernel, and for each row of the output; and what is read, made and weighs more than in
-proportion, as caches end (with it, errors on both engines of this host were less by a sixth and a fourth)."""
+proportion, as caches end (with it, errors on both engines of this host were less by a seventh and a quarter)."""
 
 _ROUNDS: Final = 10
 _ENOUGH: Final = 1e-10

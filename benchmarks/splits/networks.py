@@ -1,0 +1,82 @@
+"""The board and the networks of the GP paper, as problems of shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from types import MappingProxyType
+from typing import Final
+
+from shisha_rt.graph.layers import group_layers
+from shisha_rt.graph.reader.onnx_reader import read_model
+from shisha_rt.graph.zoo import resolve_model
+from shisha_rt.machine.config.device_files import devices_of
+from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.split.of_device import split_device
+from shisha_rt.split.of_graph import split_layer_of
+from shisha_rt.split.problem import (
+    Execution,
+    SplitDevice,
+    SplitLayer,
+    SplitObjective,
+    SplitProblem,
+    SplitVariable,
+    layer_cost,
+)
+
+BOARD: Final = "tx2-cyclone"
+NETWORKS: Final[Mapping[str, str]] = MappingProxyType(
+    {"AlexNet": "alexnet", "VGG-16": "vgg16", "ResNet-18": "resnet18"}
+)
+"""By their names in the zoo."""
+
+
+@cache
+def board_devices(one_for_all: bool = False) -> Mapping[str, SplitDevice]:
+    """By their places: cpu, gpu, fpga.
+
+    `one_for_all`: limits are of all layers together, as Eqs. 10 and 14 print them; else each layer has an FPGA of its
+    own, as in Setup 2.
+    """
+    machine = load_machine(BOARD)
+    return {
+        place.name: replace(split_device(device, "energy", one_for_all), name=place.name)
+        for place in machine.places
+        for device in devices_of(machine, place)
+    }
+
+
+@cache
+def convolutions_of(network: str, variable: SplitVariable = "N") -> tuple[SplitLayer, ...]:
+    """Those of a network of the zoo, in shares of one channel, as the paper has them."""
+    graph = read_model(resolve_model(f"zoo:{network}", print)).graph
+    found = [split_layer_of(graph, layer, variable) for layer in group_layers(graph)]
+    layers = [layer for layer in found if isinstance(layer, SplitLayer) and layer.features["H"] > 1]
+    return tuple(replace(layer, name=f"conv{number}", block=1) for number, layer in enumerate(layers, 1))
+
+
+def board_problem(
+    network: str, objective: SplitObjective, execution: Execution, *, one_for_all: bool = False
+) -> SplitProblem:
+    """Filters are shared, as Figure 9 must (61 of 64 in a layer of 3 channels)."""
+    return SplitProblem(
+        convolutions_of(NETWORKS[network]), tuple(board_devices(one_for_all).values()), objective, execution
+    )
+
+
+def totals(problem: SplitProblem, shares: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Seconds and joules of all layers, communication in full."""
+    seconds, joules = (
+        sum(
+            layer_cost(replace(problem, objective=objective), layer, its).value
+            for layer, its in zip(problem.layers, shares, strict=True)
+        )
+        for objective in ("latency", "energy")
+    )
+    return seconds, joules
+
+
+def alone(problem: SplitProblem, name: str) -> list[list[int]]:
+    """(layers, devices): everything on one device."""
+    return [[layer.units if device.name == name else 0 for device in problem.devices] for layer in problem.layers]

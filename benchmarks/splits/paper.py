@@ -1,0 +1,231 @@
+"""The GP paper's experiments, on devices described after its board: Figures 3 to 5, 7 to 9 and its rows of Table 1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Final
+
+from benchmarks.report.facts import facts
+from benchmarks.report.results import RESULTS, Row, save_csv, save_figure, show, written
+from benchmarks.splits.networks import NETWORKS, alone, board_problem, totals
+from benchmarks.splits.single_layer import LayerTrace, layer_traces, trace_row, weights_rows
+from shisha_rt.split.chain import unfused
+from shisha_rt.split.geometric import FULL_NETWORK_K, GeometricSplit, geometric_split
+from shisha_rt.split.integer import split_layer
+from shisha_rt.split.problem import Execution, SplitObjective, SplitProblem, layer_cost
+from shisha_rt.split.rivals import RivalName, rival_split
+from shisha_rt.split.tightening import TighteningRule
+
+PRINTED: Final[Mapping[str, str]] = {"AlexNet": "3.1 - 5.7", "VGG-16": "2.8 - 6.4", "ResNet-18": "2.8 - 6.3"}
+"""Table 1: speed-ups of layers over the CPU alone."""
+SETUPS: Final[Mapping[bool, str]] = {False: "one FPGA a layer", True: "one FPGA for all"}
+RIVALS: Final[tuple[RivalName, ...]] = ("balanced", "proportional", "greedy")
+SWEPT: Final = (None, 1, 2, 5, 10, 50, 100, 200, 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkRun:
+    """A network split by the programs. `shares` (layers, devices): rounded. `again`: condensed at each solution."""
+
+    network: str
+    setup: str
+    problem: SplitProblem
+    k: int | None
+    found: GeometricSplit
+    shares: tuple[tuple[int, ...], ...]
+    wall_s: float
+    again: GeometricSplit | None = None
+    again_wall_s: float = 0.0
+
+    @property
+    def title(self) -> str:
+        """What was least, and how the devices of a layer take turns."""
+        return "energy" if self.problem.objective == "energy" else f"latency, in {self.problem.execution}"
+
+
+def splits_paper() -> None:
+    """Repeat the figures of the GP paper: the tightening, S(x), and AlexNet, VGG-16 and ResNet-18 split."""
+    about = facts("splits_paper")
+    traces = layer_traces()
+    singles = [trace_row(trace) for trace in traces]
+    weights = weights_rows()
+    runs = [
+        condensed_again(network_run(network, objective, execution, one_for_all=one_for_all))
+        for network in NETWORKS
+        for one_for_all in SETUPS
+        for objective, execution in _KINDS
+    ]
+    layers = [row for run in runs for row in layer_rows(run)]
+    networks = [network_row(run) for run in runs]
+    swept = [row for network in NETWORKS for row in k_rows(network)]
+    tables = {
+        "Figures 3 to 5: one layer": ("splits_paper_one_layer", singles),
+        "Figure 8: how far S(x) = x^2k is from the step": ("splits_paper_weights", weights),
+        "Figure 9 and Table 1: networks": ("splits_paper_networks", networks),
+        "k swept": ("splits_paper_k", swept),
+    }
+    for title, (name, rows) in tables.items():
+        show(title, rows)
+        save_csv(name, rows, about)
+    save_csv(
+        "splits_paper_tightening", [{"figure": trace.title, **row} for trace in traces for row in trace.steps], about
+    )
+    save_csv("splits_paper_layers", layers, about)
+    _save_figures(traces, runs, about)
+    print(f"written to {_save_page({title: rows for title, (_, rows) in tables.items()}, about)}")
+
+
+_KINDS: Final[tuple[tuple[SplitObjective, Execution], ...]] = (
+    ("latency", "sequence"),
+    ("latency", "parallel"),
+    ("energy", "sequence"),
+)
+
+
+def network_run(
+    network: str,
+    objective: SplitObjective,
+    execution: Execution,
+    *,
+    one_for_all: bool,
+    k: int | None = FULL_NETWORK_K,
+) -> NetworkRun:
+    problem = board_problem(network, objective, execution, one_for_all=one_for_all)
+    started = perf_counter()
+    found = geometric_split(problem, k)
+    wall_s = perf_counter() - started
+    if found.rounded is None:
+        raise RuntimeError(f"{network}: {found.outcome}: {found.reason}")
+    return NetworkRun(network, SETUPS[one_for_all], problem, k, found, found.rounded.shares, wall_s)
+
+
+def condensed_again(run: NetworkRun) -> NetworkRun:
+    """With what comes of condensing again; steps of alpha are four times as long."""
+    started = perf_counter()
+    again = geometric_split(run.problem, run.k, again=True, rule=TighteningRule(step=1 / 16))
+    return replace(run, again=again, again_wall_s=perf_counter() - started)
+
+
+def layer_rows(run: NetworkRun) -> list[Row]:
+    """Figure 9: each layer's filters by device, and how much faster than the CPU alone, communication in full."""
+    problem = run.problem
+    rows: list[Row] = []
+    for layer, shares, on_cpu in zip(problem.layers, run.shares, alone(problem, "cpu"), strict=True):
+        cost, cpu = layer_cost(problem, layer, shares), layer_cost(problem, layer, on_cpu)
+        rows.append(
+            {
+                "network": run.network,
+                "least": run.title,
+                "limits": run.setup,
+                "layer": layer.name,
+                **{name: layer.features[name] for name in ("H", "C", "k", "N", "s")},
+                **{device.name: units for device, units in zip(problem.devices, shares, strict=True)},
+                **{
+                    f"{device.name} %": 100 * units / layer.units
+                    for device, units in zip(problem.devices, shares, strict=True)
+                },
+                "cost": cost.value,
+                "CPU alone": cpu.value,
+                "over the CPU": cpu.value / cost.value,
+            }
+        )
+    return rows
+
+
+def network_row(run: NetworkRun) -> Row:
+    """Totals, communication in full, and against the CPU alone and the rivals with the same limits."""
+    problem = run.problem
+    rows = layer_rows(run)
+    ups = [float(str(row["over the CPU"])) for row in rows]
+    seconds, joules = totals(problem, run.shares)
+    cpu_s, cpu_j = totals(problem, alone(problem, "cpu"))
+    as_printed = run.setup == SETUPS[False] and run.title != "latency, in parallel"
+    row: dict[str, object] = {
+        "network": run.network,
+        "least": run.title,
+        "limits": run.setup,
+        "first layer, FPGA %": rows[0]["fpga %"],
+        "last layer, GPU %": rows[-1]["gpu %"],
+        "layers over the CPU": f"{min(ups):.1f} - {max(ups):.1f}",
+        "paper": PRINTED[run.network] if as_printed else None,
+        "median": median(ups),
+        "ms": 1e3 * seconds,
+        "mJ": 1e3 * joules,
+        "CPU alone ms": 1e3 * cpu_s,
+        "CPU alone mJ": 1e3 * cpu_j,
+    }
+    for name in RIVALS:
+        rival = rival_split(name, unfused(problem))
+        its = None if rival.steps is None else totals(problem, [step.shares for step in rival.steps])
+        row[f"ms over {name}"] = None if its is None else f"{seconds / its[0] - 1:+.0%}"
+        row[f"mJ over {name}"] = None if its is None else f"{joules / its[1] - 1:+.0%}"
+    row |= {"over the best whole shares": _over_best(run, run.shares)}
+    row |= {"steps": len(run.found.steps), "wall s": run.wall_s}
+    if run.again is not None and run.again.rounded is not None:
+        its = totals(problem, run.again.rounded.shares)
+        row |= {"again: ms": 1e3 * its[0], "again: mJ": 1e3 * its[1]}
+        row |= {"again: over the best whole shares": _over_best(run, run.again.rounded.shares)}
+        row |= {"again: rounds": run.again.rounds, "again: wall s": run.again_wall_s}
+    return row
+
+
+def _over_best(run: NetworkRun, shares: Sequence[Sequence[int]]) -> str | None:
+    """In what was to be least. None where limits are of all layers together: then it is no sum of layers."""
+    if run.setup == SETUPS[True]:
+        return None
+    found = [split_layer(run.problem, layer) for layer in run.problem.layers]
+    best = sum(its[1].value for its in found if its is not None)
+    value = sum(
+        layer_cost(run.problem, layer, its).value for layer, its in zip(run.problem.layers, shares, strict=True)
+    )
+    return f"{value / best - 1:+.1%}"
+
+
+def k_rows(network: str) -> list[Row]:
+    """Eq. 14 for each k, in sequence: its own objective, what the same shares cost in full, and how it ended."""
+    rows: list[Row] = []
+    for k in SWEPT:
+        run = network_run(network, "latency", "sequence", one_for_all=False, k=k)
+        rows.append(
+            {
+                "network": network,
+                "k": "in full" if k is None else k,
+                "outcome": run.found.outcome.value,
+                "steps": len(run.found.steps),
+                "wall s": run.wall_s,
+                "objective ms": 1e3 * run.found.steps[-1].cost,
+                "in full ms": 1e3 * totals(run.problem, run.shares)[0],
+            }
+        )
+    return rows
+
+
+def _save_figures(traces: Sequence[LayerTrace], runs: Sequence[NetworkRun], about: Mapping[str, str]) -> None:
+    from benchmarks.splits.paper_figures import networks_figure, tightening_figure, weights_figure
+
+    save_figure("splits_paper_tightening", tightening_figure(traces), about)
+    save_figure("splits_paper_weights", weights_figure(), about)
+    shown = [run for run in runs if run.setup == SETUPS[False] and run.title == "latency, in sequence"]
+    save_figure("splits_paper_networks", networks_figure({run.network: layer_rows(run) for run in shown}), about)
+
+
+def _save_page(tables: Mapping[str, Sequence[Row]], about: Mapping[str, str]) -> Path:
+    path = RESULTS / "splits_paper.md"
+    parts = [_PAGE.format(**about)]
+    for title, rows in tables.items():
+        names = list(rows[0])
+        lines = [names, ["---"] * len(names), *([written(row[name]) for name in names] for row in rows)]
+        parts += [f"## {title}\n", *(f"| {' | '.join(line)} |" for line in lines), "", *_NOTES.get(title, []), ""]
+    path.write_text("\n".join(parts), encoding="utf-8")
+    return path
+
+
+_PAGE: Final = """# The GP paper's experiments repeated
+
+TO WRITE ({repeat}, {date}, {commit}, {cpu})
+"""
+_NOTES: Final[dict[str, list[str]]] = {}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from shisha_rt.cli.options import Dims, Groups, Json, Shapes, parse_sizes, progress, read_bytes
+from shisha_rt.cli.place_split import SplitWanted, answer_split
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.graph.input_sizes import InputSizes
 from shisha_rt.placement.check import Cost, cost
@@ -23,6 +24,8 @@ from shisha_rt.placement.problem_file import parse_problem
 from shisha_rt.placement.schedule_form import schedule_object
 from shisha_rt.placement.solution import Solution
 from shisha_rt.placement.solver_names import SolverName
+from shisha_rt.split.method_names import SplitMethod
+from shisha_rt.split.problem import SplitObjective, SplitVariable
 
 if TYPE_CHECKING:
     from shisha_rt.costs.operator_costs import OperatorCosts
@@ -72,6 +75,18 @@ def place(
     accelerator: Annotated[
         str | None, typer.Option(metavar="DEVICE", help="For --solver typeseq. Default: the last device.")
     ] = None,
+    split: Annotated[
+        SplitMethod | None,
+        typer.Option(help="With MODEL: split each heavy layer over described devices, in this way."),
+    ] = None,
+    objective: Annotated[
+        SplitObjective | None, typer.Option(help="With --split: what is to be least. Default: latency.")
+    ] = None,
+    parallel: Annotated[bool, typer.Option("--parallel", help="With --split: devices compute side by side.")] = False,
+    variable: Annotated[
+        SplitVariable | None,
+        typer.Option(help="With --split: what is shared: filters (N), input channels (C) or rows (H). Default: N."),
+    ] = None,
     dot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the placement as Graphviz text.")] = None,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the placement (takes the extra plot).")] = None,
     dim: Dims = None,
@@ -92,9 +107,30 @@ def place(
       shisha-rt place zoo:squeezenet --machine two-engines --place core0 --measured --group Conv+Relu
       shisha-rt place zoo:gpt2 --machine pim-board --dot gpt2.dot --png gpt2.png
       shisha-rt place PROBLEM.json --solver duet --duet-x 25 --json
+      shisha-rt place zoo:vgg16 --machine tx2-cyclone --split integer --parallel
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.placement.solvers import SolverOptions, solve
 
+    if split is not None:
+        without = {
+            "--solver": solver != "exact",
+            "--measured": measured,
+            "--precision": precision,
+            "--group": group,
+            "--priority": priority,
+            "--duet-x": duet_x,
+            "--accelerator": accelerator,
+            "--time-limit": time_limit,
+            "--dot": dot,
+            "--png": png,
+        }
+        _refuse_with_split(problem, without)
+        wanted = SplitWanted(split, objective or "latency", "parallel" if parallel else "sequence", variable or "N")
+        answer_split(problem, machine, place_, parse_sizes(dim, shape), wanted, as_json=as_json)
+        return
+    for option, value in (("--objective", objective), ("--parallel", parallel), ("--variable", variable)):
+        if value:
+            raise BadInput(f"{option}: says how to split layers, expected --split with it")
     _refuse_foreign(solver, priority, duet_x, accelerator)
     if time_limit is not None and not time_limit > 0:
         raise BadInput(f"--time-limit {time_limit:g}: expected a number of seconds above 0")
@@ -190,6 +226,14 @@ class _Found:
 
 
 # What is refused
+
+
+def _refuse_with_split(problem: str, without: Mapping[str, object]) -> None:
+    if problem.endswith(_PROBLEM_SUFFIX):
+        raise BadInput(f"--split: not with {Path(problem).name}, which has no layers, expected MODEL")
+    for option, value in without.items():
+        if value not in (None, False):
+            raise BadInput(f"{option}: not with --split, which is on paper and places no operators")
 
 
 def _refuse_foreign(solver: SolverName, priority: str | None, duet_x: float | None, accelerator: str | None) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from shisha_rt.graph.graph import Graph, Operator
 from shisha_rt.graph.heavy import HEAVY, operand_shapes
 from shisha_rt.graph.layers import Layer
-from shisha_rt.graph.spans import live_after
+from shisha_rt.graph.spans import ends
 from shisha_rt.split.problem import SplitLayer, SplitVariable
 
 ENGINE_BLOCK = 16
@@ -21,9 +21,7 @@ ENGINE_BLOCK = 16
 
 def split_layer_of(graph: Graph, layer: Layer, variable: SplitVariable, block: int = 1) -> SplitLayer | str:
     """A layer in blocks of `block`, and of `ENGINE_BLOCK` where channels are shared; or why it cannot be split."""
-    operator = next(
-        (its for its in graph.operators[layer.first_operator : layer.last_operator + 1] if its.op_type in HEAVY), None
-    )
+    operator = _heavy(graph, layer)
     if operator is None:
         return "no operator in it is heavy"
     features = _features(graph, operator)
@@ -32,9 +30,19 @@ def split_layer_of(graph: Graph, layer: Layer, variable: SplitVariable, block: i
     return SplitLayer(layer.name, features, variable, block if variable == "H" else math.lcm(block, ENGINE_BLOCK))
 
 
-def follows_alone(graph: Graph, layer: Layer) -> bool:
-    """Whether one tensor is all that the layers behind this one need of it and of those before it."""
-    return len(live_after(graph, layer.last_operator)) == 1
+def feeds_only(graph: Graph, layer: Layer, behind: Layer) -> bool:
+    """Whether all that a layer makes for others is what the heavy operator of the one behind it reads."""
+    _, made = ends(graph, layer.first_operator, layer.last_operator)
+    heavy = _heavy(graph, behind)
+    if heavy is None or len(made) != 1 or any(tensor.name == made[0] for tensor in graph.outputs):
+        return False
+    readers = graph.consumers.get(made[0], ())
+    return len(readers) == 1 and graph.operators[readers[0]] is heavy and heavy.inputs[0] == made[0]
+
+
+def _heavy(graph: Graph, layer: Layer) -> Operator | None:
+    its = graph.operators[layer.first_operator : layer.last_operator + 1]
+    return next((operator for operator in its if operator.op_type in HEAVY), None)
 
 
 def _features(graph: Graph, operator: Operator) -> Mapping[str, float] | str:

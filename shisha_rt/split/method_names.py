@@ -1,0 +1,7 @@
+"""How layers can be split, by name."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+SplitMethod: TypeAlias = Literal["integer", "greedy", "balanced", "proportional", "communication"]

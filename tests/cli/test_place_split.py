@@ -1,0 +1,249 @@
+"""`place --split` on paper: the object that it promises, the table, and each refusal."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.cli.conftest import Run
+
+HOST = """
+engine = "onnxruntime"
+memory = "host"
+precision = "fp32"
+call_s = 0
+power_w = 2
+[[family]]
+ops = ["*"]
+cost = [{ seconds = 1e-6, elements_out = 1 }]
+"""
+FAR = """
+engine = "onnxruntime"
+memory = "far"
+precision = "fp32"
+call_s = 0
+power_w = 3
+transfer_power_w = 5
+[[family]]
+ops = ["Conv"]
+cost = [{ seconds = 2.5e-7, elements_out = 1 }]
+[[resource]]
+name = "LAB"
+limit = LIMIT
+use = [{ amount = 1, columns = 1 }]
+[transfer_in]
+latency_s = 1e-6
+bandwidth_bytes_per_s = 1e12
+[transfer_out]
+latency_s = 1e-6
+bandwidth_bytes_per_s = 1e12
+"""
+
+
+def machine(folder: Path, *, far_limit: float = 1e6, apart: bool = True) -> Path:
+    """A slow device beside the host's memory, and one of four times its speed behind a link; at one place or at two."""
+    (folder / "host.toml").write_text(HOST)
+    (folder / "far.toml").write_text(FAR.replace("LIMIT", str(far_limit)))
+    path = folder / "board.toml"
+    places = (
+        '[[place]]\nname = "a"\ncore_count = 1\ndevices = ["./host.toml"]\n'
+        '[[place]]\nname = "b"\ncore_count = 1\ndevices = ["./far.toml"]\n'
+        if apart
+        else '[[place]]\nname = "a"\ncore_count = 1\ndevices = ["./host.toml", "./far.toml"]\n'
+    )
+    path.write_text(places)
+    return path
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    """Conv of 80 filters on 8 x 8, Relu, Conv of 16 groups, and a Gemm of 40 columns."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["c0"], name="wide", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c0"], ["r0"], name="relu"),
+        helper.make_node("Conv", ["r0", "w1"], ["c1"], name="grouped", group=16),
+        helper.make_node("Flatten", ["c1"], ["f"], name="flat"),
+        helper.make_node("Gemm", ["f", "w2"], ["y"], name="product"),
+    ]
+    shapes = {"w0": (80, 4, 3, 3), "w1": (80, 5, 1, 1), "w2": (80 * 64, 40)}
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 40])],
+        [numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in shapes.items()],
+    )
+    path = tmp_path / "network.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def _three_convolutions(folder: Path) -> Path:
+    """Of 32 filters on 8 x 8."""
+    names = ("x", "c0", "c1", "y")
+    nodes = [
+        helper.make_node("Conv", [source, f"w{i}"], [target], name=f"conv{i}", pads=[1, 1, 1, 1])
+        for i, (source, target) in enumerate(pairwise(names))
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "three",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 32, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 32, 8, 8])],
+        [numpy_helper.from_array(np.full((32, 32, 3, 3), i + 1, np.float32), f"w{i}") for i in range(3)],
+    )
+    path = folder / "three.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+class TestTheObject:
+    @pytest.mark.parametrize("apart", [True, False], ids=["a device at each place", "both at one place"])
+    def test_integer_side_by_side(self, run: Run, network: Path, tmp_path: Path, apart: bool) -> None:
+        board = machine(tmp_path, apart=apart)
+        ran = run("place", network, "--machine", board, "--split", "integer", "--parallel", "--json")
+        assert (ran.status, ran.err) == (0, "")
+        found = ran.object
+        assert (found["model"], found["split"], found["objective"], found["execution"], found["outcome"]) == (
+            "network",
+            "integer",
+            "latency",
+            "parallel",
+            "optimal",
+        )
+        wide, grouped, product = found["layers"]
+        assert (wide["index"], wide["name"], wide["units"], wide["variable"]) == (0, "wide", 80, "N")
+        assert wide["shares"] == {"host": 16, "far": 64}
+        assert wide["compute_s"] == pytest.approx({"host": 16 * 64e-6, "far": 64 * 16e-6})
+        moved = 2e-6 + 4 * (4 * 64 + 64 * 64) / 1e12
+        assert wide["transfer_s"] == pytest.approx({"host": 0, "far": moved})
+        assert wide["cost_s"] == pytest.approx(64 * 16e-6 + moved)
+        assert wide["energy_j"] == pytest.approx(2 * 16 * 64e-6 + 3 * 64 * 16e-6 + 5 * moved)
+        assert (grouped["shares"], grouped["cost_s"], grouped["energy_j"]) == (None, None, None)
+        assert grouped["reason"] == "Conv of 16 groups: the features (H, W, C, k, N) have none"
+        assert product["shares"] == {"host": 8, "far": 32}
+        assert found["cost_s"] == pytest.approx(wide["cost_s"] + product["cost_s"])
+        assert found["energy_j"] == pytest.approx(wide["energy_j"] + product["energy_j"])
+        assert found["alone"]["host"] == pytest.approx((80 * 64 + 40) * 1e-6)
+        assert found["solve_time_s"] > 0
+        assert found["reason"] is None
+
+    @pytest.mark.parametrize("method", ["integer", "greedy", "balanced", "proportional", "communication"])
+    @pytest.mark.parametrize("variable", ["N", "C", "H"])
+    def test_every_way_has_the_same_keys_and_whole_layers(
+        self, run: Run, network: Path, tmp_path: Path, method: str, variable: str
+    ) -> None:
+        options = ("--split", method, "--variable", variable, "--objective", "energy", "--json")
+        found = run("place", network, "--machine", machine(tmp_path), *options).object
+        keys = {"index", "name", "units", "variable", "shares", "fused", "cost_s", "compute_s", "transfer_s"}
+        for layer in found["layers"]:
+            assert set(layer) == {*keys, "energy_j", "reason"}
+            assert layer["reason"] or sum(layer["shares"].values()) == layer["units"]
+        assert found["outcome"] == ("optimal" if method == "integer" else "feasible")
+        assert math.isfinite(found["energy_j"])
+
+    def test_fused_layers_add_up(self, run: Run, tmp_path: Path) -> None:
+        """Three convolutions in tiles of rows: moved once in and once out."""
+        options = ("--split", "communication", "--parallel", "--json")
+        found = run("place", _three_convolutions(tmp_path), "--machine", machine(tmp_path), *options).object
+        assert [layer["fused"] for layer in found["layers"]] == [[0, 2]] * 3
+        assert [layer["variable"] for layer in found["layers"]] == ["H"] * 3
+        assert [layer["transfer_s"]["far"] > 0 for layer in found["layers"]] == [True, False, True]
+        assert found["cost_s"] == pytest.approx(sum(layer["cost_s"] for layer in found["layers"]))
+        slow = [layer["compute_s"]["host"] for layer in found["layers"]]
+        assert found["cost_s"] == pytest.approx(sum(slow))
+
+    def test_devices_of_one_name_are_called_after_their_places(self, run: Run, network: Path, tmp_path: Path) -> None:
+        path = machine(tmp_path)
+        path.write_text(path.read_text().replace("far.toml", "host.toml"))
+        found = run("place", network, "--machine", path, "--split", "balanced", "--json").object
+        assert found["layers"][0]["shares"] == {"a": 48, "b": 32}
+
+    def test_a_limit_that_cannot_be_kept(self, run: Run, network: Path, tmp_path: Path) -> None:
+        options = ("--place", "b", "--split", "integer", "--json")
+        ran = run("place", network, "--machine", machine(tmp_path, far_limit=40), *options)
+        assert ran.status == 1
+        reason = "layer wide: far has room for 32 (LAB) of 80 in blocks of 16"
+        assert ran.err == f"shisha-rt: infeasible: integer has found no split: {reason}\n"
+        found = ran.object
+        assert (found["outcome"], found["reason"]) == ("infeasible", reason)
+        assert (found["cost_s"], found["energy_j"]) == (None, None)
+        assert [layer["shares"] for layer in found["layers"]] == [None] * 3
+        assert found["alone"] == {"far": None}
+
+
+class TestForPeople:
+    def test_the_table(self, run: Run, network: Path, tmp_path: Path) -> None:
+        ran = run("place", network, "--machine", machine(tmp_path), "--split", "integer")
+        assert (ran.status, ran.err) == (0, "")
+        lines = [" ".join(line.split()) for line in ran.out.splitlines()]
+        assert lines[0] == "network on all places of board, modelled: times are those of device descriptions"
+        assert "0 wide 80 N - 80 1.28 ms 3.85 mJ" in lines
+        assert any(line.startswith("all on host: 5.16 ms, 10.3 mJ, 3.99 times") for line in lines)
+        assert "not split, nor counted: layer 1: Conv of 16 groups: the features (H, W, C, k, N) have none" in lines
+
+    def test_without_power_there_is_no_energy(self, run: Run, network: Path, tmp_path: Path) -> None:
+        path = machine(tmp_path)
+        (tmp_path / "host.toml").write_text(HOST.replace("power_w = 2\n", ""))
+        found = run("place", network, "--machine", path, "--split", "integer", "--json").object
+        assert (found["energy_j"], found["layers"][0]["energy_j"]) == (None, None)
+        assert " mJ" not in run("place", network, "--machine", path, "--split", "integer").out
+        wanted = run("place", network, "--machine", path, "--split", "integer", "--objective", "energy").complaint
+        assert wanted.endswith("host.toml: power_w is missing: expected it, as energy is power times time")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--split", "guess"], "'guess' is not one of 'integer', 'greedy',"),
+        (["--split", "integer", "--solver", "als"], "--solver: not with --split, which is on paper"),
+        (["--split", "integer", "--measured"], "--measured: not with --split"),
+        (["--split", "integer", "--dot", "x"], "--dot: not with --split"),
+        (["--split", "integer", "--time-limit", "3"], "--time-limit: not with --split"),
+        (["--split", "integer", "--place", "c"], "has no such place, expected one of a, b"),
+        (["--split", "integer", "--variable", "W"], "--variable"),
+        (["--parallel"], "--parallel: says how to split layers, expected --split with it"),
+        (["--objective", "energy"], "--objective: says how to split layers, expected --split with it"),
+        (["--variable", "C"], "--variable: says how to split layers, expected --split with it"),
+    ],
+)
+def test_bad_options(run: Run, network: Path, tmp_path: Path, options: list[str], expected: str) -> None:
+    assert expected in run("place", network, "--machine", machine(tmp_path), *options).complaint
+
+
+def test_other_bad_input(run: Run, network: Path, tmp_path: Path) -> None:
+    def complaint(*argv: Any) -> str:
+        return run("place", *argv, "--split", "integer").complaint
+
+    assert "which has no layers, expected MODEL" in complaint(tmp_path / "p.json")
+    assert "--machine is missing, expected a machine file or a name such as tx2-cyclone" in complaint(network)
+    assert "place core0 has several devices, expected --place with one of core0, core1" in complaint(
+        network, "--machine", "two-engines"
+    )
+    assert "device ort_serial is measured, expected a described one" in complaint(
+        network, "--machine", "two-engines", "--place", "core0"
+    )
+
+
+def test_a_network_without_a_layer_to_split(run: Run, tmp_path: Path) -> None:
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "light",
+        [value("x", TensorProto.FLOAT, [1, 4])],
+        [value("y", TensorProto.FLOAT, [1, 4])],
+    )
+    path = tmp_path / "light.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    for method in ("integer", "communication"):
+        ran = run("place", path, "--machine", machine(tmp_path), "--split", method)
+        assert ran.status == 1
+        assert "infeasible: " in ran.err
+        assert ran.err.endswith("it has no layer that can be split\n")

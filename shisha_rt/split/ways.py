@@ -21,9 +21,10 @@ from shisha_rt.arrays import Floats, Ints
 from shisha_rt.outcome import Outcome
 from shisha_rt.split.tables import ROUNDING
 
-MOST_WAYS: Final = 20_000
-"""To one point, before those that are dominated are dropped."""
-_MOST_LENGTHENED: Final = 1 << 21
+MOST_WAYS: Final = 4000
+"""To one point: beyond them those of the best prospects are kept, and nothing is proven."""
+_FIRST: Final = 16
+"""So many times fewer at first, for a good answer that rules out many."""
 _PRICINGS: Final = 80
 _PROVEN: Final = 1e-9
 _TIE: Final = 1e-12
@@ -59,13 +60,14 @@ def least_way(stretches: Sequence[Stretch], points: int, budgets: Floats, most_w
     best, best_cost, bound, prices = _by_prices(stretches, points, budgets)
     if best_cost <= bound + _PROVEN * abs(bound):
         return Way(best, Outcome.OPTIMAL, bound)
-    ways = _Lengthening(stretches, points, budgets, prices, best_cost, most_ways).run()
-    if ways is None:
-        return Way(best, Outcome.LIMIT if best is None else Outcome.FEASIBLE, bound)
-    picks = ways or best
-    if picks is None:
-        return Way(None, Outcome.INFEASIBLE)
-    return Way(picks, Outcome.OPTIMAL, cost_of(stretches, picks))
+    for most in (most_ways // _FIRST, most_ways):
+        ways = _Lengthening(stretches, points, budgets, prices, best_cost, max(1, most))
+        picks = ways.run()
+        if picks:
+            best, best_cost = picks, cost_of(stretches, picks)
+        if ways.complete:
+            return Way(None, Outcome.INFEASIBLE) if best is None else Way(best, Outcome.OPTIMAL, best_cost)
+    return Way(best, Outcome.LIMIT if best is None else Outcome.FEASIBLE, bound)
 
 
 def _without_idle(stretches: Sequence[Stretch], budgets: Floats) -> tuple[Sequence[Stretch], Floats]:
@@ -193,6 +195,7 @@ class _Lengthening:
     ) -> None:
         self._stretches = _scaled(stretches, budgets)
         self._points, self._prices, self._most_ways = points, prices, most_ways
+        self.complete = True
         self._below = best_cost * (1 - _PROVEN) + float(prices.sum())
         priced = [one.costs + one.taken @ prices for one in self._stretches]
         self._rest = _to_the_end(self._stretches, points, priced)
@@ -204,8 +207,8 @@ class _Lengthening:
             axis=1,
         )
 
-    def run(self) -> tuple[tuple[int, int], ...] | None:
-        """The least way below the best known, () if there is none; None if too many are left on the way."""
+    def run(self) -> tuple[tuple[int, int], ...]:
+        """The least way found below the best known, () if there is none; if `complete` then, there is no other."""
         budgets = len(self._prices)
         arrived: list[list[_Ways]] = [[] for _ in range(self._points)]
         kept: list[_Ways] = []
@@ -214,23 +217,24 @@ class _Lengthening:
         for index, stretch in enumerate(self._stretches):
             by_source[stretch.source].append(index)
         for point in range(self._points):
-            ways = _joined(arrived[point], budgets)
-            if len(ways.costs) > self._most_ways:
-                return None
-            here = _undominated(ways)
+            here = self._best_prospects(_joined(arrived[point], budgets), point)
+            here = here.only(undominated(here.costs, here.taken))
             kept.append(here)
             for index in by_source[point]:
-                onward = self._lengthened(here, point, index)
-                if onward is None:
-                    return None
-                arrived[self._stretches[index].target].append(onward)
+                arrived[self._stretches[index].target].append(self._lengthened(here, point, index))
         return _traced(kept)
 
-    def _lengthened(self, here: _Ways, point: int, index: int) -> _Ways | None:
-        """By every option of a stretch, as far as they may still be the best; None if they are too many."""
+    def _best_prospects(self, ways: _Ways, point: int) -> _Ways:
+        """All of them, where they are not too many."""
+        if len(ways.costs) <= self._most_ways:
+            return ways
+        self.complete = False
+        prospects = ways.costs + ways.taken @ self._prices + self._rest[point]
+        return ways.only(np.argpartition(prospects, self._most_ways)[: self._most_ways])
+
+    def _lengthened(self, here: _Ways, point: int, index: int) -> _Ways:
+        """By every option of a stretch, as far as they may still be the best."""
         stretch = self._stretches[index]
-        if len(here.costs) * len(stretch.costs) > _MOST_LENGTHENED:
-            return None
         costs = (here.costs[:, None] + stretch.costs[None, :]).ravel()
         taken = (here.taken[:, None, :] + stretch.taken[None, :, :]).reshape(len(costs), len(self._prices))
         fits = (taken + self._least[stretch.target] <= 1 + ROUNDING).all(axis=1)
@@ -249,6 +253,9 @@ class _Ways:
     taken: Floats
     origin: Ints
 
+    def only(self, chosen: Ints) -> _Ways:
+        return _Ways(self.costs[chosen], self.taken[chosen], self.origin[chosen])
+
 
 def _joined(ways: Sequence[_Ways], budgets: int) -> _Ways:
     if not ways:
@@ -258,11 +265,6 @@ def _joined(ways: Sequence[_Ways], budgets: int) -> _Ways:
         np.concatenate([its.taken for its in ways]),
         np.concatenate([its.origin for its in ways]),
     )
-
-
-def _undominated(ways: _Ways) -> _Ways:
-    chosen = undominated(ways.costs, ways.taken)
-    return _Ways(ways.costs[chosen], ways.taken[chosen], ways.origin[chosen])
 
 
 def _traced(kept: Sequence[_Ways]) -> tuple[tuple[int, int], ...]:

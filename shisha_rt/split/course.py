@@ -8,9 +8,9 @@ each shard, as far as that one needs it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from shisha_rt.graph.dimensions import tensor_of
 from shisha_rt.graph.graph import Graph, Operator
@@ -20,8 +20,23 @@ from shisha_rt.split.blocked import BLOCK, NCHWC, blocked_tensors, reads_plain
 from shisha_rt.split.local import CONVOLVE, PRODUCTS, Needs, carried, contraction, groups_of_conv, needs_of
 from shisha_rt.split.shards import Slice
 
-ACTIVATIONS: tuple[str, ...] = ("Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Tanh")
+ACTIVATIONS: Final = ("Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Tanh")
 """Of those that engines fuse into a heavy operator: what can follow a sum instead."""
+
+_WHOLE: Final[Mapping[Axis, str]] = {
+    "channels": "channels",
+    "columns": "columns",
+    "groups": "channels",
+    "rows": "rows",
+    "inputs": "inputs",
+}
+_UNITS: Final[Mapping[Axis, str]] = {
+    "channels": "output channels",
+    "columns": "columns",
+    "groups": "groups",
+    "inputs": "input channels",
+    "rows": "rows",
+}
 
 State: TypeAlias = tuple[int, int]
 """The axis along which shards share a tensor, and its positions for one unit (1 where rows are shared)."""
@@ -75,7 +90,7 @@ class _Walk:
     def step(self, index: int) -> str:
         """Take up an operator; what is in the way, if anything."""
         operator = self._graph.operators[index]
-        is_heavy = operator.op_type in HEAVY
+        is_heavy = operator.op_type in HEAVY and not self._is_light(operator)
         if not self._needs_all.isdisjoint(operator.inputs):
             return self._put_off(index, self._why_late)
         positions = [position for position, name in enumerate(operator.inputs) if name in self._states]
@@ -162,6 +177,8 @@ class _Walk:
     def _after(self, operator: Operator, positions: Sequence[int]) -> State | None:
         """How shards share its result; None where it needs all of something that they share."""
         graph = self._graph
+        if not operator.outputs[0]:
+            return None
         found = {carried(graph, operator, at, *self._states[operator.inputs[at]]) for at in positions}
         if len(found) != 1:
             return None
@@ -177,6 +194,10 @@ class _Walk:
         if needs is None or not all(_is_on(needs, at, self._states[operator.inputs[at]][0]) for at in positions):
             return None
         return state
+
+    def _is_light(self, operator: Operator) -> bool:
+        """Though its type is that of heavy ones."""
+        return self._axis not in ("groups", "rows") and _is_scaling(self._graph, operator)
 
     def _is_blocked(self, index: int) -> bool:
         return self._graph.operators[index].domain == NCHWC
@@ -206,16 +227,6 @@ class _Walk:
             if self._touches_blocks(self._graph.operators[index]):
                 units.append(self._states[self._graph.operators[index].outputs[0]][1])
         return math.lcm(*(BLOCK // math.gcd(BLOCK, unit) for unit in units))
-
-
-_WHOLE = {"channels": "channels", "columns": "columns", "groups": "channels", "rows": "rows", "inputs": "inputs"}
-_UNITS = {
-    "channels": "output channels",
-    "columns": "columns",
-    "groups": "groups",
-    "inputs": "input channels",
-    "rows": "rows",
-}
 
 
 def _called(operator: Operator) -> str:

@@ -299,11 +299,10 @@ class _ShardBuilder:
         assert wanted is not None, "what is cropped has an axis along which it is"
         if result in self._tensors:
             return result
-        if wanted.axis != 1 and name in self._course.blocked:
-            raise ValueError(f"{name!r}, in a blocked format, is needed in slices of several sizes")
         source = self._own_names.get(name, name)
         self._declare(name, wanted, result)
-        self._steps.append(Crop(source, wanted.within(self._held[name]), result))
+        is_blocked = name in self._course.blocked and wanted.axis > 1
+        self._steps.append(Crop(source, wanted.within(self._held[name]), result, is_blocked))
         return result
 
     def _declare(self, name: str, its: Slice | None, own_name: str) -> str:

@@ -37,9 +37,10 @@ def join_graph(graph: Graph, split: SplitRun, behind: Sequence[int] = ()) -> Gra
         total = graph.tensors[join.sum.tensor]
         before = f"{total.name}/sum" if join.sum.activation else total.name
         tensors |= {name: Tensor(name, total.shape, total.datatype) for name in (*join.sum.parts, before)}
-        added = [Operator(before, "Sum", "", join.sum.parts, (before,), {})]
+        added = [Operator(f"{total.name}/sum", "Sum", "", join.sum.parts, (before,), {})]
         if join.sum.activation:
-            added.append(Operator(total.name, join.sum.activation, "", (before,), (total.name,), {}))
+            kind = join.sum.activation
+            added.append(Operator(f"{total.name}/{kind}", kind, "", (before,), (total.name,), {}))
         operators = [*added, *operators]
     made = dict.fromkeys(name for operator in operators for name in operator.outputs if name)
     read = dict.fromkeys(name for operator in operators for name in operator.inputs)
@@ -83,7 +84,7 @@ def _excerpt(tensor: Tensor, its: Excerpt, name: str) -> Tensor:
 
 def _operator(graph: Graph, step: Step) -> Operator:
     if isinstance(step, Crop):
-        return Operator(step.result, "Slice", "", (step.source,), (step.result,), {})
+        return Operator(f"{step.result}/crop", "Slice", "", (step.source,), (step.result,), {})
     its = graph.operators[step.index]
     attributes = {
         name: value for name, value in {**its.attributes, **step.attributes}.items() if name not in step.without

@@ -67,11 +67,15 @@ class ShardOperator:
 
 @dataclass(frozen=True, slots=True)
 class Crop:
-    """A slice of a tensor of the shard, under a name of its own: where two need more or less of one tensor."""
+    """A slice of a tensor of the shard, under a name of its own: where two need more or less of one tensor.
+
+    `blocked`: as of an `Excerpt`, and the slice is one of rows.
+    """
 
     source: str
     slice: Slice
     result: str
+    blocked: bool = False
 
 
 Step: TypeAlias = ShardOperator | Crop

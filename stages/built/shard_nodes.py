@@ -51,7 +51,7 @@ class ShardedModel:
     def shard(self, split: SplitRun, part: int) -> onnx.ModelProto:
         """Shard `part`, from what it reads to what it makes."""
         shard = split.shards[part]
-        nodes, new = shard_nodes(self._model.graph.node, shard, self._opset)
+        nodes, new = shard_nodes(self._model.graph.node, shard, self._opset, self._block)
         weights = [self._excerpt(name, its) for name, its in shard.constants.items()]
         ends = [[shard.tensors[its.name] for its in excerpts] for excerpts in (shard.reads, shard.makes)]
         return self._wrapped(nodes, [*weights, *new], *ends)
@@ -112,7 +112,7 @@ class ShardedModel:
 
 
 def shard_nodes(
-    nodes: Sequence[onnx.NodeProto], shard: Shard, opset: int
+    nodes: Sequence[onnx.NodeProto], shard: Shard, opset: int, block: int = 0
 ) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
     """The nodes of a shard, and the constants that are new in it; `nodes` are the whole graph's."""
     new = [numpy_helper.from_array(np.array(values, np.int64), name) for name, values in shard.vectors.items()]
@@ -120,11 +120,11 @@ def shard_nodes(
     found = []
     for step in shard.steps:
         if isinstance(step, Crop):
-            node, bounds = _crop(step, opset)
-            new += bounds
+            its, constants = _crop(step, opset) if not step.blocked else _blocked_crop(step, shard, opset, block)
+            found += its
+            new += constants
         else:
-            node = _changed(nodes[step.index], step)
-        found.append(node)
+            found.append(_changed(nodes[step.index], step))
     return found, new
 
 
@@ -146,7 +146,8 @@ def join_nodes(
                 new = [numpy_helper.from_array(np.array(v, datatype), f"{before}/{n}") for n, v in values.items()]
                 inputs += [constant.name for constant in new]
                 values = {}
-            found.append(helper.make_node(total.activation, inputs, [total.tensor], total.tensor, **values))
+            name = f"{total.tensor}/{total.activation}"
+            found.append(helper.make_node(total.activation, inputs, [total.tensor], name, **values))
     return [*found, *(nodes[index] for index in join.operators)], new
 
 
@@ -174,16 +175,37 @@ def _changed(node: onnx.NodeProto, step: ShardOperator) -> onnx.NodeProto:
     )
 
 
-def _crop(step: Crop, opset: int) -> tuple[onnx.NodeProto, list[onnx.TensorProto]]:
+def _crop(step: Crop, opset: int) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
+    name = f"{step.result}/crop"  # a node may be called after a tensor
     bounds = {"starts": step.slice.first, "ends": step.slice.end, "axes": step.slice.axis}
     if opset < _SLICE_TAKES_INPUTS:
         lists: dict[str, Any] = {name: [value] for name, value in bounds.items()}
-        return helper.make_node("Slice", [step.source], [step.result], step.result, **lists), []
+        return [helper.make_node("Slice", [step.source], [step.result], name, **lists)], []
     constants = [
         numpy_helper.from_array(np.array([value], np.int64), f"{step.result}/{name}") for name, value in bounds.items()
     ]
     names = [constant.name for constant in constants]
-    return helper.make_node("Slice", [step.source, *names], [step.result], step.result), constants
+    return [helper.make_node("Slice", [step.source, *names], [step.result], name)], constants
+
+
+def _blocked_crop(
+    step: Crop, shard: Shard, opset: int, block: int
+) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
+    """Rows of what lies as [N][C/b][H][W][b], whatever its shape says: taken in that shape, and given its own again."""
+    images, channels, *sizes = shard.tensors[step.source].shape
+    shapes = {
+        f"{step.result}/unfolded": (images, channels // block, *sizes, block),
+        f"{step.result}/folded": shard.tensors[step.result].shape,
+    }
+    new = [numpy_helper.from_array(np.array(shape, np.int64), f"{name}_shape") for name, shape in shapes.items()]
+    unfolded, folded = shapes
+    cropped, bounds = _crop(Crop(unfolded, step.slice, folded), opset)
+    nodes = [
+        helper.make_node("Reshape", [step.source, new[0].name], [unfolded], unfolded),
+        *cropped,
+        helper.make_node("Reshape", [folded, new[1].name], [step.result], f"{step.result}/shape"),
+    ]
+    return nodes, [*new, *bounds]
 
 
 def _byte_range(source: onnx.TensorProto, name: str, its: Excerpt) -> onnx.TensorProto | None:

@@ -46,7 +46,7 @@ class Drawn:
 
     def add(self, op_type: str, inputs: Sequence[str], shape: tuple[int, ...], **attributes: Any) -> str:
         name = f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op_type, inputs, [name], f"{op_type}{len(self.nodes)}", **attributes))
+        self.nodes.append(helper.make_node(op_type, inputs, [name], name, **attributes))
         self.name, self.shape = name, shape
         return name
 

@@ -83,13 +83,15 @@ ZOO = ("squeezenet", "alexnet", "resnet50", "shufflenet", "vgg19")
 @pytest.mark.parametrize("form", ["cleaned", "optimised"])
 @pytest.mark.parametrize("name", ZOO)
 def test_every_layer_of_real_networks_along_every_axis(name: str, form: Form, tmp_path: Path) -> None:
+    """And runs of several layers."""
     whole, node_layers = brought_into(form, zoo_path(name), tmp_path)
     rng = random.Random(0)
-    for layer in sorted({*node_layers}):
-        found = ways(whole.graph, node_layers, layer, layer)
-        for way in found:
+    layers = sorted({*node_layers})
+    runs = [(layer, layer) for layer in layers]
+    runs += [(first, min(first + rng.randint(1, 4), layers[-1])) for first in rng.choices(layers, k=30)]
+    for first, last in runs:
+        for way in ways(whole.graph, node_layers, first, last):
             shares = random_shares(way.units, way.block, rng)
             assert shares is not None
-            split, made = whole.split(operators_of(node_layers, layer, layer), way.axis, shares)
-            wanted = split.join.makes if way.joined else way.makes
-            check(whole, made, wanted)
+            split, made = whole.split(operators_of(node_layers, first, last), way.axis, shares)
+            check(whole, made, split.join.makes if way.joined else way.makes)

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 from shisha_rt.graph.dimensions import tensor_of
 from shisha_rt.graph.graph import Graph, Operator
 from shisha_rt.graph.heavy import HEAVY
+from shisha_rt.graph.quantized import DEQUANTIZE
 from shisha_rt.plan.split import Axis
 from shisha_rt.split.blocked import BLOCK, NCHWC, blocked_tensors, reads_plain
 from shisha_rt.split.local import CONVOLVE, PRODUCTS, Needs, carried, contraction, groups_of_conv, needs_of
@@ -253,7 +254,10 @@ def _refusal(graph: Graph, operator: Operator, axis: Axis) -> str:
     if not convolves and kind not in PRODUCTS:
         return "works on integers: it is not split"
     if operator.inputs[1] not in graph.constants:
-        return "has weights that are made at run time: it is not split"
+        maker = graph.producer.get(operator.inputs[1])
+        is_quantised = maker is not None and graph.operators[maker].op_type == DEQUANTIZE
+        what = "has weights of integers" if is_quantised else "has no constant weights"
+        return f"{what}: it is not split"
     if operator.attributes.get("channels_last", 0):
         return "has its channels last: it is not split"
     groups = groups_of_conv(operator) if convolves else 1

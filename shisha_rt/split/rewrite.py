@@ -271,10 +271,10 @@ class _ShardBuilder:
         if wanted == self._held[name]:
             return self._own_names.get(name, name)
         assert wanted is not None, "a shard that needs all of a tensor holds all of it"
-        return self._crop(name, wanted, f"{name}/{wanted.first}+{wanted.count}")
+        return self._crop(name, wanted, _sliced_name(name, wanted))
 
     def _constant(self, name: str, wanted: Slice | None, is_blocked: bool) -> str:
-        own = name if wanted is None else f"{name}/{wanted.axis}:{wanted.first}+{wanted.count}"
+        own = name if wanted is None else _sliced_name(name, wanted)
         self._constants[own] = Excerpt(name, wanted, is_blocked)
         return own
 
@@ -310,6 +310,10 @@ class _ShardBuilder:
         tensor = self._graph.tensors[name]
         self._tensors[own_name] = Tensor(own_name, its.shape_of(tensor.shape) if its else tensor.shape, tensor.datatype)
         return own_name
+
+
+def _sliced_name(name: str, its: Slice) -> str:
+    return f"{name}/{its.axis}:{its.first}+{its.count}"
 
 
 def _or_whole(its: Slice | None, tensor: Tensor) -> Slice | None:

@@ -232,5 +232,6 @@ def _byte_range(source: onnx.TensorProto, name: str, its: Excerpt) -> onnx.Tenso
 
 
 def _described(tensor: Tensor) -> onnx.ValueInfoProto:
+    """No shape is said of a tensor whose shape depends on the data."""
     element = helper.np_dtype_to_tensor_dtype(NUMPY_OF[tensor.datatype])
-    return helper.make_tensor_value_info(tensor.name, element, tensor.shape)
+    return helper.make_tensor_value_info(tensor.name, element, None if tensor.open_axes else tensor.shape)

@@ -215,11 +215,18 @@ def test_what_cannot_be_split_says_why() -> None:
     assert refusal(two, "channels") == "Conv 'y' comes behind: Softmax 's' needs all channels"
     assert refusal(two, "inputs") == "Conv 'y' comes behind: Conv 'a' is a sum over all of them"
     attention = graph_of([operator("MatMul", "x,z", "y")], {"x": (2, 4), "z": (4, 2)}, {"y": (2, 2)}, {})
-    assert refusal(attention, "columns") == "MatMul 'y' has weights that are made at run time: it is not split"
+    assert refusal(attention, "columns") == "MatMul 'y' has no constant weights: it is not split"
     integers = graph_of(
         [operator("ConvInteger", "x,w", "y")], {"x": (1, 4, 5, 5)}, {"y": (1, 4, 5, 5)}, {"w": (4, 4, 1, 1)}
     )
     assert refusal(integers, "channels") == "ConvInteger 'y' works on integers: it is not split"
+    quantised = graph_of(
+        [operator("DequantizeLinear", "w,s", "d"), operator("Conv", "x,d", "y")],
+        {"x": (1, 4, 5, 5)},
+        {"d": (4, 4, 1, 1), "y": (1, 4, 5, 5)},
+        {"w": (4, 4, 1, 1), "s": ()},
+    )
+    assert refusal(quantised, "channels") == "Conv 'y' has weights of integers: it is not split"
     light = graph_of([operator("Relu", "x", "y")], {"x": (1, 4)}, {"y": (1, 4)}, {})
     assert refusal(light, "rows") == "there is no convolution or matrix product"
     vector = graph_of([operator("Gemm", "x,w", "y")], {"x": (1, 4)}, {"y": (1, 4)}, {"w": (4, 4)})

@@ -155,11 +155,21 @@ class Drawn:
 
     def between(self) -> None:
         """What goes element by element, or nothing."""
-        kind = self.rng.choice((*_UNARY, "Add", ""))
+        kind = self.rng.choice(("unary", "unary", "unary", "Add", ""))
         if kind == "Add":
             self.add(kind, [self.name, self.constant(())], self.shape)
         elif kind:
+            self.unary()
+
+    def unary(self) -> None:
+        kind = self.rng.choice((*_UNARY, "Clip"))
+        bounds = np.float32(-0.5), np.float32(0.75)
+        if kind != "Clip":
             self.add(kind, [self.name], self.shape)
+        elif self.opset < 11:
+            self.add(kind, [self.name], self.shape, min=float(bounds[0]), max=float(bounds[1]))
+        else:
+            self.add(kind, [self.name, *(self.array(np.array(bound)) for bound in bounds)], self.shape)
 
     def transposed_conv(self, axis: Axis) -> None:
         rng = self.rng
@@ -185,7 +195,7 @@ class Drawn:
         if rng.random() < 0.15:
             self.outputs[self.name] = self.shape
         if kind == "unary":
-            self.add(rng.choice(_UNARY), [self.name], self.shape)
+            self.unary()
         elif kind == "tensor":
             read = rng.choice([name for name, shape in self.inputs.items() if shape == self.shape] or [""])
             other = read or self.given(self.shape)

@@ -6,12 +6,13 @@ Additive: a stage takes the sum of its layers' times and its entry, whatever run
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from shisha_rt.arrays import Floats
+from shisha_rt.costs.split_costs import SplitCosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ class Costs:
 
     `transfer_s` is (layers - 1,) seconds: entry i is paid by the stage that starts at layer i+1, and is nan
     where layers i and i+1 cannot be separated. `teams`: what is known of several places together (`team_costs.py`).
-    `mixed`: whether a stage may have copies on unlike places, which is not so where their devices differ.
+    `mixed`: whether a stage may have copies on unlike places, which is not so where their devices differ. `splits`: how
+    layers may be split, and what shards take.
     """
 
     layers: tuple[CostLayer, ...]
@@ -56,6 +58,7 @@ class Costs:
     transfer_s: Floats
     teams: tuple[CostTeam, ...] = ()
     mixed: bool = True
+    splits: SplitCosts = field(default_factory=SplitCosts)
 
     @property
     def legal_cuts(self) -> frozenset[int]:

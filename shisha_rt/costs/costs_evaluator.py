@@ -27,7 +27,12 @@ class CostsEvaluator:
     def __init__(self, costs: Costs, needs: tuple[frozenset[int], ...] = ()) -> None:
         self._teams = team_costs(costs)
         self._rules = PlanRules(
-            len(costs.layers), tuple(self._teams.kind_of), costs.legal_cuts, needs=needs, kinds=self._teams.kind_of
+            len(costs.layers),
+            tuple(self._teams.kind_of),
+            costs.legal_cuts,
+            needs=needs,
+            kinds=self._teams.kind_of,
+            splits={((way.first, way.last), way.axis): way for way in costs.splits.ways},
         )
 
     def measure(self, proposal: Proposal) -> Measurement:

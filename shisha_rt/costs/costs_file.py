@@ -17,7 +17,9 @@ from shisha_rt.arrays import Floats
 from shisha_rt.checked import Seconds, convert, decode_json, shown
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, CostTeam
+from shisha_rt.costs.split_costs import SHARD_S, SplitCosts
 from shisha_rt.errors import BadInput
+from shisha_rt.plan.split import Axis, Splittable
 
 _Bytes = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -43,6 +45,20 @@ class _Team(msgspec.Struct, forbid_unknown_fields=True):
     time_s: list[Seconds | None]
 
 
+class _Split(msgspec.Struct, forbid_unknown_fields=True):
+    first: Annotated[int, msgspec.Meta(ge=0)]
+    last: Annotated[int, msgspec.Meta(ge=0)]
+    axis: Axis
+    units: Annotated[int, msgspec.Meta(ge=2)]
+    block: Annotated[int, msgspec.Meta(ge=1)] = 1
+    summed: bool = False
+    joined: bool = False
+
+    @property
+    def way(self) -> Splittable:
+        return Splittable(self.first, self.last, self.axis, self.units, self.block, (), self.summed, self.joined)
+
+
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     layers: Annotated[list[_Layer], msgspec.Meta(min_length=1)]
     places: Annotated[list[_Place], msgspec.Meta(min_length=1)]
@@ -50,6 +66,8 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     transfer_s: list[Seconds | None] | None = None
     teams: list[_Team] = []
     mixed: bool = True
+    splits: list[_Split] = []
+    shard_s: Seconds = SHARD_S
 
 
 def parse_costs(text: bytes | str, source: str) -> Costs:
@@ -66,8 +84,10 @@ def parse_costs(text: bytes | str, source: str) -> Costs:
         transfer_s=_floats([0.0] * (len(file.layers) - 1) if file.transfer_s is None else file.transfer_s),
         teams=tuple(CostTeam(tuple(x.places), _floats(x.time_s)) for x in file.teams),
         mixed=file.mixed,
+        splits=SplitCosts(tuple(split.way for split in file.splits), file.shard_s),
     )
     _check_teams(costs, source)
+    _check_splits(costs, source)
     return costs
 
 
@@ -123,6 +143,26 @@ def _check_teams(costs: Costs, source: str) -> None:
             raise BadInput(f"{where} are those of teams[{other}]: expected each team once")
 
 
+def _check_splits(costs: Costs, source: str) -> None:
+    """Of runs of layers that stand between legal cuts, each along an axis once."""
+    last_layer = len(costs.layers) - 1
+    cuts = costs.legal_cuts | {-1, last_layer}
+    seen: dict[tuple[int, int, Axis], int] = {}
+    for i, way in enumerate(costs.splits.ways):
+        where = f"{source}: splits[{i}]"
+        if not way.first <= way.last <= last_layer:
+            raise BadInput(f"{where}: layers {way.first}-{way.last}, expected a run of layers 0-{last_layer}")
+        if way.first - 1 not in cuts or way.last not in cuts:
+            raise BadInput(
+                f"{where}: layers {way.first}-{way.last} cannot be cut out: expected legal cuts at both ends"
+            )
+        if way.block >= way.units:
+            raise BadInput(f"{where}.block = {way.block}: expected less than units = {way.units}")
+        other = seen.setdefault((way.first, way.last, way.axis), i)
+        if other != i:
+            raise BadInput(f"{where} is splits[{other}] again, expected each run and axis once")
+
+
 def _check_length(entries: list[Any], expected: int, where: str, why: str, source: str) -> None:
     if len(entries) != expected:
         count = f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
@@ -146,7 +186,14 @@ def costs_object(costs: Costs) -> dict[str, Any]:
         "transfer_s": _or_null(costs.transfer_s),
         **({"teams": [_team_object(team) for team in costs.teams]} if costs.teams else {}),
         **({} if costs.mixed else {"mixed": False}),
+        **(_splits_object(costs.splits) if costs.splits.ways else {}),
     }
+
+
+def _splits_object(splits: SplitCosts) -> dict[str, Any]:
+    keys = ("first", "last", "axis", "units", "block", "summed", "joined")
+    ways = [{key: getattr(way, key) for key in keys} for way in splits.ways]
+    return {"splits": ways, "shard_s": splits.overhead_s}
 
 
 def _team_object(team: CostTeam) -> dict[str, Any]:

@@ -1,0 +1,49 @@
+"""What a shard of a layer takes and holds, by what the whole layer does: the one rule for all that plan with splits.
+
+A shard takes its share of the layer's time, what comes in with it, and something for being a part of its own. Rows
+need all weights; along any other axis a shard has its share of them. What joins shards counts as nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from shisha_rt.graph.spans import Span
+from shisha_rt.plan.split import Axis, Split, Splittable
+
+SHARD_S: Final = 100e-6
+"""Seconds on the place: to be told of a part, to begin and to end a run. Ours, and a guess: trials correct it."""
+
+PricedShard: TypeAlias = tuple[Span, Axis, int, str]
+"""Layers, axis, units and place."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitCosts:
+    """`ways` to split layers. A shard takes `overhead_s` beyond its share of the layers, and `factor` times all that.
+
+    `told_s`: shards of which it is known better, such as by the formulas of a described device; `factor` counts there
+    too.
+    """
+
+    ways: tuple[Splittable, ...] = ()
+    overhead_s: float = SHARD_S
+    factor: float = 1.0
+    told_s: Mapping[PricedShard, float] = field(default_factory=dict)
+
+    def shard_s(self, split: Split, span_s: float, entry_s: float, place: str) -> float:
+        """Where its layers take `span_s` whole and `entry_s` to be entered."""
+        share = split.shares[split.part]
+        told_s = self.told_s.get((split.span, split.axis, share, place))
+        if told_s is None:
+            told_s = self.overhead_s + entry_s + span_s * share / sum(split.shares)
+        return self.factor * told_s
+
+
+def shard_bytes(split: Split, span_bytes: int) -> int:
+    """The weights that a shard holds, of all of its layers' `span_bytes`; those of a join, of what is split."""
+    if split.joins:
+        return 0
+    return span_bytes if split.axis == "rows" else -(-span_bytes * split.shares[split.part] // sum(split.shares))

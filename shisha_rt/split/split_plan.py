@@ -1,0 +1,246 @@
+"""The best plan with layers split: the planners' best chain over pieces of layers, its shares then chosen exactly.
+
+Layers that take long, or that no place has the memory for, are cut into pieces, and `exact_plan` finds the best chain
+over these. It says who computes what behind whom; `balanced` then finds the shares in single blocks, and for few places
+for all their orders. For the latency of a frame by itself see `quickest_split`.
+
+What is proven holds for chains with the layers named in any shares: pieces are coarser than shares, and as a boundary
+moved to the next piece makes no stage longer than by a piece, the bound of chains over pieces less the longest piece
+is one of theirs. Splits whose gain is nothing are not made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import permutations
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.costs.alike import kinds_of
+from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.team_costs import team_costs
+from shisha_rt.outcome import Outcome
+from shisha_rt.pipeline.exact import DEFAULT_LATENCY_STATES, MOST_CELLS, exact_plan
+from shisha_rt.pipeline.solution import PlanSolution
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import Objective, rate_of
+from shisha_rt.plan.split import MOST_SUMMED, Splittable
+from shisha_rt.split.balance import Balanced, Teams, balanced
+from shisha_rt.split.pieces import Piece, pieces_of, refined, unrefined
+from shisha_rt.split.quickest_split import alone_s, quickest_split
+
+_MOST_PIECES: Final = 16
+"""Of a layer."""
+_MOST_POSITIONS: Final = 180
+"""Layers and pieces in all: what planners go through at every one of the cuts."""
+_MOST_FINE: Final = 640
+_MOST_SHARES: Final = 256
+_LEAST_SHARE: Final = 1 / 64
+"""Of the slowest stage's time, that a layer takes which is worth splitting."""
+_WITH_SPLITS: Final = "plans with layers split"
+_MOST_ORDERS: Final = 24
+_GAIN: Final = 1e-9
+"""Relative: less is rounding."""
+
+
+def split_plan(
+    costs: Costs,
+    *,
+    most_stages: int | None = None,
+    replicate: bool = False,
+    objective: Objective = "throughput",
+    handover_s: float = 0.0,
+    latency_states: int = DEFAULT_LATENCY_STATES,
+    most_cells: int = MOST_CELLS,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> PlanSolution:
+    """As `exact_plan`, among plans with layers split in the ways that `costs` know of, too.
+
+    `most_stages`: as many places, or teams of them, as it takes to serve a frame: what a place has of a layer and what
+    it has besides count as one. `handover_s`: from one stage to the next, which a split for latency has to make good.
+    """
+    whole = exact_plan(
+        costs,
+        most_stages=most_stages,
+        replicate=replicate,
+        objective=objective,
+        latency_states=latency_states,
+        most_cells=most_cells,
+        should_stop=should_stop,
+    )
+    if not costs.splits.ways:
+        return whole
+    if objective == "throughput" or whole.plan is None:
+        return _fastest(costs, whole, most_stages, most_cells, should_stop, replicate=replicate)
+    return _quickest(costs, whole, whole.plan, most_stages, handover_s)
+
+
+def _quickest(
+    costs: Costs, whole: PlanSolution, start: Plan, most_stages: int | None, handover_s: float
+) -> PlanSolution:
+    """From the best plan without splits, and from the best one in which each stage has a place of its own."""
+    told = team_costs(costs)
+    alone = exact_plan(costs, most_stages=most_stages, objective="latency", latency_states=0).plan
+    starts = [plan for plan in (start, alone) if plan is not None and _is_single(plan)]
+    plans = [start, *(quickest_split(told, its, handover_s) for its in starts)]
+    best = min(plans, key=lambda plan: alone_s(told, plan, handover_s))
+    # What is proven of plans without splits is not proven of others.
+    return replace(
+        whole, plan=best, outcome=Outcome.FEASIBLE, lower_bound_s=None, latency_proven=False, space=_WITH_SPLITS
+    )
+
+
+def _is_single(plan: Plan) -> bool:
+    """Without copies and teams."""
+    return all(len(stage.places) == 1 for stage in plan.stages)
+
+
+def _fastest(
+    costs: Costs,
+    whole: PlanSolution,
+    most_stages: int | None,
+    most_cells: int,
+    should_stop: Callable[[], bool],
+    *,
+    replicate: bool,
+) -> PlanSolution:
+    whole_s = _period_s(costs, whole.plan)
+    counts = _counts(costs, whole_s)
+    pieces = pieces_of(len(costs.layers), counts)
+    fine = refined(costs, pieces)
+    chain = exact_plan(
+        fine,
+        most_stages=most_stages,
+        replicate=replicate,
+        latency_states=0,
+        most_cells=most_cells,
+        should_stop=should_stop,
+    )
+    if not counts or chain.plan is None:
+        return whole
+    plans = [unrefined(pieces, chain.plan)]
+    orders = [tuple(stage.teams for stage in chain.plan.stages)]
+    if not replicate and (most_stages is None or most_stages >= len(costs.places)):
+        orders += _orders(costs)
+    alike = [order for order in orders if all(len({len(team) for team in teams}) == 1 for teams in order)]
+    best = min(((balanced(costs, pieces, order), order) for order in alike), key=_seconds, default=None)
+    if best is not None and best[0].chain is not None:
+        plans += [unrefined(pieces, best[0].chain), *_finely(costs, unrefined(pieces, best[0].chain), best[1])]
+    plan = min(filter(_can_be_summed(costs), plans), key=lambda plan: _period_s(costs, plan), default=None)
+    plan_s = _period_s(costs, plan)
+    longest_s = _longest_s(fine, pieces, counts)
+    factor = min(1.0, costs.splits.factor)
+    bound_s = None if chain.lower_bound_s is None else max(0.0, factor * chain.lower_bound_s - longest_s)
+    space = f"{chain.space}, layers {_listed(counts)} split in any shares"
+    if plan_s >= (1 - _GAIN) * whole_s:
+        plan, plan_s = whole.plan, whole_s
+    if plan is None or math.isinf(plan_s):
+        return whole
+    proven = bound_s is not None and bound_s >= plan_s * (1 - _GAIN)
+    return replace(
+        chain,
+        plan=plan,
+        outcome=Outcome.OPTIMAL if proven else Outcome.FEASIBLE,
+        lower_bound_s=plan_s if proven else bound_s,
+        space=space,
+    )
+
+
+def _seconds(its: tuple[Balanced, Sequence[Teams]]) -> float:
+    return its[0].period_s
+
+
+def _period_s(costs: Costs, plan: Plan | None) -> float:
+    return math.inf if plan is None else rate_of(plan, team_costs(costs).team_s(plan)).bottleneck_s
+
+
+def _counts(costs: Costs, whole_s: float) -> dict[Splittable, int]:
+    """How many pieces each layer is cut into: those that take longest first, as long as there are few positions."""
+    seconds = _least_seconds(costs)
+    ways = _ways(costs, seconds)
+    counts: dict[Splittable, int] = {}
+    left = _MOST_POSITIONS - len(costs.layers)
+    for way in sorted(ways, key=lambda way: -_of(seconds, way)):
+        count = min(_MOST_PIECES, -(-way.units // way.block), left + 1)
+        if count < 2 or (math.isfinite(whole_s) and _of(seconds, way) < _LEAST_SHARE * whole_s):
+            continue
+        counts[way] = count
+        left -= count - 1
+    return dict(sorted(counts.items(), key=lambda its: its[0].first))
+
+
+def _ways(costs: Costs, seconds: Sequence[float]) -> list[Splittable]:
+    """One for each run of layers, none of which overlap: short runs first, and axes that leave the least to join."""
+    axes = ("channels", "columns", "groups", "rows", "inputs")
+    most_bytes = [math.inf if place.memory_bytes is None else place.memory_bytes for place in costs.places]
+
+    def rank(way: Splittable) -> tuple[int, bool, bool, int]:
+        held = sum(layer.weight_bytes for layer in costs.layers[way.first : way.last + 1])
+        return way.last - way.first, way.axis == "rows" and held > max(most_bytes), way.summed, axes.index(way.axis)
+
+    found: list[Splittable] = []
+    for way in sorted(costs.splits.ways, key=rank):
+        overlaps = any(its.first <= way.last and way.first <= its.last for its in found)
+        if not overlaps and math.isfinite(_of(seconds, way)):
+            found.append(way)
+    return found
+
+
+def _least_seconds(costs: Costs) -> list[float]:
+    """(layers,): on the place where each is quickest; inf: on none."""
+    return np.where(np.isnan(costs.time_s), np.inf, costs.time_s).min(axis=1).tolist()  # type: ignore[no-any-return]
+
+
+def _of(seconds: Sequence[float], way: Splittable) -> float:
+    return math.fsum(seconds[way.first : way.last + 1])
+
+
+def _orders(costs: Costs) -> Iterator[tuple[Teams, ...]]:
+    """All that differ, of all places; none if there are too many."""
+    kinds = kinds_of(costs)
+    numbers = [number for number, its in enumerate(kinds) for _ in its]
+    different = math.factorial(len(numbers)) // math.prod(math.factorial(len(its)) for its in kinds)
+    if different > _MOST_ORDERS:
+        return
+    for order in sorted(set(permutations(numbers))):
+        free = [iter(its) for its in kinds]
+        yield tuple(((costs.places[next(free[kind])].name,),) for kind in order)
+
+
+def _finely(costs: Costs, plan: Plan, order: Sequence[Teams]) -> Iterator[Plan]:
+    """The same layers split, in as many shares as there are blocks."""
+    chosen = {stage.split.whole[:2] for stage in plan.stages if stage.split is not None}
+    ways = [way for way in costs.splits.ways if ((way.first, way.last), way.axis) in chosen]
+    if not ways:
+        return
+    most = min(_MOST_SHARES, max(2, (_MOST_FINE - len(costs.layers)) // len(ways)))
+    pieces = pieces_of(len(costs.layers), dict.fromkeys(ways, most))
+    chain = balanced(costs, pieces, order).chain
+    if chain is not None:
+        yield unrefined(pieces, chain)
+
+
+def _can_be_summed(costs: Costs) -> Callable[[Plan], bool]:
+    summed = {((way.first, way.last), way.axis) for way in costs.splits.ways if way.summed}
+
+    def check(plan: Plan) -> bool:
+        splits = [stage.split for stage in plan.stages if stage.split is not None]
+        return all(len(its.shares) <= MOST_SUMMED for its in splits if its.whole[:2] in summed)
+
+    return check
+
+
+def _longest_s(fine: Costs, pieces: Sequence[Piece], counts: dict[Splittable, int]) -> float:
+    """Of pieces that could be finer, wherever they can run."""
+    coarse = [piece.way is not None and counts[piece.way] < -(-piece.way.units // piece.way.block) for piece in pieces]
+    if not any(coarse):
+        return 0.0
+    return float(np.nan_to_num(fine.time_s[coarse]).max())
+
+
+def _listed(counts: dict[Splittable, int]) -> str:
+    spans = [str(way.first) if way.first == way.last else f"{way.first}-{way.last}" for way in counts]
+    return ", ".join(spans)

@@ -5,6 +5,7 @@ the plan that is best by them owes it in part to errors not yet found, and will 
 them. Where the best plan is measured already, others may still be better as far as is known. Those are tried that need
 the least doubt for it: all their stages so many standard deviations below what is predicted.
 
+Where no other chain promises a gain, layers may be split; what shards take is corrected by one factor for all of them.
 It ends where even much doubt leaves no plan that promises a gain, so no trial is run that the model shows to be worse
 beyond its error; the plan measured as the fastest stays. Many trials early, as costs are found to be wrong, are the
 price of not settling for the first plan whose prediction holds.
@@ -35,6 +36,9 @@ from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective, rate_of
+from shisha_rt.split.quickest_split import alone_s
+from shisha_rt.split.split_plan import split_plan
+from shisha_rt.split.splits_tried import with_splits_tried
 
 DEFAULT_MOST_TRIALS: Final = 20
 DEFAULT_GAIN: Final = 0.01
@@ -81,6 +85,7 @@ class GuidedTuner:
         """Correct the costs; then the plan that is best by them, or else could be, unless neither promises a gain."""
         trials = replace(trials, done=(*trials.done, (trials.at, observation)))
         believed = learnt(self.costs, trials.done, self._few_enough, copies=self.replicate)
+        believed = replace(believed, costs=with_splits_tried(believed.costs, trials.done, self.objective))
         solution = exact_plan(
             believed.costs,
             most_stages=self.most_stages,
@@ -89,14 +94,20 @@ class GuidedTuner:
             latency_states=0 if self.replicate else DEFAULT_LATENCY_STATES,
             most_cells=_most_cells(self.replicate, self.objective),
         )
+        if self.costs.splits.ways:  # what is proven of chains is not proven of other plans
+            solution = replace(solution, lower_bound_s=None)
         if len(trials.done) >= self.most_trials:
             return trials, self._final(trials, f"the limit of {self.most_trials} trials is reached", solution)
-        if solution.plan is None:
-            return trials, self._final(trials, f"no other plan: {solution.reason}", solution)
-        found = self._promising(trials, believed, solution)
+        found = None if solution.plan is None else self._promising(trials, believed, solution)
         failed = found is not None and any(found.plan == plan for plan, _ in trials.done)
         if found is None or failed:
             found = self._without_copies(trials) or self._branches(trials, believed)
+        if found is None and believed.costs.splits.ways:
+            handover_s = _handover_s(trials.done)
+            solution = self._with_splits(believed.costs, solution, handover_s)
+            found = self._split(trials, believed.costs, solution, handover_s)
+        if found is None and solution.plan is None:
+            return trials, self._final(trials, f"no other plan: {solution.reason}", solution)
         if found is None:
             why = "what promises most could not be run" if failed else self._why_none(believed, solution)
             return trials, self._final(trials, why, solution)
@@ -169,6 +180,30 @@ class GuidedTuner:
             return None
         return Proposal(found.plan, f"told {1e3 * told_s:.4g} ms, with branches side by side", False)
 
+    def _with_splits(self, costs: Costs, whole: PlanSolution, handover_s: float) -> PlanSolution:
+        return split_plan(
+            costs,
+            whole,
+            most_stages=self.most_stages,
+            replicate=self.replicate,
+            objective=self.objective,
+            handover_s=handover_s,
+            most_cells=_most_cells(self.replicate, self.objective),
+        )
+
+    def _split(self, trials: Trials, costs: Costs, found: PlanSolution, handover_s: float) -> Proposal | None:
+        """Where nothing else makes it faster: layers in shards, if that promises more than the best measured does."""
+        plan = found.plan
+        if plan is None or not plan.splits or any(plan == its for its, _ in trials.done):
+            return None
+        told = team_costs(costs)
+        latency = self.objective == "latency"
+        told_s = alone_s(told, plan, handover_s) if latency else rate_of(plan, told.team_s(plan)).bottleneck_s
+        if max(told_s, self._memory_s(trials)) > (1 - self.gain) * self._best(trials)[1].value_s(self.objective):
+            return None
+        why = f"predicted {1e3 * told_s:.4g} ms, with {_split_layers(plan)} in shards"
+        return Proposal(plan, why, False, found.lower_bound_s)
+
     def _memory_s(self, trials: Trials) -> float:
         """What the slowest memory needs for a frame in the plan that needs the least: other plans spare none of it."""
         if self.objective == "latency":
@@ -194,6 +229,12 @@ class GuidedTuner:
     def _final(self, trials: Trials, why: str, solution: PlanSolution) -> Proposal:
         best, count = self._best(trials)[0], len(trials.done)
         return Proposal(best, f"best of {count} plan{'s' * (count > 1)}; {why}", True, solution.lower_bound_s)
+
+
+def _split_layers(plan: Plan) -> str:
+    spans = sorted({stage.split.span for stage in plan.stages if stage.split is not None})
+    layers = [f"{first}" if first == last else f"{first}-{last}" for first, last in spans]
+    return f"layer{'s' * (len(layers) > 1)} {', '.join(layers)}"
 
 
 def _quickest(processors: ProcessorCosts) -> list[str]:
@@ -247,7 +288,10 @@ def guided(
         objective=objective,
         most_cells=MOST_CELLS if start is None else _most_cells(replicate, objective),
     )
-    start = told.plan if start is None else start
+    if start is None:
+        told = split_plan(costs, told, most_stages=most_stages, replicate=replicate, objective=objective)
+        start = told.plan
     if start is None:
         raise ValueError(f"costs without a plan: {told.reason}")
-    return GuidedTuner(costs, start, told.lower_bound_s, most_stages, most_trials, gain, replicate, objective, needs)
+    bound_s = None if costs.splits.ways else told.lower_bound_s
+    return GuidedTuner(costs, start, bound_s, most_stages, most_trials, gain, replicate, objective, needs)

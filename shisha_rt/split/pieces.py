@@ -39,7 +39,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class WholeRun:
     """Whole layers on teams."""
 
     first: int
@@ -55,7 +55,7 @@ class Shards:
     parts: tuple[tuple[int, tuple[Team, ...]], ...]
 
 
-Item: TypeAlias = Run | Shards
+Item: TypeAlias = WholeRun | Shards
 
 
 def pieces_of(layer_count: int, counts: Mapping[Splittable, int]) -> tuple[Piece, ...]:
@@ -127,11 +127,11 @@ def unrefined(pieces: Sequence[Piece], chain: Plan) -> Plan:
 
 def _items(pieces: Sequence[Piece], teams: tuple[Team, ...]) -> Iterator[Item]:
     """What a stage over pieces has: shards at its ends, perhaps, and whole layers between."""
-    run: Run | None = None
+    run: WholeRun | None = None
     for (first, last, way), its in groupby(pieces, key=lambda piece: (piece.first, piece.last, piece.way)):
         units = sum(piece.end - piece.begin for piece in its)
         if way is None or units == way.units:
-            run = Run(first if run is None else run.first, last, teams)
+            run = WholeRun(first if run is None else run.first, last, teams)
             continue
         if run is not None:
             yield run
@@ -172,7 +172,7 @@ def assembled(items: Iterable[Item]) -> Plan:
             add(Stage((join.span,), stages[-1].teams, behind, split=join))
 
     for item in items:
-        if isinstance(item, Run):
+        if isinstance(item, WholeRun):
             first = item.first if join is None else join.span[0]
             add(Stage(((first, item.last),), item.teams, behind, split=join))
             join = None

@@ -1,59 +1,85 @@
 """Layers split over places so that a frame by itself is done sooner: side by side in the shares of the least maximum.
 
-Layer by layer, those first that promise most: a split stays where the plan with it is quicker, the further hand-overs
-counted, so that one whose transfers or hand-overs eat its gain is refused.
+Further hand-overs and transfers are counted, so that a split whose gain they eat is refused.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
 from shisha_rt.costs.team_costs import TeamCosts
-from shisha_rt.plan.plan import Plan, Team
+from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import latency_s
 from shisha_rt.plan.split import MOST_SUMMED, Split, Splittable
-from shisha_rt.split.pieces import Item, Run, Shards, assembled
+from shisha_rt.split.pieces import Item, Shards, WholeRun, assembled
 
-_MOST_TRIED: Final = 64
-"""Ways to split layers, those of the layers that take longest."""
 
-_Parts: TypeAlias = tuple[tuple[int, tuple[Team, ...]], ...]
-"""Of a split: units and teams."""
+class _Way(NamedTuple):
+    """Seconds so far, and by what stages."""
+
+    seconds: float
+    items: tuple[Item, ...]
+
+
+_NO_WAY: Final = _Way(math.inf, ())
 
 
 def quickest_split(told: TeamCosts, start: Plan, handover_s: float) -> Plan:
     """`start`, a chain whose stages are on single places, with layers split where that gains; itself if nowhere.
 
-    `handover_s`: from one stage to the next, beyond what stages take.
+    `handover_s`: from one stage to the next, beyond what stages take. The shortest way through the layers, the places
+    of those that are whole being as they are; where it does not fit in the places' memories, all stays whole.
     """
-    stage_of = {layer: stage for stage in start.stages for layer in stage.layers}
-    apart = [
-        (told.span_s(stage.teams[0], way.first, way.last), way)
-        for way in told.costs.splits.ways
-        if way.last in (stage := stage_of[way.first]).layers
-    ]
-    apart.sort(key=lambda one: -one[0])
-    promising: list[tuple[float, Splittable, _Parts]] = []
-    for whole_s, way in apart[:_MOST_TRIED]:
-        parts = _least_parts(told, way)
-        if len(parts) > 1:
-            slowest_s = max(seconds for (seconds,) in told.team_s(assembled([Shards(way, parts)]))[: len(parts)])
-            promising.append((whole_s - slowest_s, way, parts))
-    best, best_s = start, alone_s(told, start, handover_s)
-    chosen: dict[Splittable, _Parts] = {}
-    for gain_s, way, parts in sorted(promising, key=lambda one: -one[0]):
-        if gain_s <= 0 or any(way.first <= its.last and its.first <= way.last for its in chosen):
-            continue
-        plan = _with(start, {**chosen, way: parts})
-        quicker_s = alone_s(told, plan, handover_s)
-        if quicker_s < best_s:
-            best, best_s = plan, quicker_s
-            chosen[way] = parts
-    return best
+    splits: dict[int, list[tuple[float, Shards]]] = {}
+    for way in told.costs.splits.ways:
+        its = _least(told, way)
+        if its is not None:
+            splits.setdefault(way.first, []).append(its)
+    whole = _Way(-handover_s, ())
+    for stage in start.stages:
+        runs = {stage.first: _NO_WAY}
+        apart = {stage.first: whole}
+        for layer in range(stage.first, stage.last + 1):
+            run, behind = runs[layer], apart.get(layer, _NO_WAY)
+            took_s = told.span_s(stage.teams[0], layer, layer)
+            entry_s = float(told.costs.transfer_s[layer - 1]) if layer else 0.0
+            onwards = _longer(run, layer, took_s)
+            if not math.isnan(entry_s):
+                begun = _Way(behind.seconds + handover_s + entry_s + took_s, behind.items)
+                onwards = min(onwards, _with(begun, WholeRun(layer, layer, stage.teams)), key=_seconds)
+            runs[layer + 1] = onwards
+            for seconds, shards in splits.get(layer, ()):
+                end = shards.way.last + 1
+                if end <= stage.last + 1:
+                    before = min(run, behind, key=_seconds)
+                    split = _with(_Way(before.seconds + handover_s + seconds, before.items), shards)
+                    apart[end] = min(apart.get(end, _NO_WAY), split, key=_seconds)
+        whole = min(runs[stage.last + 1], apart.get(stage.last + 1, _NO_WAY), key=_seconds)
+    if not whole.items:
+        return start
+    plan = assembled(whole.items)
+    return plan if alone_s(told, plan, handover_s) < alone_s(told, start, handover_s) else start
+
+
+def _seconds(way: _Way) -> float:
+    return way.seconds
+
+
+def _with(way: _Way, item: Item) -> _Way:
+    return _Way(way.seconds, (*way.items, item))
+
+
+def _longer(way: _Way, layer: int, took_s: float) -> _Way:
+    """With a layer more in its last run."""
+    if not way.items:
+        return _NO_WAY
+    *others, run = way.items
+    assert isinstance(run, WholeRun)  # it is a way that ends with one
+    return _Way(way.seconds + took_s, (*others, WholeRun(run.first, layer, run.teams)))
 
 
 def alone_s(told: TeamCosts, plan: Plan, handover_s: float) -> float:
@@ -62,8 +88,8 @@ def alone_s(told: TeamCosts, plan: Plan, handover_s: float) -> float:
     return latency_s(plan, [[seconds + handover_s for seconds in its] for its in stages_s]) - handover_s
 
 
-def _least_parts(told: TeamCosts, way: Splittable) -> _Parts:
-    """Over all places; where sums are to be made, over as few as have rooms. None or one: it is better whole."""
+def _least(told: TeamCosts, way: Splittable) -> tuple[float, Shards] | None:
+    """Over all places, or as many as have rooms for sums: what the slowest shard takes. None: it is better whole."""
     places = [place.name for place in told.costs.places]
     if way.summed:
         places = sorted(places, key=lambda place: told.span_s((place,), way.first, way.last))[:MOST_SUMMED]
@@ -72,11 +98,15 @@ def _least_parts(told: TeamCosts, way: Splittable) -> _Parts:
         kind = told.kind_of[place]
         if kind not in tables or told.costs.splits.told_s:
             tables[kind] = list(_table(told, way, place))
-    shares = least_maximum([tables[told.kind_of[place]] for place in places])
+    its_tables = [tables[told.kind_of[place]] for place in places]
+    shares = least_maximum(its_tables)
     used = [(place, blocks) for place, blocks in zip(places, shares or (), strict=False) if blocks]
-    units = [way.block * blocks for _, blocks in used]
-    units[-1:] = [way.units - sum(units[:-1])] if units else []
-    return tuple((its, ((place,),)) for (place, _), its in zip(used, units, strict=True))
+    if shares is None or len(used) < 2:
+        return None
+    units = [way.block * blocks for _, blocks in used[:-1]]
+    units.append(way.units - sum(units))
+    slowest_s = max(its[blocks] for its, blocks in zip(its_tables, shares, strict=True))
+    return slowest_s, Shards(way, tuple((its, ((place,),)) for (place, _), its in zip(used, units, strict=True)))
 
 
 def _table(told: TeamCosts, way: Splittable, place: str) -> Iterator[float]:
@@ -105,17 +135,3 @@ def least_maximum(tables: Sequence[Sequence[float]]) -> list[int] | None:
     for device in sorted(range(len(shares)), key=shares.__getitem__):
         shares[device] -= min(shares[device], sum(shares) - blocks)
     return shares
-
-
-def _with(start: Plan, splits: Mapping[Splittable, _Parts]) -> Plan:
-    """The chain with these layers split, each within one of its stages."""
-    items: list[Item] = []
-    for stage in start.stages:
-        first = stage.first
-        for way in sorted(splits, key=lambda way: way.first):
-            if stage.first <= way.first <= stage.last:
-                items += [Run(first, way.first - 1, stage.teams)] if first < way.first else []
-                items.append(Shards(way, splits[way]))
-                first = way.last + 1
-        items += [Run(first, stage.last, stage.teams)] if first <= stage.last else []
-    return assembled(items)

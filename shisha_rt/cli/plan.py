@@ -9,8 +9,9 @@ import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,7 +32,11 @@ from shisha_rt.pipeline.strategies import LIMITED, RIVALS, WITH_COPIES, WITHOUT_
 from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC, Balance, shisha
 from shisha_rt.placement.solver_names import SCHEMES
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import Objective
+from shisha_rt.plan.rate import OBJECTIVES, as_objective
+
+if TYPE_CHECKING:
+    from shisha_rt.costs.costs import Costs
+    from shisha_rt.pipeline.solution import PlanSolution
 
 
 def plan(
@@ -66,9 +71,13 @@ def plan(
     replicate: Annotated[
         bool, typer.Option("--replicate/--no-replicate", help="Allow copies of a stage, and teams of places.")
     ] = False,
+    split: Annotated[bool, typer.Option("--split/--no-split", help="Allow layers to be split over places.")] = False,
     objective: Annotated[
-        Objective | None,
-        typer.Option(help="What the plan is to be best in. Default: throughput, of a schedule of partitions latency."),
+        str | None,
+        typer.Option(
+            metavar="|".join(OBJECTIVES),
+            help="What the plan is to be best in. Default: throughput, of a schedule of partitions latency.",
+        ),
     ] = None,
     precision: Annotated[str, typer.Option(help="exact: no device that changes results; any: those too.")] = "exact",
     program: Annotated[
@@ -97,6 +106,7 @@ def plan(
       shisha-rt plan --costs COSTS.json --strategy exact --time-limit 10
       shisha-rt plan --costs COSTS.json --strategy exact --replicate
       shisha-rt plan --costs COSTS.json --strategy exact --replicate --objective latency
+      shisha-rt plan zoo:vgg19 --machine my-board.toml --strategy exact --split
       shisha-rt plan zoo:squeezenet --machine npu-board --precision any --strategy partitiontuner
       shisha-rt plan zoo:squeezenet --machine npu-board --precision any --strategy forkjoin --program a.py
     """  # noqa: D301 (\b keeps the examples on lines of their own)
@@ -104,7 +114,7 @@ def plan(
     for option, is_given in (("--program", program is not None), ("--group", bool(group))):
         if is_given and strategy not in SCHEMES:
             raise BadInput(f"{option}: not with --strategy {strategy}, expected --strategy {' or '.join(SCHEMES)}")
-    aim = _aim(strategy, objective, replicate=replicate)
+    aim = _aim(strategy, objective, replicate=replicate, split=split)
     if precision not in PERMITTED:
         raise BadInput(f"--precision {precision}: expected {' or '.join(PERMITTED)}")
     if (model is None) == (costs is None):
@@ -122,10 +132,10 @@ def plan(
         return
     if model is not None:
         sizes = parse_sizes(dim, shape)
-        problem = _problem_of_model(model, machine, sizes, kind or "heavy", strategy, precision, teams=replicate)
+        problem = _problem_of_model(model, machine, sizes, kind or "heavy", strategy, precision, aim)
     else:
         assert costs is not None  # one of the two is given
-        problem = _problem_of_costs(costs, machine, dim, kind)
+        problem = _problem_of_costs(costs, machine, dim, kind, split=split)
     rng = random.Random(seed_)
     chosen = seed(
         problem.weights,
@@ -135,16 +145,18 @@ def plan(
         legal_cuts=problem.legal_cuts,
         rng=rng,
     )
+    # A place counts as one stage, whatever it has a share of: there may be more of them than layers.
+    most_stages = stages if split else len(chosen.stages)
     tuned = None
     if strategy == "shisha":
         tuned = _tuned(problem, chosen, balance, alpha)
     elif strategy in RIVALS:
         tuned = _searched(problem, chosen, strategy, Limit(trial_time_s=time_limit), rng)
     elif strategy == "guided":
-        tuned = _guided(problem, len(chosen.stages), aim)
+        tuned = _guided(problem, most_stages, aim)
     without_trials = strategy in ("exact", "guided") and tuned is None
     if without_trials:
-        found = _solved(problem, len(chosen.stages), time_limit, aim)
+        found = _solved(problem, len(chosen.stages), most_stages, time_limit, aim)
     else:
         found = _assess(problem, chosen, tuned, aim)
     print(json.dumps(found.as_object()) if as_json else found.in_words(shutil.get_terminal_size().columns))
@@ -166,16 +178,25 @@ def _refuse_foreign(
         raise BadInput(f"--time-limit {time_limit:g}: expected more than 0")
 
 
-def _aim(strategy: StrategyName, objective: Objective | None, *, replicate: bool) -> PlanAim:
+def _aim(strategy: StrategyName, objective: str | None, *, replicate: bool, split: bool) -> PlanAim:
+    if objective == "energy":
+        raise BadInput("--objective energy: not with plan, expected throughput or latency (energy: place --split)")
+    if objective is not None and objective not in OBJECTIVES:
+        raise BadInput(f"--objective {objective}: expected {' or '.join(OBJECTIVES)}")
     if strategy in SCHEMES:
-        if replicate or objective == "throughput":
-            option = "--replicate" if replicate else "--objective throughput"
-            raise BadInput(f"{option}: not with --strategy {strategy}, which knows no objective but latency")
+        for option, is_given in (
+            ("--replicate", replicate),
+            ("--split", split),
+            ("--objective throughput", objective == "throughput"),
+        ):
+            if is_given:
+                raise BadInput(f"{option}: not with --strategy {strategy}, which knows no objective but latency")
         return PlanAim(objective="latency", space=PARTITIONS)
-    if strategy not in WITH_COPIES and (replicate or objective == "latency"):
-        option = "--replicate" if replicate else f"--objective {objective}"
-        raise BadInput(f"{option}: not with --strategy {strategy}, expected --strategy {' or '.join(WITH_COPIES)}")
-    return PlanAim(replicate, objective or "throughput")
+    wants = (("--replicate", replicate), ("--split", split), ("--objective latency", objective == "latency"))
+    for option, is_given in wants:
+        if is_given and strategy not in WITH_COPIES:
+            raise BadInput(f"{option}: not with --strategy {strategy}, expected --strategy {' or '.join(WITH_COPIES)}")
+    return PlanAim(replicate, as_objective(objective or "throughput"), split=split)
 
 
 def _problem_of_model(
@@ -185,17 +206,20 @@ def _problem_of_model(
     kind: LayerKind,
     strategy: StrategyName,
     precision: str,
-    *,
-    teams: bool,
+    aim: PlanAim,
 ) -> PlanProblem:
     """With the profile store's costs, those of `teams` too, measured first if missing.
 
     A place on paper may have more threads than this host has cores to measure with. The seed needs no costs.
     """
-    ready = model_on_machine(model, machine, sizes, kind, precision, teams=teams)
+    ready = model_on_machine(model, machine, sizes, kind, precision, teams=aim.replicate)
     compiled = ready.compiled
     try:
         costs = ready.layer_costs(progress).costs()
+        if aim.split:
+            from shisha_rt.costs.split_costs import SplitCosts
+
+            costs = replace(costs, splits=SplitCosts(tuple(ready.rules.splits.values())))
     except BadInput:
         if strategy not in WITHOUT_COSTS:
             raise
@@ -205,14 +229,19 @@ def _problem_of_model(
 
 
 def _problem_of_costs(
-    path: Path, machine: str | None, dim: Sequence[str] | None, kind: LayerKind | None
+    path: Path, machine: str | None, dim: Sequence[str] | None, kind: LayerKind | None, *, split: bool
 ) -> PlanProblem:
     from shisha_rt.costs.costs_file import parse_costs
+    from shisha_rt.costs.split_costs import SplitCosts
 
     for option, value in (("--machine", machine), ("--dim", dim), ("--layers", kind is not None)):
         if value:
             raise BadInput(f"{option}: not with --costs, which states its own layers and places")
     costs = parse_costs(read_bytes(path, "costs as JSON"), str(path))
+    if split and not costs.splits.ways:
+        raise BadInput(f"{path}: has no `splits`, expected how layers may be split, for --split")
+    if not split:
+        costs = replace(costs, splits=SplitCosts())
     return PlanProblem([layer.weight for layer in costs.layers], costs.places, costs.legal_cuts, costs)
 
 
@@ -249,34 +278,43 @@ def _searched(problem: PlanProblem, start: Plan, name: RivalName, limit: Limit, 
     return run(replace(tuner, setup_s=0.0), CostsEvaluator(problem.costs))
 
 
-def _guided(problem: PlanProblem, stage_count: int, aim: PlanAim) -> Result | None:
+def _guided(problem: PlanProblem, most_stages: int | None, aim: PlanAim) -> Result | None:
     """From the exact plan, which the costs confirm; None where there is no plan to start from."""
     from shisha_rt.costs.costs_evaluator import CostsEvaluator
-    from shisha_rt.pipeline.exact import exact_plan
     from shisha_rt.pipeline.guided import guided
 
     assert problem.costs is not None  # only the seed does without
     replicate, objective = aim.replicate, aim.objective
-    start = exact_plan(problem.costs, most_stages=stage_count, replicate=replicate, objective=objective).plan
+    start = _exact(problem.costs, most_stages, aim).plan
     if start is None:
         return None
-    tuner = guided(problem.costs, start, most_stages=stage_count, replicate=replicate, objective=objective)
+    tuner = guided(problem.costs, start, most_stages=most_stages, replicate=replicate, objective=objective)
     return run(tuner, CostsEvaluator(problem.costs), objective=objective)
 
 
-def _solved(problem: PlanProblem, stage_count: int, time_limit: float | None, aim: PlanAim) -> PlanAnswer:
-    """The best plan under the costs. The time limit is the planner's own, as it tries nothing."""
+def _exact(costs: Costs, most_stages: int | None, aim: PlanAim, time_limit: float | None = None) -> PlanSolution:
+    """The best plan without splits, and with those that `costs` know of. The time limit is for both together."""
     from shisha_rt.pipeline.exact import exact_plan
+    from shisha_rt.split.split_plan import split_plan
 
-    assert problem.costs is not None  # only the seed does without
     until_s = math.inf if time_limit is None else time.monotonic() + time_limit
-    solution = exact_plan(
-        problem.costs,
-        most_stages=stage_count,
+    planned = partial(
+        exact_plan,
+        costs,
+        most_stages=most_stages,
         replicate=aim.replicate,
         objective=aim.objective,
         should_stop=lambda: time.monotonic() >= until_s,
     )
+    return split_plan(costs, planned(), **planned.keywords)
+
+
+def _solved(
+    problem: PlanProblem, stage_count: int, most_stages: int | None, time_limit: float | None, aim: PlanAim
+) -> PlanAnswer:
+    """The best plan under the costs. The time limit is the planner's own, as it tries nothing."""
+    assert problem.costs is not None  # only the seed does without
+    solution = _exact(problem.costs, most_stages, aim, time_limit)
     chosen = solution.plan or Plan(())
     team_s, faults = _team_seconds(problem, chosen) if chosen.stages else ([], [])
     assert not faults, faults  # a planner's bug, never the user's

@@ -38,7 +38,7 @@ class SplitCosts:
         share = split.shares[split.part]
         told_s = self.told_s.get((split.span, split.axis, share, place))
         if told_s is None:
-            told_s = self.overhead_s + entry_s + span_s * share / sum(split.shares)
+            told_s = self.overhead_s + entry_s + span_s * split.fraction
         return self.factor * told_s
 
 

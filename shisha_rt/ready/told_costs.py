@@ -9,30 +9,47 @@ from typing import Final
 
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.layer_costs import LayerCosts
+from shisha_rt.costs.split_costs import SHARD_S, SplitCosts
+from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.exact import exact_plan
 from shisha_rt.placement.placed_costs import PlacedCosts
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, Objective
+from shisha_rt.plan.split import Splittable
+from shisha_rt.split.split_plan import split_plan
 
 _PLANNING_S: Final = 2.0
 
 
-def told_costs(stored: LayerCosts | PlacedCosts, time_scale: float) -> Costs:
-    """The stored costs in the time of measurements, from which the stretching has been taken out."""
+def told_costs(stored: LayerCosts | PlacedCosts, time_scale: float, splits: Iterable[Splittable] = ()) -> Costs:
+    """The stored costs in the time of measurements, from which the stretching has been taken out.
+
+    `splits`: how layers may be split there.
+    """
     costs = stored.costs()
     teams = tuple(replace(team, time_s=team.time_s / time_scale) for team in costs.teams)
-    return replace(costs, time_s=costs.time_s / time_scale, teams=teams)
+    ways = SplitCosts(tuple(splits), SHARD_S / time_scale)
+    return replace(costs, time_s=costs.time_s / time_scale, teams=teams, splits=ways)
 
 
 def plans_by_costs(
     costs: Costs, replicate: bool, objectives: Iterable[Objective] = OBJECTIVES
 ) -> dict[Objective, Plan]:
-    """The best for each objective; on machines of very many places the best that is found in a moment."""
+    """The best for each objective; on machines of very many places the best that is found in a moment.
+
+    Layers are split where no plan can run otherwise: what is gained by splits beyond that, trials have to tell.
+    """
     found = {objective: _plan_by_costs(costs, replicate, objective) for objective in objectives}
     return {objective: plan for objective, plan in found.items() if plan is not None}
 
 
 def _plan_by_costs(costs: Costs, replicate: bool, objective: Objective) -> Plan | None:
     until_s = time.monotonic() + _PLANNING_S
-    found = exact_plan(costs, replicate=replicate, objective=objective, should_stop=lambda: time.monotonic() >= until_s)
+
+    def should_stop() -> bool:
+        return time.monotonic() >= until_s
+
+    found = exact_plan(costs, replicate=replicate, objective=objective, should_stop=should_stop)
+    if found.outcome is Outcome.INFEASIBLE:
+        found = split_plan(costs, found, replicate=replicate, objective=objective, should_stop=should_stop)
     return found.plan

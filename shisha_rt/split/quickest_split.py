@@ -6,16 +6,18 @@ Further hand-overs and transfers are counted, so that a split whose gain they ea
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from shisha_rt.costs.team_costs import TeamCosts
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import latency_s
 from shisha_rt.plan.split import MOST_SUMMED, Split, Splittable
+from shisha_rt.split.integer import best_blocks
 from shisha_rt.split.pieces import Item, Shards, WholeRun, assembled
+
+_MOST_TRIED: Final = 64
+"""Ways to split layers. Shares take up to 10 ms to find."""
 
 
 class _Way(NamedTuple):
@@ -35,7 +37,7 @@ def quickest_split(told: TeamCosts, start: Plan, handover_s: float) -> Plan:
     of those that are whole being as they are; where it does not fit in the places' memories, all stays whole.
     """
     splits: dict[int, list[tuple[float, Shards]]] = {}
-    for way in told.costs.splits.ways:
+    for way in _worth_a_look(told, start):
         its = _least(told, way)
         if its is not None:
             splits.setdefault(way.first, []).append(its)
@@ -63,6 +65,14 @@ def quickest_split(told: TeamCosts, start: Plan, handover_s: float) -> Plan:
         return start
     plan = assembled(whole.items)
     return plan if alone_s(told, plan, handover_s) < alone_s(told, start, handover_s) else start
+
+
+def _worth_a_look(told: TeamCosts, start: Plan) -> list[Splittable]:
+    """Those of the layers that take longest, and longer than it is to have two shards."""
+    whole_s = {layer: told.span_s(stage.teams[0], layer, layer) for stage in start.stages for layer in stage.layers}
+    ways = [(sum(map(whole_s.__getitem__, range(way.first, way.last + 1))), way) for way in told.costs.splits.ways]
+    ways.sort(key=lambda one: -one[0])
+    return [way for seconds, way in ways[:_MOST_TRIED] if seconds > 2 * told.costs.splits.overhead_s]
 
 
 def _seconds(way: _Way) -> float:
@@ -93,45 +103,31 @@ def _least(told: TeamCosts, way: Splittable) -> tuple[float, Shards] | None:
     places = [place.name for place in told.costs.places]
     if way.summed:
         places = sorted(places, key=lambda place: told.span_s((place,), way.first, way.last))[:MOST_SUMMED]
-    tables: dict[int, list[float]] = {}
-    for place in places:
-        kind = told.kind_of[place]
-        if kind not in tables or told.costs.splits.told_s:
-            tables[kind] = list(_table(told, way, place))
-    its_tables = [tables[told.kind_of[place]] for place in places]
-    shares = least_maximum(its_tables)
-    used = [(place, blocks) for place, blocks in zip(places, shares or (), strict=False) if blocks]
-    if shares is None or len(used) < 2:
+    odd = way.units % way.block
+    units = range(0, way.units + 1, way.block)
+    lanes = [_tables(told, way, places, [its + more for its in units]) for more in ((0, odd) if odd else (0,))]
+    found = best_blocks(lanes[0], "parallel", lanes[-1] if odd else None)
+    if found is None or not found.is_split:
         return None
-    units = [way.block * blocks for _, blocks in used[:-1]]
-    units.append(way.units - sum(units))
-    slowest_s = max(its[blocks] for its, blocks in zip(its_tables, shares, strict=True))
-    return slowest_s, Shards(way, tuple((its, ((place,),)) for (place, _), its in zip(used, units, strict=True)))
+    shares = [its for its in zip(places, found.units(way.block, way.units), strict=True) if its[1]]
+    shares.sort(key=lambda its: its[1] % way.block)  # what is left over comes last
+    return found.value, Shards(way, tuple((units, ((place,),)) for place, units in shares))
 
 
-def _table(told: TeamCosts, way: Splittable, place: str) -> Iterator[float]:
-    """Seconds for 0, 1, ... blocks of it on a place, never less for more."""
-    units = (min(way.units, way.block * blocks) for blocks in range(1, -(-way.units // way.block) + 1))
-    shards = (Split((way.first, way.last), way.axis, (its, way.units - its), 0) for its in units)
-    return accumulate((0.0, *(told.shard_s(shard, (place,)) for shard in shards)), max)
+def _tables(told: TeamCosts, way: Splittable, places: Sequence[str], units: Sequence[int]) -> list[list[float]]:
+    """(places, units) seconds of so many units on each place; all of them are the layers whole, and none take nothing.
 
-
-def least_maximum(tables: Sequence[Sequence[float]]) -> list[int] | None:
-    """Shares of blocks, (devices,), of which none takes longer than need be; None if there is no way.
-
-    `tables` (devices, blocks + 1): what each takes for so many, never less for more; inf where it cannot. What is to
-    spare is taken from the smallest shares, so that few devices are used.
+    Places of a kind take the same, unless shards are told by place.
     """
-    blocks = len(tables[0]) - 1
+    span = way.first, way.last
 
-    def within(most: float) -> list[int]:
-        return [bisect_right(its, most) - 1 for its in tables]
+    def seconds(place: str, its: int) -> float:
+        if not 0 < its < way.units:
+            return told.span_s((place,), *span) if its else 0.0
+        return told.shard_s(Split(span, way.axis, (its, way.units - its), 0), (place,))
 
-    bounds = sorted({cost for its in tables for cost in its if math.isfinite(cost)})
-    at = bisect_right(bounds, False, key=lambda bound: sum(within(bound)) >= blocks)
-    if at == len(bounds):
-        return None
-    shares = within(bounds[at])
-    for device in sorted(range(len(shares)), key=shares.__getitem__):
-        shares[device] -= min(shares[device], sum(shares) - blocks)
-    return shares
+    if told.costs.splits.told_s:
+        return [[seconds(place, its) for its in units] for place in places]
+    first = {told.kind_of[place]: place for place in places}
+    of_kind = {kind: [seconds(place, its) for its in units] for kind, place in first.items()}
+    return [of_kind[told.kind_of[place]] for place in places]

@@ -1,8 +1,9 @@
 """What plan the daemon chooses by itself: at the start, after the loss of a place, and when one is back.
 
 The best plan that tuning ended with on this very machine, if it fits; else the best by stored costs, while the machine
-is as they were told of; else the seed. As long as costs are wanted and not known, the whole model on each place comes
-before the seed: that needs no costs to be good. The machine as it is now is held here, and nowhere else.
+is as they were told of; else the seed, or the best by weights where places have no room for that. As long as costs are
+wanted and not known, the whole model on each place comes before the seed: that needs no costs to be good. The machine
+as it is now is held here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.rate import Objective
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.tuning.best import BestPlan, BestPlans
+from shisha_rt.tuning.plan_by_weights import plan_by_weights
 from shisha_rt.tuning.profiler_messages import FromProfiler, ModelProfiled
 from shisha_rt.tuning.state import Profiles
 from shisha_rt.tuning.tuner_messages import PlaceNow
@@ -105,7 +107,10 @@ class Choice:
             copies = self._copies(available)
             if not self._rules.problems(copies):
                 return copies
-        return self.seed(available)
+        chosen = self.seed(available)
+        if self._rules.memory_bytes and self._rules.problems(chosen):
+            return plan_by_weights(self._rules, self._weights, self._whole(available)) or chosen
+        return chosen
 
     def hear(self, profiled: FromProfiler) -> None:
         """What layers cost has been measured, or cannot be."""

@@ -36,11 +36,19 @@ class PlanProblem:
 
 @dataclass(frozen=True, slots=True)
 class PlanAim:
-    """What was looked for: whether stages may have copies and teams, in what to be best, and in words among which."""
+    """What was looked for: whether stages may have copies and teams, in what to be best, and in words among which.
+
+    `split`: whether layers may be split.
+    """
 
     replicate: bool = False
     objective: Objective = "throughput"
     space: str = PLAIN_CHAINS
+    split: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        return not (self.replicate or self.split)
 
 
 KnownSeconds: TypeAlias = Sequence[Sequence[float | None]]
@@ -71,8 +79,8 @@ class PlanAnswer:
     def as_object(self) -> dict[str, object]:
         """The answer of `--json`: all keys, always."""
         rate = self.rate
-        # How many plans with copies and teams there are has not been counted.
-        plain = not self.aim.replicate
+        # How many plans with copies and teams there are, or with splits, has not been counted.
+        plain = self.aim.is_plain
         space_size = plan_count(len(self.problem.legal_cuts), len(self.problem.places), self.stage_count)
         return {
             "stages": written(self.plan, service_s=self.service_s),
@@ -124,7 +132,7 @@ class PlanAnswer:
         return "\n".join([*_walk(self.tuned), self.picture(width), f"kept: {self.tuned.reason}", gain])
 
     def _proven(self, lower_bound_s: float) -> str:
-        among = f" among {self.aim.space}" if self.aim.replicate else ""
+        among = f" among {self.aim.space}" if not self.aim.is_plain else ""
         latency = self.aim.objective == "latency"
         if self.outcome is not Outcome.OPTIMAL:
             what = "a latency" if latency else "a slowest stage"
@@ -140,15 +148,24 @@ class PlanAnswer:
         rate = self.rate
         boxes = []
         for index, (stage, service_s) in enumerate(zip(self.plan.stages, self.service_s, strict=True)):
-            weight = sum(self.problem.weights[layer] for layer in stage.layers)
+            weight = self._weight(stage)
             share = weight / whole if whole else 0.0
             time = "" if service_s is None else f", {service_s * 1e3:.4g} ms"
             copies = f" / {len(stage.teams)}" if len(stage.teams) > 1 else ""
-            text = span(stage.first, stage.last) + time + copies
+            shard = f" {stage.split}" if stage.split is not None else ""
+            text = span(stage.first, stage.last) + shard + time + copies
             is_slowest = rate is not None and rate.period_s[index] == rate.bottleneck_s
             boxes.append(Box(_on(stage), text, f"{share:5.1%}", share, is_slowest))
         unused = f"\nunused: {', '.join(self.unused)}" if self.unused else ""
         return draw(boxes, width) + unused
+
+    def _weight(self, stage: Stage) -> float:
+        whole = sum(self.problem.weights[layer] for layer in stage.layers)
+        if stage.split is None:
+            return whole
+        first, last = stage.split.span
+        split = sum(self.problem.weights[first : last + 1])
+        return whole - split + split * stage.split.fraction
 
 
 def _known(times_s: Sequence[float | None]) -> list[float]:

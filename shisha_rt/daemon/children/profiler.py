@@ -56,7 +56,8 @@ def _profiled(asked: fm.ProfileModel) -> fm.ModelProfiled:
     machine = asked.machine
     compiled = as_one([read_compiled(asked.name, *map(Path, folders)) for folders in asked.folders])
     raw = profile_model(compiled, machine, _tell, teams=asked.teams, beside=True)
-    costs = told_costs(LayerCosts(raw, machine), machine.time_scale)
+    splits = compiled.index.splits if len(asked.folders) == 1 else ()
+    costs = told_costs(LayerCosts(raw, machine), machine.time_scale, splits)
     return fm.ModelProfiled(
         StoredCosts(msgspec.json.encode(costs_object(costs)), compiled.needs),
         tuple((objective, brief(plan)) for objective, plan in plans_by_costs(costs, asked.replicate).items()),

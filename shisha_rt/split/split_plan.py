@@ -67,15 +67,16 @@ def split_plan(
     if objective == "throughput" or whole.plan is None:
         return _fastest(costs, whole, most_stages, most_cells, should_stop, replicate=replicate)
     told = team_costs(costs)
-    plans = [whole.plan]
-    start = _on_single_places(told, whole.plan)
-    if start is not None:
-        plan = quickest_split(told, start, handover_s)
-        plans += [plan] if most_stages is None or len(plan.places) <= most_stages else []
+    starts = list(_on_single_places(told, whole.plan))
+    plans = [quickest_split(told, start, handover_s) for start in starts]
+    split = [plan for plan in plans if plan.splits and len(plan.places) <= (most_stages or len(costs.places))]
+    # Chains of one latency may have stages to spare, whose hand-overs are no reason to split.
+    without_s = min(alone_s(told, plan, handover_s) for plan in (whole.plan, *starts))
+    best = min(split, key=lambda plan: alone_s(told, plan, handover_s), default=whole.plan)
     # What is proven of plans without splits is not proven of others.
     return replace(
         whole,
-        plan=min(plans, key=lambda plan: alone_s(told, plan, handover_s)),
+        plan=best if alone_s(told, best, handover_s) < without_s else whole.plan,
         outcome=Outcome.FEASIBLE,
         lower_bound_s=None,
         latency_proven=False,
@@ -83,18 +84,17 @@ def split_plan(
     )
 
 
-def _on_single_places(told: TeamCosts, chain: Plan) -> Plan | None:
-    """As quick, without copies. Where a team of several is quicker than a place: all of it on one place, if it can."""
-    quickest = [
-        min(zip(times, stage.teams, strict=True)) for times, stage in zip(told.team_s(chain), chain.stages, strict=True)
-    ]
-    if all(len(team) == 1 for _, team in quickest):
-        stages = zip(chain.stages, quickest, strict=True)
-        return Plan(tuple(replace(stage, teams=(team,)) for stage, (_, team) in stages))
+def _on_single_places(told: TeamCosts, chain: Plan) -> Iterator[Plan]:
+    """Where shards can be put beside: all of it on one place; and the chain without copies, if it needs no teams."""
     last = len(told.costs.layers) - 1
     plans = [Plan.of([(0, last, place.name)]) for place in told.costs.places]
     seconds, plan = min(((told.team_s(plan)[0][0], plan) for plan in plans), key=lambda one: one[0])
-    return plan if math.isfinite(seconds) else None
+    if math.isfinite(seconds):
+        yield plan
+    its = zip(chain.stages, told.team_s(chain), strict=True)
+    quickest = [(stage, min(zip(times, stage.teams, strict=True))[1]) for stage, times in its]
+    if all(len(team) == 1 for _, team in quickest):
+        yield Plan(tuple(replace(stage, teams=(team,)) for stage, team in quickest))
 
 
 def _fastest(

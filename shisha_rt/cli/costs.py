@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -45,6 +46,7 @@ def costs(
       shisha-rt costs zoo:resnet50 --teams
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.costs.costs_file import costs_object
+    from shisha_rt.costs.split_costs import SplitCosts
     from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config.machine_file import load_machine
     from shisha_rt.ready.model_on_machine import make_ready
@@ -56,6 +58,7 @@ def costs(
     )
     found = ready.layer_costs(progress).costs()
     if as_json:
+        found = replace(found, splits=SplitCosts(tuple(ready.rules.splits.values())))
         print(json.dumps(costs_object(found)))
     else:
         _print_table(ready, found)

@@ -27,6 +27,9 @@ _LEAST_S: Final = 1e-30
 """What is below it is no time at all: its inverse and its square are not what they should be."""
 
 
+_MOST_UNITS: Final = 1_000_000_000
+
+
 class _Layer(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     weight: Annotated[float, msgspec.Meta(ge=0, le=1e30)]
@@ -49,7 +52,7 @@ class _Split(msgspec.Struct, forbid_unknown_fields=True):
     first: Annotated[int, msgspec.Meta(ge=0)]
     last: Annotated[int, msgspec.Meta(ge=0)]
     axis: Axis
-    units: Annotated[int, msgspec.Meta(ge=2)]
+    units: Annotated[int, msgspec.Meta(ge=2, le=_MOST_UNITS)]
     block: Annotated[int, msgspec.Meta(ge=1)] = 1
     summed: bool = False
     joined: bool = False

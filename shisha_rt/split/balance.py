@@ -119,16 +119,16 @@ class _Room:
         sums = _sums(whole[:-1] * [piece.share for piece in self.pieces])
         rows, whole = rows[self.before], whole[self.before]
         held = self._add_up(
-            head=np.where(rows, whole, sums[self.behind] - sums),
-            tail=np.where(rows, whole, sums - sums[self.before]),
-            between=np.where(rows[:, None], whole[:, None], sums - sums[:, None]),
+            head=np.where(rows, whole, _whole_bytes(sums[self.behind] - sums)),
+            tail=np.where(rows, whole, _whole_bytes(sums - sums[self.before])),
+            between=np.where(rows[:, None], whole[:, None], _whole_bytes(sums - sums[:, None])),
             entry=np.zeros(len(whole)),
             sums=sums,
         )
         live = np.array([max(its.live_bytes for its in costs.layers[x.first : x.last + 1]) for x in self.pieces])
         most = np.zeros_like(held)
         most[:-1, 1:] = np.maximum.accumulate(np.triu(np.tile(live, (len(live), 1))), axis=1)
-        return np.asarray(np.floor(held) + most)
+        return np.asarray(np.rint(held) + most)
 
     def _add_up(self, *, head: Floats, tail: Floats, between: Floats, entry: Floats, sums: Floats) -> Floats:
         """(positions, positions): of a shard from a begin, whole layers that are entered, a shard up to an end.
@@ -144,6 +144,11 @@ class _Room:
 def _sums(terms: Floats) -> Floats:
     """(positions,): of those before each."""
     return np.concatenate([[0.0], np.cumsum(terms)])
+
+
+def _whole_bytes(shares: Floats) -> Floats:
+    """Rounded up, but for what is a rounding itself."""
+    return np.asarray(np.ceil(shares - 1e-6))
 
 
 def _entry_s(costs: Costs, piece: Piece) -> float:

@@ -111,10 +111,13 @@ def shared(pieces: Sequence[Piece], layers: Floats) -> Floats:
 
 def _layer(costs: Costs, piece: Piece) -> CostLayer:
     its = costs.layers[piece.first : piece.last + 1]
+    weight_bytes = sum(layer.weight_bytes for layer in its)
+    if piece.way is not None:  # so that several pieces together have what is theirs to the byte
+        weight_bytes = weight_bytes * piece.end // piece.way.units - weight_bytes * piece.begin // piece.way.units
     return CostLayer(
         its[0].name,
         piece.share * sum(layer.weight for layer in its),
-        -int(-piece.share * sum(layer.weight_bytes for layer in its) // 1),
+        weight_bytes,
         max(layer.live_bytes for layer in its),
     )
 

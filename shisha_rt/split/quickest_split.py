@@ -18,6 +18,8 @@ from shisha_rt.split.pieces import Item, Shards, WholeRun, assembled
 
 _MOST_TRIED: Final = 64
 """Ways to split layers. Shares take up to 10 ms to find."""
+_MOST_BLOCKS: Final = 256
+"""Of a layer; of more, several are shared out as one."""
 
 
 class _Way(NamedTuple):
@@ -103,14 +105,15 @@ def _least(told: TeamCosts, way: Splittable) -> tuple[float, Shards] | None:
     places = [place.name for place in told.costs.places]
     if way.summed:
         places = sorted(places, key=lambda place: told.span_s((place,), way.first, way.last))[:MOST_SUMMED]
-    odd = way.units % way.block
-    units = range(0, way.units + 1, way.block)
+    block = way.block * max(1, -(-way.units // (way.block * _MOST_BLOCKS)))
+    odd = way.units % block
+    units = range(0, way.units + 1, block)
     lanes = [_tables(told, way, places, [its + more for its in units]) for more in ((0, odd) if odd else (0,))]
     found = best_blocks(lanes[0], "parallel", lanes[-1] if odd else None)
     if found is None or not found.is_split:
         return None
-    shares = [its for its in zip(places, found.units(way.block, way.units), strict=True) if its[1]]
-    shares.sort(key=lambda its: its[1] % way.block)  # what is left over comes last
+    shares = [its for its in zip(places, found.units(block, way.units), strict=True) if its[1]]
+    shares.sort(key=lambda its: its[1] % block)  # what is left over comes last
     return found.value, Shards(way, tuple((units, ((place,),)) for place, units in shares))
 
 

@@ -283,6 +283,9 @@ class TestModel:
         (("--replicate",), "--replicate: not with --strategy seed, expected --strategy exact or guided"),
         (("--replicate", "--strategy", "shisha"), "--replicate: not with --strategy shisha"),
         (("--objective", "latency", "--strategy", "annealing"), "--objective latency: not with --strategy annealing"),
+        (("--split",), "--split: not with --strategy seed, expected --strategy exact or guided"),
+        (("--objective", "energy", "--strategy", "exact"), "--objective energy: not with plan, expected throughput or"),
+        (("--objective", "fps", "--strategy", "exact"), "--objective fps: expected throughput or latency"),
         (("--stages", 0), "0 stages: expected at least 1"),
         (("--stages", 4), "4 stages: expected at most 3, the number of places"),
         (("--machine", "this-machine"), "--machine: not with --costs"),
@@ -303,6 +306,7 @@ def test_refused_with_costs(run: Run, costs_file: Path, options: tuple[object, .
         (("m.onnx", "--strategy", "opseq", "--layers", "heavy"), "--layers heavy: not with --strategy opseq"),
         (("m.onnx", "--strategy", "opseq", "--stages", 2), "--stages: not with --strategy opseq"),
         (("m.onnx", "--strategy", "opseq", "--replicate"), "--replicate: not with --strategy opseq"),
+        (("m.onnx", "--strategy", "opseq", "--split"), "--split: not with --strategy opseq"),
         (
             ("m.onnx", "--strategy", "forkjoin", "--objective", "throughput"),
             "--objective throughput: not with --strategy forkjoin, which knows no objective but latency",

@@ -232,3 +232,42 @@ class TestTeams:
     )
     def test_what_is_no_team(self, teams: list[dict[str, Any]], expected: str) -> None:
         assert fault(json.dumps(with_teams(*teams)).encode()) == expected
+
+
+def with_splits(*splits: dict[str, Any]) -> dict[str, Any]:
+    return good() | {"splits": list(splits)}
+
+
+CHANNELS = {"first": 0, "last": 0, "axis": "channels", "units": 64}
+ROWS = {"first": 1, "last": 2, "axis": "rows", "units": 7, "block": 2, "summed": False, "joined": True}
+
+
+class TestSplits:
+    def test_what_is_read_is_written(self) -> None:
+        value = with_splits(CHANNELS, ROWS) | {"shard_s": 0.25}
+        costs = parse(value)
+        assert [(way.first, way.last, way.axis, way.units, way.block) for way in costs.splits.ways] == [
+            (0, 0, "channels", 64, 1),
+            (1, 2, "rows", 7, 2),
+        ]
+        assert costs.splits.overhead_s == 0.25
+        again = costs_object(costs)
+        assert again["splits"] == [CHANNELS | {"block": 1, "summed": False, "joined": False}, ROWS]
+        assert parse(again).splits.ways == costs.splits.ways
+        assert "splits" not in costs_object(parse(good()))
+
+    @pytest.mark.parametrize(
+        ("splits", "expected"),
+        [
+            ([CHANNELS | {"last": 3}], "splits[0]: layers 0-3, expected a run of layers 0-2"),
+            ([CHANNELS | {"first": 1}], "splits[0]: layers 1-0, expected a run of layers 0-2"),
+            ([ROWS | {"last": 1}], "splits[0]: layers 1-1 cannot be cut out: expected legal cuts at both ends"),
+            ([CHANNELS | {"block": 64}], "splits[0].block = 64: expected less than units = 64"),
+            ([CHANNELS | {"units": 1}], "splits[0].units = 1: expected a whole number >= 2"),
+            ([CHANNELS | {"axis": "depth"}], 'splits[0].axis = "depth"'),
+            ([CHANNELS | {"shares": 2}], "splits[0].shares = 2: unknown key"),
+            ([CHANNELS, CHANNELS | {"units": 8}], "splits[1] is splits[0] again, expected each run and axis once"),
+        ],
+    )
+    def test_what_is_no_split(self, splits: list[dict[str, Any]], expected: str) -> None:
+        assert fault(json.dumps(with_splits(*splits)).encode()).startswith(expected)

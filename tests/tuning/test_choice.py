@@ -8,6 +8,7 @@ from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.plan.form import brief
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.split import Splittable
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.tuning.best import BestPlan, BestPlans, key_of
 from shisha_rt.tuning.choice import Choice
@@ -64,6 +65,30 @@ def test_a_model_for_which_a_place_has_no_room_is_parted_before_costs_are_known(
     room = PlanRules(8, BOTH, weight_bytes=(1,) * 8, live_bytes=(0,) * 8, memory_bytes={"slow": 4})
     chosen = Choice(MACHINE, room, [1.0] * 8, BestPlans({}), replicate=True, profiles=Profiles.COMING)
     assert chosen.plan(BOTH) == SEED
+
+
+def test_where_the_seed_has_no_room_there_may_be_a_plan_by_weights() -> None:
+    """By weights alone the halves are even; by bytes the first layer takes a place for itself."""
+    room = PlanRules(8, BOTH, weight_bytes=(8, *(1,) * 7), live_bytes=(0,) * 8, memory_bytes=dict.fromkeys(BOTH, 8))
+    assert not room.problems(Choice(MACHINE, room, [1.0] * 8, BestPlans({})).plan(BOTH))
+
+
+def test_a_layer_that_no_place_has_room_for_is_split() -> None:
+    split = Splittable(2, 2, "columns", 4096, 16, ("y",))
+    room = PlanRules(
+        8,
+        BOTH,
+        weight_bytes=(1, 1, 100, 1, 1, 1, 1, 1),
+        live_bytes=(0,) * 8,
+        memory_bytes=dict.fromkeys(BOTH, 60),
+        splits={((2, 2), "columns"): split},
+    )
+    chosen = Choice(MACHINE, room, [1.0] * 8, BestPlans({}))
+    assert room.problems(chosen.seed(BOTH))
+    plan = chosen.plan(BOTH)
+    assert plan.splits
+    assert room.problems(plan) == []
+    assert chosen.plan(["fast"]) == chosen.seed(["fast"])  # nothing can be done about it
 
 
 def test_costs_that_come_late_count_from_then_on() -> None:

@@ -25,6 +25,7 @@ import zmq
 from shisha_rt.client_async import AsyncClient, AsyncStream
 from shisha_rt.plan.form import plan_of
 from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.split import Split
 from shisha_rt.wire.conversation import Answer, Array, Fields, Inputs, Outcome, Outgoing, Stages, stages_of
 from shisha_rt.wire.exceptions import (
     Cancelled,
@@ -59,6 +60,7 @@ __all__ = [
     "Plan",
     "ResourceExhausted",
     "ShishaError",
+    "Split",
     "Stage",
     "Stream",
     "Timeout",

@@ -22,9 +22,7 @@ from shisha_rt.simulate.simulated_evaluator import SimulatedEvaluator, with_erro
 from tests.pipeline.evaluators import costs_of
 
 
-def with_ways(
-    costs: Costs, units: int = 32, block: int = 1, *, overhead_s: float = 0.0, factor: float = 1.0
-) -> Costs:
+def with_ways(costs: Costs, units: int = 32, block: int = 1, *, overhead_s: float = 0.0, factor: float = 1.0) -> Costs:
     """All layers can be split."""
     ways = tuple(Splittable(layer, layer, "channels", units, block, ()) for layer in range(len(costs.layers)))
     return replace(costs, splits=SplitCosts(ways, overhead_s, factor))

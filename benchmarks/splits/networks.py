@@ -8,14 +8,16 @@ from functools import cache
 from types import MappingProxyType
 from typing import Final
 
+from shisha_rt.graph.graph import Graph, Operator
+from shisha_rt.graph.heavy import operand_shapes
 from shisha_rt.graph.layers import group_layers
 from shisha_rt.graph.reader.onnx_reader import read_model
 from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.split.of_device import split_device
-from shisha_rt.split.of_graph import split_layer_of
 from shisha_rt.split.problem import (
+    FEATURES,
     Execution,
     SplitDevice,
     SplitLayer,
@@ -51,9 +53,26 @@ def board_devices(one_for_all: bool = False) -> Mapping[str, SplitDevice]:
 def convolutions_of(network: str, variable: SplitVariable = "N") -> tuple[SplitLayer, ...]:
     """Those of a network of the zoo, in shares of one channel, as the paper has them."""
     graph = read_model(resolve_model(f"zoo:{network}", print)).graph
-    found = [split_layer_of(graph, layer, variable) for layer in group_layers(graph)]
-    layers = [layer for layer in found if isinstance(layer, SplitLayer) and layer.features["H"] > 1]
-    return tuple(replace(layer, name=f"conv{number}", block=1) for number, layer in enumerate(layers, 1))
+    operators = [
+        its
+        for layer in group_layers(graph)
+        for its in graph.operators[layer.first_operator : layer.last_operator + 1]
+        if its.op_type == "Conv"
+    ]
+    return tuple(
+        SplitLayer(f"conv{number}", _features(graph, operator), variable)
+        for number, operator in enumerate(operators, 1)
+    )
+
+
+def _features(graph: Graph, operator: Operator) -> Mapping[str, float]:
+    """C is what a filter sees: half of the channels in three layers of AlexNet, which has two groups there."""
+    _, kernel, made = operand_shapes(graph, operator)
+    strides = operator.attributes.get("strides", (1,))
+    assert isinstance(strides, tuple), "ONNX defines `strides` as integers"
+    filters, channels, side, _ = kernel
+    values = (made[2], made[3], channels, side, filters, strides[0])
+    return dict(zip(FEATURES, map(float, values), strict=True))
 
 
 def board_problem(

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-SplitMethod: TypeAlias = Literal["integer", "greedy", "balanced", "proportional", "communication"]
+SplitMethod: TypeAlias = Literal["integer", "geometric", "greedy", "balanced", "proportional", "communication"]

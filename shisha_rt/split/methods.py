@@ -4,22 +4,46 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from shisha_rt.outcome import Outcome
 from shisha_rt.split.chain import Chain, Step, StepCost, chain_faults, step_costs, unfused
 from shisha_rt.split.fused import NetworkSplit, split_network
+from shisha_rt.split.geometric import geometric_split
+from shisha_rt.split.integer import split_layer
 from shisha_rt.split.method_names import SplitMethod
-from shisha_rt.split.problem import SplitDevice, SplitProblem, SplitVariable
+from shisha_rt.split.problem import SplitDevice, SplitProblem, SplitVariable, layer_cost
 from shisha_rt.split.rivals import rival_split
+from shisha_rt.split.room import too_little_room
 
 
 def split_by(method: SplitMethod, chain: Chain) -> NetworkSplit:
     """Each layer by itself; `communication` fuses some. Raises BadInput where a library is missing."""
     if method == "integer":
         return split_network(chain.problem)
+    if method == "geometric":
+        return _geometric(chain.problem)
     return rival_split(method, chain)
+
+
+def _geometric(problem: SplitProblem) -> NetworkSplit:
+    """All layers in one program (Eq. 10), rounded; those with fewer units than there are devices exactly."""
+    wide = tuple(layer for layer in problem.layers if layer.units >= len(problem.devices))
+    found = geometric_split(replace(problem, layers=wide)) if wide else None
+    if found is not None and (found.rounded is None or found.rounded.faults):
+        return NetworkSplit(None, found.outcome, reason=found.reason)
+    rounded = iter(found.rounded.shares if found is not None and found.rounded is not None else ())
+    shares = []
+    for layer in problem.layers:
+        exact = None if layer in wide else split_layer(problem, layer)
+        if layer not in wide and exact is None:
+            reason = too_little_room(problem, layer, [{}] * len(problem.devices))
+            return NetworkSplit(None, Outcome.INFEASIBLE, reason=reason)
+        shares.append(next(rounded) if exact is None else exact[0])
+    costs = (layer_cost(problem, layer, its).value for layer, its in zip(problem.layers, shares, strict=True))
+    steps = tuple(Step("split", index, index, its) for index, its in enumerate(shares))
+    return NetworkSplit(steps, Outcome.FEASIBLE, math.fsum(costs))
 
 
 def split_in_parts(method: SplitMethod, chain: Chain, starts: Sequence[int]) -> NetworkSplit:

@@ -135,7 +135,7 @@ class TestTheObject:
         assert found["solve_time_s"] > 0
         assert found["reason"] is None
 
-    @pytest.mark.parametrize("method", ["integer", "greedy", "balanced", "proportional", "communication"])
+    @pytest.mark.parametrize("method", ["integer", "geometric", "greedy", "balanced", "proportional", "communication"])
     @pytest.mark.parametrize("variable", ["N", "C", "H"])
     def test_every_way_has_the_same_keys_and_whole_layers(
         self, run: Run, network: Path, tmp_path: Path, method: str, variable: str
@@ -202,7 +202,7 @@ class TestForPeople:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--split", "guess"], "'guess' is not one of 'integer', 'greedy',"),
+        (["--split", "guess"], "'guess' is not one of 'integer', 'geometric', 'greedy',"),
         (["--split", "integer", "--solver", "als"], "--solver: not with --split, which is on paper"),
         (["--split", "integer", "--measured"], "--measured: not with --split"),
         (["--split", "integer", "--dot", "x"], "--dot: not with --split"),

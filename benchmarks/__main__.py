@@ -41,6 +41,7 @@ from benchmarks.report.readme import readme
 from benchmarks.rigs.served import IN_FLIGHT
 from benchmarks.shisha.repeat import shisha
 from benchmarks.splits.fit import splits_fit
+from benchmarks.splits.gap import splits_gap
 from benchmarks.splits.paper import splits_paper
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.zoo import SHIPPED
@@ -78,6 +79,7 @@ for command in (
     partitiontuner,
     splits_fit,
     splits_paper,
+    splits_gap,
     stale,
     readme,
 ):

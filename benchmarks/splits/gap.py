@@ -1,0 +1,303 @@
+"""How far geometric programs are from the exact integer split: each layer of AlexNet, VGG-16 and ResNet-18, on paper.
+
+On the devices of the GP paper's board, filters shared, every part paid in full. In three cases: latency with devices in
+sequence (the paper's sum), latency with devices side by side, and energy. AlexNet's convolutions in groups are taken as
+one group, as the features have none. Whole networks stand in a second table, fused splits and rivals with them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Annotated, Final, TypeVar
+
+import typer
+
+from benchmarks.report.facts import facts
+from benchmarks.report.results import RESULTS, Row, save_csv, show, written
+from benchmarks.splits.networks import BOARD, NETWORKS
+from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.layers import group_layers
+from shisha_rt.graph.reader.onnx_reader import read_model
+from shisha_rt.graph.zoo import resolve_model
+from shisha_rt.machine.config.device_files import devices_of
+from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.outcome import Outcome
+from shisha_rt.split.chain import Chain
+from shisha_rt.split.fused import NetworkSplit, fused_split, split_network
+from shisha_rt.split.geometric import FULL_NETWORK_K, GeometricSplit, geometric_split
+from shisha_rt.split.integer import BlockShares, split_layer
+from shisha_rt.split.of_device import device_legs, split_device
+from shisha_rt.split.of_graph import ENGINE_BLOCK, split_layer_of
+from shisha_rt.split.problem import Execution, Shares, SplitLayer, SplitObjective, SplitProblem, layer_cost
+from shisha_rt.split.rivals import RivalName, rival_split
+from shisha_rt.split.rounding import best_rounding
+
+CASES: Final[Mapping[str, tuple[SplitObjective, Execution]]] = {
+    "latency, in sequence": ("latency", "sequence"),
+    "latency, side by side": ("latency", "parallel"),
+    "energy": ("energy", "sequence"),
+}
+RIVALS: Final[tuple[RivalName, ...]] = ("proportional", "balanced", "greedy", "step")
+EXACT: Final = "integer"
+GEOMETRIC: Final = "geometric"
+AGAIN: Final = "again"
+_SAME: Final = 1e-9
+_SINGLY: Final = 1000
+"""Filters up to which shares of one filter are tried, too: GP's own unit."""
+_REPEATED: Final = 5
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One layer in one case. `seconds`: what each way took; `gaps`: its value over the exact one's, less 1; None: it
+    has no shares.
+    """
+
+    network: str
+    case: str
+    layer: SplitLayer
+    exact: BlockShares
+    geometric: Sequence[int] | None
+    seconds: Mapping[str, float]
+    gaps: Mapping[str, float | None]
+
+
+# --- problems ---------------------------------------------------------------------------------------------------------
+
+
+def board_chain(
+    layers: Sequence[SplitLayer], objective: SplitObjective, execution: Execution, *, one_for_all: bool = False
+) -> Chain:
+    machine = load_machine(BOARD)
+    devices = [device for place in machine.places for device in devices_of(machine, place)]
+    its = tuple(split_device(device, objective, one_for_all) for device in devices)
+    return Chain(SplitProblem(tuple(layers), its, objective, execution), tuple(map(device_legs, devices)))
+
+
+def heavy_layers(network: str) -> list[SplitLayer]:
+    """Each in blocks of 16 filters."""
+    graph = in_one_group(read_model(resolve_model(f"zoo:{network}", print)).graph)
+    found = (split_layer_of(graph, layer, "N") for layer in group_layers(graph))
+    return [layer for layer in found if isinstance(layer, SplitLayer)]
+
+
+def in_one_group(graph: Graph) -> Graph:
+    return replace(
+        graph, operators=tuple(replace(its, attributes={**its.attributes, "group": 1}) for its in graph.operators)
+    )
+
+
+# --- each layer by itself ---------------------------------------------------------------------------------------------
+
+
+def layers_of(network: str) -> Iterator[Found]:
+    """In blocks of 16 and of 1; the programs are the same, and solved once."""
+    for layer in heavy_layers(network):
+        for case, (objective, execution) in CASES.items():
+            chain = board_chain([layer], objective, execution)
+            plain = _timed(partial(geometric_split, chain.problem))
+            again = _timed(partial(geometric_split, chain.problem, again=True))
+            yield layer_found(network, case, chain, plain, again)
+            if layer.units <= _SINGLY:
+                yield layer_found(
+                    network, case, board_chain([replace(layer, block=1)], objective, execution), plain, again
+                )
+
+
+_Timed = tuple[GeometricSplit, float]
+
+
+def layer_found(network: str, case: str, chain: Chain, plain: _Timed, again: _Timed) -> Found:
+    """Raises RuntimeError where something is better than the exact split."""
+    problem = chain.problem
+    (layer,) = problem.layers
+    answer, exact_s = _timed(partial(split_layer, problem, layer), _REPEATED)
+    assert answer is not None, "CPU and GPU have no limits"
+    rounded = {name: _rounded(problem, found) for name, (found, _) in ((GEOMETRIC, plain), (AGAIN, again))}
+    values = {name: its and its[1] for name, its in rounded.items()}
+    values |= {name: _value(rival_split(name, chain)) for name in RIVALS}
+    exact = answer[1].value
+    if any(value is not None and value < exact * (1 - _SAME) for value in values.values()):
+        raise RuntimeError(f"{network}, {layer.name}, {case}: {values} where {exact} is said to be the least")
+    return Found(
+        network,
+        case,
+        layer,
+        answer[1],
+        (shares := rounded[GEOMETRIC]) and shares[0][0],
+        {EXACT: exact_s, GEOMETRIC: plain[1], AGAIN: again[1]},
+        {name: None if value is None else max(0.0, value / exact - 1) for name, value in values.items()},
+    )
+
+
+def _timed(run: Callable[[], _T], times: int = 1) -> tuple[_T, float]:
+    """What it returns, and the median of its seconds."""
+    seconds = []
+    for _ in range(times):
+        started = perf_counter()
+        found = run()
+        seconds.append(perf_counter() - started)
+    return found, median(seconds)
+
+
+def _rounded(problem: SplitProblem, found: GeometricSplit) -> tuple[Shares, float] | None:
+    """In the blocks of this problem's layers, and what that costs; None where it breaks a limit, or there is none."""
+    rounded = None if found.real is None else best_rounding(problem, found.real)
+    if rounded is None or rounded.faults:
+        return None
+    costs = zip(problem.layers, rounded.shares, strict=True)
+    return rounded.shares, math.fsum(layer_cost(problem, layer, shares).value for layer, shares in costs)
+
+
+def _value(found: NetworkSplit) -> float | None:
+    return None if found.steps is None else found.value
+
+
+def layer_row(found: Found) -> Row:
+    layer, exact = found.layer, found.exact
+    return {
+        "network": found.network,
+        "layer": layer.name,
+        "case": found.case,
+        "block": layer.block,
+        "filters": layer.units,
+        "shares (CPU, GPU, FPGA)": _in_words(exact.units(layer.block, layer.units)),
+        "geometric": "" if found.geometric is None else _in_words(found.geometric),
+        "value": exact.value,
+        "best alone over it, %": None if math.isinf(exact.alone_value) else 100 * (exact.alone_value / exact.value - 1),
+        **{f"{name} over it, %": None if gap is None else 100 * gap for name, gap in found.gaps.items()},
+        **{f"{name}, ms": 1e3 * seconds for name, seconds in found.seconds.items()},
+    }
+
+
+def _in_words(shares: Sequence[int]) -> str:
+    return " ".join(map(str, shares))
+
+
+def summaries(found: Sequence[Found]) -> list[Row]:
+    """One for each case and block; the worst layer of GP by name."""
+    rows: list[Row] = []
+    for block in (ENGINE_BLOCK, 1):
+        for case in CASES:
+            its = [one for one in found if one.case == case and one.layer.block == block]
+            rows.append({"case": case, "in blocks of": block, **_summary(its)})
+    return rows
+
+
+def _summary(found: Sequence[Found]) -> Row:
+    row: dict[str, object] = {"layers": len(found), "split at all": sum(one.exact.is_split for one in found)}
+    for name in found[0].gaps:
+        gaps = [gap for one in found if (gap := one.gaps[name]) is not None]
+        row[f"{name}: median, worst"] = f"{median(gaps):.2%}, {max(gaps):.1%}"
+        if len(gaps) < len(found):
+            row[f"{name}: median, worst"] = f"{row[f'{name}: median, worst']} of {len(gaps)}"
+    worst = max(found, key=lambda one: one.gaps[GEOMETRIC] or 0.0)
+    row["geometric's worst"] = f"{worst.network} {worst.layer.name}"
+    for name in (EXACT, GEOMETRIC, AGAIN):
+        seconds = [one.seconds[name] for one in found]
+        row[f"{name}, ms: median, worst"] = f"{1e3 * median(seconds):.3g}, {1e3 * max(seconds):.3g}"
+    return row
+
+
+# --- whole networks ---------------------------------------------------------------------------------------------------
+
+
+def network_rows(network: str) -> Iterator[Row]:
+    """In blocks of 16; limits of the FPGA for each layer (Setup 2), then for all layers (Eqs. 10 and 14)."""
+    for one_for_all in (False, True):
+        for case, (objective, execution) in CASES.items():
+            chain = board_chain(heavy_layers(network), objective, execution, one_for_all=one_for_all)
+            yield {
+                "network": network,
+                "case": f"{case}, {'mJ' if objective == 'energy' else 'ms'}",
+                "limits": "of all layers" if one_for_all else "of each layer",
+                **_proven("integer", partial(split_network, chain.problem)),
+                **_proven("fused", partial(fused_split, chain)),
+                **{name: None if value is None else 1e3 * value for name, value in _others(chain).items()},
+            }
+
+
+def _proven(name: str, run: Callable[[], NetworkSplit]) -> Row:
+    """With its bound where it is not proven to be the least."""
+    found, seconds = _timed(run)
+    bound = found.lower_bound
+    return {
+        name: 1e3 * found.value,
+        f"{name}: bound": "proven" if found.outcome is Outcome.OPTIMAL or bound is None else written(1e3 * bound),
+        f"{name}: solved in ms": 1e3 * seconds,
+    }
+
+
+def _others(chain: Chain) -> Mapping[str, float | None]:
+    problem = chain.problem
+    programs = {"Eq. 10": None, f"Eq. 14, k = {FULL_NETWORK_K}": FULL_NETWORK_K}
+    rounded = {f"geometric ({name})": _rounded(problem, geometric_split(problem, k)) for name, k in programs.items()}
+    return {
+        **{name: its and its[1] for name, its in rounded.items()},
+        **{name: _value(rival_split(name, chain)) for name in (*RIVALS, "communication")},
+    }
+
+
+def splits_gap(
+    networks: Annotated[str, typer.Option(help="Of the zoo, with commas between.")] = ",".join(NETWORKS.values()),
+) -> None:
+    """Geometric programs and other rivals against the exact integer split, for each layer and whole networks."""
+    about = facts(f"splits_gap --networks {networks}") | {"costs": "on paper, of configs/devices"}
+    found: list[Found] = []
+    wholes: list[Row] = []
+    for network in networks.split(","):
+        print(f"splits_gap: {network} ...", flush=True)
+        found += layers_of(network)
+        wholes += network_rows(network)
+    rows, summary = [layer_row(one) for one in found], summaries(found)
+    show("Over the exact split, each layer by itself", summary)
+    show("Whole networks", wholes)
+    print(f"written to {save_csv('splits_gap', rows, about)}")
+    print(f"written to {save_csv('splits_gap_networks', wholes, about)}")
+    print(f"written to {_save_page(summary, wholes, about)}")
+
+
+def _save_page(summary: Sequence[Row], wholes: Sequence[Row], about: Mapping[str, str]) -> Path:
+    path = RESULTS / "splits_gap.md"
+    path.write_text(_PAGE.format(**about, summary=_table(summary), wholes=_table(wholes)), encoding="utf-8")
+    return path
+
+
+def _table(rows: Sequence[Row]) -> str:
+    names = list(rows[0])
+    cells = [names, ["---"] * len(names), *([written(row[name]) for name in names] for row in rows)]
+    return "\n".join(f"| {' | '.join(its)} |" for its in cells)
+
+
+_PAGE: Final = """# Geometric programs against the exact integer split
+
+AlexNet, VGG-16 and ResNet-18 on the emulated board of the GP paper (CPU, GPU, FPGA: `configs/devices`), on paper:
+filters are shared, every part is paid in full. AlexNet's convolutions in groups are taken as one group.
+
+`{repeat}` wrote this page ({date}, commit {commit}; {cpu}; load at the start: {load average at the start}).
+
+## Each layer by itself
+
+What each way costs over the exact split: median and worst. **geometric** is the paper's (condensed at the balanced
+split, tightened, rounded the best way); **again** is condensed anew at each solution, till it no longer moves (ours);
+**step** is Eq. 11 with the true step (12), which takes parts to move for free. Each of the three has also its time.
+
+{summary}
+
+## Whole networks
+
+In blocks of 16 filters. **integer** splits every layer by itself; **fused** may leave layers on a device, pair or tile
+them (layers in a row, as the paper has them: shortcuts are left out). **communication** fuses equal parts so that the
+least is moved. "proven": no plan of that kind costs less; else the bound below which none does. An empty cell: no
+shares that keep to the limits were found.
+
+{wholes}
+"""

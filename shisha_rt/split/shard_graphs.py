@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.spans import Span
 from shisha_rt.plan.split import Split
 from shisha_rt.split.course import is_needed_beyond
 from shisha_rt.split.rewrite import split_run
-from shisha_rt.split.shards import Crop, Excerpt, SplitRun, Step
+from shisha_rt.split.shards import Crop, Excerpt, Shard, SplitRun, Step
 
 
 def shard_graph(graph: Graph, split: SplitRun, part: int) -> Graph:
@@ -20,10 +21,10 @@ def shard_graph(graph: Graph, split: SplitRun, part: int) -> Graph:
     constants |= {name: Tensor(name, (1,), datatype) for name, datatype in shard.zeros.items()}
     return Graph(
         name=graph.name,
-        operators=tuple(_operator(graph, step) for step in shard.steps),
+        operators=tuple(operator for step in shard.steps for operator in _operators(graph, step)),
         inputs=tuple(shard.tensors[excerpt.name] for excerpt in shard.reads),
         outputs=tuple(shard.tensors[excerpt.name] for excerpt in shard.makes),
-        tensors=shard.tensors,
+        tensors={**shard.tensors, **_between(shard)},
         constants=constants,
     )
 
@@ -83,13 +84,33 @@ def _excerpt(tensor: Tensor, its: Excerpt, name: str) -> Tensor:
     return Tensor(name, its.slice.shape_of(tensor.shape) if its.slice else tensor.shape, tensor.datatype)
 
 
-def _operator(graph: Graph, step: Step) -> Operator:
+def _between(shard: Shard) -> dict[str, Tensor]:
+    """What lies between the steps of blocked crops, as large as it is, though in another shape."""
+    found = {}
+    for step in shard.steps:
+        if isinstance(step, Crop) and step.blocked:
+            found[step.unfolded] = replace(shard.tensors[step.source], name=step.unfolded)
+            found[step.folded] = replace(shard.tensors[step.result], name=step.folded)
+    return found
+
+
+def _operators(graph: Graph, step: Step) -> tuple[Operator, ...]:
     if isinstance(step, Crop):
-        return Operator(f"{step.result}/crop", "Slice", "", (step.source,), (step.result,), {})
+        return _crop(step)
     its = graph.operators[step.index]
     attributes = {
         name: value for name, value in {**its.attributes, **step.attributes}.items() if name not in step.without
     }
     texts = {name: value for name, value in its.texts.items() if name not in step.without}
     kind, domain = (step.kind, "") if step.kind else (its.op_type, its.domain)
-    return Operator(its.name, kind, domain, step.inputs, step.outputs, attributes, texts)
+    return (Operator(its.name, kind, domain, step.inputs, step.outputs, attributes, texts),)
+
+
+def _crop(step: Crop) -> tuple[Operator, ...]:
+    if not step.blocked:
+        return (Operator(f"{step.result}/crop", "Slice", "", (step.source,), (step.result,), {}),)
+    return (
+        Operator(step.unfolded, "Reshape", "", (step.source,), (step.unfolded,), {}),
+        Operator(step.folded, "Slice", "", (step.unfolded,), (step.folded,), {}),
+        Operator(f"{step.result}/shape", "Reshape", "", (step.folded,), (step.result,), {}),
+    )

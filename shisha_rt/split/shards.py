@@ -69,7 +69,8 @@ class ShardOperator:
 class Crop:
     """A slice of a tensor of the shard, under a name of its own: where two need more or less of one tensor.
 
-    `blocked`: as of an `Excerpt`, and the slice is one of rows.
+    `blocked`: as of an `Excerpt`, and the slice is one of rows: it is taken between two changes of shape, from which
+    tensors called `unfolded` and `folded` come.
     """
 
     source: str
@@ -77,16 +78,25 @@ class Crop:
     result: str
     blocked: bool = False
 
+    @property
+    def unfolded(self) -> str:
+        return f"{self.result}/unfolded"
+
+    @property
+    def folded(self) -> str:
+        return f"{self.result}/folded"
+
 
 Step: TypeAlias = ShardOperator | Crop
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """`steps` in topological order. `reads` and `makes`: what of which tensor of the graph comes in and goes out.
+    """`steps` in topological order; each but a blocked `Crop`, which is three, is one operator.
 
-    `tensors`: those of run time, by name, in the shapes that they have here. `constants`: by name, what of the graph's
-    each is. `vectors`: new constants of whole numbers (shapes); `zeros`: new ones of a single zero, and their datatype.
+    `reads` and `makes`: what of which tensor of the graph comes in and goes out. `tensors`: those of run time, by name,
+    in the shapes that they have here. `constants`: by name, what of the graph's each is. `vectors`: new constants of
+    whole numbers (shapes); `zeros`: new ones of a single zero, and their datatype.
     """
 
     steps: tuple[Step, ...]

@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.graph import Graph, Tensor
+from shisha_rt.graph.subgraphs import reads
 from shisha_rt.split.shard_graphs import join_graph
 from shisha_rt.split.shards import Crop, Excerpt, Join, Shard, ShardOperator, SplitRun
 
@@ -60,7 +61,7 @@ class ShardedModel:
         """What is left when all shards are done."""
         join = split.join
         nodes, new = join_nodes(self._model.graph.node, self._graph, join, self._opset)
-        read = dict.fromkeys(name for node in nodes for name in node.input)
+        read = dict.fromkeys(name for node in nodes for name in reads(node))
         weights = [self._constants[name] for name in read if name in self._constants]
         whole = join_graph(self._graph, split)
         return self._wrapped(nodes, [*weights, *new], whole.inputs, whole.outputs)
@@ -114,7 +115,10 @@ class ShardedModel:
 def shard_nodes(
     nodes: Sequence[onnx.NodeProto], shard: Shard, opset: int, block: int = 0
 ) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """The nodes of a shard, and the constants that are new in it; `nodes` are the whole graph's."""
+    """The nodes of a shard, one for each operator of its graph, and the constants that are new in it.
+
+    `nodes` are the whole graph's; `block` as in `ShardedModel`.
+    """
     new = [numpy_helper.from_array(np.array(values, np.int64), name) for name, values in shard.vectors.items()]
     new += [numpy_helper.from_array(np.zeros(1, NUMPY_OF[kind]), name) for name, kind in shard.zeros.items()]
     found = []
@@ -166,7 +170,7 @@ def _changed(node: onnx.NodeProto, step: ShardOperator) -> onnx.NodeProto:
         name=node.name,
         op_type=step.kind or node.op_type,
         domain="" if step.kind else node.domain,
-        input=step.inputs,
+        input=step.inputs[: len(node.input)],  # behind them is what its graphs read
         output=step.outputs,
         attribute=[
             *(attribute for attribute in node.attribute if attribute.name not in gone),
@@ -194,16 +198,15 @@ def _blocked_crop(
     """Rows of what lies as [N][C/b][H][W][b], whatever its shape says: taken in that shape, and given its own again."""
     images, channels, *sizes = shard.tensors[step.source].shape
     shapes = {
-        f"{step.result}/unfolded": (images, channels // block, *sizes, block),
-        f"{step.result}/folded": shard.tensors[step.result].shape,
+        step.unfolded: (images, channels // block, *sizes, block),
+        step.result: shard.tensors[step.result].shape,
     }
-    new = [numpy_helper.from_array(np.array(shape, np.int64), f"{name}_shape") for name, shape in shapes.items()]
-    unfolded, folded = shapes
-    cropped, bounds = _crop(Crop(unfolded, step.slice, folded), opset)
+    new = [numpy_helper.from_array(np.array(shape, np.int64), f"{name}/shape") for name, shape in shapes.items()]
+    cropped, bounds = _crop(Crop(step.unfolded, step.slice, step.folded), opset)
     nodes = [
-        helper.make_node("Reshape", [step.source, new[0].name], [unfolded], unfolded),
+        helper.make_node("Reshape", [step.source, new[0].name], [step.unfolded], step.unfolded),
         *cropped,
-        helper.make_node("Reshape", [folded, new[1].name], [step.result], f"{step.result}/shape"),
+        helper.make_node("Reshape", [step.folded, new[1].name], [step.result], f"{step.result}/shape"),
     ]
     return nodes, [*new, *bounds]
 

@@ -17,7 +17,7 @@ from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.spans import ends_of
 from shisha_rt.plan.split import Axis
 from shisha_rt.split.rewrite import split_run
-from shisha_rt.split.shard_graphs import shard_graph
+from shisha_rt.split.shard_graphs import join_graph, shard_graph
 from shisha_rt.split.shards import Excerpt, Join, SplitRun
 from stages.built.shard_nodes import ShardedModel
 from stages.engines.onnxruntime.optimised_graph import block_size, optimised_graph
@@ -50,7 +50,9 @@ class Whole:
         for part, shard in enumerate(found.shards):
             described = shard_graph(self.graph, found, part)
             feeds = {its.name: self._cut(given[its.name], its) for its in shard.reads}
-            made = _run(self.sharded.shard(found, part), self.folder, feeds)
+            model = self.sharded.shard(found, part)
+            assert _kinds(model) == [operator.op_type for operator in described.operators]
+            made = _run(model, self.folder, feeds)
             for its in shard.makes:
                 value = made[its.name]
                 assert value.shape == described.tensors[its.name].shape
@@ -62,7 +64,9 @@ class Whole:
         join = found.join
         if not join.is_empty:
             feeds = {name: rooms[name] if name in rooms else given[name] for name in join.reads}
-            rooms |= _run(self.sharded.join(found), self.folder, feeds)
+            model = self.sharded.join(found)
+            assert _kinds(model) == [operator.op_type for operator in join_graph(self.graph, found).operators]
+            rooms |= _run(model, self.folder, feeds)
         return found, rooms
 
     def unsplit(self, operators: Sequence[int], given: Arrays) -> Arrays:
@@ -89,6 +93,10 @@ class Whole:
             batch, channels, *sizes = whole.shape
             whole = whole.reshape(batch, channels // block_size(), *sizes, block_size())
         return whole[(slice(None),) * axis + (slice(its.slice.first, its.slice.end),)]
+
+
+def _kinds(model: onnx.ModelProto) -> list[str]:
+    return [node.op_type for node in model.graph.node]
 
 
 def optimised(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from shisha_rt.plan.split import AXES, Axis
 from shisha_rt.split.rewrite import split_run, splittable
@@ -121,3 +122,34 @@ def _check_split(whole: Whole, axis: Axis, seed: int, *, summed: bool | None = N
     )
     check(whole, made, [tensor.name for tensor in whole.graph.outputs], exact=exact)
     return ""
+
+
+def _if(result: str, operators: tuple[str, str], read: str, captured: str) -> onnx.NodeProto:
+    """One or the other of `read` and a constant that only the graphs inside see."""
+    ends = [helper.make_tensor_value_info(f"{result}_{kind}", TensorProto.FLOAT, None) for kind in operators]
+    graphs = [
+        helper.make_graph([helper.make_node(kind, [read, captured], [end.name])], kind, [], [end])
+        for kind, end in zip(operators, ends, strict=True)
+    ]
+    return helper.make_node("If", ["condition"], [result], result, then_branch=graphs[0], else_branch=graphs[1])
+
+
+@pytest.mark.parametrize("axis", ["channels", "inputs", "rows"])
+def test_operators_with_graphs_inside_before_and_behind(axis: Axis, tmp_path: Path) -> None:
+    drawn = Drawn(0)
+    drawn.opset = 13
+    image = drawn.given((1, 8, 6, 6))
+    first, second, weight = (drawn.constant(shape) for shape in ((8, 1, 1), (8, 1, 1), (8, 8, 3, 3)))
+    zero = drawn.array(np.array(0, np.float32))
+    drawn.nodes = [
+        helper.make_node("ReduceSum", [image], ["total"], keepdims=0),
+        helper.make_node("Greater", ["total", zero], ["condition"]),
+        _if("before", ("Add", "Mul"), image, first),
+        helper.make_node("Conv", ["before", weight], ["made"], pads=[1, 1, 1, 1]),
+        _if("behind", ("Add", "Sub"), "made", second),
+    ]
+    drawn.name, drawn.shape = "behind", (1, 8, 6, 6)
+    whole = Whole(drawn.model(), tmp_path)
+    split, made = whole.split(range(5), axis, (2, 4 if axis == "rows" else 6))
+    check(whole, made, ["behind"])
+    assert split.join.operators == (0, 1, 4)

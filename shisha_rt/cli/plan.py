@@ -219,7 +219,8 @@ def _problem_of_model(
         if aim.split:
             from shisha_rt.costs.split_costs import SplitCosts
 
-            costs = replace(costs, splits=SplitCosts(tuple(ready.rules.splits.values())))
+            ways, told = ready.splits
+            costs = replace(costs, splits=SplitCosts(tuple(ways), told=told))
     except BadInput:
         if strategy not in WITHOUT_COSTS:
             raise

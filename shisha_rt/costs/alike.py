@@ -36,7 +36,11 @@ def among(costs: Costs, places: Sequence[str], slower: Sequence[float]) -> Costs
     """
     columns = [costs.place_index(place) for place in places]
     times_of = dict(zip(places, slower, strict=True))
-    shards_s = {key: seconds * times_of[key[-1]] for key, seconds in costs.splits.told_s.items() if key[-1] in times_of}
+    told = {
+        (span, axis, place): replace(its, base_s=its.base_s * times_of[place], unit_s=its.unit_s * times_of[place])
+        for (span, axis, place), its in costs.splits.told.items()
+        if place in times_of
+    }
     as_told = {column for column, times in zip(columns, slower, strict=True) if times == 1}
     kind_of = {costs.places[index].name: kind for kind in kinds_of(costs) for index in kind}
     members = [[index for index in kind_of[team.places[0]] if index in as_told] for team in costs.teams]
@@ -49,7 +53,7 @@ def among(costs: Costs, places: Sequence[str], slower: Sequence[float]) -> Costs
             for team, alike in zip(costs.teams, members, strict=True)
             if len(alike) >= len(team.places)
         ),
-        splits=replace(costs.splits, told_s=shards_s),
+        splits=replace(costs.splits, told=told),
     )
 
 

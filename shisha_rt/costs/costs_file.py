@@ -7,6 +7,7 @@ misspelt key would otherwise plan with costs that its writer did not mean.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
@@ -17,8 +18,9 @@ from shisha_rt.arrays import Floats
 from shisha_rt.checked import Seconds, convert, decode_json, shown
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, CostTeam
-from shisha_rt.costs.split_costs import SHARD_S, SplitCosts
+from shisha_rt.costs.split_costs import SHARD_S, PricedSplit, ShardTime, SplitCosts
 from shisha_rt.errors import BadInput
+from shisha_rt.graph.spans import Span
 from shisha_rt.plan.split import Axis, Splittable
 
 _Bytes = Annotated[int, msgspec.Meta(ge=0)]
@@ -48,6 +50,12 @@ class _Team(msgspec.Struct, forbid_unknown_fields=True):
     time_s: list[Seconds | None]
 
 
+class _ShardTime(msgspec.Struct, forbid_unknown_fields=True):
+    base_s: Seconds
+    unit_s: Seconds
+    most: Annotated[int, msgspec.Meta(ge=0, le=_MOST_UNITS)] = _MOST_UNITS
+
+
 class _Split(msgspec.Struct, forbid_unknown_fields=True):
     first: Annotated[int, msgspec.Meta(ge=0)]
     last: Annotated[int, msgspec.Meta(ge=0)]
@@ -56,6 +64,7 @@ class _Split(msgspec.Struct, forbid_unknown_fields=True):
     block: Annotated[int, msgspec.Meta(ge=1)] = 1
     summed: bool = False
     joined: bool = False
+    told: dict[str, _ShardTime] = {}
 
     @property
     def way(self) -> Splittable:
@@ -87,7 +96,7 @@ def parse_costs(text: bytes | str, source: str) -> Costs:
         transfer_s=_floats([0.0] * (len(file.layers) - 1) if file.transfer_s is None else file.transfer_s),
         teams=tuple(CostTeam(tuple(x.places), _floats(x.time_s)) for x in file.teams),
         mixed=file.mixed,
-        splits=SplitCosts(tuple(split.way for split in file.splits), file.shard_s),
+        splits=SplitCosts(tuple(split.way for split in file.splits), file.shard_s, told=_told(file.splits)),
     )
     _check_teams(costs, source)
     _check_splits(costs, source)
@@ -146,6 +155,14 @@ def _check_teams(costs: Costs, source: str) -> None:
             raise BadInput(f"{where} are those of teams[{other}]: expected each team once")
 
 
+def _told(splits: Iterable[_Split]) -> dict[PricedSplit, ShardTime]:
+    return {
+        ((split.first, split.last), split.axis, place): ShardTime(its.base_s, its.unit_s, its.most)
+        for split in splits
+        for place, its in split.told.items()
+    }
+
+
 def _check_splits(costs: Costs, source: str) -> None:
     """Of runs of layers that stand between legal cuts, each along an axis once."""
     last_layer = len(costs.layers) - 1
@@ -161,6 +178,9 @@ def _check_splits(costs: Costs, source: str) -> None:
             )
         if way.block >= way.units:
             raise BadInput(f"{where}.block = {way.block}: expected less than units = {way.units}")
+        for _, _, place in [key for key in costs.splits.told if key[:2] == ((way.first, way.last), way.axis)]:
+            if all(place != its.name for its in costs.places):
+                raise BadInput(f"{where}.told: {place!r}, expected places of the file")
         other = seen.setdefault((way.first, way.last, way.axis), i)
         if other != i:
             raise BadInput(f"{where} is splits[{other}] again, expected each run and axis once")
@@ -195,7 +215,14 @@ def costs_object(costs: Costs) -> dict[str, Any]:
 
 def _splits_object(splits: SplitCosts) -> dict[str, Any]:
     keys = ("first", "last", "axis", "units", "block", "summed", "joined")
-    ways = [{key: getattr(way, key) for key in keys} for way in splits.ways]
+    told: dict[tuple[Span, Axis], dict[str, object]] = {}
+    for (span, axis, place), its in splits.told.items():
+        told.setdefault((span, axis), {})[place] = asdict(its)
+    ways = [
+        {key: getattr(way, key) for key in keys}
+        | ({"told": places} if (places := told.get(((way.first, way.last), way.axis))) else {})
+        for way in splits.ways
+    ]
     return {"splits": ways, "shard_s": splits.overhead_s}
 
 

@@ -6,6 +6,7 @@ need all weights; along any other axis a shard has its share of them. What joins
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -16,30 +17,40 @@ from shisha_rt.plan.split import Axis, Split, Splittable
 SHARD_S: Final = 100e-6
 """Seconds on the place: to be told of a part, to begin and to end a run. Ours, and a guess: trials correct it."""
 
-PricedShard: TypeAlias = tuple[Span, Axis, int, str]
-"""Layers, axis, units and place."""
+PricedSplit: TypeAlias = tuple[Span, Axis, str]
+"""Layers, axis and place."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTime:
+    """Seconds of a shard of n units on a place: `base_s` + n x `unit_s`. It has no room for more than `most` units."""
+
+    base_s: float
+    unit_s: float
+    most: int
+
+    def at(self, units: int) -> float:
+        return self.base_s + self.unit_s * units if units <= self.most else math.inf
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitCosts:
     """`ways` to split layers. A shard takes `overhead_s` beyond its share of the layers, and `factor` times all that.
 
-    `told_s`: shards of which it is known better, such as by the formulas of a described device; `factor` counts there
-    too.
+    `told`: of what more is known, as by the formulas of a described device; `factor` counts there too.
     """
 
     ways: tuple[Splittable, ...] = ()
     overhead_s: float = SHARD_S
     factor: float = 1.0
-    told_s: Mapping[PricedShard, float] = field(default_factory=dict)
+    told: Mapping[PricedSplit, ShardTime] = field(default_factory=dict)
 
     def shard_s(self, split: Split, span_s: float, entry_s: float, place: str) -> float:
         """Where its layers take `span_s` whole and `entry_s` to be entered."""
-        share = split.shares[split.part]
-        told_s = self.told_s.get((split.span, split.axis, share, place))
-        if told_s is None:
-            told_s = self.overhead_s + entry_s + span_s * split.fraction
-        return self.factor * told_s
+        told = self.told.get((split.span, split.axis, place))
+        if told is not None:
+            return self.factor * told.at(split.shares[split.part])
+        return self.factor * (self.overhead_s + entry_s + span_s * split.fraction)
 
 
 def shard_bytes(split: Split, span_bytes: int) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 from shisha_rt.cache import cache_folder
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.costs.operator_costs import OperatorCosts, beside
+from shisha_rt.costs.split_costs import PricedSplit, ShardTime
 from shisha_rt.errors import BadInput
 from shisha_rt.fabric.scales import scales_file
 from shisha_rt.graph.graph import Graph
@@ -28,7 +29,7 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.placement.build import check_capable
 from shisha_rt.placement.placed_costs import PlacedCosts
 from shisha_rt.plan.plan import Plan, Stage, Team
-from shisha_rt.plan.split import Split
+from shisha_rt.plan.split import Split, Splittable
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.ready.compile import Compiled, compile_model
 from shisha_rt.ready.device_profile import profile_devices
@@ -36,7 +37,7 @@ from shisha_rt.ready.profile import known_costs, profile_model, teams_to_measure
 from shisha_rt.ready.profile_store import FILE_NAME, ProfileStore
 from shisha_rt.ready.scales import check_int8, make_scales
 from shisha_rt.ready.shapes import compile_shapes
-from shisha_rt.split.shard_costs import split_stage_s
+from shisha_rt.split.shard_costs import shard_times, split_stage_s
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,21 @@ class ModelOnMachine:
             kept_whole={((its.first, its.last), its.axis): self.unsplit or its.reason for its in index.kept_whole}
             | {((its.first, its.last), its.axis): self.unsplit for its in index.splits if self.unsplit},
         )
+
+    @property
+    def splits(self) -> tuple[Sequence[Splittable], Mapping[PricedSplit, ShardTime]]:
+        """How layers may be split, and what is known beforehand of what shards take.
+
+        On described devices that is their formulas, and what these do not tell is no way to split there.
+        """
+        ways = () if self.unsplit else self.compiled.index.splits
+        devices = {place: its[0] for place, its in self.devices.items() if its[0].described}
+        if not devices or self.unsplit:
+            return ways, {}
+        layers = layer_of_operator(self.compiled.layers)
+        times = shard_times(self.compiled.model.graph, layers, ways, devices)
+        known = {key[:2] for key in times}
+        return [way for way in ways if ((way.first, way.last), way.axis) in known], times
 
     @property
     def unsplit(self) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.layer_costs import LayerCosts
-from shisha_rt.costs.split_costs import SHARD_S, SplitCosts
+from shisha_rt.costs.split_costs import SHARD_S, PricedSplit, ShardTime, SplitCosts
 from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.exact import exact_plan
 from shisha_rt.placement.placed_costs import PlacedCosts
@@ -21,14 +21,19 @@ from shisha_rt.split.split_plan import split_plan
 _PLANNING_S: Final = 2.0
 
 
-def told_costs(stored: LayerCosts | PlacedCosts, time_scale: float, splits: Iterable[Splittable] = ()) -> Costs:
+def told_costs(
+    stored: LayerCosts | PlacedCosts,
+    time_scale: float,
+    splits: Iterable[Splittable] = (),
+    shard_times: Mapping[PricedSplit, ShardTime] | None = None,
+) -> Costs:
     """The stored costs in the time of measurements, from which the stretching has been taken out.
 
-    `splits`: how layers may be split there.
+    `splits`: how layers may be split there; `shard_times`: what shards take, where that is known.
     """
     costs = stored.costs()
     teams = tuple(replace(team, time_s=team.time_s / time_scale) for team in costs.teams)
-    ways = SplitCosts(tuple(splits), SHARD_S / time_scale)
+    ways = SplitCosts(tuple(splits), SHARD_S / time_scale, told=shard_times or {})
     return replace(costs, time_s=costs.time_s / time_scale, teams=teams, splits=ways)
 
 

@@ -129,7 +129,7 @@ def _tables(told: TeamCosts, way: Splittable, places: Sequence[str], units: Sequ
             return told.span_s((place,), *span) if its else 0.0
         return told.shard_s(Split(span, way.axis, (its, way.units - its), 0), (place,))
 
-    if told.costs.splits.told_s:
+    if told.costs.splits.told:
         return [[seconds(place, its) for its in units] for place in places]
     first = {told.kind_of[place]: place for place in places}
     of_kind = {kind: [seconds(place, its) for its in units] for kind, place in first.items()}

@@ -2,16 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final
 
 from shisha_rt.costs.operator_costs import described_costs
+from shisha_rt.costs.split_costs import PricedSplit, ShardTime
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.spans import Span
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import segment
-from shisha_rt.plan.split import Split
+from shisha_rt.plan.split import Split, Splittable
 from shisha_rt.split.shard_graphs import stage_graph
+
+_PRICED: Final = ("channels", "columns", "groups")
+
+
+def shard_times(
+    graph: Graph, node_layers: Sequence[int], ways: Iterable[Splittable], devices: Mapping[str, Device]
+) -> dict[PricedSplit, ShardTime]:
+    """What shards take on places by their only `devices`, described ones, where shards make what is theirs alone.
+
+    A line through the smallest shard and the largest that the device has room for.
+    """
+    found: dict[PricedSplit, ShardTime] = {}
+    alike = {place: next(one for one, other in devices.items() if other == device) for place, device in devices.items()}
+    for way in ways:
+        if way.summed or way.axis not in _PRICED:
+            continue
+        span = way.first, way.last
+
+        def seconds(blocks: int, place: str, way: Splittable = way, span: Span = span) -> float:
+            units = blocks * way.block
+            split = Split(span, way.axis, (units, way.units - units), 0)
+            return split_stage_s(graph, node_layers, split, [span], devices[place]) or 0.0
+
+        for place, first in alike.items():
+            found[span, way.axis, place] = (
+                found[span, way.axis, first] if place != first else _line(way, partial(seconds, place=place))
+            )
+    return found
+
+
+def _line(way: Splittable, seconds: Callable[[int], float]) -> ShardTime:
+    """`seconds` of so many blocks; inf beyond what there is room for."""
+    most_blocks = -(-way.units // way.block) - 1
+    first_s, last_s = seconds(1), seconds(most_blocks)
+    last = most_blocks
+    if math.isinf(first_s):
+        return ShardTime(0.0, 0.0, 0)
+    if math.isinf(last_s):
+        last = bisect_left(range(1, most_blocks + 1), True, key=lambda blocks: math.isinf(seconds(blocks)))
+        last_s = seconds(last)
+    unit_s = (last_s - first_s) / ((last - 1) * way.block) if last > 1 else 0.0
+    most = way.units if last == most_blocks else last * way.block
+    return ShardTime(max(0.0, first_s - unit_s * way.block), unit_s, most)
 
 
 def split_stage_s(

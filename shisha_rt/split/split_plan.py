@@ -64,8 +64,14 @@ def split_plan(
     """
     if not costs.splits.ways:
         return whole
+    # Rows of several layers are partly computed twice, and how much of them costs do not know.
+    ways = tuple(way for way in costs.splits.ways if way.axis != "rows" or _is_group(costs, way))
+    costs = replace(costs, splits=replace(costs.splits, ways=ways))
     if objective == "throughput" or whole.plan is None:
-        return _fastest(costs, whole, most_stages, most_cells, should_stop, replicate=replicate)
+        fastest = _fastest(costs, whole, most_stages, most_cells, should_stop, replicate=replicate)
+        if objective == "throughput" or fastest.plan is None:
+            return fastest
+        return replace(fastest, outcome=Outcome.FEASIBLE, lower_bound_s=None)
     told = team_costs(costs)
     starts = list(_on_single_places(told, whole.plan))
     plans = [quickest_split(told, start, handover_s) for start in starts]
@@ -82,6 +88,11 @@ def split_plan(
         latency_proven=False,
         space="plans with layers split",
     )
+
+
+def _is_group(costs: Costs, way: Splittable) -> bool:
+    """Whether no cut parts its layers."""
+    return bool(np.isnan(costs.transfer_s[way.first : way.last]).all())
 
 
 def _on_single_places(told: TeamCosts, chain: Plan) -> Iterator[Plan]:

@@ -99,6 +99,17 @@ def test_axes_that_leave_nothing_to_join_come_first() -> None:
     assert {stage.split.axis for stage in found.stages if stage.split} == {"channels"}
 
 
+def test_rows_of_several_layers_are_left_alone() -> None:
+    """What overlaps is computed by both, and costs do not know how much that is. What cannot be parted is one layer."""
+    costs = with_splits(costs_of([[4.0, 4.0], [6.0, 6.0]], [1, 1]), Splittable(0, 1, "rows", 8, 1, ()))
+    assert planned(costs).plan == exact_plan(costs).plan
+    assert planned(costs, objective="latency").plan == exact_plan(costs, objective="latency").plan
+    group = replace(costs, transfer_s=np.array([math.nan]))
+    assert bottleneck_s(group, planned(group).plan) == 5
+    pair = with_splits(costs, Splittable(0, 1, "channels", 8, 1, (), summed=True))
+    assert bottleneck_s(pair, planned(pair).plan) == 5
+
+
 @pytest.mark.parametrize("axis", ["inputs", "columns"])
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_what_is_left_is_joined(axis: Axis, layers: int) -> None:

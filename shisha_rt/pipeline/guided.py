@@ -38,7 +38,7 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective, rate_of
 from shisha_rt.split.quickest_split import alone_s
 from shisha_rt.split.split_plan import split_plan
-from shisha_rt.split.splits_tried import with_splits_tried
+from shisha_rt.split.splits_tried import with_longest_alone, with_splits_tried
 
 DEFAULT_MOST_TRIALS: Final = 20
 DEFAULT_GAIN: Final = 0.01
@@ -104,8 +104,11 @@ class GuidedTuner:
             found = self._without_copies(trials) or self._branches(trials, believed)
         if found is None and believed.costs.splits.ways:
             handover_s = _handover_s(trials.done)
-            solution = self._with_splits(believed.costs, solution, handover_s)
-            found = self._split(trials, believed.costs, solution, handover_s)
+            whole, solution = solution, self._with_splits(believed.costs, solution, handover_s)
+            fewer = with_longest_alone(believed.costs, solution.plan, trials.done)
+            if fewer is not None:
+                found = self._split(trials, fewer, self._with_splits(fewer, whole, handover_s), handover_s)
+            found = found or self._split(trials, believed.costs, solution, handover_s)
         if found is None and solution.plan is None:
             return trials, self._final(trials, f"no other plan: {solution.reason}", solution)
         if found is None:

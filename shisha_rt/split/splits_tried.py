@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.graph.spans import Span
@@ -34,13 +36,32 @@ def with_splits_tried(costs: Costs, done: Sequence[tuple[Plan, Measurement]], ob
     return costs
 
 
+def with_longest_alone(costs: Costs, plan: Plan | None, done: Sequence[tuple[Plan, Measurement]]) -> Costs | None:
+    """Of the layers that a plan would split for the first time, only those that take longest may be; None: it has one.
+
+    What shards of them take corrects what is told of all others.
+    """
+    tried = {span for its, _ in done for span in _spans(its)}
+    first = set() if plan is None else _spans(plan) - tried
+    if len(first) < 2:
+        return None
+    longest = max(first, key=lambda span: float(np.nanmin(costs.time_s[span[0] : span[1] + 1].sum(axis=0))))
+    kept = tried | {longest}
+    ways = tuple(way for way in costs.splits.ways if (way.first, way.last) in kept)
+    return replace(costs, splits=replace(costs.splits, ways=ways))
+
+
+def _spans(plan: Plan) -> set[Span]:
+    return {stage.split.span for stage in plan.stages if stage.split is not None}
+
+
 def _given_up(done: Sequence[tuple[Plan, Measurement]], objective: Objective) -> set[Span]:
     """Layers that no plan better than all before it had split, but another one had."""
     best: Measurement | None = None
     paid: set[Span] = set()
     tried: set[Span] = set()
     for plan, measurement in done:
-        spans = {stage.split.span for stage in plan.stages if stage.split is not None}
+        spans = _spans(plan)
         tried |= spans
         if best is None or measurement.is_better_than(best, objective):
             best = measurement

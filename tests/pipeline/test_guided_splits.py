@@ -62,6 +62,15 @@ def test_one_factor_corrects_all_shards() -> None:
     assert result.measurement.bottleneck_s < CostsEvaluator(truth).measurement_of(tried[0]).bottleneck_s
 
 
+def test_one_layer_after_the_other() -> None:
+    """For latency all layers are worth it; the longest comes first, so that the others are told of better."""
+    costs = with_ways(costs_of([[3.0, 3.0], [12.0, 12.0], [6.0, 6.0]], [1, 1]), overhead_s=0.1)
+    result = tuned(costs, costs, objective="latency")
+    spans = [[plan.stages[its[0]].first for its in plan.splits] for plan in split_trials(result)]
+    assert spans == [[1], [1, 2], [0, 1, 2]]
+    assert result.solution == split_trials(result)[-1]
+
+
 @pytest.mark.parametrize("objective", ["throughput", "latency"])
 @pytest.mark.parametrize("replicate", [False, True])
 def test_a_split_that_does_not_pay_is_tried_once_and_dropped(objective: Objective, replicate: bool) -> None:

@@ -37,7 +37,7 @@ def among(costs: Costs, places: Sequence[str], slower: Sequence[float]) -> Costs
     columns = [costs.place_index(place) for place in places]
     times_of = dict(zip(places, slower, strict=True))
     told = {
-        (span, axis, place): replace(its, base_s=its.base_s * times_of[place], unit_s=its.unit_s * times_of[place])
+        (span, axis, place): its.stretched(times_of[place])
         for (span, axis, place), its in costs.splits.told.items()
         if place in times_of
     }

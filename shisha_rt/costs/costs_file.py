@@ -54,6 +54,7 @@ class _ShardTime(msgspec.Struct, forbid_unknown_fields=True):
     base_s: Seconds
     unit_s: Seconds
     most: Annotated[int, msgspec.Meta(ge=0, le=_MOST_UNITS)] = _MOST_UNITS
+    join_s: Seconds | None = 0.0
 
 
 class _Split(msgspec.Struct, forbid_unknown_fields=True):
@@ -157,7 +158,9 @@ def _check_teams(costs: Costs, source: str) -> None:
 
 def _told(splits: Iterable[_Split]) -> dict[PricedSplit, ShardTime]:
     return {
-        ((split.first, split.last), split.axis, place): ShardTime(its.base_s, its.unit_s, its.most)
+        ((split.first, split.last), split.axis, place): ShardTime(
+            its.base_s, its.unit_s, its.most, math.inf if its.join_s is None else its.join_s
+        )
         for split in splits
         for place, its in split.told.items()
     }
@@ -217,7 +220,8 @@ def _splits_object(splits: SplitCosts) -> dict[str, Any]:
     keys = ("first", "last", "axis", "units", "block", "summed", "joined")
     told: dict[tuple[Span, Axis], dict[str, object]] = {}
     for (span, axis, place), its in splits.told.items():
-        told.setdefault((span, axis), {})[place] = asdict(its)
+        join_s = its.join_s if math.isfinite(its.join_s) else None
+        told.setdefault((span, axis), {})[place] = asdict(its) | {"join_s": join_s}
     ways = [
         {key: getattr(way, key) for key in keys}
         | ({"told": places} if (places := told.get(((way.first, way.last), way.axis))) else {})

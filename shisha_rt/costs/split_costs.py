@@ -23,14 +23,22 @@ PricedSplit: TypeAlias = tuple[Span, Axis, str]
 
 @dataclass(frozen=True, slots=True)
 class ShardTime:
-    """Seconds of a shard of n units on a place: `base_s` + n x `unit_s`. It has no room for more than `most` units."""
+    """Seconds of a shard of n units on a place: `base_s` + n x `unit_s`. It has no room for more than `most` units.
+
+    `join_s`: what joining shards takes there; inf where it cannot.
+    """
 
     base_s: float
     unit_s: float
     most: int
+    join_s: float = 0.0
 
     def at(self, units: int) -> float:
         return self.base_s + self.unit_s * units if units <= self.most else math.inf
+
+    def stretched(self, times: float) -> ShardTime:
+        """Where all takes so many times as long."""
+        return ShardTime(self.base_s * times, self.unit_s * times, self.most, self.join_s * times)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,6 +59,11 @@ class SplitCosts:
         if told is not None:
             return self.factor * told.at(split.shares[split.part])
         return self.factor * (self.overhead_s + entry_s + span_s * split.fraction)
+
+    def join_s(self, span: Span, axis: Axis, place: str) -> float:
+        """Of what is left when shards are done, without the layers behind; nothing where it is not known."""
+        told = self.told.get((span, axis, place))
+        return 0.0 if told is None else told.join_s
 
 
 def shard_bytes(split: Split, span_bytes: int) -> int:

@@ -45,6 +45,8 @@ class TeamCosts:
             key = stage.work, stage.split, self.kind_of[team[0]], len(team)
             if key not in known:
                 known[key] = self._stage_s(*key)
+            if stage.split is not None:
+                return known[key] + self.costs.splits.join_s(stage.split.span, stage.split.axis, team[0])
             return known[key]
 
         return tuple(tuple(seconds(stage, team) for team in stage.teams) for stage in plan.stages)

@@ -88,7 +88,7 @@ class ModelOnMachine:
 
     @property
     def splits(self) -> tuple[Sequence[Splittable], Mapping[PricedSplit, ShardTime]]:
-        """How layers may be split, and what is known beforehand of what shards take.
+        """How layers may be split, and what is known beforehand of what shards take, stretched as all times there.
 
         On described devices that is their formulas, and what these do not tell is no way to split there.
         """
@@ -99,7 +99,9 @@ class ModelOnMachine:
         layers = layer_of_operator(self.compiled.layers)
         times = shard_times(self.compiled.model.graph, layers, ways, devices)
         known = {key[:2] for key in times}
-        return [way for way in ways if ((way.first, way.last), way.axis) in known], times
+        scale = self.machine.time_scale
+        told = {key: its.stretched(scale / self.machine.place(key[-1]).speed) for key, its in times.items()}
+        return [way for way in ways if ((way.first, way.last), way.axis) in known], told
 
     @property
     def unsplit(self) -> str:

@@ -49,10 +49,11 @@ class WholeRun:
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """Layers side by side, as (units, teams)."""
+    """Layers side by side, as (units, teams). `joiners`: who joins them where nobody goes on; none: the last."""
 
     way: Splittable
     parts: tuple[tuple[int, tuple[Team, ...]], ...]
+    joiners: tuple[Team, ...] = ()
 
 
 Item: TypeAlias = WholeRun | Shards
@@ -164,6 +165,7 @@ def assembled(items: Iterable[Item]) -> Plan:
     stages: list[Stage] = []
     behind: tuple[int, ...] = ()
     join: Split | None = None
+    joiners: tuple[Team, ...] = ()
 
     def add(*its: Stage) -> None:
         nonlocal behind
@@ -172,7 +174,7 @@ def assembled(items: Iterable[Item]) -> Plan:
 
     def join_alone() -> None:
         if join is not None:
-            add(Stage((join.span,), stages[-1].teams, behind, split=join))
+            add(Stage((join.span,), joiners or stages[-1].teams, behind, split=join))
 
     for item in items:
         if isinstance(item, WholeRun):
@@ -186,6 +188,6 @@ def assembled(items: Iterable[Item]) -> Plan:
         shards = (replace(whole, part=part) for part in range(len(shares)))
         its = zip(shards, item.parts, strict=True)
         add(*(Stage((shard.span,), teams, behind, split=shard) for shard, (_, teams) in its))
-        join = whole if way.joined or way.summed else None
+        join, joiners = whole if way.joined or way.summed else None, item.joiners
     join_alone()
     return Plan(tuple(stages))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -41,9 +42,15 @@ def shard_times(
             return split_stage_s(graph, node_layers, split, [span], devices[place]) or 0.0
 
         for place, first in alike.items():
-            found[span, way.axis, place] = (
-                found[span, way.axis, first] if place != first else _line(way, partial(seconds, place=place))
-            )
+            if place != first:
+                found[span, way.axis, place] = found[span, way.axis, first]
+                continue
+            its = _line(way, partial(seconds, place=place))
+            join_s: float | None = 0.0
+            if way.joined:
+                join = Split(span, way.axis, (way.block, way.units - way.block), 2)
+                join_s = split_stage_s(graph, node_layers, join, [span], devices[place])
+            found[span, way.axis, place] = replace(its, join_s=join_s or 0.0)
     return found
 
 

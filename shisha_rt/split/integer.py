@@ -51,13 +51,11 @@ def best_blocks(
     tables: Sequence[Sequence[float]] | Floats,
     execution: Execution,
     odd: Sequence[Sequence[float]] | Floats | None = None,
-    *,
-    joining: float = 0.0,
 ) -> BlockShares | None:
     """`tables`: (devices, blocks + 1), what so many blocks cost on each device, inf where it has no room for them.
 
-    `odd`: the same with what is left over beside them. `joining` is paid once by whatever is split. Side by side, the
-    least total is chosen among splits that end as early. None: no shares fit.
+    `odd`: the same with what is left over beside them. Side by side, the least total is chosen among splits that end as
+    early. None: no shares fit.
     """
     whole = np.asarray(tables, dtype=float)
     lanes: tuple[Floats, ...] = (whole,) if odd is None else (whole, np.asarray(odd, dtype=float))
@@ -71,7 +69,7 @@ def best_blocks(
     if found is not None:
         blocks, odd_at = found
         taken = [float(lanes[d == odd_at][d, n]) for d, n in enumerate(blocks)]
-        value = joining + (max(taken) if execution == "parallel" else math.fsum(taken))
+        value = max(taken) if execution == "parallel" else math.fsum(taken)
         if value * _SAME < alone_value:
             return BlockShares(blocks, odd_at, value, alone if math.isfinite(alone_value) else None, alone_value)
     if not math.isfinite(alone_value):

@@ -80,9 +80,9 @@ def test_a_split_whose_transfers_eat_its_gain_is_refused() -> None:
     split = best_blocks(alike, "parallel")
     assert split is not None
     assert (split.blocks, split.value, split.alone_value) == ((4, 4), 8, 12)
-    joined = best_blocks(alike, "parallel", joining=4)
-    assert joined is not None
-    assert (joined.is_split, joined.value) == (False, 12)
+    dearer = best_blocks(linear((1, 1), 8, start=4)[:1] + linear((1,), 8, start=12), "parallel")
+    assert dearer is not None
+    assert (dearer.blocks, dearer.is_split, dearer.value) == ((8, 0), False, 12)
 
 
 def test_no_device_is_needed_that_ends_nothing_earlier() -> None:

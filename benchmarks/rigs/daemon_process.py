@@ -174,6 +174,7 @@ def main(arguments: list[str]) -> int:
     ready = make_ready(
         resolve_model(settings["model"]),
         load_machine(settings["machine"]),
+        precision=settings.get("precision", "exact"),
         kind=settings.get("layers", "heavy"),
         teams=teams,
     )

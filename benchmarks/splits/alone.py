@@ -1,0 +1,181 @@
+"""Networks of one heavy layer, split over real cores: against a team of them, and engines without a daemon.
+
+One frame after the other, from inside the daemon, in a slot that holds the input already, as an engine by itself has
+it. What a daemon's frame takes has its hand-overs in it. All sides take turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx
+import psutil
+from onnx import helper
+
+from benchmarks.report.results import Row, Spread
+from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.forced import Forced
+from benchmarks.splits.convolutions import Features, write_convolution
+from benchmarks.splits.plans import Shared, nearest_shares, plan_with, told_daemon, way_of
+from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.pipeline.exact import exact_plan
+from shisha_rt.plan.plan import Plan
+from shisha_rt.ready.model_on_machine import ModelOnMachine, make_ready
+from shisha_rt.ready.told_costs import told_costs
+from shisha_rt.split.split_plan import split_plan
+
+AIM: Final = 1.1
+LARGE_S: Final = 5e-3
+"""The aim is for layers that take longer on one core."""
+_WARM_UP: Final = 3
+_FREE_TIMES: Final = 6
+"""As much memory as the weights times this has to be free."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerAlone:
+    """A network of one layer: a Conv by its features, or a Gemm of a row by its (inner, columns)."""
+
+    name: str
+    conv: Features | None = None
+    gemm: tuple[int, int] = (0, 0)
+    axes: tuple[str, ...] = ("channels",)
+
+    @property
+    def weight_bytes(self) -> int:
+        if self.conv is None:
+            return 4 * self.gemm[0] * self.gemm[1]
+        return 4 * self.conv["C"] * self.conv["k"] ** 2 * self.conv["N"]
+
+    def write(self, path: Path) -> None:
+        if self.conv is not None:
+            write_convolution(self.conv, path)
+        else:
+            write_product(*self.gemm, path)
+
+
+def _conv(size: int, channels: int, kernel: int, filters: int) -> Features:
+    return {"H": size, "W": size, "C": channels, "k": kernel, "N": filters, "s": 1}
+
+
+FULL: Final = (
+    LayerAlone("VGG conv1_2", _conv(224, 64, 3, 64), axes=("channels", "rows", "inputs")),
+    LayerAlone("VGG conv2_2", _conv(112, 128, 3, 128), axes=("channels", "rows")),
+    LayerAlone("VGG conv3_2", _conv(56, 256, 3, 256), axes=("channels", "rows", "inputs")),
+    LayerAlone("VGG conv4_2", _conv(28, 512, 3, 512), axes=("channels", "rows")),
+    LayerAlone("VGG conv5_2", _conv(14, 512, 3, 512), axes=("channels", "rows")),
+    LayerAlone("AlexNet fc6", gemm=(9216, 4096), axes=("columns", "inputs")),
+    LayerAlone("Gemm 8192 x 8192", gemm=(8192, 8192), axes=("columns",)),
+    LayerAlone("VGG fc6, Gemm 25088 x 4096", gemm=(25088, 4096), axes=("columns",)),
+    LayerAlone("GP Figure 3", _conv(112, 16, 1, 32), axes=("channels", "rows")),
+)
+QUICK: Final = (FULL[2], FULL[5], FULL[-1])
+
+
+def write_product(inner: int, columns: int, path: Path) -> None:
+    """One Gemm with a bias, of one row."""
+    weights = np.random.default_rng(0).standard_normal((columns, inner), np.float32) / np.float32(inner**0.5)
+    node = helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1, name="gemm")
+    x, y = (
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1, size))
+        for name, size in (("x", inner), ("y", columns))
+    )
+    constants = [
+        onnx.numpy_helper.from_array(weights, "w"),
+        onnx.numpy_helper.from_array(np.zeros(columns, np.float32), "b"),
+    ]
+    graph = helper.make_graph([node], "gemm", [x], [y], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """All ways to run a layer, by their names: plans of one daemon, and engines without any."""
+
+    daemon: Forced
+    plans: Mapping[str, Plan]
+    engines: Mapping[str, ChildProcess]
+
+    def round(self, seconds: float) -> dict[str, tuple[float, tuple[float, ...]]]:
+        """Seconds of a frame, and of its stages."""
+        found: dict[str, tuple[float, tuple[float, ...]]] = {}
+        for name, plan in self.plans.items():
+            self.daemon.take(plan)
+            burst = self.daemon.process.ask(seconds=seconds, copied=False, in_flight=1, warm_up=_WARM_UP)
+            found[name] = burst["latency_s"], tuple(burst["stage_s"])
+        for name, engine in self.engines.items():
+            found[name] = engine.ask(seconds=seconds)["frame_s"], ()
+        return found
+
+
+def alone_row(layer: LayerAlone, folder: Path, seconds: float, rounds: int) -> Row | None:
+    """One layer in all ways; None where this host has not the memory for it."""
+    if psutil.virtual_memory().available < _FREE_TIMES * layer.weight_bytes:
+        return None
+    path = folder / f"{''.join(letter if letter.isalnum() else '_' for letter in layer.name)}.onnx"
+    layer.write(path)
+    machine = load_machine("this-machine")
+    ready = make_ready(path, machine, teams=True, on_progress=print)
+    proposed = _proposed(ready)
+    with _sides(path, ready, layer.axes) as sides:
+        found = [sides.round(seconds) for _ in range(rounds)]
+    path.unlink()
+    splits = [name for name in sides.plans if name.startswith("split")]
+    best = min(splits, key=lambda name: Spread.of(its[name][0] for its in found).median)
+    row: dict[str, object] = {"layer": layer.name}
+    for name in ("one core", "team", *_ENGINES):
+        row[f"{name} ms"] = Spread.of(1e3 * its[name][0] for its in found)
+    for axis in _AXES:
+        name = f"split by {axis}"
+        row[f"{name} ms"] = Spread.of(1e3 * its[name][0] for its in found) if name in splits else None
+    row["best split"] = best.removeprefix("split by ")
+    for other in ("one core", "team", "ORT, 2 threads"):
+        row[f"split / {other}"] = Spread.of(its[best][0] / its[other][0] for its in found)
+    row["slowest shard ms"] = Spread.of(1e3 * max(its[best][1]) for its in found)
+    row["planned"] = proposed
+    return row
+
+
+_AXES: Final = ("channels", "columns", "rows", "inputs")
+_ENGINES: Final = {"ORT, 2 threads": 2, "ORT, 1 thread": 1}
+
+
+@contextlib.contextmanager
+def _sides(path: Path, ready: ModelOnMachine, axes: Sequence[str]) -> Iterator[_Sides]:
+    places = [place.name for place in ready.machine.places][:2]
+    cores = [core for place in ready.machine.places[:2] for core in place.cores]
+    layers = len(ready.compiled.layers)
+    ways = tuple(ready.rules.splits.values())
+    plans = {
+        "one core": Plan.of([(0, layers - 1, places[0])]),
+        "team": Plan.chain([(0, layers - 1, [places])]),
+    }
+    for axis in axes:
+        way = way_of(ways, 0, axis)
+        shared = Shared(way, nearest_shares(way, (0.5, 0.5)), tuple(places))
+        plans[f"split by {axis}"] = plan_with(layers, places[0], [shared])
+    inputs = [
+        {"name": tensor.name, "shape": tensor.shape, "datatype": tensor.datatype}
+        for tensor in ready.compiled.model.graph.inputs
+    ]
+    with contextlib.ExitStack() as closing:
+        daemon = closing.enter_context(told_daemon(str(path), ready.machine.source))
+        engines = {}
+        for name, threads in _ENGINES.items():
+            settings: dict[str, Any] = {"path": str(path), "inputs": inputs, "cores": cores[:threads]}
+            engines[name], _ = closing.enter_context(
+                child_process("benchmarks.rigs.engine_process", rival="ort_threads", **settings)
+            )
+        yield _Sides(daemon, plans, engines)
+
+
+def _proposed(ready: ModelOnMachine) -> str:
+    """What the planner makes of it for least latency, teams forbidden: a split, or none."""
+    costs = told_costs(ready.layer_costs(print), 1.0, ready.rules.splits.values())
+    found = split_plan(costs, exact_plan(costs, objective="latency"), objective="latency")
+    return "infeasible" if found.plan is None else str(found.plan)

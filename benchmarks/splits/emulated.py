@@ -1,0 +1,211 @@
+"""Split layers executed by emulated places: what was predicted of each shard against what a running daemon measures.
+
+On the board of the GP paper each shard takes what the formulas of its device say of it. On places that are slowed, it
+takes its share of what the layer takes there by stored costs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks.report.results import Row
+from benchmarks.splits.plans import Shared, nearest_shares, plan_with, told_daemon, way_of
+from shisha_rt.graph.layers import layer_of_operator
+from shisha_rt.graph.zoo import resolve_model
+from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.machine.detect import usable_cores
+from shisha_rt.machine.machine import Machine
+from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.split import Splittable
+from shisha_rt.ready.model_on_machine import ModelOnMachine, make_ready
+from shisha_rt.split.shard_costs import split_stage_s
+
+BOARD: Final = "tx2-cyclone"
+AIM_PERCENT: Final = 5.0
+_HOME: Final = "gpu"
+_CHOICES: Final = 32
+"""Pieces that a layer is handed out in."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnBoard:
+    """A network, and which of its layers are split along which axis. It runs for `seconds` at least."""
+
+    model: str
+    split: tuple[tuple[int, str], ...]
+    seconds: float
+
+
+FULL: Final = (
+    OnBoard(
+        "squeezenet",
+        ((0, "rows"), (1, "rows"), (5, "channels"), (8, "channels"), (14, "channels"), (20, "rows"), (25, "channels")),
+        4.0,
+    ),
+    OnBoard(
+        "alexnet",
+        ((0, "channels"), (1, "groups"), (2, "channels"), (3, "groups"), (5, "columns"), (6, "inputs"), (7, "columns")),
+        4.0,
+    ),
+    OnBoard(
+        "vgg19",
+        (
+            (0, "channels"),
+            (2, "channels"),
+            (3, "rows"),
+            (5, "channels"),
+            (9, "inputs"),
+            (13, "channels"),
+            (16, "columns"),
+        ),
+        1.0,
+    ),
+)
+QUICK: Final = FULL[:1]
+
+
+class PricedShards:
+    """What stages with a split take on each place of the board by the formulas of its device, in its own seconds."""
+
+    def __init__(self, ready: ModelOnMachine) -> None:
+        self.ways = tuple(ready.rules.splits.values())
+        self._graph = ready.compiled.model.graph
+        self._layers = layer_of_operator(ready.compiled.layers)
+        self._devices = {place: devices[0] for place, devices in ready.devices.items()}
+
+    def seconds(self, shared: Shared, number: int, place: str) -> float:
+        """inf where the place cannot run it."""
+        split = shared.part(number)
+        found = split_stage_s(self._graph, self._layers, split, [split.span], self._devices[place])
+        assert found is not None  # the board's devices are all described
+        return found
+
+    def quickest(self, way: Splittable) -> Shared:
+        """The shares that are done soonest, among those of whole pieces, over all places that can run one."""
+        blocks = -(-way.units // way.block)
+        pieces = min(_CHOICES, blocks)
+        sizes = [way.block * round(number * blocks / pieces) for number in range(pieces + 1)]
+        table = {place: [self._alone(way, place, size) for size in sizes] for place in self._devices}
+        able = [place for place in self._devices if math.isfinite(min(table[place][1:]))]
+        best_s, best = math.inf, None
+        for counts in _compositions(pieces, len(able)):
+            took_s = max(table[place][count] for place, count in zip(able, counts, strict=True))
+            if took_s < best_s:
+                best_s, best = took_s, counts
+        assert best is not None
+        shares = [sizes[count] for count in best]
+        shares[-1] += way.units - sum(shares)
+        return Shared(way, tuple(shares), tuple(able))
+
+    def _alone(self, way: Splittable, place: str, size: int) -> float:
+        if not 0 < size < way.units:
+            return math.inf
+        return self.seconds(Shared(way, (size, way.units - size), (place, place)), 0, place)
+
+
+def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """At least one each."""
+    for cuts in itertools.combinations(range(1, total), parts - 1):
+        yield tuple(after - before for before, after in itertools.pairwise((0, *cuts, total)))
+
+
+def board_rows(case: OnBoard) -> Iterator[Row]:
+    """One for each shard and join of a network's plan, as it has been run."""
+    machine = load_machine(BOARD)
+    ready = make_ready(resolve_model(f"zoo:{case.model}", print), machine, precision="any", on_progress=print)
+    priced = PricedShards(ready)
+    shared = [priced.quickest(way_of(priced.ways, layer, axis)) for layer, axis in case.split]
+    plan = plan_with(len(ready.compiled.layers), _HOME, shared)
+    with told_daemon(f"zoo:{case.model}", BOARD, precision="any") as daemon:
+        daemon.take(plan)
+        daemon.process.ask(seconds=case.seconds, copied=True, in_flight=1, warm_up=1)
+        found = daemon.control.status()["plan"]["stages"]
+    names = [layer.name for layer in ready.compiled.layers]
+    for stage, its_window in zip(plan.stages, found, strict=True):
+        if stage.split is None:
+            continue
+        its = stage.split
+        told = next(one for one in shared if one.part(0).whole == its.whole)
+        # What a join goes on with is no part of the split, and not among what is predicted here.
+        if its.joins and stage.last > told.way.last:
+            continue
+        yield {
+            **_named(case.model, BOARD, names[stage.first], stage),
+            **_held(priced.seconds(told, its.part, stage.place), its_window["service_s"]),
+            # In seconds of the board: more than the time that it is given cannot be kept.
+            "computed here ms": 1e3 * its_window["cpu_s"] / machine.time_scale,
+        }
+
+
+def slowed_rows(model: str, split: Sequence[tuple[int, str]], speeds: Sequence[float], seconds: float) -> Iterator[Row]:
+    """The same on places that are slowed, one split after the other, each beside the whole layer on each of the places.
+
+    Shares are in proportion to the speeds. Told by stored costs, and by what the whole layer has taken just before.
+    """
+    with slowed_places(speeds) as machine:
+        ready = make_ready(resolve_model(f"zoo:{model}", print), machine, on_progress=print)
+        costs, ways = ready.layer_costs(print).costs(), tuple(ready.rules.splits.values())
+        names = [place.name for place in machine.places]
+        layers = len(ready.compiled.layers)
+        with told_daemon(f"zoo:{model}", machine.source) as daemon:
+            for layer, axis in split:
+                way = way_of(ways, layer, axis)
+                shared = Shared(way, nearest_shares(way, [speed / sum(speeds) for speed in speeds]), tuple(names))
+                whole_s = {}
+                for home in names:
+                    cut = Plan.of([its for its in ((0, layer - 1, home), (layer, layer, home)) if its[1] >= its[0]])
+                    rest = [(layer + 1, layers - 1, home)] if layer + 1 < layers else []
+                    alone = Plan.of([*((its.first, its.last, home) for its in cut.stages), *rest])
+                    daemon.take(alone)
+                    burst = daemon.process.ask(seconds=seconds, copied=True, in_flight=1, warm_up=2)
+                    whole_s[home] = burst["stage_s"][len(cut.stages) - 1]
+                plan = plan_with(layers, names[0], [shared])
+                daemon.take(plan)
+                burst = daemon.process.ask(seconds=seconds, copied=True, in_flight=1, warm_up=2)
+                for stage, taken_s in zip(plan.stages, burst["stage_s"], strict=True):
+                    if stage.split is None or stage.split.joins:
+                        continue
+                    told_s = float(costs.time_s[layer, names.index(stage.place)]) * stage.split.fraction
+                    beside_s = whole_s[stage.place] * stage.split.fraction
+                    yield {
+                        **_named(model, machine.name, ready.compiled.layers[layer].name, stage),
+                        **_held(told_s, taken_s),
+                        "by the whole layer ms": 1e3 * beside_s,
+                        "error of that %": 100 * (taken_s / beside_s - 1),
+                    }
+
+
+@contextlib.contextmanager
+def slowed_places(speeds: Sequence[float], *, memory_bytes: int | None = None) -> Iterator[Machine]:
+    """A machine file of the first cores of this host, one each, at these speeds."""
+    fastest = sorted(set(speeds), reverse=True)
+    places = [
+        f'[[place]]\nname = "core{core}"\ncores = [{core}]\nspeed = {speed}\nrank = {1 + fastest.index(speed)}\n'
+        + (f"memory_bytes = {memory_bytes}\n" if memory_bytes is not None else "")
+        for core, speed in zip(usable_cores(), speeds, strict=False)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        name = "speeds-" + "-".join(f"{speed:g}" for speed in speeds)
+        path = Path(folder) / f"{name}.toml"
+        path.write_text("\n".join(places), encoding="utf-8")
+        yield load_machine(str(path))
+
+
+def _named(model: str, machine: str, layer: str, stage: Stage) -> dict[str, object]:
+    share = str(stage.split).strip("()")
+    return {"network": model, "machine": machine, "layer": layer, "place": stage.place, "share": share}
+
+
+def _held(predicted_s: float, taken_s: float) -> dict[str, object]:
+    return {
+        "predicted ms": 1e3 * predicted_s,
+        "measured ms": 1e3 * taken_s,
+        "error %": 100 * (taken_s / predicted_s - 1),
+    }

@@ -1,0 +1,84 @@
+"""Plans that are told: a chain on one place, some of its layers split over several."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from benchmarks.rigs.child_process import child_process
+from benchmarks.rigs.forced import Forced
+from shisha_rt.client import Client
+from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.split import Split, Splittable
+
+_TIMEOUT_S: Final = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Layers that are split in one of the ways that they can be: each place computes its share."""
+
+    way: Splittable
+    shares: tuple[int, ...]
+    places: tuple[str, ...]
+
+    def part(self, number: int) -> Split:
+        """A shard; of the number behind the last, the join."""
+        return Split((self.way.first, self.way.last), self.way.axis, self.shares, number)
+
+
+def plan_with(layers: int, home: str, shared: Sequence[Shared]) -> Plan:
+    """All that is not `shared` (ascending, apart), joins included, is on the place `home`."""
+    stages: list[Stage] = []
+    ends: tuple[int, ...] = ()
+    at, join = 0, None
+
+    def add_whole(first: int, last: int, join: Split | None) -> None:
+        nonlocal ends
+        if first <= last:
+            stages.append(Stage(((first, last),), ((home,),), ends, split=join))
+            ends = (len(stages) - 1,)
+
+    for its in shared:
+        add_whole(at, its.way.first - 1, join)
+        shards = [Stage(((its.way.first, its.way.last),), ((place,),), ends) for place in its.places]
+        ends = tuple(range(len(stages), len(stages) + len(shards)))
+        stages += (Stage(one.work, one.teams, one.after, split=its.part(number)) for number, one in enumerate(shards))
+        join = its.part(len(shards)) if its.way.joined else None
+        at = its.way.first if its.way.joined else its.way.last + 1
+    add_whole(at, layers - 1, join)
+    return Plan(tuple(stages))
+
+
+def nearest_shares(way: Splittable, fractions: Sequence[float]) -> tuple[int, ...]:
+    """Whole blocks, at least one each, as near to the fractions as running sums come; the last has what is left."""
+    blocks = -(-way.units // way.block)
+    counts: list[int] = []
+    for number, fraction in enumerate(fractions[:-1]):
+        most = blocks - sum(counts) - (len(fractions) - number - 1)
+        counts.append(min(most, max(1, round(fraction * blocks))))
+    shares = [count * way.block for count in counts]
+    return (*shares, way.units - sum(shares))
+
+
+def way_of(ways: Sequence[Splittable], layer: int, axis: str) -> Splittable:
+    """That of a layer by itself. Raises LookupError where there is none."""
+    return next(way for way in ways if (way.first, way.last, way.axis) == (layer, layer, axis))
+
+
+@contextlib.contextmanager
+def told_daemon(model: str, machine: str, *, precision: str = "exact", layers: str = "heavy") -> Iterator[Forced]:
+    """A daemon that tunes nothing: it takes the plans that it is told."""
+    settings: dict[str, Any] = {"model": model, "machine": machine, "precision": precision, "layers": layers}
+    with (
+        child_process(
+            "benchmarks.rigs.daemon_process",
+            endpoint="tcp://127.0.0.1:0",
+            planning={"strategy": "seed", "fresh": True},
+            **settings,
+        ) as (process, up),
+        Client(up["endpoint"], timeout_s=_TIMEOUT_S) as control,
+    ):
+        yield Forced(model, process, control)

@@ -31,6 +31,7 @@ from shisha_rt.plan.split import MOST_SUMMED, Splittable
 from shisha_rt.split.balance import Balanced, Teams, balanced
 from shisha_rt.split.pieces import Piece, pieces_of, refined, unrefined
 from shisha_rt.split.quickest_split import alone_s, quickest_split
+from shisha_rt.split.spread import spread
 
 _MOST_PIECES: Final = 16
 """Of a layer."""
@@ -139,7 +140,12 @@ def _fastest(
     best = min(((balanced(costs, pieces, order), order) for order in alike), key=_seconds, default=None)
     if best is not None and best[0].chain is not None:
         plans += [unrefined(pieces, best[0].chain), *_finely(costs, unrefined(pieces, best[0].chain), best[1])]
-    plan = min(filter(_can_be_summed(costs), plans), key=lambda plan: _period_s(costs, plan), default=None)
+    besides: list[Plan] = []
+    if math.isinf(whole_s) and not replicate and (most_stages is None or most_stages >= len(costs.places)):
+        too_heavy = (way for way in counts if not _has_room(costs, way))
+        besides = [plan for way in too_heavy if (plan := spread(costs, way, most_cells, should_stop)) is not None]
+    able = filter(_can_be_summed(costs), (*plans, *besides))
+    plan = min(able, key=lambda plan: _period_s(costs, plan), default=None)
     plan_s = _period_s(costs, plan)
     longest_s = _longest_s(fine, pieces, counts)
     factor = min(1.0, costs.splits.factor)
@@ -149,6 +155,8 @@ def _fastest(
         plan, plan_s = whole.plan, whole_s
     if plan is None or math.isinf(plan_s):
         return whole
+    if plan in besides:  # of such plans nothing is proven
+        bound_s, space = None, f"plans with layers {_listed(counts)} split"
     proven = bound_s is not None and bound_s >= plan_s * (1 - _GAIN)
     return replace(
         chain,
@@ -157,6 +165,13 @@ def _fastest(
         lower_bound_s=plan_s if proven else bound_s,
         space=space,
     )
+
+
+def _has_room(costs: Costs, way: Splittable) -> bool:
+    """Whether some place has the memory for its layers, whole."""
+    layers = costs.layers[way.first : way.last + 1]
+    needed = sum(its.weight_bytes for its in layers) + max(its.live_bytes for its in layers)
+    return any(place.memory_bytes is None or needed <= place.memory_bytes for place in costs.places)
 
 
 def _seconds(its: tuple[Balanced, Sequence[Teams]]) -> float:

@@ -240,6 +240,7 @@ _NOTES: Final[Mapping[str, str]] = {
 - Paper: alpha 170 at step 17, 14 channels to 2, less than a couple of hundred ms. The shape repeats: shares grow
   with alpha till they make up the whole, after about as many steps, and on two devices of the ratio that 14 to 2
   implies (7, which our board has not) the cost rises after that. The figure goes on to twice the alpha.
+- *wall ms*: all steps, the program built anew; the least of five runs, on a machine that did other work, too.
 - The answer is the split in proportion to marginal costs, not the best one. In sequence, with costs that grow by
   the same for each channel, the best is all on one device. Condensed again it ends in a corner, and on the board in
   the wrong one.
@@ -252,14 +253,14 @@ _NOTES: Final[Mapping[str, str]] = {
 - *ms over balanced* and the like: how much more (+) or less (-) than the rival takes, with the same limits. *best
   whole shares*: each layer's exact split, without fusion.
 - Repeats: where each layer has an FPGA of its own, first layers are over 80% on it (paper: 61 of 64 in ResNet-18)
-  and last ones 70 to 80% on the GPU (paper: 352 of 512, 69%); the least speed-up of a layer over the CPU is about
-  3.
+  and last ones 60 to 80% on the GPU (paper: 352 of 512, 69%); for latency in sequence, the least speed-up of a
+  layer over the CPU is about 3.
 - Does not repeat: the greatest speed-up. Ours is of layers that the FPGA holds nearly whole: as described it takes
   8 ns a position for any number of filters, and the paper does not say what its own takes. With one FPGA for all
   layers, which is what Eqs. 10 and 14 print, the ranges are near the paper's, but first layers get less of it.
 - The abstract's 20% (latency) and 15% (energy) against a balanced split, which no experiment of the paper shows:
-  ours gains two to four times that, as a third of each layer on the slow CPU is a weak rival. Against a split in
-  proportion to speed there is no gain with one FPGA a layer, and a loss with one for all. Against `greedy` the
+  ours gains twice to four times that, as a third of each layer on the slow CPU is a weak rival. Against a split in
+  proportion to speed there is no gain with one FPGA a layer, and a loss with one for all and in least energy. Against `greedy` the
   programs lose in sequence, where filling the fastest device is best, and gain in parallel.
 - Condensing again at each solution (ours) closes nearly all of the gap to the best whole shares in sequence and for
   energy. In parallel with one FPGA a layer there is hardly any; with one for all it still gains a tenth.

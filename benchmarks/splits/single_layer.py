@@ -23,13 +23,14 @@ from shisha_rt.split.tightening import TighteningRule
 LAYER: Final = SplitLayer("conv", {"H": 112.0, "W": 112.0, "C": 16.0, "k": 1.0, "N": 32.0, "s": 1.0}, "C")
 """Figure 3's."""
 KS: Final = (1, 2, 5, 10, 17, 50, 100, 200, 1000)
+_RUNS: Final = 5
 _FURTHER: Final = 2.0
 """Times the first alpha that will do, for what comes after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerTrace:
-    """`steps`: rows, one an alpha, up to `further` ones. `wall_s`: of the tightening alone, all built before it."""
+    """`steps`: rows, one an alpha, beyond the first that will do. `wall_s`: the least that `found` has taken."""
 
     title: str
     problem: SplitProblem
@@ -93,10 +94,11 @@ def _proportional(name: str, each_s: float) -> SplitDevice:
 
 def _traced(title: str, devices: tuple[SplitDevice, ...]) -> LayerTrace:
     problem = SplitProblem((LAYER,), devices)
-    geometric_split(problem)  # so that nothing is loaded for the first time
-    started = perf_counter()
-    found = geometric_split(problem)
-    wall_s = perf_counter() - started
+    wall_s = math.inf
+    for _ in range(_RUNS):
+        started = perf_counter()
+        found = geometric_split(problem)
+        wall_s = min(wall_s, perf_counter() - started)
     again = geometric_split(problem, again=True)
     return LayerTrace(title, problem, found, again, _steps(problem, found), wall_s)
 

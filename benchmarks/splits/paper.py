@@ -238,8 +238,8 @@ be none.
 _NOTES: Final[Mapping[str, str]] = {
     "Figures 3 to 5: one layer": """
 - Paper: alpha 170 at step 17, 14 channels to 2, less than a couple of hundred ms. The shape repeats: shares grow
-  with alpha till they make up the whole, after about as many steps, and on two devices of the ratio that 14 to 2
-  implies (7, which our board has not) the cost rises after that. The figure goes on to twice the alpha.
+  with alpha till they make up the whole, after about as many steps, and the cost goes on rising (the figure ends at
+  twice the alpha). Its 14 to 2 implies a GPU of 7 times the FPGA's cost, which our board has not.
 - *wall ms*: all steps, the program built anew; the least of five runs, on a machine that did other work, too.
 - The answer is the split in proportion to marginal costs, not the best one. In sequence, with costs that grow by
   the same for each channel, the best is all on one device. Condensed again it ends in a corner, and on the board in
@@ -260,8 +260,8 @@ _NOTES: Final[Mapping[str, str]] = {
   layers, which is what Eqs. 10 and 14 print, the ranges are near the paper's, but first layers get less of it.
 - The abstract's 20% (latency) and 15% (energy) against a balanced split, which no experiment of the paper shows:
   ours gains twice to four times that, as a third of each layer on the slow CPU is a weak rival. Against a split in
-  proportion to speed there is no gain with one FPGA a layer, and a loss with one for all and in least energy. Against `greedy` the
-  programs lose in sequence, where filling the fastest device is best, and gain in parallel.
+  proportion to speed there is no gain with one FPGA a layer, and a loss with one for all and in least energy.
+  Against `greedy` the programs lose in sequence, where filling the fastest device is best, and gain in parallel.
 - Condensing again at each solution (ours) closes nearly all of the gap to the best whole shares in sequence and for
   energy. In parallel with one FPGA a layer there is hardly any; with one for all it still gains a tenth.
 - AlexNet's layers of two groups count as convolutions of the channels that a filter sees.

@@ -201,3 +201,33 @@ def test_an_odd_rest_is_in_the_last_share() -> None:
         assert bottleneck_s(costs, found) == pytest.approx(6, rel=0.02)
         assert found.stages[0].split is not None
         assert found.stages[0].split.shares[0] % 16 == 0
+
+
+def test_who_has_a_share_of_a_layer_too_heavy_for_all_keeps_no_layer_before_it_for_that() -> None:
+    """Each place has room for a little more than half of layer 3, and 0 to 2 take all the time."""
+    costs = costs_of([[4.0, 4.0], [3.0, 3.0], [3.0, 3.0], [1.0, 1.0], [1.0, 1.0]], [1, 1])
+    costs = with_splits(of_bytes(costs, [1, 1, 1, 100, 1], [60, 60]), Splittable(3, 3, "columns", 100, 1, ()))
+    found = planned(costs)
+    assert found.plan is not None
+    assert (
+        bottleneck_s(costs, found.plan) <= 7.5
+    )  # 7.4 at best; in chains over pieces one place has 0 to 2, which is 10
+    assert set(shares_of(found.plan)) == {"p0", "p1"}
+    assert (found.lower_bound_s, found.outcome) == (None, Outcome.FEASIBLE)
+
+
+@pytest.mark.parametrize("place_count", [2, 3, 20])
+def test_random_layers_too_heavy_for_all_have_plans_that_fit(place_count: int) -> None:
+    rng = random.Random(place_count)
+    for _ in range(6):
+        layers = rng.randint(2, 9)
+        costs = costs_of([[rng.uniform(1, 9)] * place_count for _ in range(layers)], [1] * place_count)
+        heavy = rng.randrange(layers)
+        weight_bytes = [1000 if layer == heavy else rng.randint(0, 60) for layer in range(layers)]
+        limits: list[int | None] = [rng.choice([900, 800, 990]) for _ in range(place_count)]
+        way = Splittable(heavy, heavy, "channels", 64, 16, (), joined=rng.random() < 0.5)
+        costs = with_splits(of_bytes(costs, weight_bytes, limits), way)
+        assert exact_plan(costs).plan is None
+        found = planned(costs)
+        assert found.plan is not None
+        assert math.isfinite(bottleneck_s(costs, found.plan))

@@ -1,0 +1,64 @@
+"""What shards and joins take and hold by costs of layers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from shisha_rt.costs.alike import among
+from shisha_rt.costs.costs import CostLayer
+from shisha_rt.costs.split_costs import PricedShard, SplitCosts
+from shisha_rt.costs.team_costs import team_costs
+from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.split import Split, Splittable
+from tests.pipeline.evaluators import costs_of
+
+WAY = Splittable(1, 1, "inputs", 8, 2, (), summed=True)
+COSTS = replace(
+    costs_of([[1.0, 2.0], [8.0, 16.0], [4.0, math.nan]], [1, 2]),
+    layers=tuple(CostLayer(str(i), 1.0, its, 5) for i, its in enumerate((10, 81, 20))),
+    transfer_s=np.array([0.5, 0.25]),
+    splits=SplitCosts((WAY,), overhead_s=0.125),
+)
+WHOLE = Split((1, 1), "inputs", (6, 2), 2)
+SUMS = Plan(
+    (
+        Stage(((0, 0),), (("p0",),)),
+        Stage(((1, 1),), (("p0",),), (0,), split=replace(WHOLE, part=0)),
+        Stage(((1, 1),), (("p1",),), (0,), split=replace(WHOLE, part=1)),
+        Stage(((1, 2),), (("p0",),), (1, 2), split=WHOLE),
+    )
+)
+
+
+def test_a_shard_takes_its_share_its_entry_and_something_more() -> None:
+    """The join: what follows, and its entry."""
+    assert team_costs(COSTS).team_s(SUMS) == ((1.0,), (6 + 0.5 + 0.125,), (4 + 0.5 + 0.125,), (4.25,))
+    slower = replace(COSTS, splits=replace(COSTS.splits, factor=2.0))
+    assert team_costs(slower).team_s(SUMS) == ((1.0,), (2 * 6.625,), (2 * 4.625,), (4.25,))
+
+
+def test_a_place_that_cannot_run_the_layers_has_no_shard() -> None:
+    last = Split((2, 2), "columns", (1, 1), 0)
+    shards = [Stage(((2, 2),), ((place,),), split=replace(last, part=part)) for part, place in enumerate(("p0", "p1"))]
+    assert team_costs(COSTS).team_s(Plan(tuple(shards))) == ((2 + 0.25 + 0.125,), (math.inf,))
+
+
+@pytest.mark.parametrize(("limits", "full"), [((96, 26), ""), ((95, 26), "p0"), ((96, 25), "p1")])
+def test_a_shard_holds_its_share_of_the_weights(limits: tuple[int, int], full: str) -> None:
+    """p0: layers 0 and 2, and 61 of 81 bytes; p1: 21; and 5 that are live."""
+    places = tuple(replace(place, memory_bytes=its) for place, its in zip(COSTS.places, limits, strict=True))
+    stages_s = team_costs(replace(COSTS, places=places)).team_s(SUMS)
+    assert {stage.place for stage, (s,) in zip(SUMS.stages, stages_s, strict=True) if math.isinf(s)} == {full} - {""}
+
+
+def test_what_is_told_of_shards_comes_first() -> None:
+    told: dict[PricedShard, float] = {((1, 1), "inputs", 2, "p1"): 3.0}
+    costs = replace(COSTS, splits=replace(COSTS.splits, told_s=told))
+    assert [s for (s,) in team_costs(costs).team_s(SUMS)] == [1.0, 6.625, 3.0, 4.25]
+    slowed = among(costs, ["p0", "p1"], [1.0, 2.0])
+    assert [s for (s,) in team_costs(slowed).team_s(SUMS)] == [1.0, 6.625, 6.0, 4.25]
+    assert among(costs, ["p0"], [1.0]).splits.told_s == {}

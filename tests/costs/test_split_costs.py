@@ -10,7 +10,7 @@ import pytest
 
 from shisha_rt.costs.alike import among
 from shisha_rt.costs.costs import CostLayer
-from shisha_rt.costs.split_costs import PricedShard, SplitCosts
+from shisha_rt.costs.split_costs import PricedSplit, ShardTime, SplitCosts
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.split import Split, Splittable
@@ -56,9 +56,12 @@ def test_a_shard_holds_its_share_of_the_weights(limits: tuple[int, int], full: s
 
 
 def test_what_is_told_of_shards_comes_first() -> None:
-    told: dict[PricedShard, float] = {((1, 1), "inputs", 2, "p1"): 3.0}
-    costs = replace(COSTS, splits=replace(COSTS.splits, told_s=told))
+    told: dict[PricedSplit, ShardTime] = {((1, 1), "inputs", "p1"): ShardTime(1.0, 1.0, 2, join_s=0.5)}
+    costs = replace(COSTS, splits=replace(COSTS.splits, told=told))
     assert [s for (s,) in team_costs(costs).team_s(SUMS)] == [1.0, 6.625, 3.0, 4.25]
     slowed = among(costs, ["p0", "p1"], [1.0, 2.0])
     assert [s for (s,) in team_costs(slowed).team_s(SUMS)] == [1.0, 6.625, 6.0, 4.25]
-    assert among(costs, ["p0"], [1.0]).splits.told_s == {}
+    assert among(costs, ["p0"], [1.0]).splits.told == {}
+    short = {key: replace(its, most=1) for key, its in told.items()}
+    costs = replace(costs, splits=replace(costs.splits, told=short))
+    assert [s for (s,) in team_costs(costs).team_s(SUMS)] == [1.0, 6.625, math.inf, 4.25]

@@ -56,12 +56,15 @@ def test_a_shard_holds_its_share_of_the_weights(limits: tuple[int, int], full: s
 
 
 def test_what_is_told_of_shards_comes_first() -> None:
-    told: dict[PricedSplit, ShardTime] = {((1, 1), "inputs", "p1"): ShardTime(1.0, 1.0, 2, join_s=0.5)}
+    """On p1 1 second and another for each unit, up to 2 of them; on p0 what joining takes, besides what follows."""
+    told: dict[PricedSplit, ShardTime] = {
+        ((1, 1), "inputs", "p0"): ShardTime(0.0, 1.0, 6, 0.75),
+        ((1, 1), "inputs", "p1"): ShardTime(1.0, 1.0, 2),
+    }
     costs = replace(COSTS, splits=replace(COSTS.splits, told=told))
-    assert [s for (s,) in team_costs(costs).team_s(SUMS)] == [1.0, 6.625, 3.0, 4.25]
+    assert [s for (s,) in team_costs(costs).team_s(SUMS)] == [1.0, 6.0, 3.0, 5.0]
     slowed = among(costs, ["p0", "p1"], [1.0, 2.0])
-    assert [s for (s,) in team_costs(slowed).team_s(SUMS)] == [1.0, 6.625, 6.0, 4.25]
-    assert among(costs, ["p0"], [1.0]).splits.told == {}
-    short = {key: replace(its, most=1) for key, its in told.items()}
-    costs = replace(costs, splits=replace(costs.splits, told=short))
-    assert [s for (s,) in team_costs(costs).team_s(SUMS)] == [1.0, 6.625, math.inf, 4.25]
+    assert [s for (s,) in team_costs(slowed).team_s(SUMS)] == [1.0, 6.0, 6.0, 5.0]
+    assert set(among(costs, ["p0"], [1.0]).splits.told) == {((1, 1), "inputs", "p0")}
+    crowded = replace(costs, splits=replace(costs.splits, told={((1, 1), "inputs", "p1"): ShardTime(1.0, 1.0, 1)}))
+    assert team_costs(crowded).team_s(SUMS)[2] == (math.inf,)

@@ -65,11 +65,14 @@ class _Split(msgspec.Struct, forbid_unknown_fields=True):
     block: Annotated[int, msgspec.Meta(ge=1)] = 1
     summed: bool = False
     joined: bool = False
+    join_part: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     told: dict[str, _ShardTime] = {}
 
     @property
     def way(self) -> Splittable:
-        return Splittable(self.first, self.last, self.axis, self.units, self.block, (), self.summed, self.joined)
+        return Splittable(
+            self.first, self.last, self.axis, self.units, self.block, (), self.summed, self.joined, self.join_part
+        )
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -217,7 +220,7 @@ def costs_object(costs: Costs) -> dict[str, Any]:
 
 
 def _splits_object(splits: SplitCosts) -> dict[str, Any]:
-    keys = ("first", "last", "axis", "units", "block", "summed", "joined")
+    keys = ("first", "last", "axis", "units", "block", "summed", "joined", "join_part")
     told: dict[tuple[Span, Axis], dict[str, object]] = {}
     for (span, axis, place), its in splits.told.items():
         join_s = its.join_s if math.isfinite(its.join_s) else None

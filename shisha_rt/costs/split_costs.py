@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, TypeAlias
 
 from shisha_rt.graph.spans import Span
@@ -41,7 +42,7 @@ class ShardTime:
         return ShardTime(self.base_s * times, self.unit_s * times, self.most, self.join_s * times)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class SplitCosts:
     """`ways` to split layers. A shard takes `overhead_s` beyond its share of the layers, and `factor` times all that.
 
@@ -58,12 +59,25 @@ class SplitCosts:
         told = self.told.get((split.span, split.axis, place))
         if told is not None:
             return self.factor * told.at(split.shares[split.part])
-        return self.factor * (self.overhead_s + entry_s + span_s * split.fraction)
+        return self.factor * (
+            self.overhead_s + entry_s + self._shared_s(split.span, split.axis, span_s) * split.fraction
+        )
 
-    def join_s(self, span: Span, axis: Axis, place: str) -> float:
-        """Of what is left when shards are done, without the layers behind; nothing where it is not known."""
+    def join_s(self, span: Span, axis: Axis, span_s: float, place: str) -> float:
+        """Of what is left when shards are done, without the layers behind, where the layers take `span_s` whole."""
         told = self.told.get((span, axis, place))
-        return 0.0 if told is None else told.join_s
+        if told is not None:
+            return told.join_s
+        left_s = span_s - self._shared_s(span, axis, span_s)
+        return left_s if math.isfinite(span_s) else span_s
+
+    def _shared_s(self, span: Span, axis: Axis, span_s: float) -> float:
+        """What shards share of the time of layers."""
+        return span_s * (1 - self._join_parts.get((span, axis), 0.0))
+
+    @cached_property
+    def _join_parts(self) -> Mapping[tuple[Span, Axis], float]:
+        return {((way.first, way.last), way.axis): way.join_part for way in self.ways if way.join_part}
 
 
 def shard_bytes(split: Split, span_bytes: int) -> int:

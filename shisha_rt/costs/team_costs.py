@@ -46,7 +46,8 @@ class TeamCosts:
             if key not in known:
                 known[key] = self._stage_s(*key)
             if stage.split is not None:
-                return known[key] + self.costs.splits.join_s(stage.split.span, stage.split.axis, team[0])
+                span_s = self.span_s(team, *stage.split.span)
+                return known[key] + self.costs.splits.join_s(stage.split.span, stage.split.axis, span_s, team[0])
             return known[key]
 
         return tuple(tuple(seconds(stage, team) for team in stage.teams) for stage in plan.stages)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import structs
 
 from shisha_rt.fabric.model_index import ModelIndex, TensorSpec
 from shisha_rt.fabric.plain_index import spec_of
 from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.layers import Layer
 from shisha_rt.plan.split import MOST_SUMMED
 from shisha_rt.split.of_model import splits_of
 
 
-def with_splits(index: ModelIndex, graph: Graph) -> ModelIndex:
-    """`index` with what is known of splits; `graph` is the one that stages are cut from."""
-    splits, kept_whole = splits_of(graph, index.node_layers, index.legal_cuts)
+def with_splits(index: ModelIndex, graph: Graph, layers: Sequence[Layer]) -> ModelIndex:
+    """`index` with what is known of splits; `graph` is the one that stages are cut from, `layers` are its layers."""
+    macs = [layer.macs for layer in layers]
+    splits, kept_whole = splits_of(graph, index.node_layers, index.legal_cuts, macs)
     known = {spec.name for spec in index.tensors}
     inner: dict[str, TensorSpec] = {}
     for its in splits:

@@ -66,7 +66,8 @@ class Splittable(msgspec.Struct, frozen=True):
     """Layers `first` to `last` can be split along `axis`: `units` in all, in multiples of `block` but for the last.
 
     `makes`: the run-time tensors that shards make, by the name of the graph that stages are cut from: each its share of
-    them, or (`summed`) a sum of its own of the whole size. `joined`: whether something is left for a join.
+    them, or (`summed`) a sum of its own of the whole size. `joined`: whether something is left for a join;
+    `join_part`: which part of the layers' time that is, as far as can be told from sizes.
     """
 
     first: int
@@ -77,6 +78,7 @@ class Splittable(msgspec.Struct, frozen=True):
     makes: tuple[str, ...]
     summed: bool = False
     joined: bool = False
+    join_part: float = 0.0
 
     def rooms(self, tensor: str, shards: int) -> tuple[str, ...]:
         """Where so many shards put what they make of one of the tensors."""

@@ -106,7 +106,7 @@ def compile_model(
     def make_ready(model_folder: Path) -> None:
         def build(target: Path) -> None:
             if plain:
-                model_index.write_index(with_splits(plain_index(model.graph, layers), model.graph), target)
+                model_index.write_index(with_splits(plain_index(model.graph, layers), model.graph, layers), target)
             else:
                 tell(f"optimising {model.name} (once; kept for the next start)")
                 _first_that_runs(model.name, model_folder, target)

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Final
+
+from msgspec import structs
 
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.heavy import HEAVY
 from shisha_rt.graph.spans import Span, groups_of
 from shisha_rt.plan.split import AXES, KeptWhole, Splittable
-from shisha_rt.split.rewrite import splittable
+from shisha_rt.split.rewrite import split_run, splittable
+from shisha_rt.split.shards import SplitRun
 
 _OPEN: Final = "sizes of its tensors depend on the data"
 
 
+_USUAL_MACS: Final = 4
+_MACS: Final[Mapping[str, int]] = MappingProxyType({"LRN": 300, "LogSoftmax": 50, "Softmax": 50})
+"""About as long as so many multiply-adds of a convolution takes what makes an element of these."""
+
+
 def splits_of(
-    graph: Graph, node_layers: Sequence[int], legal_cuts: Collection[int]
+    graph: Graph, node_layers: Sequence[int], legal_cuts: Collection[int], layer_macs: Sequence[int]
 ) -> tuple[tuple[Splittable, ...], tuple[KeptWhole, ...]]:
     """Of each group of layers with a heavy operator, and of pairs of neighbours, along every axis.
 
-    `graph` is the one that stages are cut from, `node_layers` (operators,) the layer of each.
+    `graph` is the one that stages are cut from, `node_layers` (operators,) the layer of each, `layer_macs` (layers,)
+    the multiply-adds of each.
     """
     operators: dict[int, list[int]] = {}
     for operator, layer in enumerate(node_layers):
@@ -37,7 +48,7 @@ def splits_of(
         for axis in AXES:
             answer = _OPEN if open_ended else splittable(graph, its, *span, axis)
             if isinstance(answer, Splittable):
-                found.append(answer)
+                found.append(_with_join(graph, its, answer, sum(layer_macs[span[0] : span[1] + 1])))
             elif say:
                 kept.append(KeptWhole(*span, axis, answer))
 
@@ -51,3 +62,20 @@ def splits_of(
 def _passing(graph: Graph, operator: int) -> Iterator[str]:
     its = graph.operators[operator]
     return (name for name in (*its.inputs, *its.outputs) if name in graph.tensors)
+
+
+def _with_join(graph: Graph, operators: Sequence[int], way: Splittable, macs: int) -> Splittable:
+    if not (way.joined or way.summed):
+        return way
+    half = max(1, way.units // 2 // way.block) * way.block
+    join = _join_macs(graph, split_run(graph, operators, way.axis, (half, way.units - half)))
+    return structs.replace(way, join_part=join / max(1, join + macs))
+
+
+def _join_macs(graph: Graph, run: SplitRun) -> int:
+    """What the join comes to, in multiply-adds of a convolution: a guess, from the sizes of what it makes."""
+    operators = [graph.operators[index] for index in run.join.operators]
+    made = [(name, operator.op_type) for operator in operators for name in operator.outputs if name]
+    if run.join.sum is not None:
+        made.append((run.join.sum.tensor, "Sum"))
+    return sum(_MACS.get(kind, _USUAL_MACS) * math.prod(graph.tensors[name].shape) for name, kind in made)

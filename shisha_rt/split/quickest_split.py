@@ -114,7 +114,13 @@ def _least(told: TeamCosts, way: Splittable) -> tuple[float, Shards] | None:
         return None
     shares = [its for its in zip(places, found.units(block, way.units), strict=True) if its[1]]
     shares.sort(key=lambda its: its[1] % block)  # what is left over comes last
-    join_s = {place: told.costs.splits.join_s((way.first, way.last), way.axis, place) for place in places}
+    span = way.first, way.last
+    join_s = {
+        place: told.costs.splits.join_s(span, way.axis, told.span_s((place,), *span), place)
+        if way.joined or way.summed
+        else 0.0
+        for place in places
+    }
     joiner = min(places, key=join_s.__getitem__)
     parts = tuple((units, ((place,),)) for place, units in shares)
     return found.value + join_s[joiner], Shards(way, parts, ((joiner,),) if join_s[joiner] else ())

@@ -239,7 +239,16 @@ def with_splits(*splits: dict[str, Any]) -> dict[str, Any]:
 
 
 CHANNELS = {"first": 0, "last": 0, "axis": "channels", "units": 64}
-ROWS = {"first": 1, "last": 2, "axis": "rows", "units": 7, "block": 2, "summed": False, "joined": True}
+ROWS = {
+    "first": 1,
+    "last": 2,
+    "axis": "rows",
+    "units": 7,
+    "block": 2,
+    "summed": False,
+    "joined": True,
+    "join_part": 0.25,
+}
 
 
 class TestSplits:
@@ -252,7 +261,7 @@ class TestSplits:
         ]
         assert costs.splits.overhead_s == 0.25
         again = costs_object(costs)
-        assert again["splits"] == [CHANNELS | {"block": 1, "summed": False, "joined": False}, ROWS]
+        assert again["splits"] == [CHANNELS | {"block": 1, "summed": False, "joined": False, "join_part": 0.0}, ROWS]
         assert parse(again).splits.ways == costs.splits.ways
         assert "splits" not in costs_object(parse(good()))
 

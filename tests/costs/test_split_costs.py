@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from shisha_rt.costs.alike import among
 from shisha_rt.costs.costs import CostLayer
@@ -68,3 +69,9 @@ def test_what_is_told_of_shards_comes_first() -> None:
     assert set(among(costs, ["p0"], [1.0]).splits.told) == {((1, 1), "inputs", "p0")}
     crowded = replace(costs, splits=replace(costs.splits, told={((1, 1), "inputs", "p1"): ShardTime(1.0, 1.0, 1)}))
     assert team_costs(crowded).team_s(SUMS)[2] == (math.inf,)
+
+
+def test_the_part_that_joining_takes_is_not_shared() -> None:
+    """Of 8 seconds a quarter is the join's, on top of what follows and its entry."""
+    costs = replace(COSTS, splits=replace(COSTS.splits, ways=(structs.replace(WAY, join_part=0.25),)))
+    assert team_costs(costs).team_s(SUMS) == ((1.0,), (6 * 0.75 + 0.625,), (4 * 0.75 + 0.625,), (4.25 + 2,))

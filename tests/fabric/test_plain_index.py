@@ -84,7 +84,7 @@ def test_a_plain_model_needs_no_engine_and_keeps_nothing_but_its_index(
     compiled = compile_model(path, plain=True)
     assert compiled.legal_cuts == {0}
     graph = compiled.model.graph
-    assert compiled.index == with_splits(plain_index(graph, compiled.layers), graph)
+    assert compiled.index == with_splits(plain_index(graph, compiled.layers), graph, compiled.layers)
     assert {file.name for file in compiled.engine_folder.iterdir()} == {FILE_NAME, LIST_FILE}
     assert compiled.engine_folder.parent.name == compiled.model.key
     assert (compiled.model_folder / "clean.onnx").is_file()

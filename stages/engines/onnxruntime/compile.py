@@ -86,7 +86,7 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
     if form not in _AS_READ:
         tensors = {spec.name: spec for spec in index.inputs} | specs
     write_tensors(tensors.values(), target)
-    index = with_splits(index, graph if form in _AS_READ else optimised_graph(optimised, tensors))
+    index = with_splits(index, graph if form in _AS_READ else optimised_graph(optimised, tensors), layers)
     if whole:
         inputs = tuple(structs.replace(spec, made_up=whole.get(spec.name, 0)) for spec in index.inputs)
         index = structs.replace(index, inputs=inputs)

@@ -40,6 +40,7 @@ from benchmarks.report.headers import stale
 from benchmarks.report.readme import readme
 from benchmarks.rigs.served import IN_FLIGHT
 from benchmarks.shisha.repeat import shisha
+from benchmarks.splits.executed import splits_executed
 from benchmarks.splits.fit import splits_fit
 from benchmarks.splits.gap import splits_gap
 from benchmarks.splits.paper import splits_paper
@@ -78,6 +79,7 @@ for command in (
     int8_accuracy,
     partitiontuner,
     splits_fit,
+    splits_executed,
     splits_paper,
     splits_gap,
     stale,

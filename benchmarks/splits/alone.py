@@ -65,16 +65,14 @@ def _conv(size: int, channels: int, kernel: int, filters: int) -> Features:
 
 FULL: Final = (
     LayerAlone("VGG conv1_2", _conv(224, 64, 3, 64), axes=("channels", "rows", "inputs")),
-    LayerAlone("VGG conv2_2", _conv(112, 128, 3, 128), axes=("channels", "rows")),
     LayerAlone("VGG conv3_2", _conv(56, 256, 3, 256), axes=("channels", "rows", "inputs")),
-    LayerAlone("VGG conv4_2", _conv(28, 512, 3, 512), axes=("channels", "rows")),
     LayerAlone("VGG conv5_2", _conv(14, 512, 3, 512), axes=("channels", "rows")),
     LayerAlone("AlexNet fc6", gemm=(9216, 4096), axes=("columns", "inputs")),
     LayerAlone("Gemm 8192 x 8192", gemm=(8192, 8192), axes=("columns",)),
     LayerAlone("VGG fc6, Gemm 25088 x 4096", gemm=(25088, 4096), axes=("columns",)),
     LayerAlone("GP Figure 3", _conv(112, 16, 1, 32), axes=("channels", "rows")),
 )
-QUICK: Final = (FULL[2], FULL[5], FULL[-1])
+QUICK: Final = (FULL[1], FULL[3], FULL[-1])
 
 
 def write_product(inner: int, columns: int, path: Path) -> None:

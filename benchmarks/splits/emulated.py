@@ -81,7 +81,7 @@ class PricedShards:
         self._devices = {place: devices[0] for place, devices in ready.devices.items()}
 
     def seconds(self, shared: Shared, number: int, place: str) -> float:
-        """Inf where the place cannot run it."""
+        """Infinite where the place cannot run it."""
         split = shared.part(number)
         found = split_stage_s(self._graph, self._layers, split, [split.span], self._devices[place])
         assert found is not None  # the board's devices are all described

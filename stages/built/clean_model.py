@@ -28,7 +28,12 @@ from shisha_rt.placement.segments import Segment
 
 
 class CleanModel:
-    """A cleaned model as `Model.save` left it. Its weights lie in `folder`, and so do its `scales`, if it has any."""
+    """A cleaned model as `Model.save` left it. Its weights lie in `folder`, and so do its `scales`, if it has any.
+
+    `partial`: tensors that are sums to be added to others'.
+    """
+
+    partial: frozenset[str] = frozenset()
 
     def __init__(self, folder: Path, scales: str = scales_file()) -> None:
         self.folder = folder
@@ -43,9 +48,10 @@ class CleanModel:
         found._take(graph, proto)
         return found
 
-    def changed(self, graph: Graph, proto: onnx.ModelProto) -> CleanModel:
+    def changed(self, graph: Graph, proto: onnx.ModelProto, partial: Iterable[str] = ()) -> CleanModel:
         """Another graph over the same files."""
         found = copy(self)
+        found.partial = frozenset(partial)
         found._take(graph, proto)
         return found
 

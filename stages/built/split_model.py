@@ -35,7 +35,8 @@ class SplitStageModel:
         else:
             shards = ShardedModel(whole.proto, whole.graph, whole.folder, block)
             graph = shard_graph(whole.graph, run, split.part)
-            self.model = whole.changed(graph, shards.shard(run, split.part))
+            partial = run.join.sum.parts if run.join.sum is not None else ()
+            self.model = whole.changed(graph, shards.shard(run, split.part), partial)
             self.reads, self.makes = run.shards[split.part].reads, run.shards[split.part].makes
 
     def segment(self, device: str) -> Segment:

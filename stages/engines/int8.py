@@ -6,7 +6,8 @@ filter has a scale of its own, the smallest in which its weights fit 127 steps a
 times apart where a normalisation was folded into them, and then one scale for all would leave little of the small
 ones. Roundings are to the nearest, ties to even, and what is beyond 127 is 127. A Relu is a maximum with 0. Between
 operators integers are handed on; at both ends of the segment there are floats, which is all the same: what is an
-integer times 2^e(t) is rounded to itself.
+integer times 2^e(t) is rounded to itself. Sums that are to be added to others' (see `split.rewrite`) are handed on as
+they are, no larger than 32 bits: what they come to together has a scale, and one of them may be far beyond it.
 
 Integers lie in unsigned tensors, 128 more than they are: ONNX Runtime multiplies those without saturation on every
 processor, and signed ones on some with it. Nothing of the model is left to the engine's optimiser.
@@ -14,7 +15,7 @@ processor, and signed ones on some with it. Nothing of the model is left to the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -37,12 +38,12 @@ _LEAST_SHIFT: Final = -8  # 1 is beyond 127 already
 _MOST_SHIFT: Final = 40  # whatever the sum, it is 0
 
 
-def in_integers(model: onnx.ModelProto, exponents: Mapping[str, int]) -> onnx.ModelProto:
-    """The same in int8, from floats to floats. The model holds its weights itself.
+def in_integers(model: onnx.ModelProto, exponents: Mapping[str, int], partial: Collection[str] = ()) -> onnx.ModelProto:
+    """The same in int8, from floats to floats. The model holds its weights itself. `partial`: sums to be added up.
 
     Raises ValueError for what is no Conv of constant float32 weights and no Relu, and for a tensor without a scale.
     """
-    segment = _Segment(model.graph, exponents)
+    segment = _Segment(model.graph, exponents, partial)
     for node in model.graph.node:
         segment.add(node)
     segment.hand_out()
@@ -70,9 +71,10 @@ def _for_each(of_filters: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
 class _Segment:
     """The model in the making. The integers of a tensor `t` are called `t:int8`."""
 
-    def __init__(self, source: onnx.GraphProto, exponents: Mapping[str, int]) -> None:
+    def __init__(self, source: onnx.GraphProto, exponents: Mapping[str, int], partial: Collection[str]) -> None:
         self.graph = onnx.GraphProto(name=source.name, input=source.input, output=source.output)
         self._exponents = exponents
+        self._partial = partial
         self._weights = {constant.name: constant for constant in source.initializer}
         self._constants: dict[str, npt.NDArray[Any]] = {}
         self._in_integers: set[str] = set()
@@ -91,6 +93,8 @@ class _Segment:
     def hand_out(self) -> None:
         """Floats of what the segment makes, and the constants, which stand last."""
         for value in self.graph.output:
+            if value.name in self._partial:
+                continue
             scale = self._power(self._exponent(value.name))
             self._node("DequantizeLinear", [f"{value.name}:int8", scale, self._zero()], value.name)
         weights = (numpy_helper.from_array(array, name) for name, array in self._constants.items())
@@ -117,6 +121,12 @@ class _Segment:
             self._constants[f"{result}:bias"] = _for_each(in_sums, weights.ndim - 1).astype(np.int32)
             self._node("Add", [sums, f"{result}:bias"], f"{result}:sums")
             sums = f"{result}:sums"
+        if result in self._partial:
+            steps = np.ldexp(1.0, of_image + of_filters).astype(np.float32)
+            self._constants[f"{result}:steps"] = _for_each(steps, weights.ndim - 1)
+            self._cast(sums, TensorProto.FLOAT, f"{result}:float")
+            self._node("Mul", [f"{result}:float", f"{result}:steps"], result)
+            return
         self._shift(sums, largest, self._exponent(result) - of_image - of_filters, weights.ndim, result)
 
     def _shift(self, sums: str, largest: Ints, shifts: Ints, rank: int, result: str) -> None:

@@ -16,17 +16,21 @@ from onnx import helper
 from benchmarks.partitiontuner.accuracy import capable
 from shisha_rt.cache import fault_in
 from shisha_rt.errors import BadInput
+from shisha_rt.fabric.plain_index import plain_index
 from shisha_rt.fabric.scales import read_scales, scales_file, write_scales
+from shisha_rt.graph.layers import group_layers
 from shisha_rt.graph.scales import exponent, scaled_tensors, tensor_exponents
 from shisha_rt.graph.spans import groups_of
 from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.segments import segment
+from shisha_rt.plan.split import Split
 from shisha_rt.ready.compile import Compiled, compile_model
 from shisha_rt.ready.model_on_machine import make_ready
 from shisha_rt.ready.scales import make_scales
 from stages.built.clean_model import CleanModel
+from stages.built.split_model import SplitStageModel
 from stages.engines.device_session import build_session
 from stages.jobs.find_scales import find_scales
 from tests.graph.networks import graph_of, network, odd_network, weight, write
@@ -157,6 +161,28 @@ class TestAConv:
         found = run_whole(model, feeds)
         assert_as_by_hand(model, found, feeds)
         assert np.abs(found["y"][:, 0] - smallest).max() < 0.03 * largest
+
+    def test_sums_to_be_added_to_others_are_handed_on_unrounded(self, tmp_path: Path) -> None:
+        """As shards of input channels make them: one may be far beyond the range of what they come to together."""
+        rng = np.random.default_rng(0)
+        kernel = rng.integers(-127, 128, (8, 32, 3, 3)).astype(np.float32)
+        bias = rng.integers(-100, 100, 8).astype(np.float32)
+        kernel[0, :16], kernel[0, 16:] = 127, -127
+        image = rng.integers(0, 128, (1, 32, 6, 6)).astype(np.float32)
+        conv = helper.make_node("Conv", ["x", "w", "b"], ["y"], pads=[1, 1, 1, 1])
+        weights = {"w": kernel, "b": bias}
+        model = saved(network([conv], {"x": image.shape}, {"y": (1, 8, 6, 6)}, weights), tmp_path)
+        write_scales({"x": 0}, tmp_path, scales_file())
+        exact = evaluated(model, whole(model), {"x": image})["y"]
+        index = plain_index(model.graph, group_layers(model.graph))
+        total = np.zeros_like(exact)
+        for part in range(2):
+            its = Split((0, 0), "inputs", (16, 16), part)
+            shard = SplitStageModel(model, index, its, [its.span], block=0).model
+            found = run_whole(shard, {"x": image[:, 16 * part : 16 * part + 16]})[f"y#{part}"]
+            assert np.abs(found).max() > 100 * 127
+            total += found
+        np.testing.assert_array_equal(total, exact)
 
     def test_values_at_and_beyond_the_ends(self, tmp_path: Path) -> None:
         model = saved(network([helper.make_node("Relu", ["x"], ["y"])], {"x": (9,)}, {"y": (9,)}), tmp_path)

@@ -48,7 +48,7 @@ def session_model(model: CleanModel, segment: Segment, precision: Precision) -> 
     if precision == "fp32":
         return cut
     if precision == "int8":
-        return in_integers(model.with_weights(cut), model.scales)
+        return in_integers(model.with_weights(cut), model.scales, model.partial)
     floats = {tensor.name for tensor in model.graph.tensors.values() if tensor.datatype == "FP32"}
     return with_rounding(model.with_weights(with_casts(cut)), floats)
 

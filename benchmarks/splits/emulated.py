@@ -46,7 +46,7 @@ class OnBoard:
 FULL: Final = (
     OnBoard(
         "squeezenet",
-        ((0, "rows"), (1, "rows"), (5, "channels"), (8, "channels"), (14, "channels"), (20, "rows"), (25, "channels")),
+        ((0, "rows"), (1, "inputs"), (5, "channels"), (8, "channels"), (14, "channels"), (20, "rows"), (25, "inputs")),
         4.0,
     ),
     OnBoard(
@@ -58,7 +58,6 @@ FULL: Final = (
         "vgg19",
         (
             (0, "channels"),
-            (2, "channels"),
             (3, "rows"),
             (5, "channels"),
             (9, "inputs"),

@@ -23,7 +23,7 @@ WAYS = (PLAIN, SUMMED, LAST)
 RULES = PlanRules(
     layer_count=5,
     places=("a", "b"),
-    legal_cuts=(0, 1, 2, 3),
+    legal_cuts=frozenset(range(4)),
     operator_counts=(1,) * 5,
     splits={((way.first, way.last), way.axis): way for way in WAYS},
 )

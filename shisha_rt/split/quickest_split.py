@@ -59,10 +59,11 @@ def quickest_split(told: TeamCosts, start: Plan, handover_s: float) -> Plan:
             for seconds, shards in splits.get(layer, ()):
                 end = shards.way.last + 1
                 if end <= stage.last + 1:
-                    before = min(run, behind, key=_seconds)
+                    before = min(run, _joined(behind, handover_s), key=_seconds)
                     split = _with(_Way(before.seconds + handover_s + seconds, before.items), shards)
-                    apart[end] = min(apart.get(end, _NO_WAY), split, key=_seconds)
-        whole = min(runs[stage.last + 1], apart.get(stage.last + 1, _NO_WAY), key=_seconds)
+                    others = apart.get(end, _NO_WAY)
+                    apart[end] = min(others, split, key=lambda way: _joined(way, handover_s).seconds)
+        whole = min(runs[stage.last + 1], _joined(apart.get(stage.last + 1, _NO_WAY), handover_s), key=_seconds)
     if not whole.items:
         return start
     plan = assembled(whole.items)
@@ -83,6 +84,13 @@ def _seconds(way: _Way) -> float:
 
 def _with(way: _Way, item: Item) -> _Way:
     return _Way(way.seconds, (*way.items, item))
+
+
+def _joined(way: _Way, handover_s: float) -> _Way:
+    """With what is left to join, if it ends with that, as a stage of its own: no whole layer follows."""
+    last = way.items[-1] if way.items else None
+    is_left = isinstance(last, Shards) and (last.way.joined or last.way.summed)
+    return _Way(way.seconds + handover_s, way.items) if is_left else way
 
 
 def _longer(way: _Way, layer: int, took_s: float) -> _Way:

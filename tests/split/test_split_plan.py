@@ -193,6 +193,18 @@ def test_no_split_whose_transfers_or_hand_overs_eat_its_gain(
     assert found.splits
 
 
+@pytest.mark.parametrize("slower", [1.0, 2.5])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_for_latency_too_axes_that_leave_nothing_to_join_come_first(slower: float, layers: int) -> None:
+    """Inputs have finer shares, and are told first; what that gains is less than a hand-over to a join."""
+    summed = Splittable(0, 0, "inputs", 9216, 1, ("y",), summed=True, joined=True)
+    plain = Splittable(0, 0, "columns", 4096, 1, ("y",))
+    costs = with_splits(costs_of([[8.0, 8.0 * slower]] * layers, [1, 2]), summed, plain)
+    plan = planned(costs, objective="latency").plan
+    assert plan is not None
+    assert [stage.split.axis for stage in plan.stages if stage.split is not None] == ["columns"] * 2
+
+
 def test_an_odd_rest_is_in_the_last_share() -> None:
     costs = with_splits(costs_of([[8.0, 24.0]], [1, 2]), Splittable(0, 0, "columns", 1001, 16, ()))
     for objective in OBJECTIVES:

@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 from shisha_rt.graph.dimensions import tensor_of
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.spans import Span
-from shisha_rt.plan.split import Axis, Splittable, partial_name
+from shisha_rt.plan.split import MOST_SUMMED, Axis, Splittable, partial_name
 from shisha_rt.split.blocked import NCHWC
 from shisha_rt.split.course import Course, course_of, is_needed_beyond
 from shisha_rt.split.local import Needs, contraction, needs_of
@@ -32,6 +32,10 @@ def splittable(graph: Graph, operators: Sequence[int], first: int, last: int, ax
     makes = dict.fromkeys(excerpt.name for excerpt in found.shards[0].makes)
     if found.join.sum is not None:
         makes = {found.join.sum.tensor: None}
+        sums = (partial_name(found.join.sum.tensor, part) for part in range(MOST_SUMMED))
+        taken = next((name for name in sums if name in graph.tensors or name in graph.constants), None)
+        if taken is not None:
+            return f"{taken!r} is another tensor's name, and would be that of a shard's own sum"
     return Splittable(
         first=first,
         last=last,

@@ -74,11 +74,17 @@ def split_stage_s(
 ) -> float | None:
     """Seconds; inf where it cannot run it. None of a measured device: what other shapes take there is not known.
 
+    A device of int8 has no scale for a tensor that only shards have, such as a sum of their own.
+
     `node_layers` (operators,) of the cleaned graph. Raises ValueError for what cannot be split.
     """
-    if not device.described:
+    if not device.described and device.precision != "int8":
         return None
     its = stage_graph(graph, node_layers, split, work)
+    if device.precision == "int8" and not its.tensors.keys() <= graph.tensors.keys():
+        return math.inf
+    if not device.described:
+        return None
     if not its.operators:
         return 0.0
     whole = segment(its, 0, len(its.operators) - 1, device.name)

@@ -229,6 +229,14 @@ def test_what_cannot_be_split_says_why() -> None:
     assert refusal(quantised, "channels") == "Conv 'y' has weights of integers: it is not split"
     light = graph_of([operator("Relu", "x", "y")], {"x": (1, 4)}, {"y": (1, 4)}, {})
     assert refusal(light, "rows") == "there is no convolution or matrix product"
+    named = graph_of(
+        [operator("Conv", "x,w", "y"), operator("Relu", "y", "y#1")],
+        {"x": (1, 4, 5, 5)},
+        dict.fromkeys(("y", "y#1"), (1, 4, 5, 5)),
+        {"w": (4, 4, 1, 1)},
+    )
+    assert refusal(named, "inputs") == "'y#1' is another tensor's name, and would be that of a shard's own sum"
+    assert isinstance(splittable(named, range(2), 0, 0, "channels"), Splittable)
     vector = graph_of([operator("Gemm", "x,w", "y")], {"x": (1, 4)}, {"y": (1, 4)}, {"w": (4, 4)})
     assert refusal(vector, "rows") == "Gemm 'y' has one row"
 

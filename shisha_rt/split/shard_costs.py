@@ -16,7 +16,7 @@ from shisha_rt.graph.spans import Span
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import segment
-from shisha_rt.plan.split import Split, Splittable
+from shisha_rt.plan.split import Split, Splittable, partial_name
 from shisha_rt.split.shard_graphs import stage_graph
 
 _PRICED: Final = ("channels", "columns", "groups")
@@ -74,14 +74,15 @@ def split_stage_s(
 ) -> float | None:
     """Seconds; inf where it cannot run it. None of a measured device: what other shapes take there is not known.
 
-    A device of int8 has no scale for a tensor that only shards have, such as a sum of their own.
+    A device of int8 has no scale for a tensor that only shards or joins have; a sum of its own a shard hands on as it is.
 
     `node_layers` (operators,) of the cleaned graph. Raises ValueError for what cannot be split.
     """
     if not device.described and device.precision != "int8":
         return None
     its = stage_graph(graph, node_layers, split, work)
-    if device.precision == "int8" and not its.tensors.keys() <= graph.tensors.keys():
+    own = set() if split.joins else {partial_name(name, split.part) for name in graph.tensors}
+    if device.precision == "int8" and not its.tensors.keys() <= graph.tensors.keys() | own:
         return math.inf
     if not device.described:
         return None

@@ -74,7 +74,7 @@ def split_stage_s(
 ) -> float | None:
     """Seconds; inf where it cannot run it. None of a measured device: what other shapes take there is not known.
 
-    A device of int8 has no scale for a tensor that only shards or joins have; a sum of its own a shard hands on as it is.
+    A device of int8 has no scale for tensors that only shards or joins have; sums of its own a shard hands on as it is.
 
     `node_layers` (operators,) of the cleaned graph. Raises ValueError for what cannot be split.
     """

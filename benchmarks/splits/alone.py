@@ -20,6 +20,7 @@ from onnx import helper
 from benchmarks.report.results import Row, Spread
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.forced import Forced
+from benchmarks.rigs.one_place import fresh_cache
 from benchmarks.splits.convolutions import Features, write_convolution
 from benchmarks.splits.plans import Shared, nearest_shares, plan_with, told_daemon, way_of
 from shisha_rt.machine.config.machine_file import load_machine
@@ -118,10 +119,11 @@ def alone_row(layer: LayerAlone, folder: Path, seconds: float, rounds: int) -> R
     path = folder / f"{''.join(letter if letter.isalnum() else '_' for letter in layer.name)}.onnx"
     layer.write(path)
     machine = load_machine("this-machine")
-    ready = make_ready(path, machine, teams=True, on_progress=print)
-    proposed = _proposed(ready)
-    with _sides(path, ready, layer.axes) as sides:
-        found = [sides.round(seconds) for _ in range(rounds)]
+    with fresh_cache():  # which would keep gigabytes
+        ready = make_ready(path, machine, on_progress=print)
+        proposed = _proposed(ready)
+        with _sides(path, ready, layer.axes) as sides:
+            found = [sides.round(seconds) for _ in range(rounds)]
     path.unlink()
     splits = [name for name in sides.plans if name.startswith("split")]
     best = min(splits, key=lambda name: Spread.of(its[name][0] for its in found).median)

@@ -194,6 +194,8 @@ class _Walk:
             return None
         axis, unit = state
         made = tensor_of(graph, operator.outputs[0]).shape
+        if not 0 <= axis < len(made):  # it has fewer axes than what it is made of
+            return None
         if self._axis == "rows" and (made[axis] < 2 or unit > 1):
             return None
         blocks = BLOCK if self._axis != "rows" and self._touches_blocks(operator) and unit % BLOCK else 1

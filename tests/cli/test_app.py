@@ -53,7 +53,7 @@ def test_bad_usage_is_one_line(run: Run, argv: tuple[str, ...], expected: str) -
 def ended_by(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     """Let `plan --costs` end with `error`."""
 
-    def fails(*_: object) -> None:
+    def fails(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr("shisha_rt.cli.plan._problem_of_costs", fails)

@@ -245,3 +245,21 @@ def test_what_cannot_be_split_says_why() -> None:
 def test_shares_that_do_not_add_up_are_refused(shares: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="expected two or more of at least 1 that add up to 12"):
         split_run(convolution(), range(4), "channels", shares)
+
+
+def test_what_is_made_of_shares_may_have_fewer_axes() -> None:
+    """An operator of another domain makes one number of all channels: it is left for the join."""
+    graph = graph_of(
+        [
+            operator("Conv", "x,w", "a", kernel_shape=(1, 1)),
+            Operator("count", "Count", "elsewhere", ("a",), ("n",), {}),
+            operator("Add", "a,n", "y"),
+        ],
+        {"x": (1, 4, 6, 6)},
+        {"a": (1, 4, 6, 6), "n": (), "y": (1, 4, 6, 6)},
+        {"w": (4, 4, 1, 1)},
+    )
+    for axis in ("channels", "rows", "inputs"):
+        found = splittable(graph, [0, 1, 2], 0, 0, axis)
+        assert isinstance(found, Splittable)
+        assert found.joined

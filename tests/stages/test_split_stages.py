@@ -140,7 +140,9 @@ def test_every_split_of_small_networks(name: str, tmp_path: Path) -> None:
     check(compiled, splits, random.Random(0))
 
 
-@pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "alexnet"])
+@pytest.mark.parametrize(
+    "name", ["squeezenet", *(pytest.param(name, marks=pytest.mark.long) for name in ("shufflenet", "alexnet"))]
+)
 def test_some_splits_of_the_zoo(name: str) -> None:
     compiled = compile_model(zoo_path(name))
     splits = compiled.index.splits

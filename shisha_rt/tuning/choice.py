@@ -62,6 +62,7 @@ class Choice:
         self._weights = weights
         self._best_plans = best_plans
         self.by_costs = dict(by_costs)
+        self._by_weights: tuple[tuple[Place, ...], Plan | None] | None = None
 
     @property
     def automatic(self) -> bool:
@@ -109,7 +110,7 @@ class Choice:
                 return copies
         chosen = self.seed(available)
         if self._rules.memory_bytes and self._rules.problems(chosen):
-            return plan_by_weights(self._rules, self._weights, self._whole(available)) or chosen
+            return self._with_room(tuple(self._whole(available))) or chosen
         return chosen
 
     def hear(self, profiled: FromProfiler) -> None:
@@ -124,6 +125,12 @@ class Choice:
         """The whole model on each place."""
         places = tuple((place.name,) for place in self._whole(available))
         return Plan((Stage(((0, len(self._weights) - 1),), places),))
+
+    def _with_room(self, places: tuple[Place, ...]) -> Plan | None:
+        """Found once for the same places: it takes long, and is asked for again as long as no plan can serve."""
+        if self._by_weights is None or self._by_weights[0] != places:
+            self._by_weights = places, plan_by_weights(self._rules, self._weights, places)
+        return self._by_weights[1]
 
     def seed(self, available: Collection[str]) -> Plan:
         """Shisha's, over places that are available."""

@@ -88,6 +88,7 @@ def test_a_layer_that_no_place_has_room_for_is_split() -> None:
     plan = chosen.plan(BOTH)
     assert plan.splits
     assert room.problems(plan) == []
+    assert chosen.plan(BOTH) is plan  # which took long to find
     assert chosen.plan(["fast"]) == chosen.seed(["fast"])  # nothing can be done about it
 
 

@@ -282,10 +282,14 @@ class Tuning:
         self._tell(tm.Measured(search.number, found))
 
     def _finish(self, told: Plan, reason: str) -> None:
-        """The search has ended: the best plan measured is to be live, whatever its tuner has made of the noise."""
+        """The search has ended: the best plan measured is to be live, whatever its tuner has made of the noise.
+
+        Where none of those tried could run, the plan that serves stays: to begin anew would end there again.
+        """
         search, live = self.search, self._serving.live
         assert live is not None
-        plan = told if search.found is None else search.found[0]
+        none_ran = search.best is not None and search.found is None
+        plan = live[1] if none_ran else told if search.found is None else search.found[0]
         self._desk.write(ended_record(search, plan, reason, self._desk.now_s))
         self.state = State.SETTLING
         if plan == live[1]:

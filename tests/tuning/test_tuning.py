@@ -110,6 +110,18 @@ def test_a_plan_that_cannot_go_live_is_a_trial_that_lost() -> None:
     assert (told.frames, told.failed_stage) == (0, 0)
 
 
+def test_where_nothing_tried_can_run_what_serves_stays(world: World) -> None:
+    """Such as a plan with a layer split, for places that have no room for any other: the walk begins at its seed."""
+    copies = Plan.chain([(0, 7, (("fast",), ("slow",)))])
+    world.propose(copies, le.Owner.CLIENT)
+    world.refuse = lambda plan: True
+    world.post(ev.SearchAsked("test"))
+    world.serve_until(State.WATCHING)
+    assert world.plan == copies
+    assert set(world.verdicts) == {"cannot_run"}
+    assert len(world.events("tuning_ended")) == 1
+
+
 @pytest.mark.parametrize(("running", "failed"), [(None, 1), (7, None)])
 def test_only_a_stage_that_workers_die_of_is_evidence_against_its_layers(
     world: World, running: int | None, failed: int | None

@@ -93,13 +93,7 @@ def served_row(case: Served) -> Row:
                 found["tuned s"] = time.time() - began_s
                 last = plan_of(control.plan()["stages"])
                 events = events_since(control)
-                taken = (
-                    [[_frame_s(control, load, plan, case.seconds) for plan in (first, last)]] if first != last else []
-                )
-                for _ in range(case.rounds - len(taken) if first != last else 0):
-                    taken.append([_frame_s(control, load, plan, case.seconds) for plan in (first, last)])
-                if first == last:
-                    plans = (first, last) if last != first else (first,)
+                plans = (first, last) if last != first else (first,)
                 rounds = range(case.rounds if last != first else 1)
                 taken = [[_frame_s(control, load, plan, case.seconds) for plan in plans] for _ in rounds]
                 tally = load.stop()

@@ -94,11 +94,16 @@ def save_page(tables: Tables, about: Mapping[str, str]) -> Path:
     parts = [_PAGE.format(**about)]
     for title, (name, rows) in tables.items():
         names = list(rows[0])
-        lines = [names, ["---"] * len(names), *([written(row[name]) for name in names] for row in rows)]
+        lines = [names, ["---"] * len(names), *([_cell(row[name]) for name in names] for row in rows)]
         parts += [f"## {title}\n", _NOTES[title], "", *findings(title, rows), ""]
         parts += [*(f"| {' | '.join(line)} |" for line in lines), "", f"[{name}.csv]({name}.csv)", ""]
     path.write_text("\n".join(parts), encoding="utf-8")
     return path
+
+
+def _cell(value: object) -> str:
+    """Plans have bars between their stages."""
+    return written(value).replace("|", "\\|")
 
 
 def findings(title: str, rows: Sequence[Row]) -> list[str]:

@@ -28,7 +28,7 @@ from shisha_rt.pipeline.exact import exact_plan
 from shisha_rt.plan.plan import Plan
 from shisha_rt.ready.model_on_machine import ModelOnMachine, make_ready
 from shisha_rt.ready.told_costs import told_costs
-from shisha_rt.split.split_plan import split_plan
+from shisha_rt.split.planning.split_plan import split_plan
 
 AIM: Final = 1.1
 LARGE_S: Final = 5e-3

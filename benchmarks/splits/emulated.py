@@ -25,7 +25,7 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.split import Splittable
 from shisha_rt.ready.model_on_machine import ModelOnMachine, make_ready
-from shisha_rt.split.shard_costs import split_stage_s
+from shisha_rt.split.rewrite.shard_costs import split_stage_s
 
 BOARD: Final = "tx2-cyclone"
 AIM_PERCENT: Final = 5.0

@@ -30,13 +30,13 @@ from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.outcome import Outcome
 from shisha_rt.split.chain import Chain
 from shisha_rt.split.fused import NetworkSplit, fused_split, split_network
-from shisha_rt.split.geometric import FULL_NETWORK_K, GeometricSplit, geometric_split
+from shisha_rt.split.geometric.geometric import FULL_NETWORK_K, GeometricSplit, geometric_split
+from shisha_rt.split.geometric.rounding import best_rounding
 from shisha_rt.split.integer import BlockShares, split_layer
 from shisha_rt.split.of_device import device_legs, split_device
 from shisha_rt.split.of_graph import ENGINE_BLOCK, split_layer_of
 from shisha_rt.split.problem import Execution, Shares, SplitLayer, SplitObjective, SplitProblem, layer_cost
 from shisha_rt.split.rivals import RivalName, rival_split
-from shisha_rt.split.rounding import best_rounding
 
 CASES: Final[Mapping[str, tuple[SplitObjective, Execution]]] = {
     "latency, in sequence": ("latency", "sequence"),

@@ -296,7 +296,7 @@ def _guided(problem: PlanProblem, most_stages: int | None, aim: PlanAim) -> Resu
 def _exact(costs: Costs, most_stages: int | None, aim: PlanAim, time_limit: float | None = None) -> PlanSolution:
     """The best plan without splits, and with those that `costs` know of. The time limit is for both together."""
     from shisha_rt.pipeline.exact import exact_plan
-    from shisha_rt.split.split_plan import split_plan
+    from shisha_rt.split.planning.split_plan import split_plan
 
     until_s = math.inf if time_limit is None else time.monotonic() + time_limit
     planned = partial(

@@ -11,7 +11,7 @@ from shisha_rt.fabric.plain_index import spec_of
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import Layer
 from shisha_rt.plan.split import MOST_SUMMED
-from shisha_rt.split.of_model import splits_of
+from shisha_rt.split.rewrite.of_model import splits_of
 
 
 def with_splits(index: ModelIndex, graph: Graph, layers: Sequence[Layer]) -> ModelIndex:

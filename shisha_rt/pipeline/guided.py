@@ -36,9 +36,9 @@ from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective, rate_of
-from shisha_rt.split.quickest_split import alone_s
-from shisha_rt.split.split_plan import split_plan
-from shisha_rt.split.splits_tried import with_longest_alone, with_splits_tried
+from shisha_rt.split.planning.quickest_split import alone_s
+from shisha_rt.split.planning.split_plan import split_plan
+from shisha_rt.split.planning.splits_tried import with_longest_alone, with_splits_tried
 
 DEFAULT_MOST_TRIALS: Final = 20
 DEFAULT_GAIN: Final = 0.01

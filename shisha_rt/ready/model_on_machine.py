@@ -37,7 +37,7 @@ from shisha_rt.ready.profile import known_costs, profile_model, teams_to_measure
 from shisha_rt.ready.profile_store import FILE_NAME, ProfileStore
 from shisha_rt.ready.scales import check_int8, make_scales
 from shisha_rt.ready.shapes import compile_shapes
-from shisha_rt.split.shard_costs import shard_times, split_stage_s
+from shisha_rt.split.rewrite.shard_costs import shard_times, split_stage_s
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from shisha_rt.placement.placed_costs import PlacedCosts
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.plan.split import Splittable
-from shisha_rt.split.split_plan import split_plan
+from shisha_rt.split.planning.split_plan import split_plan
 
 _PLANNING_S: Final = 2.0
 

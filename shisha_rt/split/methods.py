@@ -10,7 +10,7 @@ from itertools import pairwise
 from shisha_rt.outcome import Outcome
 from shisha_rt.split.chain import Chain, Step, StepCost, chain_faults, step_costs, unfused
 from shisha_rt.split.fused import NetworkSplit, split_network
-from shisha_rt.split.geometric import geometric_split
+from shisha_rt.split.geometric.geometric import geometric_split
 from shisha_rt.split.integer import split_layer
 from shisha_rt.split.method_names import SplitMethod
 from shisha_rt.split.problem import SplitDevice, SplitProblem, SplitVariable, layer_cost

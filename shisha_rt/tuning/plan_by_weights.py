@@ -18,7 +18,7 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.exact import exact_plan
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
-from shisha_rt.split.split_plan import split_plan
+from shisha_rt.split.planning.split_plan import split_plan
 
 _MOST_CELLS: Final = 1 << 14
 """It may be wanted while a daemon serves."""

@@ -282,14 +282,10 @@ class Tuning:
         self._tell(tm.Measured(search.number, found))
 
     def _finish(self, told: Plan, reason: str) -> None:
-        """The search has ended: the best plan measured is to be live, whatever its tuner has made of the noise.
-
-        Where none of those tried could run, the plan that serves stays: to begin anew would end there again.
-        """
+        """The search has ended: the best plan measured is to be live, whatever its tuner has made of the noise."""
         search, live = self.search, self._serving.live
         assert live is not None
-        none_ran = search.best is not None and search.found is None
-        plan = live[1] if none_ran else told if search.found is None else search.found[0]
+        plan = search.leaves(told, live[1])
         self._desk.write(ended_record(search, plan, reason, self._desk.now_s))
         self.state = State.SETTLING
         if plan == live[1]:

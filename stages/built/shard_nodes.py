@@ -18,8 +18,8 @@ from onnx import helper, numpy_helper
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.graph import Graph, Tensor
 from shisha_rt.graph.subgraphs import reads
-from shisha_rt.split.shard_graphs import join_graph
-from shisha_rt.split.shards import Crop, Excerpt, Join, Shard, ShardOperator, SplitRun
+from shisha_rt.split.rewrite.shard_graphs import join_graph
+from shisha_rt.split.rewrite.shards import Crop, Excerpt, Join, Shard, ShardOperator, SplitRun
 
 _SLICE_TAKES_INPUTS: Final = 10  # opsets
 _CLIP_TAKES_INPUTS: Final = 11

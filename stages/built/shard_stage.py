@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from shisha_rt.fabric.arena import Arena
-from shisha_rt.split.shards import Excerpt
+from shisha_rt.split.rewrite.shards import Excerpt
 from stages.engines.session import Array, Bound, CpuClock
 
 

@@ -12,9 +12,9 @@ from shisha_rt.graph.graph import Tensor
 from shisha_rt.graph.spans import Span
 from shisha_rt.placement.segments import Segment
 from shisha_rt.plan.split import Split
-from shisha_rt.split.rewrite import split_run
-from shisha_rt.split.shard_graphs import join_graph, operators_behind, operators_within, shard_graph
-from shisha_rt.split.shards import Excerpt, SplitRun
+from shisha_rt.split.rewrite.rewrite import split_run
+from shisha_rt.split.rewrite.shard_graphs import join_graph, operators_behind, operators_within, shard_graph
+from shisha_rt.split.rewrite.shards import Excerpt, SplitRun
 from stages.built.clean_model import CleanModel
 from stages.built.shard_nodes import ShardedModel, join_nodes
 

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.splits.gap import AGAIN, CASES, GEOMETRIC, Found, layer_found, summaries
 from shisha_rt.outcome import Outcome
 from shisha_rt.split.chain import Chain
-from shisha_rt.split.geometric import GeometricSplit
+from shisha_rt.split.geometric.geometric import GeometricSplit
 from shisha_rt.split.posynomial import Monomial, Posynomial
 from shisha_rt.split.problem import SplitDevice, SplitLayer, SplitProblem
 

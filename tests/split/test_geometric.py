@@ -12,13 +12,13 @@ import pytest
 
 from shisha_rt.errors import BadInput
 from shisha_rt.outcome import Outcome
-from shisha_rt.split.condensation import condensed, share_costs
-from shisha_rt.split.geometric import FULL_NETWORK_K, GeometricSplit, geometric_split
+from shisha_rt.split.geometric.condensation import condensed, share_costs
+from shisha_rt.split.geometric.geometric import FULL_NETWORK_K, GeometricSplit, geometric_split
+from shisha_rt.split.geometric.program import PenalisedProgram
+from shisha_rt.split.geometric.rounding import best_rounding, largest_remainder, roundings
+from shisha_rt.split.geometric.tightening import TighteningRule
 from shisha_rt.split.posynomial import Monomial, Posynomial
 from shisha_rt.split.problem import Execution, SplitDevice, SplitLayer, SplitProblem, faults, layer_cost
-from shisha_rt.split.program import PenalisedProgram
-from shisha_rt.split.rounding import best_rounding, largest_remainder, roundings
-from shisha_rt.split.tightening import TighteningRule
 from tests.drawn import chunks
 
 COARSE = TighteningRule(step=1 / 8)

@@ -10,10 +10,10 @@ import pytest
 from shisha_rt.graph.dimensions import dimensions
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.plan.split import Axis, Splittable
-from shisha_rt.split.blocked import NCHWC
-from shisha_rt.split.rewrite import split_run, splittable
-from shisha_rt.split.shard_graphs import join_graph, shard_graph
-from shisha_rt.split.shards import Excerpt, ShardOperator, Slice
+from shisha_rt.split.rewrite.blocked import NCHWC
+from shisha_rt.split.rewrite.rewrite import split_run, splittable
+from shisha_rt.split.rewrite.shard_graphs import join_graph, shard_graph
+from shisha_rt.split.rewrite.shards import Excerpt, ShardOperator, Slice
 
 Shape = tuple[int, ...]
 

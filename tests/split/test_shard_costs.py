@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from shisha_rt.machine.device import Device, Family
 from shisha_rt.plan.split import Axis, Split
-from shisha_rt.split.shard_costs import split_stage_s
+from shisha_rt.split.rewrite.shard_costs import split_stage_s
 from tests.split.test_rewrite import graph_of, operator
 
 NETWORK = graph_of(

@@ -18,7 +18,7 @@ from shisha_rt.pipeline.solution import PlanSolution
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.plan.split import Axis, Splittable
-from shisha_rt.split.split_plan import split_plan
+from shisha_rt.split.planning.split_plan import split_plan
 from tests.drawn import chunks
 from tests.pipeline.evaluators import costs_of
 from tests.split.every_split import drawn_costs, least_period_s

@@ -16,9 +16,9 @@ from shisha_rt.graph.datatypes import NAME_OF
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.spans import ends_of
 from shisha_rt.plan.split import Axis
-from shisha_rt.split.rewrite import split_run
-from shisha_rt.split.shard_graphs import join_graph, shard_graph
-from shisha_rt.split.shards import Excerpt, Join, SplitRun
+from shisha_rt.split.rewrite.rewrite import split_run
+from shisha_rt.split.rewrite.shard_graphs import join_graph, shard_graph
+from shisha_rt.split.rewrite.shards import Excerpt, Join, SplitRun
 from stages.built.shard_nodes import ShardedModel
 from stages.engines.onnxruntime.optimised_graph import block_size, optimised_graph
 from stages.engines.onnxruntime.options import as_built_options, base_options

@@ -15,7 +15,7 @@ from shisha_rt.graph.layers import group_layers, layer_of_operator
 from shisha_rt.graph.reader.onnx_reader import CLEAN_FILE, read_clean, read_model
 from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.plan.split import AXES, Splittable
-from shisha_rt.split.rewrite import splittable
+from shisha_rt.split.rewrite.rewrite import splittable
 from stages.engines.onnxruntime.mapping import map_nodes
 from tests.drawn import chunks
 from tests.stages.random_layers import random_network

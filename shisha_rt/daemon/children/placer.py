@@ -33,8 +33,8 @@ from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.plan.form import BriefStage
 from shisha_rt.plan.plan import team_name
 from shisha_rt.plan.split import Split
-from shisha_rt.split.shard_costs import split_stage_s
-from shisha_rt.split.shard_graphs import operators_behind, operators_within
+from shisha_rt.split.rewrite.shard_costs import split_stage_s
+from shisha_rt.split.rewrite.shard_graphs import operators_behind, operators_within
 from shisha_rt.tuning import placer_messages as pm
 
 KEPT_STAGES: Final = 1024

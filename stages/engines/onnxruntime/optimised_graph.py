@@ -21,7 +21,7 @@ from shisha_rt.fabric.model_index import TensorSpec
 from shisha_rt.graph.datatypes import NAME_OF
 from shisha_rt.graph.graph import Graph, Tensor
 from shisha_rt.graph.reader.onnx_reader import operator_of
-from shisha_rt.split.blocked import BLOCK, NCHWC
+from shisha_rt.split.rewrite.blocked import BLOCK, NCHWC
 from stages.built.clean_model import CleanModel
 from stages.engines.onnxruntime.options import base_options
 

@@ -14,8 +14,8 @@ from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.heavy import HEAVY
 from shisha_rt.graph.spans import Span, groups_of
 from shisha_rt.plan.split import AXES, KeptWhole, Splittable
-from shisha_rt.split.rewrite import split_run, splittable
-from shisha_rt.split.shards import SplitRun
+from shisha_rt.split.rewrite.rewrite import split_run, splittable
+from shisha_rt.split.rewrite.shards import SplitRun
 
 _OPEN: Final = "sizes of its tensors depend on the data"
 

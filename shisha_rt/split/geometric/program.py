@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.split.condensation import Condensed, ShareCosts
-from shisha_rt.split.convex import ShareVariables, is_solved, solver, status_of
-from shisha_rt.split.limits import resource_limits
+from shisha_rt.split.geometric.condensation import Condensed, ShareCosts
+from shisha_rt.split.geometric.convex import ShareVariables, is_solved, solver, status_of
+from shisha_rt.split.geometric.limits import resource_limits
 
 
 @dataclass(frozen=True, slots=True)

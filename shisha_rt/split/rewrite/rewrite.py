@@ -14,10 +14,10 @@ from shisha_rt.graph.dimensions import tensor_of
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.spans import Span
 from shisha_rt.plan.split import MOST_SUMMED, Axis, Splittable, partial_name
-from shisha_rt.split.blocked import NCHWC
-from shisha_rt.split.course import Course, course_of, is_needed_beyond
-from shisha_rt.split.local import Needs, contraction, needs_of
-from shisha_rt.split.shards import Crop, Excerpt, Join, PartialSum, Shard, ShardOperator, Slice, SplitRun, Step
+from shisha_rt.split.rewrite.blocked import NCHWC
+from shisha_rt.split.rewrite.course import Course, course_of, is_needed_beyond
+from shisha_rt.split.rewrite.local import Needs, contraction, needs_of
+from shisha_rt.split.rewrite.shards import Crop, Excerpt, Join, PartialSum, Shard, ShardOperator, Slice, SplitRun, Step
 
 
 def splittable(graph: Graph, operators: Sequence[int], first: int, last: int, axis: Axis) -> Splittable | str:

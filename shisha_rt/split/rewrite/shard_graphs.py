@@ -8,9 +8,9 @@ from dataclasses import replace
 from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.graph.spans import Span
 from shisha_rt.plan.split import Split
-from shisha_rt.split.course import is_needed_beyond
-from shisha_rt.split.rewrite import split_run
-from shisha_rt.split.shards import Crop, Excerpt, Shard, SplitRun, Step
+from shisha_rt.split.rewrite.course import is_needed_beyond
+from shisha_rt.split.rewrite.rewrite import split_run
+from shisha_rt.split.rewrite.shards import Crop, Excerpt, Shard, SplitRun, Step
 
 
 def shard_graph(graph: Graph, split: SplitRun, part: int) -> Graph:

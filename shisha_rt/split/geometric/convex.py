@@ -16,7 +16,7 @@ import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.errors import BadInput
-from shisha_rt.split.condensation import SHARE
+from shisha_rt.split.geometric.condensation import SHARE
 from shisha_rt.split.posynomial import Posynomial
 from shisha_rt.split.problem import SplitProblem
 

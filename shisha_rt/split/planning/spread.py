@@ -23,7 +23,7 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import rate_of
 from shisha_rt.plan.split import MOST_SUMMED, Split, Splittable
 from shisha_rt.split.integer import best_blocks
-from shisha_rt.split.pieces import Item, Shards, WholeRun, assembled
+from shisha_rt.split.planning.pieces import Item, Shards, WholeRun, assembled
 
 _ROUNDS: Final = 2
 _MOST_STARTS: Final = 4

@@ -28,10 +28,10 @@ from shisha_rt.placement.processors import HANDOVER_S
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective, rate_of
 from shisha_rt.plan.split import MOST_SUMMED, Splittable
-from shisha_rt.split.balance import Balanced, Teams, balanced
-from shisha_rt.split.pieces import Piece, pieces_of, refined, unrefined
-from shisha_rt.split.quickest_split import alone_s, quickest_split
-from shisha_rt.split.spread import spread
+from shisha_rt.split.planning.balance import Balanced, Teams, balanced
+from shisha_rt.split.planning.pieces import Piece, pieces_of, refined, unrefined
+from shisha_rt.split.planning.quickest_split import alone_s, quickest_split
+from shisha_rt.split.planning.spread import spread
 
 _MOST_PIECES: Final = 16
 """Of a layer."""

@@ -12,9 +12,9 @@ from typing import Final, TypeAlias
 
 from shisha_rt.graph.dimensions import tensor_of
 from shisha_rt.graph.graph import Graph, Operator
-from shisha_rt.split.blocked import BLOCK, NCHWC
-from shisha_rt.split.shards import Slice
-from shisha_rt.split.windows import SlidingWindow, sliding_windows
+from shisha_rt.split.rewrite.blocked import BLOCK, NCHWC
+from shisha_rt.split.rewrite.shards import Slice
+from shisha_rt.split.rewrite.windows import SlidingWindow, sliding_windows
 
 Shape: TypeAlias = tuple[int, ...]
 Attributes: TypeAlias = Mapping[str, int | tuple[int, ...]]

@@ -13,12 +13,12 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.outcome import Outcome
-from shisha_rt.split.condensation import share_costs
-from shisha_rt.split.limits import unmet_limits
+from shisha_rt.split.geometric.condensation import share_costs
+from shisha_rt.split.geometric.limits import unmet_limits
+from shisha_rt.split.geometric.program import PenalisedProgram
+from shisha_rt.split.geometric.rounding import Rounded, best_rounding
+from shisha_rt.split.geometric.tightening import Clock, TighteningRule, TighteningStep, no_clock, tightened
 from shisha_rt.split.problem import SplitProblem
-from shisha_rt.split.program import PenalisedProgram
-from shisha_rt.split.rounding import Rounded, best_rounding
-from shisha_rt.split.tightening import Clock, TighteningRule, TighteningStep, no_clock, tightened
 
 FULL_NETWORK_K: Final = 100
 """The paper's, for layers that may be fused (Eq. 14)."""

@@ -14,7 +14,7 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import latency_s
 from shisha_rt.plan.split import MOST_SUMMED, Split, Splittable
 from shisha_rt.split.integer import best_blocks
-from shisha_rt.split.pieces import Item, Shards, WholeRun, assembled
+from shisha_rt.split.planning.pieces import Item, Shards, WholeRun, assembled
 
 _MOST_TRIED: Final = 64
 """Ways to split layers. Shares take up to 10 ms to find."""

@@ -17,9 +17,9 @@ from shisha_rt.graph.graph import Graph, Operator
 from shisha_rt.graph.heavy import HEAVY
 from shisha_rt.graph.quantized import DEQUANTIZE
 from shisha_rt.plan.split import Axis
-from shisha_rt.split.blocked import BLOCK, NCHWC, blocked_tensors, reads_plain
-from shisha_rt.split.local import CONVOLVE, PRODUCTS, Needs, carried, contraction, groups_of_conv, needs_of
-from shisha_rt.split.shards import Slice
+from shisha_rt.split.rewrite.blocked import BLOCK, NCHWC, blocked_tensors, reads_plain
+from shisha_rt.split.rewrite.local import CONVOLVE, PRODUCTS, Needs, carried, contraction, groups_of_conv, needs_of
+from shisha_rt.split.rewrite.shards import Slice
 
 ACTIVATIONS: Final = ("Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Tanh")
 """Of those that engines fuse into a heavy operator: what can follow a sum instead."""

@@ -9,8 +9,8 @@ from typing import TypeAlias
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.split.condensation import ShareCosts, condensed
-from shisha_rt.split.program import PenalisedProgram
+from shisha_rt.split.geometric.condensation import ShareCosts, condensed
+from shisha_rt.split.geometric.program import PenalisedProgram
 
 Clock: TypeAlias = Callable[[], float]
 """Seconds."""

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.split.condensation import SHARE, condensed, of_share
-from shisha_rt.split.convex import ShareVariables, Term, is_solved, solver, status_of
+from shisha_rt.split.geometric.condensation import SHARE, condensed, of_share
+from shisha_rt.split.geometric.convex import ShareVariables, Term, is_solved, solver, status_of
 from shisha_rt.split.problem import SplitDevice, SplitProblem
 
 _ROUNDS: Final = 30

@@ -17,7 +17,7 @@ from shisha_rt.machine.device import Device
 from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import segment
 from shisha_rt.plan.split import Split, Splittable, partial_name
-from shisha_rt.split.shard_graphs import stage_graph
+from shisha_rt.split.rewrite.shard_graphs import stage_graph
 
 _PRICED: Final = ("channels", "columns", "groups")
 

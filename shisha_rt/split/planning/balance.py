@@ -17,7 +17,7 @@ from shisha_rt.arrays import Bools, Floats, Ints
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.plan.plan import Plan, Team
-from shisha_rt.split.pieces import Piece, is_inside, shared
+from shisha_rt.split.planning.pieces import Piece, is_inside, shared
 
 _AS_GOOD: Final = 1 + 1e-12
 

@@ -1,0 +1,1 @@
+"""The geometric programs of the GP paper: condensed, tightened, rounded, and what makes one infeasible. Pure."""

@@ -17,7 +17,13 @@ def test_squeezenet_is_near_fp32_and_has_the_paper_s_convs() -> None:
     assert 15 < float(str(row["signal_to_noise_db"])) < 40
 
 
-@pytest.mark.parametrize(("name", "convs", "relus"), [("resnet18", 19, 8), ("alexnet", 1, 1), ("resnet50", 52, 32)])
+@pytest.mark.parametrize(
+    ("name", "convs", "relus"),
+    [
+        ("resnet18", 19, 8),
+        *(pytest.param(*its, marks=pytest.mark.long) for its in (("alexnet", 1, 1), ("resnet50", 52, 32))),
+    ],
+)
 def test_the_paper_s_counts(name: str, convs: int, relus: int) -> None:
     """Table 3, Conv on NPU under TypeSeq and Relu under PartitionTuner."""
     graph = read_model(zoo_path(name)).graph

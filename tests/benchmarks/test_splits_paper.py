@@ -10,6 +10,7 @@ from benchmarks.splits.single_layer import layer_traces, trace_row, weights_rows
 from shisha_rt.split.problem import faults
 
 
+@pytest.mark.long
 def test_one_layer_is_tightened_as_in_figures_3_to_5() -> None:
     traces = layer_traces()
     assert [trace.title[0] for trace in traces] == ["3", "3", "5", "5"]

@@ -99,6 +99,7 @@ def fps(trial: dict[str, Any]) -> float:
     return float(trial["throughput_fps"] or 0.0)
 
 
+@pytest.mark.long
 def test_what_a_reader_sees(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where searches take too long, and are stopped at their best plans; and without the extra `plot`."""
     monkeypatch.setattr("shisha_rt.cli.demo._SEARCH_S", 0.0)

@@ -97,6 +97,7 @@ def test_what_such_a_daemon_does_not_know(client: Client) -> None:
     assert tuner(client)["strategy"] in SCHEMES
 
 
+@pytest.mark.long
 def test_a_slowed_accelerator_leads_to_another_schedule(running: DaemonProcess, client: Client) -> None:
     """Nobody tells of it: what its partitions take does."""
     assert_kept(restarted(client, running, "forkjoin"))

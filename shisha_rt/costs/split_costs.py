@@ -16,8 +16,8 @@ from shisha_rt.graph.spans import Span
 from shisha_rt.plan.split import Axis, Split, Splittable
 
 SHARD_S: Final = 250e-6
-"""Seconds on the place: to be told of a part, to begin and to end a run. A layer of 0.42 ms on one core gained nothing in
-two shards; trials correct it.
+"""Seconds on the place: to be told of a part, to begin and to end a run. A layer of 0.42 ms on one core gained nothing
+in two shards; trials correct it.
 """
 
 PricedSplit: TypeAlias = tuple[Span, Axis, str]

@@ -119,7 +119,8 @@ class Daemon:
         self._stop_at_s = float("inf")
         self._closing = contextlib.ExitStack()
         timing = _timing(ready, stored)
-        splits = ready.splits if planning.strategy == "guided" else ()  # by formulas that takes its time
+        searches = planning.strategy != "seed" and planning.scheme is None
+        splits = ready.splits if searches else ()  # by formulas it takes long to price them
         costs = None if stored is None else told_costs(stored, ready.machine.time_scale, *splits)
         self._plan_ahead = partial(_plans_for_others, costs, planning)
         cores = _cores(ready, planning, costs)

@@ -17,7 +17,7 @@ import msgspec
 
 from shisha_rt.graph.spans import Span
 from shisha_rt.plan.plan import Plan, Stage, Team
-from shisha_rt.plan.split import Axis, BriefSplit, Split
+from shisha_rt.plan.split import BriefSplit, Split, as_axis
 
 _Layer = Annotated[int, msgspec.Meta(ge=0)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -43,10 +43,13 @@ class WrittenSplit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     first: _Layer
     last: _Layer
-    axis: Axis
+    axis: str
     shares: Annotated[
         tuple[Annotated[int, msgspec.Meta(ge=1)], ...], msgspec.Meta(min_length=2, max_length=_MOST_SHARES)
     ]
+
+    def __post_init__(self) -> None:
+        as_axis(self.axis)
 
 
 class WrittenStage(msgspec.Struct, frozen=True):
@@ -84,7 +87,7 @@ def read(stages: Iterable[WrittenStage]) -> Plan:
         split, after = None, _chained(index) if stage.after is None else stage.after
         if stage.split is not None:
             its = stage.split
-            split = Split((its.first, its.last), its.axis, its.shares, parts[its])
+            split = Split((its.first, its.last), as_axis(its.axis), its.shares, parts[its])
             parts[its] += 1
         found.append(Stage(stage.work, stage.teams, after, split=split))
     return Plan(tuple(found))

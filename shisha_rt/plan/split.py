@@ -20,6 +20,15 @@ first are inputs of the second.
 """
 AXES: Final[tuple[Axis, ...]] = get_args(Axis)
 
+
+def as_axis(word: str) -> Axis:
+    """Raises ValueError, with what was expected, for a word that is none."""
+    for axis in AXES:
+        if word == axis:
+            return axis
+    raise ValueError(f"axis: {word!r}; expected {', '.join(AXES[:-1])} or {AXES[-1]}")
+
+
 MOST_SUMMED: Final = 8
 """Shards whose partial sums have rooms."""
 

@@ -121,3 +121,12 @@ def test_a_shard_has_its_share_of_the_weights_and_a_join_none() -> None:
     assert "a would need 1890 bytes" in "".join(replace(limits, memory_bytes={"a": 1889}).problems(HALVES))
     assert "a would need 2030 bytes" in "".join(replace(limits, memory_bytes={"a": 1}).problems(SUMS))
     assert "b would need 750 bytes" in "".join(replace(limits, memory_bytes={"b": 1}).problems(TILES))
+
+
+def test_an_axis_that_is_none_is_told_of_with_those_there_are() -> None:
+    stages = written(HALVES)
+    stages[1]["split"] = {**stages[1]["split"], "axis": "depth"}
+    with pytest.raises(
+        msgspec.ValidationError, match="axis: 'depth'; expected channels, inputs, groups, rows or columns"
+    ):
+        plan_of(stages)

@@ -83,8 +83,13 @@ def work_in_words(work: Sequence[Span]) -> str:
 
 
 def stage_in_words(stage: Stage) -> str:
-    """`layers 3-5, 9`, `layer 3 (16 of 64 channels)`, `layers 3-9 (joins 2 shards)`."""
-    return work_in_words(stage.work) + ("" if stage.split is None else f" {stage.split}")
+    """`layers 3-5, 9`, `layer 3 (16/64 channels)`, `layers 3-9 (joins 2)`."""
+    work, split = work_in_words(stage.work), stage.split
+    if split is None:
+        return work
+    if split.joins:
+        return f"{work} (joins {len(split.shares)})"
+    return f"{work} ({split.shares[split.part]}/{sum(split.shares)} {split.axis})"
 
 
 def teams_in_words(teams: Sequence[Team]) -> str:

@@ -13,7 +13,7 @@ from msgspec import structs
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.heavy import HEAVY
 from shisha_rt.graph.spans import Span, groups_of
-from shisha_rt.plan.split import AXES, KeptWhole, Splittable
+from shisha_rt.plan.split import AXES, Axis, KeptWhole, Splittable
 from shisha_rt.split.rewrite.rewrite import split_run, splittable
 from shisha_rt.split.rewrite.shards import SplitRun
 
@@ -46,9 +46,9 @@ def splits_of(
             return
         open_ended = any(graph.tensors[name].open_axes for one in its for name in _passing(graph, one))
         for axis in AXES:
-            answer = _OPEN if open_ended else splittable(graph, its, *span, axis)
+            answer = _OPEN if open_ended else _answer(graph, its, span, axis, sum(layer_macs[span[0] : span[1] + 1]))
             if isinstance(answer, Splittable):
-                found.append(_with_join(graph, its, answer, sum(layer_macs[span[0] : span[1] + 1])))
+                found.append(answer)
             elif say:
                 kept.append(KeptWhole(*span, axis, answer))
 
@@ -62,6 +62,15 @@ def splits_of(
 def _passing(graph: Graph, operator: int) -> Iterator[str]:
     its = graph.operators[operator]
     return (name for name in (*its.inputs, *its.outputs) if name in graph.tensors)
+
+
+def _answer(graph: Graph, operators: Sequence[int], span: Span, axis: Axis, macs: int) -> Splittable | str:
+    """A network that cannot be followed here can be served all the same, whole: what was in the way is the reason."""
+    try:
+        answer = splittable(graph, operators, *span, axis)
+        return answer if isinstance(answer, str) else _with_join(graph, operators, answer, macs)
+    except (IndexError, KeyError, ValueError) as error:
+        return f"its operators could not be followed ({type(error).__name__}: {error})"
 
 
 def _with_join(graph: Graph, operators: Sequence[int], way: Splittable, macs: int) -> Splittable:

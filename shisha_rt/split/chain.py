@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from shisha_rt.split.posynomial import Posynomial
-from shisha_rt.split.problem import SplitDevice, SplitLayer, SplitProblem
+from shisha_rt.split.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
 
 Mode: TypeAlias = Literal["whole", "split", "pair", "tiles", "fetched"]
 
@@ -231,14 +231,14 @@ def chain_faults(chain: Chain, steps: Sequence[Step]) -> list[str]:
                 for name, amount in resources_of(device, layer, share).items():
                     if device.one_for_all:
                         used[d, name] = used.get((d, name), 0.0) + amount
-                    elif amount > device.limits[name] * (1 + 1e-9):
+                    elif amount > device.limits[name] * (1 + ROUNDING):
                         limit = device.limits[name]
                         found.append(
                             f"{device.name}: layer {layer.name} would need {amount:.6g} {name}, it has {limit:.6g}"
                         )
     for (d, name), amount in used.items():
         device = problem.devices[d]
-        if amount > device.limits[name] * (1 + 1e-9):
+        if amount > device.limits[name] * (1 + ROUNDING):
             found.append(f"{device.name}: all layers would need {amount:.6g} {name}, it has {device.limits[name]:.6g}")
     return found
 

@@ -32,10 +32,10 @@ from shisha_rt.split.chain import (
 )
 from shisha_rt.split.integer import execution_of
 from shisha_rt.split.posynomial import Posynomial
-from shisha_rt.split.problem import SplitDevice, SplitLayer, SplitProblem
+from shisha_rt.split.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
 from shisha_rt.split.room import too_little_room
 from shisha_rt.split.shared import SharedOptions, SharedRun, network_limits, shared_options
-from shisha_rt.split.tables import ROUNDING, CostTables, along, spent
+from shisha_rt.split.tables import CostTables, along, spent
 from shisha_rt.split.ways import MOST_WAYS, Stretch, cost_of, least_taken, least_way
 
 _MODES: Final[tuple[Mode, ...]] = ("whole", "split", "pair", "tiles")

@@ -16,6 +16,9 @@ from shisha_rt.split.posynomial import Posynomial
 
 FEATURES: Final = ("H", "W", "C", "k", "N", "s")
 
+ROUNDING: Final = 1e-9
+"""What a limit may be passed by, relative: sums come out otherwise in another order."""
+
 SplitVariable: TypeAlias = Literal["C", "N", "H"]
 SplitObjective: TypeAlias = Literal["latency", "energy"]
 Execution: TypeAlias = Literal["sequence", "parallel"]
@@ -114,6 +117,6 @@ def faults(problem: SplitProblem, shares: Shares) -> list[str]:
                 if device.one_for_all
                 else [(f"layer {layer.name}", amount) for layer, amount in zip(problem.layers, used, strict=True)]
             ):
-                if amount > limit * (1 + 1e-9):
+                if amount > limit * (1 + ROUNDING):
                     found.append(f"{device.name}: {what} would need {amount:.6g} {name}, it has {limit:.6g}")
     return found

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from shisha_rt.arrays import Floats
 from shisha_rt.split.posynomial import Posynomial
-from shisha_rt.split.problem import SplitDevice, SplitLayer, SplitProblem
-
-ROUNDING: Final = 1e-9
-"""What a limit may be passed by, as the checker has it."""
+from shisha_rt.split.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
 
 
 @dataclass(frozen=True, slots=True)

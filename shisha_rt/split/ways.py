@@ -19,7 +19,7 @@ import numpy as np
 
 from shisha_rt.arrays import Floats, Ints
 from shisha_rt.outcome import Outcome
-from shisha_rt.split.tables import ROUNDING
+from shisha_rt.split.problem import ROUNDING
 
 MOST_WAYS: Final = 4000
 """To one point: beyond them those of the best prospects are kept, and nothing is proven."""

@@ -87,7 +87,9 @@ class PlacedModel:
         ]
         times_s = segment_times_s(graph, found, self._formulas)
         threads = threads or self._threads
-        parts = [self._part(its, time_s, threads, cores) for its, time_s in zip(found, times_s, strict=True)]
+        parts = [
+            self._part(self._model, its, time_s, threads, cores) for its, time_s in zip(found, times_s, strict=True)
+        ]
         weight_bytes = sum(map(self._model.weight_bytes, found))
         stage = PlacedStage(graph, parts, weight_bytes, self._device_speed)
         if not all(part.device.exact and not _may_round_otherwise(graph, part) for part in parts):
@@ -102,7 +104,7 @@ class PlacedModel:
         its = SplitStageModel(self._model, self._index, split, work, block=0)
         graph, whole = its.model.graph, its.segment(device)
         (time_s,) = segment_times_s(graph, (whole,), described_costs(graph, self._devices))
-        part = self._part(whole, time_s, threads or self._threads, cores, its.model)
+        part = self._part(its.model, whole, time_s, threads or self._threads, cores)
         stage = PlacedStage(graph, [part], its.model.weight_bytes(whole), self._device_speed)
         if not part.device.exact:
             exact = _Part(whole, build_session(its.model, whole, EXACT, threads=1), EXACT, 0, 1, 0.0)
@@ -113,15 +115,13 @@ class PlacedModel:
         whole = segment(self._model.graph, first, last, EXACT.name)
         return _Part(whole, build_session(self._model, whole, EXACT, threads=1), EXACT, 0, 1, 0.0)
 
-    def _part(
-        self, segment: Segment, formula_s: float, threads: int, cores: Sequence[int], model: CleanModel | None = None
-    ) -> _Part:
+    def _part(self, model: CleanModel, segment: Segment, formula_s: float, threads: int, cores: Sequence[int]) -> _Part:
         index = next(index for index, device in enumerate(self._devices) if device.name == segment.device)
         device = self._devices[index]
         if device.described and math.isinf(formula_s):
             raise ValueError(f"device {device.name} cannot run operators {segment.first} to {segment.last}")
         threads = device.threads_on(threads)
-        session = build_session(model or self._model, segment, device, threads, cores)
+        session = build_session(model, segment, device, threads, cores)
         return _Part(segment, session, device, index, threads, formula_s)
 
 

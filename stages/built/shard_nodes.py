@@ -57,13 +57,13 @@ class ShardedModel:
         ends = [[shard.tensors[its.name] for its in excerpts] for excerpts in (shard.reads, shard.makes)]
         return self._wrapped(nodes, [*weights, *new], *ends)
 
-    def join(self, split: SplitRun) -> onnx.ModelProto:
-        """What is left when all shards are done."""
-        join = split.join
-        nodes, new = join_nodes(self._model.graph.node, self._graph, join, self._opset)
+    def join(self, split: SplitRun, behind: Sequence[int] = ()) -> onnx.ModelProto:
+        """What is left when all shards are done, and the operators `behind` it that are in the same stage."""
+        nodes, new = join_nodes(self._model.graph.node, self._graph, split.join, self._opset)
+        nodes += (self._model.graph.node[index] for index in behind)
         read = dict.fromkeys(name for node in nodes for name in reads(node))
         weights = [self._constants[name] for name in read if name in self._constants]
-        whole = join_graph(self._graph, split)
+        whole = join_graph(self._graph, split, behind)
         return self._wrapped(nodes, [*weights, *new], whole.inputs, whole.outputs)
 
     def _wrapped(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +10,10 @@ from typing import Final
 
 import pytest
 
-from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.ready.compile import compile_model
+from tests.serving.changed_plans import change_plans
 from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import write_branching_identity_model
 from tests.serving.load import Load, assert_kept
@@ -63,27 +61,9 @@ def test_changes_of_every_kind_and_deaths_under_load(
 ) -> None:
     rng = random.Random(count)
     machine = machine_file(tmp_path, PLACES)
-    ends: Counter[str] = Counter()
-    killed = 0
     with DaemonProcess(tmp_path, branching, "--machine", machine) as daemon:
         with Load(daemon.endpoint, 0) as one, Load(daemon.endpoint, 1) as two:
-            for number, plan in enumerate(plans(cuttable, rng, count)):
-                if number % KILL_EVERY == KILL_EVERY - 1:  # in turns: more than five deaths in 30 s cost a place
-                    pid = daemon.worker_pids()[PLACES[killed % len(PLACES)]]
-                    assert pid is not None
-                    os.kill(pid, signal.SIGKILL)
-                    killed += 1
-                end = daemon.control.set_plan(plan)
-                ends[end["outcome"]] += 1
-                assert end["outcome"] in ("live", "dropped"), (plan, end)
-                if end["outcome"] == "live":
-                    told = daemon.control.plan()["stages"]
-                    assert [{k: v for k, v in stage.items() if k != "service_s"} for stage in told] == written(plan)
-                one.wait_for_answers(3)
+            killed = change_plans(daemon, one, plans(cuttable, rng, count), PLACES, KILL_EVERY)
         assert_kept(one, two)
-        assert ends["live"] > 0.8 * count, ends
-        status = daemon.control.status()
-        assert sum(place["restarts"] for place in status["places"]) >= killed > 0
-        print(
-            f"{dict(ends)}, {killed} killed, {one.results + two.results} frames, {status['frames']['replayed']} again"
-        )
+        replayed = daemon.control.status()["frames"]["replayed"]
+        print(f"{killed} killed, {one.results + two.results} frames, {replayed} again")

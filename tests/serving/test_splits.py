@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +10,10 @@ from typing import Final
 
 import pytest
 
-from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.ready.compile import compile_model
+from tests.serving.changed_plans import change_plans
 from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import LAYERS, write_identity_model
 from tests.serving.load import Load, assert_kept
@@ -57,32 +55,15 @@ def test_the_plans_drawn_split_along_every_axis_there_is_and_pass_the_gate(cutta
 
 @pytest.mark.parametrize(("count", "kill_every"), [(24, 6), pytest.param(400, 25, marks=pytest.mark.long)])
 def test_changes_and_deaths_under_load(daemon: DaemonProcess, cuttable: Cuttable, count: int, kill_every: int) -> None:
-    """Every answer is its own input, bit for bit, whatever shards it came through.
-
-    Deaths are far enough apart, and in turns: more than five of one place in 30 s would cost it.
-    """
+    """Every answer is its own input, bit for bit, whatever shards it came through."""
     rng = random.Random(count)
-    ends: Counter[str] = Counter()
-    killed = 0
+    plans = (
+        cuttable.random_split_plan(rng, PLACES) if number % 5 else cuttable.random_plan(rng, PLACES)
+        for number in range(count)
+    )
     with Load(daemon.endpoint, 0, shape=SHAPE) as one, Load(daemon.endpoint, 1, shape=SHAPE) as two:
-        for number in range(count):
-            plan = cuttable.random_split_plan(rng, PLACES) if number % 5 else cuttable.random_plan(rng, PLACES)
-            if number % kill_every == kill_every - 1:
-                pid = daemon.worker_pids()[PLACES[killed % len(PLACES)]]
-                assert pid is not None
-                os.kill(pid, signal.SIGKILL)
-                killed += 1
-            end = daemon.control.set_plan(plan)
-            ends[end["outcome"]] += 1
-            assert end["outcome"] in ("live", "dropped"), (plan, end)
-            if end["outcome"] == "live":
-                told = daemon.control.plan()["stages"]
-                assert [{k: v for k, v in stage.items() if k != "service_s"} for stage in told] == written(plan)
-            one.wait_for_answers(3)
+        change_plans(daemon, one, plans, PLACES, kill_every)
     assert_kept(one, two)
-    assert ends["live"] > 0.8 * count, ends
-    status = daemon.control.status()
-    assert sum(place["restarts"] for place in status["places"]) >= killed > 0
 
 
 def test_what_is_no_split_is_refused_and_changes_nothing(daemon: DaemonProcess, cuttable: Cuttable) -> None:

@@ -15,7 +15,7 @@ from shisha_rt.outcome import Outcome
 from shisha_rt.split.geometric.condensation import condensed, share_costs
 from shisha_rt.split.geometric.geometric import FULL_NETWORK_K, GeometricSplit, geometric_split
 from shisha_rt.split.geometric.program import PenalisedProgram
-from shisha_rt.split.geometric.rounding import best_rounding, largest_remainder, roundings
+from shisha_rt.split.geometric.rounding import best_rounding, roundings
 from shisha_rt.split.geometric.tightening import TighteningRule
 from shisha_rt.split.posynomial import Monomial, Posynomial
 from shisha_rt.split.problem import Execution, SplitDevice, SplitLayer, SplitProblem, faults, layer_cost
@@ -191,8 +191,8 @@ def test_a_missing_solver_is_one_clear_line(module: str, monkeypatch: pytest.Mon
 
 
 def test_rounding_is_in_blocks_and_what_is_left_over_goes_to_one() -> None:
-    assert largest_remainder(layer(64, block=16), (40.0, 24.0)) == (48, 16)
-    assert largest_remainder(layer(16), (13.968, 2.032)) == (14, 2)
+    assert next(roundings(layer(64, block=16), (40.0, 24.0))) == (48, 16)
+    assert next(roundings(layer(16), (13.968, 2.032))) == (14, 2)
     found = list(roundings(layer(100, block=16), (61.0, 39.0)))
     assert all(sum(shares) == 100 and sum(units % 16 == 4 for units in shares) == 1 for shares in found)
     assert set(found) == {(64, 36), (68, 32), (48, 52), (52, 48)}

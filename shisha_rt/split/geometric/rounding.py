@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.split.problem import SplitLayer, SplitProblem, faults, layer_cost
+from shisha_rt.split.problem import ROUNDING, SplitLayer, SplitProblem, faults, layer_cost
 
 _MOST: Final = 4096
 """Roundings of a layer that are looked at."""
@@ -21,8 +21,6 @@ _BARELY: Final = 1.05
 _NONE: Final = 1e-30
 """For what is 0 and must divide."""
 _LEAST_GAIN: Final = 1e-12
-_LEFT_OPEN: Final = 1e-9
-"""Of a limit, as `faults` has it."""
 
 WholeShares: TypeAlias = tuple[int, ...]
 """(devices,): units."""
@@ -36,13 +34,8 @@ class Rounded:
     faults: tuple[str, ...] = ()
 
 
-def largest_remainder(layer: SplitLayer, shares: Sequence[float]) -> WholeShares:
-    """Whole blocks by the largest remainders; what is left over of a block goes with the next largest."""
-    return next(roundings(layer, shares))
-
-
 def roundings(layer: SplitLayer, shares: Sequence[float]) -> Iterator[WholeShares]:
-    """All up and down, that of largest remainder first; then those in which shares of about a unit are none at all.
+    """All up and down, that of largest remainders first; then those in which shares of about a unit are none at all.
 
     What is given up is shared out in proportion. What is left over of a block goes to each device in turn.
     """
@@ -126,7 +119,7 @@ def _over(problem: SplitProblem, used: Floats) -> float:
 
 
 def _beyond(used: Floats) -> Floats:
-    return np.where(used > 1 + _LEFT_OPEN, used - 1, 0.0)
+    return np.where(used > 1 + ROUNDING, used - 1, 0.0)
 
 
 def _with_row(used: Floats, index: int, row: Floats) -> Floats:

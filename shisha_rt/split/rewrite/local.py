@@ -21,7 +21,6 @@ Attributes: TypeAlias = Mapping[str, int | tuple[int, ...]]
 
 CONVOLVE: Final = frozenset({"Conv", "FusedConv"})
 PRODUCTS: Final = frozenset({"FusedGemm", "FusedMatMul", "Gemm", "MatMul"})
-_GEMMS: Final = ("Gemm", "FusedGemm")
 _POOLING: Final = frozenset({"AveragePool", "LpPool", "MaxPool"})
 _GLOBAL_POOLING: Final = frozenset({"GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"})
 _RESHAPING: Final = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})

@@ -137,7 +137,10 @@ class Dealing:
         part = Descriptor(worker.incarnation, frame.number, frame.attempt, stage, epoch.number, frame.slot)
         frame.out[stage] = part
         worker.out[part] = frame
-        self._emit(do.RunPart(part, ready_s))
+        # Whoever begins or ends a frame alone copies what its client lends: into the slot once, before anyone reads it,
+        # and out of it when all else is done.
+        reads = frame.unread and stage in epoch.first
+        self._emit(do.RunPart(part, ready_s, reads, frame.lent_out and epoch.last == (stage,)))
 
     def take_back(self, part: Descriptor, service_s: float = 0.0) -> Frame | None:
         """The frame whose outstanding part this is, or None for a late or unknown reply."""

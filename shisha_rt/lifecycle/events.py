@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from shisha_rt.plan.plan import Plan
 
 
-@dataclass(frozen=True, slots=True)
-class Descriptor:
+class Descriptor(NamedTuple):
     """One piece of work out with one worker: stage `stage` of `epoch`'s plan, on the frame in `slot`.
 
     `attempt` counts the starts of its frame. Work that is repeated after a death has another incarnation, so that a
-    late reply is recognised.
+    late reply is recognised. It travels as it is, there and back.
     """
 
     incarnation: int
@@ -28,7 +27,10 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True)
 class FrameArrived:
-    """A validated request. `frame` is the daemon's own number, never used before; `deadline_s` is absolute."""
+    """A validated request. `frame` is the daemon's own number, never used before; `deadline_s` is absolute.
+
+    `lent_in`: inputs of it lie in memory that its client lends, `lent_out`: outputs are to be written there.
+    """
 
     frame: int
     client: Hashable
@@ -36,6 +38,8 @@ class FrameArrived:
     size_bytes: int
     sequence: int | None = None
     deadline_s: float | None = None
+    lent_in: bool = False
+    lent_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 - Every accepted frame is decided exactly once and delivered exactly once, in its stream's order.
 - A slot is free only when no descriptor of its frame is with any worker and its answer has been decided (collected,
   or an error).
+- What a client lends for outputs is its own again with the answer, so that goes out only when no part is. Inputs are
+  copied into the slot before anything has read them there, and never after that.
 - A part is ready when all stages that its own comes after are done; a reply that matches no descriptor is dropped.
 - A frame starts anew, under another epoch, only when none of its parts is out. A part that was lost runs again within
   its epoch at any time: inputs are never rewritten, and outputs are read only when they are done.
@@ -71,7 +73,9 @@ class Frames:
         if refusal is not None:
             self._emit(do.Refuse(event.frame, *refusal))
             return
-        frame = Frame(event.frame, stream, event.size_bytes, event.deadline_s)
+        frame = Frame(
+            event.frame, stream, event.size_bytes, event.deadline_s, unread=event.lent_in, lent_out=event.lent_out
+        )
         self.by_number[frame.number] = frame
         streams.accept(frame, event.sequence)
         if frame.deadline_s is not None:
@@ -96,6 +100,10 @@ class Frames:
         """Put an ACTIVE frame under `epoch` from its own input."""
         frame.epoch = epoch
         epoch.frames.add(frame.number)
+        if frame.unread and len(epoch.first) > 1:
+            assert frame.slot is not None
+            self._emit(do.ReadLent(frame.number, frame.slot))
+            frame.unread = False
         for stage in epoch.first:
             self._dealing.queue(frame, stage, now)
 
@@ -135,6 +143,7 @@ class Frames:
         epoch, done = frame.epoch, frame.done
         assert epoch is not None
         epoch.moved_s = now
+        frame.unread = False
         done.add(event.descriptor.stage)
         if len(done) == len(epoch.followers):
             self._finish(frame, epoch)
@@ -149,10 +158,10 @@ class Frames:
 
     def _finish(self, frame: Frame, epoch: Epoch) -> None:
         assert frame.slot is not None
-        self._emit(do.Collect(frame.number, frame.slot, epoch.number))
+        self._emit(do.Collect(frame.number, frame.slot, epoch.number, written=len(epoch.last) == 1))
         self._step(frame, "finish")
         self._free(frame)
-        self._decide(frame)
+        self._answer(frame)
 
     def part_failed(self, event: ev.PartFailed, now: float) -> None:
         frame = self._dealing.take_back(event.descriptor)
@@ -168,6 +177,8 @@ class Frames:
         if not frame.out:
             self._step(frame, "return")
             self._free(frame)
+            if frame.lent_out:
+                self._answer(frame)
 
     def worker_gone(self, worker: WorkerState, event: ev.WorkerGone, now: float) -> None:
         """Take back what the dead worker held; only the frame that it was computing is charged with its death."""
@@ -208,10 +219,15 @@ class Frames:
         self.draining = True
 
     def stop(self) -> None:
-        """Decide whatever is undecided."""
+        """Decide whatever is undecided, and answer all. Workers have ended: none of them writes to what is lent."""
         self.draining = True
-        for frame in [f for f in self.by_number.values() if not f.decided]:
-            self._abandon(frame, Code.UNAVAILABLE, "the daemon stopped before the frame was done")
+        for frame in list(self.by_number.values()):
+            owed = frame.decided and not frame.answerable
+            frame.lent_out = False
+            if owed:
+                self._answer(frame)
+            elif not frame.decided:
+                self._abandon(frame, Code.UNAVAILABLE, "the daemon stopped before the frame was done")
 
     def _is_decided(self, number: int) -> bool:
         frame = self.by_number.get(number)
@@ -228,10 +244,12 @@ class Frames:
         else:
             self._step(frame, "decide")
             self._free(frame)
-        self._decide(frame, code, message)
+        frame.error = code, message
+        if frame.answerable:
+            self._answer(frame)
 
-    def _decide(self, frame: Frame, code: Code | None = None, message: str = "") -> None:
-        frame.error = None if code is None else (code, message)
+    def _answer(self, frame: Frame) -> None:
+        """Its answer may go out, in its stream's order, and so what has waited for that."""
         for one in self.streams.in_order(frame, self.by_number):
             self._deliver(one)
 

@@ -22,7 +22,15 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Copy the frame's inputs into its slot; the request's own buffers are needed no longer."""
+    """Copy the inputs that came with the request into its slot; its own buffers are needed no longer."""
+
+    frame: int
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLent:
+    """Copy the inputs that the frame's client lends into its slot: several stages begin it, and none can for all."""
 
     frame: int
     slot: int
@@ -30,19 +38,29 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class RunPart:
-    """`ready_s`: since when it could run: its inputs are there, or are again after a death."""
+    """`ready_s`: since when it could run: its inputs are there, or are again after a death.
+
+    `reads`: the worker first copies the inputs that the client lends into the slot; `writes`: at the end it writes the
+    outputs to where the client lends room for them.
+    """
 
     descriptor: Descriptor
     ready_s: float
+    reads: bool = False
+    writes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """Copy the frame's outputs out of its slot, now: the slot may be filled again by the next instruction."""
+    """Copy the frame's outputs out of its slot, now: the slot may be filled again by the next instruction.
+
+    `written`: those that go to memory that the client lends are there already.
+    """
 
     frame: int
     slot: int
     epoch: int
+    written: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +188,7 @@ class GivenUp:
 Instruction: TypeAlias = (
     Refuse
     | Fill
+    | ReadLent
     | RunPart
     | Collect
     | Deliver

@@ -38,7 +38,10 @@ def _check_frame(lifecycle: Lifecycle, frame: Frame) -> None:
     assert epoch is not None or not frame.out, f"{name} is {phase.name} with {frame.out} out"
     assert phase is not FramePhase.LEAVING or frame.out, f"{name} is {phase.name} with nothing out"
     decided = phase in (FramePhase.LEAVING, FramePhase.GONE)
-    assert frame.decided or not frame.delivered, f"{name} was delivered before it was decided"
+    assert frame.answerable or not frame.delivered, f"{name} was delivered as {phase.name}, lent out: {frame.lent_out}"
+    assert not frame.unread or not frame.done, f"{name}: {frame.done} are done, and what is lent has not been read"
+    many = epoch is not None and len(epoch.first) > 1
+    assert not (frame.unread and many), f"{name} is begun by several stages, and what is lent has not been read"
     assert not (frame.delivered and phase is FramePhase.GONE), f"{name} was answered and left, yet it is remembered"
     assert frame.deaths < lifecycle.policy.deaths_per_frame or decided, f"{name} goes on after {frame.deaths} deaths"
     assert (frame.died_on is None) == (not frame.deaths), f"{name} has {frame.deaths} deaths, on {frame.died_on}"
@@ -148,7 +151,7 @@ def _check_streams(lifecycle: Lifecycle) -> None:
         order, queue = orders.pop(id(stream), []), queues.pop(id(stream), [])
         assert list(stream.order) == order, f"stream {stream.key} owes {list(stream.order)}, should be {order}"
         assert list(stream.waiting) == queue, f"stream {stream.key} holds {list(stream.waiting)}, should be {queue}"
-        assert not order or not numbered[order[0]].decided, f"{order[0]} is decided and first, yet undelivered"
+        assert not order or not numbered[order[0]].answerable, f"{order[0]} can be answered and is first, yet is not"
         turns = sum(one is stream for client in streams.turn for one in client.turn)
         assert turns == bool(queue), f"stream {stream.key} has {turns} turns, {len(queue)} frames wait"
     assert not orders, "frames are owed to a forgotten stream"

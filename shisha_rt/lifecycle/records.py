@@ -19,7 +19,8 @@ class Frame:
 
     `done` are the stages of `epoch` that are, `out` its parts that are with a worker, by stage. `attempt`: how often
     it was started anew. `deaths`: those that it is charged with; `died_on`: where the last one was; `excused`: the
-    parts that were out then, whose loss it is not charged with.
+    parts that were out then, whose loss it is not charged with. `unread`: inputs that its client lends are not in its
+    slot yet. `lent_out`: outputs go to memory that its client lends.
     """
 
     number: int
@@ -35,6 +36,8 @@ class Frame:
     deaths: int = 0
     died_on: str | None = None
     excused: frozenset[Descriptor] = frozenset()
+    unread: bool = False
+    lent_out: bool = False
     delivered: bool = False
     error: tuple[Code, str] | None = None
 
@@ -42,6 +45,11 @@ class Frame:
     def decided(self) -> bool:
         """Whether its answer is: a result that has been collected, or `error`."""
         return self.phase in (FramePhase.LEAVING, FramePhase.GONE)
+
+    @property
+    def answerable(self) -> bool:
+        """Decided, and nobody can write any more to what its client lends: that is the client's again by the answer."""
+        return self.phase is FramePhase.GONE or (self.phase is FramePhase.LEAVING and not self.lent_out)
 
 
 @dataclass(slots=True, eq=False)
@@ -104,8 +112,9 @@ class Epoch:
     what no worker has prepared yet: stages, each with the lead of a team.
 
     `pool_of` and `followers` (stages,): the pool of each, and the stages that come after it. `first`: those that need
-    the input alone. `service_s` (stages,): what a part takes lately, by lead. `moved_s`: when it was superseded, or a
-    part of it done after that; `overdue`: that is so long ago that its frames are to start anew.
+    the input alone, `last` those that no other comes after. `service_s` (stages,): what a part takes lately, by lead.
+    `moved_s`: when it was superseded, or a part of it done after that; `overdue`: that is so long ago that its frames
+    are to start anew.
     """
 
     number: int
@@ -122,6 +131,7 @@ class Epoch:
     pool_of: tuple[PoolState, ...] = field(init=False)
     followers: tuple[tuple[int, ...], ...] = field(init=False)
     first: tuple[int, ...] = field(init=False)
+    last: tuple[int, ...] = field(init=False)
     service_s: tuple[dict[str, float], ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -136,6 +146,7 @@ class Epoch:
         self.followers = tuple(map(tuple, followers))
         self.unprepared = {(index, lead) for index, stage in stages for lead in stage.leads}
         self.first = tuple(index for index, stage in stages if not stage.after)
+        self.last = tuple(index for index, after in enumerate(followers) if not after)
         self.service_s = tuple({} for _ in stages)
 
 

@@ -114,12 +114,12 @@ class Streams:
             self.clients.pop(client.key, None)
 
     def in_order(self, frame: Frame, frames: dict[int, Frame]) -> Iterator[Frame]:
-        """The frames whose answers can go out now that `frame` has been decided."""
+        """The frames whose answers can go out now that `frame`'s can."""
         if not frame.stream.ordered:
             yield frame
             return
         order = frame.stream.order
-        while order and frames[order[0]].decided:
+        while order and frames[order[0]].answerable:
             yield frames[order.popleft()]
 
     def _remember(self, stream: StreamState) -> None:

@@ -22,27 +22,38 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 """One part of a message, as bytes (a memoryview has format B)."""
 
 
-class BinaryData(Struct, frozen=True):
-    binary_data_size: int
+class TensorData(Struct, frozen=True, omit_defaults=True):
+    """Where a tensor's bytes are: in a raw part of `binary_data_size`, or in memory that the client lends."""
+
+    binary_data_size: int | None = None
+    shared_memory_region: str | None = None
+    shared_memory_byte_size: Annotated[int, Meta(ge=0, le=MAX_INTEGER)] | None = None
+    shared_memory_offset: Annotated[int, Meta(ge=0, le=MAX_INTEGER)] = 0
 
 
 class TensorHeader(Struct, frozen=True):
-    """One tensor of a message; its bytes are a part of their own."""
+    """One tensor of a message; its bytes are a part of their own, unless they are lent."""
 
     name: str
     shape: tuple[int, ...]
     datatype: str
-    parameters: BinaryData
+    parameters: TensorData
 
     @classmethod
     def of(cls, tensor: Tensor) -> TensorHeader:
         """Of a tensor with a static shape."""
-        return cls(tensor.name, tensor.shape, tensor.datatype, BinaryData(tensor.size_bytes))
+        return cls(tensor.name, tensor.shape, tensor.datatype, TensorData(tensor.size_bytes))
 
 
-class RequestedOutput(Struct, frozen=True):
+class WantedAs(TensorData, frozen=True, omit_defaults=True):
+    """How an output is wanted: as a raw part, or in memory that the client lends."""
+
+    binary_data: Any = True
+
+
+class RequestedOutput(Struct, frozen=True, omit_defaults=True):
     name: str
-    parameters: dict[str, Any] = {}
+    parameters: WantedAs = WantedAs()
 
 
 class InferParameters(Struct, frozen=True, omit_defaults=True):

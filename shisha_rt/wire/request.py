@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import starmap
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
 from shisha_rt.graph.graph import Graph, Tensor
 from shisha_rt.graph.input_sizes import shapes_in_words
 from shisha_rt.wire.codes import Code, WireError
-from shisha_rt.wire.header import Buffer, InferHeader, RequestedOutput, TensorHeader
+from shisha_rt.wire.header import Buffer, InferHeader, RequestedOutput, TensorData, TensorHeader
 from shisha_rt.wire.limits import MAX_NAME_LENGTH, Limits
 from shisha_rt.wire.operations import INFER, OPERATIONS, Arguments, OfModel
 
@@ -71,12 +71,21 @@ def _in_all(first: Tensor, *others: Tensor) -> Tensor:
     return replace(first, open_axes=tuple(sorted(differ.union(first.open_axes, *(its.open_axes for its in others)))))
 
 
+class Lent(NamedTuple):
+    """A piece of a region, by the token that its client names; whether there is such a one is for the daemon to say."""
+
+    token: str
+    offset_bytes: int
+    size_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class InferRequest:
     """A frame asked for. `tensors` are the raw inputs in the model's order; `outputs` the names to answer with.
 
     `stream` None means unordered. `deadline_ms` counts from receipt. `size_bytes` is that of all raw parts. `layout`:
-    the number of its shape among those that are served.
+    the number of its shape among those that are served. `lent_in`: the inputs that lie in memory which the client
+    lends, `lent_out`: the outputs that are to go there, by name.
     """
 
     id: str
@@ -87,6 +96,8 @@ class InferRequest:
     outputs: tuple[str, ...]
     size_bytes: int
     layout: int = 0
+    lent_in: Mapping[str, Lent] = field(default_factory=dict)
+    lent_out: Mapping[str, Lent] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +203,12 @@ def _read_infer(
 ) -> InferRequest:
     header = _convert(fields, InferHeader)
     _check_model(header.model_name, signature)
-    if len(raw) != len(header.inputs):
-        _refuse(f"message: {len(raw)} raw parts for {len(header.inputs)} inputs; expected one for each, in their order")
-    layout, tensors = _read_tensors(header.inputs, raw, signature)
+    lent = sum(tensor.parameters.shared_memory_region is not None for tensor in header.inputs)
+    if len(raw) + lent != len(header.inputs):
+        their = f"{len(header.inputs)} inputs" + (f", {lent} of them in shared memory" if lent else "")
+        _refuse(f"message: {len(raw)} raw parts for {their}; expected one for each, in their order")
+    layout, tensors, lent_in = _read_tensors(header.inputs, raw, signature)
+    outputs, lent_out = _read_outputs(header.outputs or (), signature)
     parameters = header.parameters
     return InferRequest(
         id=request_id,
@@ -202,16 +216,18 @@ def _read_infer(
         sequence=parameters.sequence if parameters else None,
         deadline_ms=parameters.deadline_ms if parameters else None,
         tensors=tensors,
-        outputs=_read_outputs(header.outputs or (), signature),
+        outputs=outputs,
         size_bytes=sum(map(len, raw)),
         layout=layout,
+        lent_in=lent_in,
+        lent_out=lent_out,
     )
 
 
 def _read_tensors(
     headers: Sequence[TensorHeader], raw: Sequence[Buffer], signature: Signature
-) -> tuple[int, dict[str, memoryview]]:
-    """The number of their shape, and the tensors in the model's order."""
+) -> tuple[int, dict[str, memoryview], dict[str, Lent]]:
+    """The number of their shape, and the tensors in the model's order: those that came, and those that are lent."""
     expected = {tensor.name: tensor for tensor in signature.inputs}
     found: dict[str, int] = {}
     for i, header in enumerate(headers):
@@ -226,10 +242,21 @@ def _read_tensors(
     if missing:
         _refuse(f"inputs: input {_shown(missing[0])} is missing; expected {_names(expected)}")
     layout = _layout([headers[found[name]].shape for name in expected], signature) if signature.shapes else 0
+    parts = iter(raw)
+    part_of = {i: next(parts) for i, header in enumerate(headers) if header.parameters.shared_memory_region is None}
+    tensors: dict[str, memoryview] = {}
+    lent: dict[str, Lent] = {}
     for tensor in signature.each[layout]:
         i = found[tensor.name]
-        _check_size(i, headers[i], raw[i], tensor)
-    return layout, {name: memoryview(raw[found[name]]) for name in expected}
+        if i in part_of:
+            _check_size(i, headers[i], part_of[i], tensor)
+            tensors[tensor.name] = memoryview(part_of[i])
+        else:
+            lent[tensor.name] = _lent(_at(i, tensor), headers[i].parameters)
+            if lent[tensor.name].size_bytes != tensor.size_bytes:
+                what = "shared_memory_byte_size is not that of its shape and datatype"
+                _refuse(f"{_at(i, tensor)}: {what}; expected {tensor.size_bytes}")
+    return layout, tensors, lent
 
 
 def _layout(shapes: Sequence[tuple[int, ...]], signature: Signature) -> int:
@@ -258,23 +285,40 @@ def _check_size(i: int, header: TensorHeader, part: Buffer, tensor: Tensor) -> N
         _refuse(f"{_at(i, tensor)}: its raw part has {len(part)} bytes; expected {size_bytes}")
 
 
+def _lent(where: str, said: TensorData) -> Lent:
+    if said.shared_memory_byte_size is None or said.binary_data_size is not None:
+        _refuse(f"{where}: in shared memory it has shared_memory_byte_size, and no binary_data_size")
+    assert said.shared_memory_region is not None
+    return Lent(said.shared_memory_region, said.shared_memory_offset, said.shared_memory_byte_size)
+
+
 def _at(i: int, tensor: Tensor) -> str:
     return f"inputs[{i}] {_shown(tensor.name)}"
 
 
-def _read_outputs(requested: Sequence[RequestedOutput], signature: Signature) -> tuple[str, ...]:
-    names = [tensor.name for tensor in signature.outputs]
+def _read_outputs(
+    requested: Sequence[RequestedOutput], signature: Signature
+) -> tuple[tuple[str, ...], dict[str, Lent]]:
+    """The names, and which of them go to memory that the client lends."""
+    tensors = {tensor.name: tensor for tensor in signature.outputs}
     if not requested:
-        return tuple(names)
+        return tuple(tensors), {}
+    lent: dict[str, Lent] = {}
     for i, output in enumerate(requested):
-        if output.name not in names:
-            _refuse(f"outputs[{i}]: the model has no output {_shown(output.name)}; expected {_names(names)}")
-        if output.parameters.get("binary_data", True) is not True:
-            _refuse(f"outputs[{i}]: binary_data is not true; expected true, as answers are always raw parts")
+        tensor = tensors.get(output.name)
+        if tensor is None:
+            _refuse(f"outputs[{i}]: the model has no output {_shown(output.name)}; expected {_names(tensors)}")
+        if output.parameters.binary_data is not True:
+            _refuse(f"outputs[{i}]: binary_data is not true; expected true, as answers are always raw")
+        if output.parameters.shared_memory_region is not None:
+            piece = lent[output.name] = _lent(f"outputs[{i}] {_shown(output.name)}", output.parameters)
+            if not tensor.open_axes and piece.size_bytes < tensor.size_bytes:
+                what = f"shared_memory_byte_size is {piece.size_bytes}; expected {tensor.size_bytes} or more"
+                _refuse(f"outputs[{i}] {_shown(output.name)}: {what}")
     chosen = tuple(output.name for output in requested)
     if len(set(chosen)) != len(chosen):
         _refuse("outputs: an output is given twice; expected each once")
-    return chosen
+    return chosen, lent
 
 
 def _check_model(name: str, signature: Signature) -> None:

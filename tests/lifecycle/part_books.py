@@ -3,6 +3,7 @@ said alone.
 
 - A part runs when all that it comes after is done in that attempt, on a team of its stage that has loaded it.
 - Never is a part out twice, nor run again once it is done; only what a dead worker held runs again.
+- What a client lends is read before any part is done, or out beside, and once no more; it is written by the last part.
 - A frame begins anew only when none of its parts is out, and its slot is not filled before.
 - No team gets a second part while one of its pool that can take it has none, nor any while it is down and another is
   not.
@@ -109,12 +110,27 @@ class PartBooks:
         assert self.deaths[part.frame] < self._policy.deaths_per_frame, f"{part} is given after its frame's last death"
         if not self._stays_where_it_died(part, place, stage.leads):
             self._check_dealing(part, place, plan)
+        self._check_copying(run, plan)
         self._dealt += 1
         self._out[part] = self._dealt
         self.seen["side by side"] += bool(others)
         self.seen["join"] += len(stage.after) > 1
         self.seen["copy"] += len(stage.teams) > 1
         self.seen["team"] += any(team[0] == place and len(team) > 1 for team in stage.teams)
+
+    def _check_copying(self, run: do.RunPart, plan: Plan) -> None:
+        part = run.descriptor
+        if run.reads:
+            begun = [one for one in (*map(_key, self._out), *self._done) if one[0] == part.frame]
+            assert not begun, f"{run} reads what is lent, {begun} are out or done"
+            assert not plan.stages[part.stage].after, f"{run} reads what is lent, and does not begin its frame"
+        if run.writes:
+            behind = {one for stage in plan.stages for one in stage.after}
+            others = set(range(len(plan.stages))) - behind - {part.stage}
+            alone = part.stage not in behind and not others
+            assert alone, f"{run} writes what is lent, and does not end its frame by itself"
+        self.seen["reads"] += run.reads
+        self.seen["writes"] += run.writes
 
     def _stays_where_it_died(self, part: ev.Descriptor, place: str, leads: tuple[str, ...]) -> bool:
         """Whether it has to."""
@@ -142,7 +158,7 @@ class PartBooks:
             assert not idle, f"{part} is {place}'s second, while {process.place} has none"
         self.seen["second"] += 1
 
-    def fill(self, fill: do.Fill) -> None:
+    def fill(self, fill: do.Fill | do.ReadLent) -> None:
         inside = [part for part in self._out if part.slot == fill.slot]
         assert not inside, f"slot {fill.slot} is filled while {inside} are out"
 

@@ -46,6 +46,7 @@ class Process:
 class Workers:
     """All processes that were ever started. What they say is appended to `messages`, for the world to deliver.
 
+    `copies`: whether a part reads, and writes, what its client lends; `written`: frames whose outputs are there.
     `needs`: what the layers read. `poison`: the layers of a frame that end whoever computes them. `layer_s`: what a
     layer takes, by place; nothing is told of the others. `unequal`: some of them are slow.
     """
@@ -61,6 +62,8 @@ class Workers:
         self.messages: list[ev.Event] = []
         self.owner: list[int | None] = [None] * slot_count
         self.arena: list[dict[int, Tag]] = [{} for _ in range(slot_count)]
+        self.copies: dict[ev.Descriptor, tuple[bool, bool]] = {}
+        self.written: set[int] = set()
 
     @property
     def alive(self) -> list[Process]:
@@ -98,6 +101,11 @@ class Workers:
         elif process.parts:
             process.running, part = True, process.parts[0]
             process.last_frame = part.frame
+            if self.copies[part][0] and self.rng.random() < 0.9:  # else it dies before it has
+                self.read_lent(part.slot)
+            elif self.copies[part][0]:
+                self.end(process)
+                return
             self._read(process, part)
             if not self.poison.get(part.frame, set()).isdisjoint(self.plans[part.epoch].stages[part.stage].layers):
                 self.end(process)
@@ -105,6 +113,8 @@ class Workers:
     def _finish(self, process: Process) -> None:
         rng, part = self.rng, process.parts.popleft()
         self._write(part, part.attempt)
+        if self.copies[part][1]:
+            self.written.add(part.frame)
         process.running = False
         failed = not self.healing and rng.random() < 0.04
         layers = self.plans[part.epoch].stages[part.stage].layer_count
@@ -178,12 +188,24 @@ class Workers:
             for slot in self.arena:
                 slot.pop(int(name), None)
 
-    def fill(self, fill: do.Fill) -> None:
+    def fill(self, fill: do.Fill, *, lent: bool) -> None:
+        """`lent`: the input is not in the slot by that."""
         for process in self.alive:
             for part in process.parts:
                 assert part.slot != fill.slot, f"slot {fill.slot} is filled, a live worker still has {part}"
         self.owner[fill.slot] = fill.frame
-        self.arena[fill.slot][INPUT] = fill.frame, 0, 0
+        self.arena[fill.slot].pop(INPUT, None)
+        if not lent:
+            self.arena[fill.slot][INPUT] = fill.frame, 0, 0
+
+    def read_lent(self, slot: int) -> None:
+        frame = self.owner[slot]
+        assert frame is not None
+        self.arena[slot][INPUT] = frame, 0, 0
+
+    def may_write(self, frame: int) -> bool:
+        """Whether some live worker has a part at whose end it writes to what the frame's client lends."""
+        return any(part.frame == frame and self.copies[part][1] for one in self.alive for part in one.parts)
 
     def answer(self, slot: int) -> set[Tag | None]:
         """What has made the network's outputs."""
@@ -212,6 +234,7 @@ class Workers:
         assert not process.doomed, f"{part} is given to a worker that is to be killed"
         assert (part.epoch, part.stage) in process.loaded, f"{part} is given to a worker that has not loaded its stage"
         assert self.owner[part.slot] == part.frame, f"{part} is of a slot that frame {self.owner[part.slot]} has"
+        self.copies[part] = run.reads, run.writes
         if process.alive:
             process.parts.append(part)
 

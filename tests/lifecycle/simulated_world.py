@@ -59,6 +59,9 @@ class Request:
     failed: bool = False
     filled: bool = False
     collected: bool = False
+    lent_in: bool = False
+    lent_out: bool = False
+    read: bool = False
 
 
 def random_policy(rng: random.Random) -> Policy:
@@ -118,6 +121,7 @@ class World:
         self._carry_out: dict[type, Callable[[Any], None]] = {
             do.Refuse: self._refuse,
             do.Fill: self._fill,
+            do.ReadLent: self._read_lent,
             do.RunPart: self._run_part,
             do.Collect: self._collect,
             do.Deliver: self._deliver,
@@ -211,10 +215,11 @@ class World:
             sequence = rng.randint(0, 9) if last is None or rng.random() < 0.15 else last + 1
         bad = sequence is not None and last is not None and sequence != last + 1
         deadline = rng.choice((None, None, None, None, self.now + rng.random() * 4, self.now + 4, self.now))
-        request = self.requests[number] = Request(number, stream, deadline)
+        lent = {"lent_in": rng.random() < 0.3, "lent_out": rng.random() < 0.3}
+        request = self.requests[number] = Request(number, stream, deadline, **lent)
         if self.poisons and rng.random() < 0.5:
             self.workers.poison[number] = set(rng.sample(range(LAYERS), rng.randint(1, 4)))
-        self.feed(ev.FrameArrived(number, *stream, rng.randint(1, 40), sequence, deadline))
+        self.feed(ev.FrameArrived(number, *stream, rng.randint(1, 40), sequence, deadline, **lent))
         if request.outcome == "refused":
             return
         assert not bad, f"frame {number} was accepted with sequence {sequence} after {last}"
@@ -286,6 +291,8 @@ class World:
 
     def stop(self) -> None:
         self.draining = self.stopped = True
+        for process in self.workers.alive:
+            self.workers.end(process)
         self.feed(ev.Stop())
         self.over = True
 
@@ -324,7 +331,7 @@ class World:
         request.filled = True
         self._take_turn(request.stream[0])
         self.parts.fill(fill)
-        self.workers.fill(fill)
+        self.workers.fill(fill, lent=request.lent_in)
 
     def _take_turn(self, client: Hashable) -> None:
         """Each client in turn gets a slot: none gets a second while another's frame goes on waiting."""
@@ -339,7 +346,20 @@ class World:
             self.passed[frame, client] += 1
             assert self.passed[frame, client] < 2, f"{client} has two turns while {frame} of {other} waits"
 
+    def _read_lent(self, read: do.ReadLent) -> None:
+        request = self.requests[read.frame]
+        assert request.lent_in, f"{read}, which lends nothing"
+        assert not request.read, f"{read} a second time"
+        request.read = True
+        self.parts.seen["read by the daemon"] += 1
+        self.parts.fill(read)
+        self.workers.read_lent(read.slot)
+
     def _run_part(self, run: do.RunPart) -> None:
+        request = self.requests[run.descriptor.frame]
+        assert request.lent_in or not run.reads, f"{run}, which lends nothing to read"
+        assert request.lent_out or not run.writes, f"{run}, which lends nothing to write"
+        assert not (request.read and run.reads), f"{run}, which has been read"
         assert self.requests[run.descriptor.frame].outcome == "accepted", f"{run} is of a frame that is answered"
         self.parts.run(run)
         self.workers.give(run)
@@ -355,6 +375,8 @@ class World:
         whole = {tag is not None and tag[:2] == (collect.frame, collect.epoch) and tag[2] >= 0 for tag in found}
         assert len(found) == 1, f"answer of frame {collect.frame} is of several attempts: {found}"
         assert whole == {True}, f"answer of frame {collect.frame} in epoch {collect.epoch} is {found}"
+        written = collect.frame in self.workers.written
+        assert written or not (request.lent_out and collect.written), f"{collect}, and no worker has"
         request.collected = True
 
     # --- carrying out the other instructions ------------------------------------------------------------------
@@ -379,6 +401,8 @@ class World:
         if request.stream[1] is not None:
             first = self.owed[request.stream].popleft()
             assert first == deliver.frame, f"frame {deliver.frame} is answered before {first} of the same stream"
+        lent = request.lent_out and self.workers.may_write(deliver.frame)
+        assert not lent, f"frame {deliver.frame} is answered while a worker may write to what its client lends"
         request.outcome = "answered"
         self.unanswered -= 1
         cause = {

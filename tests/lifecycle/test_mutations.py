@@ -22,7 +22,7 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.wire.codes import Code
 from tests.lifecycle.simulated_world import BrokenPromise, run
 
-MOST_SEEDS: Final = 600
+MOST_SEEDS: Final = 2000
 
 
 class FreesTheSlotAtTheDeadline(Frames):
@@ -67,8 +67,7 @@ class PresumesDeath(Frames):
 class DeliversWhenDone(Frames):
     """R1: a stream's answers keep its order."""
 
-    def _decide(self, frame: Frame, code: Code | None = None, message: str = "") -> None:
-        frame.error = None if code is None else (code, message)
+    def _answer(self, frame: Frame) -> None:
         if frame.stream.ordered:
             frame.stream.order.remove(frame.number)
         self._deliver(frame)
@@ -264,6 +263,31 @@ class DealsToTheHung(Dealing):
             del serving[place]
 
 
+class AnswersWhileItIsWritten(Frames):
+    """R3: what a client lends for outputs is its own again with the answer."""
+
+    def _abandon(self, frame: Frame, code: Code, message: str) -> None:
+        frame.lent_out = False
+        super()._abandon(frame, code, message)
+
+
+class ReadsAgain(Frames):
+    """R3: a slot that has been read into is not read into again, under another epoch either."""
+
+    def _strand(self, frame: Frame) -> None:
+        super()._strand(frame)
+        frame.unread = True
+
+
+class LeavesReadingToEach(Frames):
+    """R3: where several stages begin a frame, none of them can read what is lent for the others."""
+
+    def _enlist(self, frame: Frame, epoch: Epoch, now: float) -> None:
+        unread, frame.unread = frame.unread, False
+        super()._enlist(frame, epoch, now)
+        frame.unread = unread
+
+
 MUTANTS: Final = (
     FreesTheSlotAtTheDeadline,
     FreesTheSlotAtTheFirstReturn,
@@ -289,6 +313,9 @@ MUTANTS: Final = (
     TakesPlansOutOfDate,
     LosesAProposal,
     DealsToTheHung,
+    AnswersWhileItIsWritten,
+    ReadsAgain,
+    LeavesReadingToEach,
 )
 Part = type[Frames] | type[Dealing] | type[Epochs]
 

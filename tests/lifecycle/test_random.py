@@ -58,6 +58,9 @@ def test_random_interleavings_keep_the_promises(seeds: range) -> None:
         "second",
         "charged",
         "hurried",
+        "reads",
+        "writes",
+        "read by the daemon",
         "PlaceAway",
         "PlaceBack",
     ):

@@ -16,7 +16,7 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.wire.codes import Code
 from shisha_rt.wire.conversation import Answer, Conversation, Outgoing, Settled, arrays_of, stages_of
 from shisha_rt.wire.exceptions import Internal, InvalidArgument, ShishaError, Unavailable, error_of
-from shisha_rt.wire.header import BinaryData, TensorHeader, encode_answer, encode_error, encode_infer_answer
+from shisha_rt.wire.header import TensorData, TensorHeader, encode_answer, encode_error, encode_infer_answer
 from shisha_rt.wire.request import Signature
 
 X = Tensor("x", (2,), "FP16")
@@ -245,7 +245,7 @@ def test_a_frame_of_several_served_shapes_goes_in_its_own() -> None:
 def test_an_answer_has_arrays_of_the_shape_that_came() -> None:
     conversation = introduced()
     request_id = send(conversation, frame(conversation))
-    tensors = [TensorHeader("boxes", (0, 4), "FP32", BinaryData(0)), TensorHeader("y", (2, 1), "INT8", BinaryData(2))]
+    tensors = [TensorHeader("boxes", (0, 4), "FP32", TensorData(0)), TensorHeader("y", (2, 1), "INT8", TensorData(2))]
     header = encode_infer_answer(request_id, "m", tensors, epoch=1, frame=1, queue_ms=0, compute_ms=0)
     outcome = outcome_of(conversation.receive([header, b"", b"ab"]), request_id)
     assert isinstance(outcome, Answer)

@@ -19,7 +19,7 @@ from shisha_rt.daemon.front.outbox import Outbox
 from shisha_rt.daemon.front.requests import FrameAnswer
 from shisha_rt.errors import BadInput
 from shisha_rt.wire.codes import Code, WireError
-from shisha_rt.wire.header import BinaryData, TensorHeader, encode_answer, encode_error, encode_infer_answer
+from shisha_rt.wire.header import TensorData, TensorHeader, encode_answer, encode_error, encode_infer_answer
 from shisha_rt.wire.limits import Limits
 from shisha_rt.wire.request import InferRequest, OpRequest, Signature, parse, split_envelope
 
@@ -57,7 +57,7 @@ class Reply:
             answer.request.id,
             self._gateway.signature.model_name,
             [
-                TensorHeader(output.tensor.name, output.shape, output.tensor.datatype, BinaryData(len(output.data)))
+                TensorHeader(output.tensor.name, output.shape, output.tensor.datatype, TensorData(len(output.data)))
                 for output in answer.outputs
             ],
             epoch=answer.epoch,

@@ -24,9 +24,10 @@ from typing import Final
 import msgspec
 
 from shisha_rt.fabric import messages, model_index
-from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.arena import Arena, NoRoom
 from shisha_rt.fabric.channel import Channel, ChannelBroken
 from shisha_rt.fabric.layout import layouts_of
+from shisha_rt.fabric.lent import LentFault, read_lent, write_lent
 from shisha_rt.fabric.messages import WorkerConfig
 from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.fabric.parent import die_with
@@ -101,6 +102,7 @@ class Worker:
             config.incarnation,
             self._wake,
         )
+        self._lent: dict[int, int] = {}  # descriptors of clients' regions, by number
         self._pending: deque[tuple[messages.Run, float]] = deque()  # with the time since when its input is there
         self._part: _Part | None = None
         self._idle_since_s = time.monotonic()
@@ -134,7 +136,8 @@ class Worker:
         for data in self._channel.receive():
             match messages.TO_WORKER.decode(data):
                 case messages.Run(layout=layout) as run if not 0 <= layout < len(self._arena.layouts):
-                    self._send(messages.Failed(run, f"its slot is of layout {layout}, which this worker has not"))
+                    reason = f"its slot is of layout {layout}, which this worker has not"
+                    self._send(messages.Failed(run.part, reason))
                 case messages.Run() as run:
                     self._pending.append((run, run.ready_ns / 1e9 if run.ready_ns else time.monotonic()))
                 case messages.Prepare() as order:
@@ -143,16 +146,29 @@ class Worker:
                     self._executor.retire(epoch)
                 case messages.Repace(at_once=at_once):
                     self._repace(at_once=at_once)
+                case messages.Lend(region=region):
+                    self._lent[region] = self._channel.take_beside()
+                case messages.TakeBack(region=region):
+                    os.close(self._lent.pop(region))
 
     def _run(self, run: messages.Run, ready_s: float) -> None:
         now_s = time.monotonic()
-        self._arena.note_start(self._config.place_index, run.frame, time.monotonic_ns())
+        part = run.part
+        self._arena.note_start(self._config.place_index, part.frame, time.monotonic_ns())
         try:
-            demand = self._executor.demand(run.epoch, run.stage)
+            if run.reads:
+                read_lent(run.reads, self._lent, self._arena, part.slot, run.layout)
+            demand = self._executor.demand(part.epoch, part.stage)
             started = self._place.start(demand, ready_s, now_s)
-            ran = self._executor.run(run.epoch, run.stage, run.slot, run.layout)
+            ran = self._executor.run(part.epoch, part.stage, part.slot, run.layout)
+            if run.writes:
+                write_lent(run.writes, self._lent, self._arena, part.slot, run.layout)
+        except (LentFault, NoRoom) as error:
+            self._send(messages.Failed(part, str(error)))
+            self._end(time.monotonic())
+            return
         except Exception as error:
-            self._send(messages.Failed(run, one_line(error)))
+            self._send(messages.Failed(part, one_line(error)))
             self._end(time.monotonic())
             return
         due_s = self._place.finish(started, ran.paced_cpu_s, time.monotonic())
@@ -187,7 +203,7 @@ class Worker:
         end_s = time.monotonic()
         waited_s = part.start_s - self._idle_since_s
         service_s, ran = end_s - part.start_s, part.ran
-        self._send(messages.Done(part.run, service_s, ran.cpu_s, waited_s, part.dropped_s, ran.segments_s))
+        self._send(messages.Done(part.run.part, service_s, ran.cpu_s, waited_s, part.dropped_s, ran.segments_s))
         self._part = None
         self._end(end_s)
 

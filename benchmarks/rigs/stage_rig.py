@@ -27,6 +27,7 @@ from shisha_rt.fabric import messages
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.budgets import Budgets
 from shisha_rt.fabric.layout import layout_of
+from shisha_rt.lifecycle.events import Descriptor
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
 from shisha_rt.ready.compile import Compiled
@@ -138,8 +139,8 @@ class StageRig:
             if not self._said:
                 time.sleep(_REST_S)  # so that reading answers takes next to nothing of a stage's core
             done = self._expect(messages.Done, _FRAME_S)
-            parts[done.run.incarnation].append(done)
-            self._send_next(turns[done.run.incarnation])
+            parts[done.part.incarnation].append(done)
+            self._send_next(turns[done.part.incarnation])
         return [_rate(parts[stage.worker]) for stage in stages]
 
     def _send_next(self, turns: Iterator[tuple[Loaded, int]]) -> None:
@@ -152,7 +153,7 @@ class StageRig:
         return self.saturate([stage], [estimate], seconds)[0]
 
     def _send(self, stage: Loaded, slot: int) -> None:
-        run = messages.Run(stage.worker, next(self._frames), 0, 0, stage.epoch, slot, 0)
+        run = messages.Run(Descriptor(stage.worker, next(self._frames), 0, 0, stage.epoch, slot), 0)
         self._link.send(stage.worker, run)
 
     def _expect(self, kind: type[_Message], timeout_s: float) -> _Message:

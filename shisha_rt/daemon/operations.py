@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from shisha_rt import __version__
@@ -39,15 +40,18 @@ _MISSING: Final = {
 
 
 class Operations:
-    """Answered at once, or when what was asked for is done."""
+    """Answered at once, or when what was asked for is done. `shared_memory`: the socket where clients get some."""
 
-    def __init__(self, shell: Shell, status: Status, ready: ModelOnMachine, limits: Limits) -> None:
+    def __init__(
+        self, shell: Shell, status: Status, ready: ModelOnMachine, limits: Limits, shared_memory: Path | None
+    ) -> None:
         self._shell = shell
         self._status = status
         self._model = ready.compiled.model
         self._signature = Signature.of(self._model.name, [shape.model.graph for shape in ready.compiled.each])
         self._devices = ready.devices
         self._limits = limits
+        self._shared_memory = None if shared_memory is None else str(shared_memory)
         for place in self._machine.places:
             self._show_speed(place.name)
             for device in self._devices.get(place.name, ()):
@@ -97,10 +101,11 @@ class Operations:
         return {
             "name": "shisha-rt",
             "version": __version__,
-            "extensions": ["binary_tensor_data", "streams", "plans"],
+            "extensions": ["binary_tensor_data", "shared_memory", "streams", "plans"],
             "max_in_flight": self._limits.max_in_flight,
             "max_message_bytes": self._limits.max_message_bytes,
             "instance": self._status.instance,
+            "shared_memory_socket": self._shared_memory,
         }
 
     def _model_metadata(self, _: object) -> Mapping[str, object]:

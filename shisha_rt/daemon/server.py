@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import resource
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import psutil
 import zmq
 
 from shisha_rt.cache import cache_folder
@@ -27,6 +30,8 @@ from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.children.keeper import Keeper
 from shisha_rt.daemon.fleet.supervisor import LOOK_EVERY_S, Supervisor
 from shisha_rt.daemon.front.gateway import Arrived, Gateway
+from shisha_rt.daemon.front.regions import Regions
+from shisha_rt.daemon.front.sharing import RegionsLeft, Sharing
 from shisha_rt.daemon.gauges import Gauges
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.loop.signals import Signalled, signals
@@ -72,6 +77,9 @@ _DRAIN_S: Final = 30.0
 _SCHEDULING_S: Final = 20.0
 """For the first schedule of partitions; of very large networks it is then a good one."""
 _LEAST_STARTS: Final = 4
+_MOST_REGIONS: Final = 1024
+_DESCRIPTORS_A_REGION: Final = 4  # its own and its connection's, and as many for all else
+_PART_OF_MEMORY: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +138,8 @@ class Daemon:
         try:
             metrics = Metrics()
             self._closing.callback(metrics.close)
-            self.gateway = self._gateway(endpoint, ready.compiled, limits, metrics)
+            regions = Regions(*_most_regions())
+            self.gateway = self._gateway(endpoint, ready.compiled, limits, metrics, regions)
             self.metrics_page = metrics.serve(metrics_port)
             self._poller = Poller()
             self._closing.callback(self._poller.close)
@@ -150,6 +159,9 @@ class Daemon:
             known = _told(costs, ready.compiled.needs, planning)
             self._children = Children(self._poller, ready, keeper, planning.solver, known if tunes else None)
             self._closing.callback(self._children.close)
+            instance = uuid.uuid4().hex
+            self._sharing = Sharing(self.gateway.endpoint, instance, regions, self._poller)
+            self._closing.callback(self._sharing.close)
         except BaseException:
             self._closing.close()
             raise
@@ -161,16 +173,19 @@ class Daemon:
             children=self._children,
             metrics=metrics,
             timing=timing,
+            regions=regions,
         )
-        status = Status(self.shell, ready)
+        status = Status(self.shell, ready, instance)
         self._gauges = Gauges(self.shell, budgets)
-        self._operations = Operations(self.shell, status, ready, limits)
+        self._operations = Operations(self.shell, status, ready, limits, self._sharing.path)
 
-    def _gateway(self, endpoint: str, compiled: Compiled, limits: Limits, metrics: Metrics) -> Gateway:
+    def _gateway(
+        self, endpoint: str, compiled: Compiled, limits: Limits, metrics: Metrics, regions: Regions
+    ) -> Gateway:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._closing.callback(context.term)
         signature = Signature.of(compiled.model.name, [shape.model.graph for shape in compiled.each])
-        gateway = Gateway(context, endpoint, signature, limits, lambda name: metrics.counter(name).inc())
+        gateway = Gateway(context, endpoint, signature, limits, regions, lambda name: metrics.counter(name).inc())
         self._closing.callback(gateway.close)
         return gateway
 
@@ -185,6 +200,7 @@ class Daemon:
             try:
                 self._serve(on_ready, turn)
             finally:  # a fault of ours, too, leaves nobody without an answer
+                self.shell.supervisor.end_all()  # first: with its answer a client has back what it lends
                 self.shell.post(Stop(), "the end")
                 self.gateway.outbox.flush(math.inf)
                 # The last answers are with ZeroMQ's own thread: give it a moment to hand them to the kernel.
@@ -233,6 +249,8 @@ class Daemon:
                     self._operations.answer(client, request, reply)
             case Signalled():
                 self.stop()
+            case RegionsLeft():
+                self.shell.take_back_regions()
             case _:
                 self.shell.take(event)
 
@@ -248,6 +266,7 @@ class Daemon:
         for event in (*shell.supervisor.look(expected, having_parts), *self._children.look()):
             shell.take(event)
         shell.post(Look(), "the clock")
+        self._sharing.look()
         self._gauges.update(now_s)
 
     def _check_start(self, on_ready: Callable[[], None]) -> bool:
@@ -353,6 +372,13 @@ def _policy(compiled: Compiled, slots: int) -> Policy:
 
 def _largest_request_bytes(compiled: Compiled) -> int:
     return max(sum(tensor.size_bytes for tensor in shape.model.graph.inputs) for shape in compiled.each)
+
+
+def _most_regions() -> tuple[int, int]:
+    """How many regions clients may be lent, and of how many bytes: few enough that descriptors and memory are left."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = min(_MOST_REGIONS, descriptors // _DESCRIPTORS_A_REGION)
+    return most, psutil.virtual_memory().total // _PART_OF_MEMORY
 
 
 def _limits(compiled: Compiled, layouts: Sequence[Layout], lifecycle: Lifecycle) -> Limits:

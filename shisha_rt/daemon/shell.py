@@ -17,6 +17,7 @@ from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.counting import Counting
 from shisha_rt.daemon.fleet.supervisor import Supervisor
 from shisha_rt.daemon.fleet.telemetry import Telemetry
+from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import AnswerTo, Requests
 from shisha_rt.daemon.journal import Journal
 from shisha_rt.daemon.metrics import Metrics
@@ -60,13 +61,14 @@ class Shell:
         children: Children,
         metrics: Metrics,
         timing: Timing,
+        regions: Regions,
     ) -> None:
         self.cores = cores
         self.arena = arena
         self.sweep = Sweep(arena, indexes)
         self.supervisor = supervisor
         self.counting = Counting(metrics)
-        self.requests = Requests(arena)
+        self.requests = Requests(arena, regions)
         self.journal = Journal()
         self.telemetry = Telemetry(mixed=len(indexes) > 1)
         self.proposals = Proposals()
@@ -82,6 +84,7 @@ class Shell:
         return {
             do.Refuse: self._answer,
             do.Fill: self._fill,
+            do.ReadLent: self.requests.read_lent,
             do.RunPart: self._run,
             do.Collect: self._collect,
             do.Deliver: self._answer,
@@ -157,10 +160,10 @@ class Shell:
         match event:
             case messages.Done():
                 self._part_done(event)
-            case messages.Failed(run=run, reason=reason):
-                cause = f"worker {run.incarnation} failed"
-                self.write(self._part_raised(run, reason), cause)
-                self.post(ev.PartFailed(_descriptor(run), reason), cause)
+            case messages.Failed(part=part, reason=reason):
+                cause = f"worker {part.incarnation} failed"
+                self.write(self._part_raised(part, reason), cause)
+                self.post(ev.PartFailed(part, reason), cause)
             case messages.Ready(incarnation=incarnation):
                 self.supervisor.is_ready(incarnation)
                 self.post(ev.WorkerReady(incarnation), f"worker {incarnation} is ready")
@@ -192,25 +195,24 @@ class Shell:
             log.warning("what layers cost could not be measured, so nothing is tuned: %s", said.message.reason)
         self.post(said, "the profiler")
 
-    def _part_raised(self, run: messages.Run, reason: str) -> records.PartRaised:
-        worker = self.cores.lifecycle.places.workers.get(run.incarnation)
+    def _part_raised(self, part: ev.Descriptor, reason: str) -> records.PartRaised:
+        worker = self.cores.lifecycle.places.workers.get(part.incarnation)
         place = "" if worker is None else worker.place
-        return records.PartRaised(frame=run.frame, stage=run.stage, epoch=run.epoch, reason=reason, place=place)
+        return records.PartRaised(frame=part.frame, stage=part.stage, epoch=part.epoch, reason=reason, place=place)
 
     def _part_done(self, done: messages.Done) -> None:
-        run, scale = done.run, self._timing.scale
-        descriptor = _descriptor(run)
-        worker = self.cores.lifecycle.places.workers.get(run.incarnation)
-        if worker is not None and descriptor in worker.out:  # else it is late, or comes again
-            alike = self._mix.ratio(run.layout)
+        part, scale = done.part, self._timing.scale
+        worker = self.cores.lifecycle.places.workers.get(part.incarnation)
+        if worker is not None and part in worker.out:  # else it is late, or comes again
+            alike = self._mix.ratio(self.requests.layout_in(part.slot))
             service_s = done.service_s / scale
-            window = self.telemetry.window(run.epoch, run.stage, worker.place)
+            window = self.telemetry.window(part.epoch, part.stage, worker.place)
             window.add(service_s * alike, done.cpu_s * alike, done.waited_s / scale, done.segments_s)
-            self.counting.part_done(run.stage, worker.place, service_s, done.dropped_s)
-            self.requests.spent(run.frame, done.service_s)
-            taken = te.PartTaken(run.epoch, run.stage, worker.place, service_s * alike, done.segments_s)
+            self.counting.part_done(part.stage, worker.place, service_s, done.dropped_s)
+            self.requests.spent(part.frame, done.service_s)
+            taken = te.PartTaken(part.epoch, part.stage, worker.place, service_s * alike, done.segments_s)
             self.post(taken, "a part was computed")
-        self.post(ev.PartDone(descriptor, done.service_s), "a part was computed")
+        self.post(ev.PartDone(part, done.service_s), "a part was computed")
 
     def _note_prepared(self, message: messages.Prepared) -> None:
         worker = self.cores.lifecycle.places.workers.get(message.incarnation)
@@ -231,9 +233,18 @@ class Shell:
     # --- instructions -----------------------------------------------------------------------------------------
 
     def _send(self, incarnation: int, message: messages.ToWorker) -> None:
-        hung = self.supervisor.link.send(incarnation, message)
+        self._note_hung(self.supervisor.link.send(incarnation, message))
+
+    def _note_hung(self, hung: ev.WorkerHung | None) -> None:
         if hung is not None:
-            self.post(hung, f"worker {incarnation} takes no messages")
+            self.post(hung, f"worker {hung.incarnation} takes no messages")
+
+    def take_back_regions(self) -> None:
+        """Regions have ended: workers close their descriptors."""
+        left = self.requests.regions.left
+        while left:
+            for hung in self.supervisor.link.take_back(left.pop()):
+                self._note_hung(hung)
 
     def _fill(self, instruction: do.Fill) -> None:
         """A frame that gets the only slot in use meets no other, as long as none is admitted before it is done."""
@@ -252,10 +263,15 @@ class Shell:
     def _run(self, instruction: do.RunPart) -> None:
         d = instruction.descriptor
         layout = self.requests.layout_in(d.slot)
-        run = messages.Run(
-            d.incarnation, d.frame, d.attempt, d.stage, d.epoch, d.slot, layout, round(instruction.ready_s * 1e9)
-        )  # fmt: skip
-        self._send(d.incarnation, run)
+        ready_ns = round(instruction.ready_s * 1e9)
+        if not (instruction.reads or instruction.writes):
+            self._send(d.incarnation, messages.Run(d, layout, ready_ns))
+            return
+        reads, writes = self.requests.lent(d.frame, reads=instruction.reads, writes=instruction.writes)
+        for piece in (*reads, *writes):
+            fd = self.requests.regions.fd(piece.region)
+            self._note_hung(self.supervisor.link.lend(d.incarnation, piece.region, fd))
+        self._send(d.incarnation, messages.Run(d, layout, ready_ns, reads, writes))
 
     def _start(self, instruction: do.Start) -> None:
         place, incarnation = instruction.place, instruction.incarnation
@@ -321,11 +337,9 @@ class Shell:
         if answer.code is None:
             self._mix.came(answer.request.layout, answer.compute_s)
         answer_to(answer)
+        if self.requests.regions.left:
+            self.take_back_regions()
 
 
 def _nothing(_: object) -> None:
     """Between the cores, and done there."""
-
-
-def _descriptor(run: messages.Run) -> ev.Descriptor:
-    return ev.Descriptor(run.incarnation, run.frame, run.attempt, run.stage, run.epoch, run.slot)

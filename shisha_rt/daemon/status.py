@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,8 +20,8 @@ from shisha_rt.tuning.telling import description
 class Status:
     """`instance` names this run of the daemon: a client that sees it change has lost its frames."""
 
-    def __init__(self, shell: Shell, ready: ModelOnMachine) -> None:
-        self.instance = uuid.uuid4().hex
+    def __init__(self, shell: Shell, ready: ModelOnMachine, instance: str) -> None:
+        self.instance = instance
         self._shell = shell
         self._compiled = ready.compiled
         self._devices = ready.devices

@@ -7,8 +7,8 @@ messages took about 150 us more of CPU a frame.)
 
 A message may have any size up to `LARGEST_BYTES`. A small one is a datagram as it stands. A datagram over the socket's
 buffer is refused, and one over the reader's is cut silently, so a larger message lies in a memfd, and the datagram is
-its size with that descriptor beside it: which is how the two are told apart. The memfd is sealed, so that what the
-reader has checked is what it reads.
+its size with that descriptor beside it. The memfd is sealed, so that what the reader has checked is what it reads. A
+small message may have a descriptor of its own beside it; then an empty size stands before it.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ class ChannelBroken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Large:
-    """A message in a sealed memfd, which is ours to close."""
+    """A message in a sealed memfd, or a `small` one beside any descriptor; that is ours to close."""
 
     fd: int
     size_bytes: int
+    small: bytes = b""
 
     @property
     def beside(self) -> tuple[int, int, array.array[int]]:
@@ -71,6 +72,7 @@ class Channel:
         self._waiting_bytes = 0
         self._max_waiting_bytes = max_waiting_bytes
         self._reason = GONE
+        self._beside: deque[int] = deque()
         self.open = True
 
     @classmethod
@@ -89,8 +91,14 @@ class Channel:
 
     # --- sending ----------------------------------------------------------------------------------------------
 
-    def send(self, data: bytes) -> None:
-        """What there is no room for waits here, in order, for `flush` or the next message. Raises ChannelBroken."""
+    def send(self, data: bytes, beside: int | None = None) -> None:
+        """What there is no room for waits here, in order, for `flush` or the next message. Raises ChannelBroken.
+
+        `beside`: a descriptor that goes with a small message; it is duplicated, and stays the caller's.
+        """
+        if beside is not None:
+            self._send_beside(data, beside)
+            return
         if self._waiting or not self.open or not 0 < len(data) <= SMALL_BYTES:
             self._send_in_turn(data)
             return
@@ -116,7 +124,7 @@ class Channel:
                 if isinstance(message, bytes):
                     self._end.send(message)
                 else:
-                    self._end.sendmsg([_SIZE.pack(message.size_bytes)], [message.beside])
+                    self._end.sendmsg([_SIZE.pack(message.size_bytes), message.small], [message.beside])
             except BlockingIOError:
                 return
             except OSError as error:
@@ -131,6 +139,15 @@ class Channel:
             raise self._broken(f"the other end does not read, and {self._waiting_bytes} bytes wait for it")
         small = 0 < len(data) <= SMALL_BYTES  # a datagram without a byte would be the end
         self._put_off(data if small else self._large(data))
+        self.flush()
+
+    def _send_beside(self, data: bytes, beside: int) -> None:
+        assert 0 < len(data) <= SMALL_BYTES - _SIZE.size
+        self.flush()
+        try:
+            self._put_off(_Large(os.dup(beside), 0, data))
+        except OSError as error:
+            raise self._broken(f"no descriptor for a message: {error.strerror}") from None
         self.flush()
 
     def _put_off(self, message: bytes | _Large) -> None:
@@ -150,6 +167,12 @@ class Channel:
         return self._broken(GONE if gone else f"a message could not be sent: {error.strerror}")
 
     # --- receiving --------------------------------------------------------------------------------------------
+
+    def take_beside(self) -> int:
+        """The descriptor that came beside the message just received, the caller's to close. Raises ChannelBroken."""
+        if not self._beside:
+            raise self._broken("a message came without its descriptor")
+        return self._beside.popleft()
 
     def receive(self) -> Iterator[bytes]:
         """The messages that have come. Raises ChannelBroken for a datagram that is none."""
@@ -192,6 +215,9 @@ class Channel:
         try:
             if said & _CUT or len(fds) != 1:
                 raise ValueError("it was cut, or had other than one descriptor")
+            if size > _SIZE.size:
+                self._beside.append(os.dup(fds[0]))
+                return self._view[_SIZE.size : size].tobytes()
             return _read_memfd(fds[0], self._view[:size].tobytes())
         except (OSError, ValueError) as error:
             raise self._broken(f"a datagram came that is no message: {error}") from None
@@ -211,6 +237,8 @@ class Channel:
             self.open, self._reason = False, reason
         _close(self._waiting)
         self._waiting.clear()
+        while self._beside:
+            os.close(self._beside.popleft())
         self._waiting_bytes = 0
 
     def close(self) -> None:

@@ -7,16 +7,18 @@ the client writes meanwhile can spoil that one frame and nothing else.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 import msgspec
 
 from shisha_rt.fabric.arena import Arena
 
-_SEALS = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+_SEALS: Final = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+
+_Copying: TypeAlias = Callable[[int, Sequence[memoryview], int], int]
 
 
 class LentPiece(msgspec.Struct, frozen=True, array_like=True):
@@ -67,7 +69,7 @@ def write_lent(pieces: Sequence[LentPiece], fds: Mapping[int, int], arena: Arena
         _copy(os.pwritev, piece, fds, data.data, "written")
 
 
-def _copy(system_call: Copying, piece: LentPiece, fds: Mapping[int, int], data: memoryview, done: str) -> None:
+def _copy(system_call: _Copying, piece: LentPiece, fds: Mapping[int, int], data: memoryview, done: str) -> None:
     """A region lies in memory: the kernel stops short only where there is none left."""
     at = 0
     try:

@@ -11,8 +11,10 @@ import msgspec
 
 from shisha_rt.fabric.codec import Codec
 from shisha_rt.fabric.layout import OUTPUT_BYTES
+from shisha_rt.fabric.lent import LentPiece
 from shisha_rt.fabric.scales import scales_file
 from shisha_rt.graph.spans import Span
+from shisha_rt.lifecycle.events import Descriptor
 from shisha_rt.machine.device import Device
 from shisha_rt.plan.split import BriefSplit
 
@@ -40,19 +42,27 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The fields of a descriptor (see `lifecycle.events.Descriptor`), and the layout of its slot.
+    """Compute a part, in a slot of this layout.
 
     `ready_ns`: since when the input has been there for this worker, on CLOCK_MONOTONIC; 0: since it got the message.
+    `reads`: inputs to copy into the slot first; `writes`: outputs to copy out of it at the end.
     """
 
-    incarnation: int
-    frame: int
-    attempt: int
-    stage: int
-    epoch: int
-    slot: int
+    part: Descriptor
     layout: int
     ready_ns: int = 0
+    reads: tuple[LentPiece, ...] = ()
+    writes: tuple[LentPiece, ...] = ()
+
+
+class Lend(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The region of this number is the descriptor beside this message; parts may name it until `TakeBack`."""
+
+    region: int
+
+
+class TakeBack(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    region: int
 
 
 class Retire(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -68,7 +78,7 @@ class Repace(msgspec.Struct, frozen=True, array_like=True, tag=True):
     at_once: bool
 
 
-ToWorker: TypeAlias = Prepare | Run | Retire | Repace
+ToWorker: TypeAlias = Prepare | Run | Retire | Repace | Lend | TakeBack
 
 # --- worker -> daemon -----------------------------------------------------------------------------------------
 
@@ -111,7 +121,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=True):
     segment of a placed stage took, transfers included, as its device is emulated; empty for any other stage.
     """
 
-    run: Run
+    part: Descriptor
     service_s: float
     cpu_s: float
     waited_s: float
@@ -120,7 +130,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    run: Run
+    part: Descriptor
     reason: str
 
 

@@ -75,8 +75,8 @@ class Lent(NamedTuple):
     """A piece of a region, by the token that its client names; whether there is such a one is for the daemon to say."""
 
     token: str
-    offset_bytes: int
     size_bytes: int
+    offset_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +289,7 @@ def _lent(where: str, said: TensorData) -> Lent:
     if said.shared_memory_byte_size is None or said.binary_data_size is not None:
         _refuse(f"{where}: in shared memory it has shared_memory_byte_size, and no binary_data_size")
     assert said.shared_memory_region is not None
-    return Lent(said.shared_memory_region, said.shared_memory_offset, said.shared_memory_byte_size)
+    return Lent(said.shared_memory_region, said.shared_memory_byte_size, said.shared_memory_offset)
 
 
 def _at(i: int, tensor: Tensor) -> str:

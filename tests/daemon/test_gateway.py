@@ -20,6 +20,7 @@ import zmq
 from shisha_rt.daemon.front.endpoint import check_endpoint
 from shisha_rt.daemon.front.gateway import Gateway
 from shisha_rt.daemon.front.outbox import AGAIN_S, UNASKED_S, Outbox
+from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.graph import Tensor
 from shisha_rt.wire.limits import Limits
@@ -172,7 +173,7 @@ class Front:
         signature = Signature("m", (Tensor("x", (1, 300), "FP32"),), (Tensor("y", (1, 300), "FP32"),))
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.limits = Limits(max_message_bytes=67_000, max_answer_bytes=1_200, max_header_bytes=64_000)
-        self.gateway = Gateway(self.context, endpoint, signature, self.limits, self._count)
+        self.gateway = Gateway(self.context, endpoint, signature, self.limits, Regions(16, 1 << 20), self._count)
         self.clients: list[zmq.Socket[bytes]] = []
         self.gateway.connections.stirred()
 

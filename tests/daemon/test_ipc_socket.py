@@ -13,6 +13,7 @@ import zmq
 from shisha_rt.daemon.front.endpoint import check_endpoint
 from shisha_rt.daemon.front.gateway import Gateway
 from shisha_rt.daemon.front.ipc_socket import IpcSocket
+from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.errors import BadInput
 from shisha_rt.wire.limits import Limits
 from shisha_rt.wire.request import Signature
@@ -31,7 +32,7 @@ def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
 
 
 def serve(context: zmq.Context[zmq.Socket[bytes]], path: Path) -> Gateway:
-    return Gateway(context, f"ipc://{path}", Signature("tiny", (), ()), Limits(), lambda _: None)
+    return Gateway(context, f"ipc://{path}", Signature("tiny", (), ()), Limits(), Regions(16, 1 << 20), lambda _: None)
 
 
 def assert_answers(context: zmq.Context[zmq.Socket[bytes]], gateway: Gateway, path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import FrameAnswer, Requests
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.layout import layout_of
@@ -37,7 +38,7 @@ def arena() -> Iterator[Arena]:
 
 def answer_of(arena: Arena, outputs: tuple[str, ...], rows: int) -> FrameAnswer:
     """Of a frame whose stage doubles x and finds so many rows."""
-    requests = Requests(arena)
+    requests = Requests(arena, Regions(16, 1 << 20))
     request = InferRequest("7", None, None, None, {"x": memoryview(bytes(range(4)))}, outputs, 4)
     frame = requests.submit("client", request, lambda _: None, now_s=1.0).frame
     requests.fill(Fill(frame, SLOT))

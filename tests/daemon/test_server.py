@@ -9,7 +9,7 @@ import pytest
 
 from shisha_rt.daemon.front.requests import AnswerTo, FrameAnswer
 from shisha_rt.daemon.server import Daemon, Planning
-from shisha_rt.fabric.messages import Done, Run
+from shisha_rt.fabric.messages import Done
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.detect import usable_cores
 from shisha_rt.ready.model_on_machine import make_ready
@@ -61,10 +61,9 @@ def test_a_part_counts_once_however_often_its_worker_tells_of_it(daemon: Daemon)
             return
         submit(daemon, 1, lambda answer: None)
         (part,) = (part for worker in shell.cores.lifecycle.places.workers.values() for part in worker.out)
-        run = Run(part.incarnation, part.frame, part.attempt, part.stage, part.epoch, part.slot, layout=0)
         window = shell.telemetry.window(live[0], 0, "a")
         for service_s in (0.25, 99.0, 99.0):
-            shell.take(Done(run, service_s, 0.0, 0.0, 0.0))
+            shell.take(Done(part, service_s, 0.0, 0.0, 0.0))
             counted.append((window.frames, window.service_s[-1]))
         raise Fault
 

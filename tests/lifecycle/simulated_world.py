@@ -215,11 +215,11 @@ class World:
             sequence = rng.randint(0, 9) if last is None or rng.random() < 0.15 else last + 1
         bad = sequence is not None and last is not None and sequence != last + 1
         deadline = rng.choice((None, None, None, None, self.now + rng.random() * 4, self.now + 4, self.now))
-        lent = {"lent_in": rng.random() < 0.3, "lent_out": rng.random() < 0.3}
-        request = self.requests[number] = Request(number, stream, deadline, **lent)
+        lent = rng.random() < 0.3, rng.random() < 0.3
+        request = self.requests[number] = Request(number, stream, deadline, lent_in=lent[0], lent_out=lent[1])
         if self.poisons and rng.random() < 0.5:
             self.workers.poison[number] = set(rng.sample(range(LAYERS), rng.randint(1, 4)))
-        self.feed(ev.FrameArrived(number, *stream, rng.randint(1, 40), sequence, deadline, **lent))
+        self.feed(ev.FrameArrived(number, *stream, rng.randint(1, 40), sequence, deadline, *lent))
         if request.outcome == "refused":
             return
         assert not bad, f"frame {number} was accepted with sequence {sequence} after {last}"

@@ -21,6 +21,7 @@ from shisha_rt.fabric import messages
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.channel import Channel
 from shisha_rt.fabric.messages import Prepare, Prepared, PrepareFailed, WorkerConfig
+from shisha_rt.lifecycle.events import Descriptor
 from shisha_rt.machine.device import Device, Family
 from shisha_rt.ready.compile import Compiled, compile_model
 from stages.emulate.place import EmulatedPlace
@@ -177,7 +178,7 @@ def test_a_worker_runs_described_devices_in_their_own_time(tmp_path: Path) -> No
             parts = []
             for frame, adder_speed in enumerate((1.0, 0.5)):
                 arena.set_device_speed(0, 1, adder_speed)
-                channel.send(messages.TO_WORKER.encode(messages.Run(1, frame, 0, 0, 1, 0, 0)))
+                channel.send(messages.TO_WORKER.encode(messages.Run(Descriptor(1, frame, 0, 0, 1, 0), 0)))
                 part = said(channel)
                 assert isinstance(part, messages.Done), part
                 assert (outputs_in(arena, 0, compiled)["y"] == [[6, -1]] * 4).all()
@@ -201,7 +202,7 @@ def test_a_worker_runs_engines_of_this_host_as_fast_as_they_are(tmp_path: Path, 
                 messages.TO_WORKER.encode(Prepare(1, 0, ((0, 0),), placement=("serial", other.name, "serial")))
             )
             assert isinstance(said(channel), Prepared)
-            channel.send(messages.TO_WORKER.encode(messages.Run(1, 7, 0, 0, 1, 0, 0)))
+            channel.send(messages.TO_WORKER.encode(messages.Run(Descriptor(1, 7, 0, 0, 1, 0), 0)))
             part = said(channel)
             assert isinstance(part, messages.Done), part
             assert (outputs_in(arena, 0, compiled)["y"] == [[6, -1]] * 4).all()

@@ -16,6 +16,7 @@ from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.channel import Channel
 from shisha_rt.fabric.messages import Prepare, Prepared, Retire
 from shisha_rt.graph.spans import Span
+from shisha_rt.lifecycle.events import Descriptor
 from shisha_rt.machine.detect import usable_cores
 from shisha_rt.machine.device import Device
 from shisha_rt.ready.compile import Compiled, compile_model
@@ -54,10 +55,12 @@ class Talk:
 
     def run(self, epoch: int, stage: int, slot: int) -> messages.Done:
         self._frame += 1
-        self._channel.send(messages.TO_WORKER.encode(messages.Run(1, self._frame, 0, stage, epoch, slot, 0)))
+        self._channel.send(
+            messages.TO_WORKER.encode(messages.Run(Descriptor(1, self._frame, 0, stage, epoch, slot), 0))
+        )
         done = said(self._channel)
         assert isinstance(done, messages.Done), done
-        assert (done.run.epoch, done.run.stage) == (epoch, stage)
+        assert (done.part.epoch, done.part.stage) == (epoch, stage)
         return done
 
     def retire(self, epoch: int) -> None:
@@ -86,8 +89,8 @@ def test_stages_of_one_epoch_run_in_whatever_order_parts_come(tmp_path: Path) ->
             answer = talk.ask(order_of(1, stage, work))
             assert isinstance(answer, Prepared)
             assert (answer.epoch, answer.stage) == (1, stage)
-        wrong = messages.Run(1, 9, 0, 0, 1, slot=0, layout=1)
-        assert talk.ask(wrong) == messages.Failed(wrong, "its slot is of layout 1, which this worker has not")
+        wrong = messages.Run(Descriptor(1, 9, 0, 0, 1, slot=0), layout=1)
+        assert talk.ask(wrong) == messages.Failed(wrong.part, "its slot is of layout 1, which this worker has not")
         for slot, stage in ((0, 0), (1, 0), (1, 1), (2, 0), (0, 1), (0, 1), (2, 1)):
             talk.run(1, stage, slot)
         for slot, inputs in enumerate(frames):

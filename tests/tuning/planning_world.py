@@ -108,7 +108,7 @@ class World:
         self.old_messages: list[ev.TunerSaid | ev.PlacerSaid] = []
         workers = self.workers
         self._carry_out: dict[type, Callable[[Any], None]] = {
-            do.Fill: workers.fill,
+            do.Fill: lambda one: workers.fill(one, lent=False),
             do.RunPart: workers.give,
             do.Start: workers.start,
             do.Kill: workers.doom,

@@ -25,21 +25,39 @@ class WorkerLink:
     def __init__(self, poller: Poller) -> None:
         self._poller = poller
         self._channels: dict[int, Channel] = {}
+        self._lent: dict[int, set[int]] = {}
 
     def open(self, incarnation: int) -> socket.socket:
         """The end for a worker about to be started to inherit; ours is watched from now on. Raises OSError."""
         ours, theirs = Channel.pair()
-        self._channels[incarnation] = ours
+        self._channels[incarnation], self._lent[incarnation] = ours, set()
         self._poller.watch(ours.fileno(), lambda: itertools.islice(self.receive(incarnation), _MESSAGES_PER_READ))
         return theirs
 
-    def send(self, incarnation: int, message: ToWorker) -> WorkerHung | None:
-        """A worker that is gone gets nothing: its pidfd tells."""
+    def lend(self, incarnation: int, region: int, fd: int) -> WorkerHung | None:
+        """Before the first message that names it, a worker gets the descriptor of a client's region."""
+        lent = self._lent.get(incarnation)
+        if lent is None or region in lent:
+            return None
+        lent.add(region)
+        return self.send(incarnation, messages.Lend(region), fd)
+
+    def take_back(self, region: int) -> Iterator[WorkerHung]:
+        """The region has ended, and with it all that names it."""
+        for incarnation, lent in self._lent.items():
+            if region in lent:
+                lent.discard(region)
+                hung = self.send(incarnation, messages.TakeBack(region))
+                if hung is not None:
+                    yield hung
+
+    def send(self, incarnation: int, message: ToWorker, beside: int | None = None) -> WorkerHung | None:
+        """A worker that is gone gets nothing: its pidfd tells. `beside`: a descriptor that goes with the message."""
         channel = self._channels.get(incarnation)
         if channel is None or not channel.open:
             return None
         try:
-            channel.send(messages.TO_WORKER.encode(message))
+            channel.send(messages.TO_WORKER.encode(message), beside)
         except ChannelBroken as broken:
             return None if str(broken) == GONE else WorkerHung(incarnation, f"it takes no messages: {broken}")
         return None
@@ -73,5 +91,6 @@ class WorkerLink:
 
     def close(self, incarnation: int) -> None:
         channel = self._channels.pop(incarnation)
+        del self._lent[incarnation]
         self._poller.unwatch(channel.fileno())
         channel.close()

@@ -16,7 +16,8 @@ from shisha_rt.daemon.front.connections import Connections
 from shisha_rt.daemon.front.endpoint import any_port
 from shisha_rt.daemon.front.ipc_socket import IpcSocket
 from shisha_rt.daemon.front.outbox import Outbox
-from shisha_rt.daemon.front.requests import FrameAnswer
+from shisha_rt.daemon.front.regions import Regions
+from shisha_rt.daemon.front.requests import FrameAnswer, Output
 from shisha_rt.errors import BadInput
 from shisha_rt.wire.codes import Code, WireError
 from shisha_rt.wire.header import TensorData, TensorHeader, encode_answer, encode_error, encode_infer_answer
@@ -56,17 +57,14 @@ class Reply:
         header = encode_infer_answer(
             answer.request.id,
             self._gateway.signature.model_name,
-            [
-                TensorHeader(output.tensor.name, output.shape, output.tensor.datatype, TensorData(len(output.data)))
-                for output in answer.outputs
-            ],
+            [_header(output) for output in answer.outputs],
             epoch=answer.epoch,
             frame=answer.frame,
             queue_ms=round(answer.queue_s * 1e3, 3),
             compute_ms=round(answer.compute_s * 1e3, 3),
             sequence=answer.request.sequence,
         )
-        self._send(header, *(output.data for output in answer.outputs))
+        self._send(header, *(output.data for output in answer.outputs if output.lent is None))
 
     def _send(self, *parts: bytes) -> None:
         self._gateway.waiting.discard((self._envelope[0], self.request_id))
@@ -83,7 +81,7 @@ class Arrived:
 
 
 class Gateway:
-    """Binds the public endpoint. `waiting`: the clients' ids that are still to be answered.
+    """Binds the public endpoint. `waiting`: the clients' ids that are still to be answered. `regions`: what they lend.
 
     `count` is called with the name of the counter of what has gone wrong.
     """
@@ -94,9 +92,11 @@ class Gateway:
         endpoint: str,
         signature: Signature,
         limits: Limits,
+        regions: Regions,
         count: Callable[[str], None],
     ) -> None:
         self.signature = signature
+        self._regions = regions
         self.limits = limits
         self._ipc = IpcSocket(endpoint) if endpoint.startswith("ipc://") else None
         self.socket = context.socket(zmq.ROUTER)
@@ -162,6 +162,8 @@ class Gateway:
             return None
         try:
             request = parse(payload, self.signature, self.limits)
+            if isinstance(request, InferRequest) and (request.lent_in or request.lent_out):
+                self._regions.check(client, request)
         except WireError as error:
             self._refuse(envelope, error.request_id, error.message, error.code)
             return None
@@ -183,6 +185,12 @@ class Gateway:
         self.socket.close()
         if self._ipc is not None:
             self._ipc.close()
+
+
+def _header(output: Output) -> TensorHeader:
+    lent = output.lent
+    data = TensorData(len(output.data)) if lent is None else TensorData(None, *lent)
+    return TensorHeader(output.tensor.name, output.shape, output.tensor.datatype, data)
 
 
 def _queued(message_bytes: int) -> int:

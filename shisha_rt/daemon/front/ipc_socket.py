@@ -38,13 +38,13 @@ def check_ipc_path(endpoint: str) -> Path:
 
 
 class IpcSocket:
-    """Raises BadInput where it cannot be, and then leaves everything as it was. `fd`: the listening socket."""
+    """Raises BadInput where it cannot be, and then leaves everything as it was. `kind`: of the listening socket."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> None:
         self._path = check_ipc_path(endpoint)
         self._lock_path = self._path.with_name(f"{self._path.name}.lock")
         self._lock: int | None = _locked(self._lock_path, endpoint)
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket = socket.socket(socket.AF_UNIX, kind)
         self._inode: int | None = None
         try:
             _remove_leftover(self._path)

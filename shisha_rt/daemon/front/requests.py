@@ -1,7 +1,8 @@
 """Requests between their client and their slot: what the lifecycle decides about frames, done to real bytes.
 
-One copy in (request to slot), one copy out (slot to answer), none between stages. Nothing here knows of ZeroMQ: a
-client is an opaque key and a function that takes its answers, so any front end can be one.
+One copy in (request to slot), one copy out (slot to answer), none between stages. What a client lends is copied by the
+worker that begins the frame and by the one that ends it; here only where there are several of them. Nothing here knows
+of ZeroMQ: a client is an opaque key and a function that takes its answers, so any front end can be one.
 """
 
 from __future__ import annotations
@@ -13,21 +14,24 @@ from typing import TypeAlias
 
 import numpy as np
 
+from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.fabric.arena import Arena, NoRoom
+from shisha_rt.fabric.lent import LentFault, LentPiece, read_lent, write_lent
 from shisha_rt.fabric.model_index import TensorSpec
 from shisha_rt.lifecycle.events import FrameArrived, FrameCancelled
-from shisha_rt.lifecycle.instructions import Collect, Deliver, Fill, Refuse
+from shisha_rt.lifecycle.instructions import Collect, Deliver, Fill, ReadLent, Refuse
 from shisha_rt.wire.codes import Code
-from shisha_rt.wire.request import InferRequest
+from shisha_rt.wire.request import InferRequest, Lent
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A raw tensor on its way out."""
+    """A tensor on its way out: its `data`, or where its client finds it."""
 
     tensor: TensorSpec
     shape: tuple[int, ...]
     data: bytes
+    lent: Lent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +63,17 @@ class _Pending:
     arrived_s: float
     compute_s: float = 0.0
     epoch: int = 0
+    reads: tuple[LentPiece, ...] = ()
+    writes: tuple[LentPiece, ...] = ()
     outputs: list[Output] = field(default_factory=list)
-    no_room: NoRoom | None = None
+    fault: NoRoom | LentFault | None = None
 
 
 class Requests:
     """Requests that are unanswered. What `answer` makes of one is handed to its sender by the caller."""
 
-    def __init__(self, arena: Arena) -> None:
+    def __init__(self, arena: Arena, regions: Regions) -> None:
+        self.regions = regions
         self._arena = arena
         self._layouts = [0] * arena.slot_count  # the number of each slot's
         self._numbers = itertools.count()
@@ -76,10 +83,16 @@ class Requests:
     def submit(self, client: Hashable, request: InferRequest, answer_to: AnswerTo, now_s: float) -> FrameArrived:
         """A validated request, as the lifecycle is to hear of it; its answer will be for `answer_to`, once."""
         frame = next(self._numbers)
-        self._pending[frame] = _Pending(request, client, answer_to, now_s)
+        pending = self._pending[frame] = _Pending(request, client, answer_to, now_s)
+        if request.lent_in:
+            pending.reads = self.regions.hold(request.lent_in)
+        if request.lent_out:
+            pending.writes = self.regions.hold(request.lent_out)
         self._by_id[client, request.id] = frame
         deadline_s = None if request.deadline_ms is None else now_s + request.deadline_ms / 1e3
-        return FrameArrived(frame, client, request.stream, request.size_bytes, request.sequence, deadline_s)
+        lent_in, lent_out = bool(pending.reads), bool(pending.writes)
+        size_bytes, stream, sequence = request.size_bytes, request.stream, request.sequence
+        return FrameArrived(frame, client, stream, size_bytes, sequence, deadline_s, lent_in, lent_out)
 
     def cancel(self, client: Hashable, request_id: str) -> FrameCancelled | None:
         """None if there is no such frame to cancel; else its answer (CANCELLED, at its turn) is still to come."""
@@ -103,6 +116,20 @@ class Requests:
             room[:] = np.frombuffer(data, np.uint8)
         pending.request = replace(pending.request, tensors={})  # its own buffers are free from here on
 
+    def read_lent(self, instruction: ReadLent) -> None:
+        pending, slot = self._pending[instruction.frame], instruction.slot
+        try:
+            read_lent(pending.reads, self.regions.fds, self._arena, slot, self._layouts[slot])
+        except LentFault as fault:
+            pending.fault = fault
+
+    def lent(self, frame: int, *, reads: bool, writes: bool) -> tuple[tuple[LentPiece, ...], tuple[LentPiece, ...]]:
+        """What the worker of one of its parts is to copy. A frame that has been answered lends nothing more."""
+        pending = self._pending.get(frame)
+        if pending is None:
+            return (), ()
+        return pending.reads if reads else (), pending.writes if writes else ()
+
     def layout_in(self, slot: int) -> int:
         """The number of the layout of the frame that has `slot`."""
         return self._layouts[slot]
@@ -113,20 +140,29 @@ class Requests:
             return
         pending.epoch = instruction.epoch
         arena, slot = self._arena, instruction.slot
+        layout, lent_out = pending.request.layout, pending.request.lent_out
         try:
+            if pending.writes and not instruction.written:
+                write_lent(pending.writes, self.regions.fds, arena, slot, layout)
             for name in pending.request.outputs:
-                region = arena.layouts[pending.request.layout].regions[name]
-                data = arena.raw(slot, region).tobytes()
-                pending.outputs.append(Output(region.tensor, arena.shape(slot, region), data))
-        except NoRoom as no_room:
-            pending.no_room = no_room
+                region = arena.layouts[layout].regions[name]
+                data, shape = arena.raw(slot, region), arena.shape(slot, region)
+                lent = lent_out.get(name)
+                if lent is None:
+                    pending.outputs.append(Output(region.tensor, shape, data.tobytes()))
+                else:
+                    its = lent._replace(size_bytes=data.nbytes)
+                    pending.outputs.append(Output(region.tensor, shape, b"", its))
+        except (NoRoom, LentFault) as fault:
+            pending.fault = fault
 
     def answer(self, instruction: Deliver | Refuse, now_s: float) -> tuple[FrameAnswer, AnswerTo]:
         """What the request's sender is to be told, and where; it is forgotten here."""
         pending = self._pending.pop(instruction.frame)
         code, message = instruction.code, instruction.message
-        if code is None and pending.no_room is not None:
-            code, message = Code.INTERNAL, str(pending.no_room)
+        if code is None and pending.fault is not None:
+            code, message = Code.INTERNAL, str(pending.fault)
+        self.regions.release((*pending.reads, *pending.writes))
         del self._by_id[pending.client, pending.request.id]
         answer = FrameAnswer(
             request=pending.request,

@@ -1,0 +1,153 @@
+"""The regions that clients have been lent: who may name which, how much each may have, and when one ends.
+
+Room is shared out as in `lifecycle.streams`, in bytes and in regions: a client may have as much as nobody has, so one
+alone has half of all. A region ends with its connection, once the frames that use it have been answered; until then
+its descriptor stays open, whatever becomes of its client.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from shisha_rt.fabric.lent import LentPiece, create_region
+from shisha_rt.wire.codes import Code, WireError
+from shisha_rt.wire.request import InferRequest, Lent
+
+_TOKEN_BYTES: Final = 16
+
+
+@dataclass(slots=True, eq=False)
+class LentRegion:
+    """`holder`: the process that asked for it. `client`: the ZeroMQ connection that first named it; None: none has.
+
+    `users`: pieces of it that unanswered frames use. `ended`: so has its connection.
+    """
+
+    number: int
+    token: str
+    fd: int
+    size_bytes: int
+    holder: int
+    client: bytes | None = None
+    users: int = 0
+    ended: bool = False
+
+
+@dataclass(slots=True)
+class _Held:
+    """By one process."""
+
+    regions: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Regions:
+    """At most `most` regions of `most_bytes` together. `left`: the numbers of those that have ended, to be told on."""
+
+    most: int
+    most_bytes: int
+    left: list[int] = field(default_factory=list)
+    _by_token: dict[str, LentRegion] = field(default_factory=dict)
+    _by_number: dict[int, LentRegion] = field(default_factory=dict)
+    _held: dict[int, _Held] = field(default_factory=dict)
+    _numbers: int = 0
+    _size_bytes: int = 0
+
+    @property
+    def count(self) -> int:
+        return len(self._by_number)
+
+    @property
+    def fds(self) -> Mapping[int, int]:
+        """The descriptors, by number."""
+        return {number: region.fd for number, region in self._by_number.items()}
+
+    def fd(self, number: int) -> int:
+        return self._by_number[number].fd
+
+    def create(self, holder: int, size_bytes: int) -> LentRegion:
+        """Raises WireError where there is no room for it."""
+        held = self._held.get(holder, _Held())
+        if held.regions + 1 > self.most - self.count - 1:
+            raise _exhausted(f"{held.regions} regions of this process, {self.count} of all")
+        if held.size_bytes + size_bytes > self.most_bytes - self._size_bytes - size_bytes:
+            raise _exhausted(f"{held.size_bytes} bytes of this process, {self._size_bytes} of all")
+        try:
+            fd = create_region(size_bytes)
+        except OSError as error:
+            raise WireError(Code.RESOURCE_EXHAUSTED, f"no region can be made: {error.strerror}") from None
+        self._numbers += 1
+        region = LentRegion(self._numbers, secrets.token_hex(_TOKEN_BYTES), fd, size_bytes, holder)
+        self._by_token[region.token] = self._by_number[region.number] = region
+        held.regions += 1
+        held.size_bytes += size_bytes
+        self._held[holder], self._size_bytes = held, self._size_bytes + size_bytes
+        return region
+
+    def end(self, region: LentRegion) -> None:
+        """Its connection has ended: nothing new may name it."""
+        region.ended = True
+        del self._by_token[region.token]
+        self._drop_if_unused(region)
+
+    def check(self, client: bytes, request: InferRequest) -> None:
+        """Raises WireError unless all that the request names is this client's; from now on it is."""
+        for what, pieces in (("input", request.lent_in), ("output", request.lent_out)):
+            for name, piece in pieces.items():
+                region = self._by_token.get(piece.token)
+                if region is None or region.client not in (None, client):
+                    raise _invalid(f"{what} {name!r}: no region of this connection has that token", request.id)
+                if piece.offset_bytes + piece.size_bytes > region.size_bytes:
+                    given = f"{piece.size_bytes} bytes from {piece.offset_bytes} on"
+                    raise _invalid(f"{what} {name!r}: {given}; its region has {region.size_bytes}", request.id)
+        for piece in (*request.lent_in.values(), *request.lent_out.values()):
+            self._by_token[piece.token].client = client
+
+    def hold(self, pieces: Mapping[str, Lent]) -> tuple[LentPiece, ...]:
+        """Pieces that have been checked, as workers are told of them. Their regions stay until `release`."""
+        held = []
+        for name, piece in pieces.items():
+            region = self._by_token[piece.token]
+            region.users += 1
+            held.append(LentPiece(name, region.number, piece.offset_bytes, piece.size_bytes))
+        return tuple(held)
+
+    def release(self, pieces: Iterable[LentPiece]) -> None:
+        """Their frame has been answered."""
+        for piece in pieces:
+            region = self._by_number[piece.region]
+            region.users -= 1
+            self._drop_if_unused(region)
+
+    def _drop_if_unused(self, region: LentRegion) -> None:
+        if not region.ended or region.users:
+            return
+        os.close(region.fd)
+        del self._by_number[region.number]
+        self.left.append(region.number)
+        held = self._held[region.holder]
+        held.regions -= 1
+        held.size_bytes -= region.size_bytes
+        self._size_bytes -= region.size_bytes
+        if not held.regions:
+            del self._held[region.holder]
+
+    def close(self) -> None:
+        """At the daemon's end."""
+        for region in self._by_number.values():
+            os.close(region.fd)
+        self._by_number.clear()
+        self._by_token.clear()
+
+
+def _exhausted(had: str) -> WireError:
+    return WireError(Code.RESOURCE_EXHAUSTED, f"{had}: as much as is lent; send the tensors' bytes instead")
+
+
+def _invalid(message: str, request_id: str) -> WireError:
+    return WireError(Code.INVALID_ARGUMENT, message, request_id)

@@ -1,0 +1,172 @@
+"""Where clients on this host get memory to share: a socket beside the public one, which can carry a descriptor.
+
+It lies in a folder that only this user may enter, and whoever connects is asked for by the kernel: another user's
+program is cut off. One connection has one region, and its end is the region's end; so nothing is left of a client
+that was killed. See "Tensors in shared memory" in `docs/wire.md`.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import functools
+import logging
+import os
+import socket
+import struct
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from shisha_rt.daemon.front.ipc_socket import IpcSocket
+from shisha_rt.daemon.front.regions import LentRegion, Regions
+from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.errors import BadInput
+from shisha_rt.wire.codes import Code, WireError
+from shisha_rt.wire.limits import MAX_INTEGER
+
+log = logging.getLogger(__name__)
+
+_LONGEST_BYTES: Final = 4096
+_CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
+_SPARE_CONNECTIONS: Final = 16  # that have not asked for a region yet
+_PRIVATE: Final = 0o700
+
+
+@dataclass(frozen=True, slots=True)
+class RegionsLeft:
+    """Regions may have ended, which workers are to be told."""
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    op: Literal["region"]
+    size_bytes: Annotated[int, msgspec.Meta(ge=1, le=MAX_INTEGER)]
+
+
+class Sharing:
+    """`path` is None where there can be no such socket: clients send bytes then. `instance`: the daemon's own."""
+
+    def __init__(self, endpoint: str, instance: str, regions: Regions, poller: Poller) -> None:
+        self.regions = regions
+        self.path: Path | None = None
+        self._instance = instance
+        self._poller = poller
+        self._connections: dict[int, tuple[socket.socket, LentRegion | None]] = {}
+        self._watched = False
+        path = _socket_path(endpoint)
+        try:
+            _make_private(path.parent)
+            self._bound = IpcSocket(f"ipc://{path}", socket.SOCK_SEQPACKET)
+        except (OSError, BadInput) as error:
+            log.warning("clients cannot share memory, and send bytes: %s", error)
+            return
+        self.path = path
+        self._listening = socket.socket(fileno=self._bound.hand_over())
+        self._listen()
+
+    def look(self) -> None:
+        """Every so often: go on accepting, if there was no descriptor to be had."""
+        if self.path is not None and not self._watched:
+            self._listen()
+
+    def _listen(self) -> None:
+        self._poller.watch(self._listening.fileno(), self._accept)
+        self._watched = True
+
+    def _accept(self) -> Iterable[object]:
+        try:
+            end, _ = self._listening.accept()
+        except BlockingIOError:
+            return ()
+        except OSError:  # it would be tried again at once, and for ever
+            self._poller.unwatch(self._listening.fileno())
+            self._watched = False
+            return ()
+        process, user, _ = _CREDENTIALS.unpack(end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        if user != os.geteuid() or len(self._connections) >= self.regions.most + _SPARE_CONNECTIONS:
+            end.close()
+            return ()
+        end.setblocking(False)
+        self._connections[end.fileno()] = end, None
+        self._poller.watch(end.fileno(), functools.partial(self._read, end.fileno(), process))
+        return ()
+
+    def _read(self, fd: int, process: int) -> Iterable[object]:
+        end, region = self._connections[fd]
+        try:
+            data, _, flags, _ = end.recvmsg(_LONGEST_BYTES)
+        except BlockingIOError:
+            return ()
+        except OSError:
+            data, flags = b"", 0
+        if not data:
+            self._close(fd)
+            return (RegionsLeft(),)
+        try:
+            if region is not None or flags & socket.MSG_TRUNC:
+                raise WireError(Code.FAILED_PRECONDITION, "a connection has one region; expected one short message")
+            region = self._lend(end, process, data)
+            self._connections[fd] = end, region
+        except WireError as error:
+            _say(end, {"error": {"code": error.code, "message": error.message}})
+            self._close(fd)
+        return ()
+
+    def _lend(self, end: socket.socket, process: int, data: bytes) -> LentRegion:
+        """Raises WireError."""
+        try:
+            asked = msgspec.json.decode(data, type=_Asked)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            expected = 'expected {"op":"region","size_bytes":N}, N from 1 on'
+            raise WireError(Code.INVALID_ARGUMENT, f"the message is not understood; {expected}") from None
+        region = self.regions.create(process, asked.size_bytes)
+        _say(end, {"token": region.token, "size_bytes": region.size_bytes, "instance": self._instance}, region.fd)
+        return region
+
+    def _close(self, fd: int) -> None:
+        end, region = self._connections.pop(fd)
+        self._poller.unwatch(fd)
+        end.close()
+        if region is not None:
+            self.regions.end(region)
+
+    def close(self) -> None:
+        for fd in list(self._connections):
+            self._close(fd)
+        self.regions.close()
+        if self.path is not None:
+            self._poller.unwatch(self._listening.fileno())
+            self._listening.close()
+            self._bound.close()
+            with contextlib.suppress(OSError):
+                self.path.parent.rmdir()
+
+
+def _say(end: socket.socket, said: object, fd: int | None = None) -> None:
+    """Whoever does not read it has asked in vain."""
+    beside = [] if fd is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
+    with contextlib.suppress(OSError):
+        end.sendmsg([msgspec.json.encode(said)], beside)
+
+
+def _socket_path(endpoint: str) -> Path:
+    """In a folder of its own: beside an ipc endpoint, else where this user's programs have such things."""
+    if endpoint.startswith("ipc://"):
+        return Path(f"{endpoint.removeprefix('ipc://')}.share") / "socket"
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    named = endpoint.replace("://", "-").replace(":", "-").replace("/", "-")
+    return runtime / f"shisha-rt-{os.geteuid()}" / named / "socket"
+
+
+def _make_private(folder: Path) -> None:
+    """Raises BadInput unless the folder, and one of ours that it is in, is this user's alone."""
+    for one in (folder.parent, folder) if folder.parent.name.startswith("shisha-rt-") else (folder,):
+        with contextlib.suppress(FileExistsError):
+            one.mkdir(mode=_PRIVATE)
+        found = one.lstat()
+        if found.st_uid != os.geteuid() or found.st_mode & 0o7777 != _PRIVATE or not one.is_dir() or one.is_symlink():
+            raise BadInput(f"{one}: expected a folder that only this user may enter")

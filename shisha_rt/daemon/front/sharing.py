@@ -15,7 +15,7 @@ import os
 import socket
 import struct
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -143,7 +143,8 @@ class Sharing:
             self._listening.close()
             self._bound.close()
             with contextlib.suppress(OSError):
-                self.path.parent.rmdir()
+                for folder in _ours(self.path.parent):
+                    folder.rmdir()
 
 
 def _say(end: socket.socket, said: object, fd: int | None = None) -> None:
@@ -159,12 +160,21 @@ def _socket_path(endpoint: str) -> Path:
         return Path(f"{endpoint.removeprefix('ipc://')}.share") / "socket"
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     named = endpoint.replace("://", "-").replace(":", "-").replace("/", "-")
-    return runtime / f"shisha-rt-{os.geteuid()}" / named / "socket"
+    return runtime / _name_for_all() / named / "socket"
+
+
+def _ours(folder: Path) -> Sequence[Path]:
+    """The folder, and the one that it is in where that is for the folders of all daemons of this user."""
+    return (folder, folder.parent) if folder.parent.name == _name_for_all() else (folder,)
+
+
+def _name_for_all() -> str:
+    return f"shisha-rt-{os.geteuid()}"
 
 
 def _make_private(folder: Path) -> None:
     """Raises BadInput unless the folder, and one of ours that it is in, is this user's alone."""
-    for one in (folder.parent, folder) if folder.parent.name.startswith("shisha-rt-") else (folder,):
+    for one in reversed(_ours(folder)):
         with contextlib.suppress(FileExistsError):
             one.mkdir(mode=_PRIVATE)
         found = one.lstat()

@@ -150,7 +150,8 @@ class DaemonProcess:
 
     def assert_nothing_left(self) -> None:
         self.assert_no_process()
-        assert leftovers(self.runtime) == []
+        left = leftovers(self.runtime)
+        assert left == [], f"{left}: {self.stderr()}"
 
     def _first_line(self, within_s: float) -> bytes:
         assert self.popen.stdout is not None

@@ -6,6 +6,7 @@ It speaks the wire itself, so that what it sees is what came over it: in which o
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 import time
 from collections import Counter, deque
@@ -27,6 +28,7 @@ from shisha_rt.wire.header import (
 )
 from tests.serving.daemon_process import PATIENCE_MS, PATIENCE_S
 from tests.serving.identity_model import NAME, SHAPE, frame_of
+from tests.serving.lent_region import ClientRegion
 
 PAUSE_S: Final = 0.002
 _LAST: Final = "last"
@@ -39,10 +41,57 @@ class _Stream:
     expected: deque[str] = field(default_factory=deque)
 
 
+class Rooms:
+    """A region's rooms for frames, each for an input and an output."""
+
+    def __init__(self, path: str, count: int, tensor: Tensor) -> None:
+        self._region = ClientRegion(path, 2 * count * tensor.size_bytes)
+        self._tensor = tensor
+        self._free = list(range(count))
+        self._taken: dict[str, int] = {}
+        self._mark = bytes([0xA5]) * tensor.size_bytes
+        for room in self._free:
+            self._region.memory[self._output(room)] = self._mark
+
+    def parts(self, request_id: str, kind: int, header: bytes, frame: bytes) -> list[bytes]:
+        """Of a request by this header whose input, output or both are in a room, by `kind`."""
+        room = self._taken[request_id] = self._free.pop(0)
+        assert self._region.memory[self._output(room)] == self._mark, f"a room was written to late, by {frame[:4]!r}"
+        fields = json.loads(header)
+        if kind != 1:
+            its = self._input(room)
+            self._region.memory[its] = frame
+            fields["inputs"][0]["parameters"] = self._region.piece(its.start, len(frame))
+        if kind != 0:
+            piece = self._region.piece(self._output(room).start, self._tensor.size_bytes)
+            fields["outputs"] = [{"name": "y", "parameters": piece}]
+        return [json.dumps(fields).encode(), *([frame] if kind == 1 else [])]
+
+    def back(self, request_id: str) -> bytes:
+        """What is in the room of a request that has been answered. The room is marked, and free."""
+        room = self._taken.pop(request_id)
+        found = self._region.memory[self._output(room)]
+        self._region.memory[self._output(room)] = self._mark
+        self._region.memory[self._input(room)] = self._mark
+        self._free.append(room)
+        return found
+
+    def _input(self, room: int) -> slice:
+        return slice(2 * room * self._tensor.size_bytes, (2 * room + 1) * self._tensor.size_bytes)
+
+    def _output(self, room: int) -> slice:
+        return slice((2 * room + 1) * self._tensor.size_bytes, (2 * room + 2) * self._tensor.size_bytes)
+
+    def close(self) -> None:
+        self._region.close()
+
+
 class Load(threading.Thread):
     """One connection with several ordered streams, `depth` frames of each in flight, until `finish` or a refusal.
 
     `pause_s` after each answer leaves the cores to others: where the frames are to flow while the test waits.
+    `sharing`: tensors travel by descriptor, in one way, the other or both, through a region that is to be had at that
+    socket; a room that is the client's again is marked, so that whatever is written there late is seen.
     `faults` are broken promises. `codes` counts error answers; what of them is allowed is for the test to say.
     """
 
@@ -56,6 +105,7 @@ class Load(threading.Thread):
         model_name: str = NAME,
         shape: tuple[int, ...] = SHAPE,
         pause_s: float = 0.0,
+        sharing: str | None = None,
     ) -> None:
         super().__init__(name=f"load-{index}", daemon=True)
         self.sent = 0
@@ -77,6 +127,7 @@ class Load(threading.Thread):
         self._model_name = model_name
         self._streams = [_Stream(f"stream{i}") for i in range(streams)]
         self._waiting: dict[str, tuple[_Stream, int, int]] = {}
+        self._rooms = None if sharing is None else Rooms(sharing, streams * depth, self._tensor)
         self._ending = threading.Event()
         self._abandoned = threading.Event()
 
@@ -123,6 +174,8 @@ class Load(threading.Thread):
             self.faults.append(f"{type(error).__name__}: {error}")
         finally:
             socket.close()
+            if self._rooms is not None:
+                self._rooms.close()
 
     def _keep_busy(self, socket: zmq.Socket[bytes]) -> None:
         progress_s = time.monotonic()
@@ -155,12 +208,18 @@ class Load(threading.Thread):
         number = 2 * self.sent + self._index % 2
         request_id = str(self.sent)
         sequence = next(stream.sequence)
-        header = encode_infer(request_id, self._model_name, [self._tensor], InferParameters(stream.name, sequence))
+        frame = frame_of(number, self._shape).tobytes()
+        parts = [
+            encode_infer(request_id, self._model_name, [self._tensor], InferParameters(stream.name, sequence)),
+            frame,
+        ]
+        if self._rooms is not None:
+            parts = self._rooms.parts(request_id, number % 3, parts[0], frame)
         self._waiting[request_id] = stream, sequence, number
         self.outcomes[request_id] = ""
         stream.expected.append(request_id)
         self.sent += 1
-        socket.send_multipart([header, frame_of(number, self._shape).tobytes()])
+        socket.send_multipart(parts)
 
     def _receive(self, parts: list[bytes]) -> None:
         head = decode_head(parts[0])
@@ -178,6 +237,8 @@ class Load(threading.Thread):
             self.outcomes[head.id] = head.error.code
             self.codes[head.error.code] += 1
             self.messages.append(head.error.message)
+            if self._rooms is not None:
+                self._rooms.back(head.id)
         else:
             self.outcomes[head.id] = "OK"
             self._check_result(head.id, parts, sequence, number)
@@ -190,8 +251,12 @@ class Load(threading.Thread):
         self.frames.append(parameters.frame)
         if parameters.sequence != sequence:
             self.faults.append(f"{request_id}: sequence {parameters.sequence}, expected {sequence}")
-        if parts[1] != frame_of(number, self._shape).tobytes():
-            first = np.frombuffer(parts[1], np.float32)[0]
+        data = parts[1] if len(parts) > 1 else b""
+        if self._rooms is not None:
+            written = self._rooms.back(request_id)
+            data = data or written
+        if data != frame_of(number, self._shape).tobytes():
+            first = np.frombuffer(data, np.float32)[0]
             self.faults.append(f"{request_id}: a wrong answer, it starts with {first}, expected {number}")
 
 

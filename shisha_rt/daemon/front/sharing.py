@@ -63,6 +63,7 @@ class Sharing:
             self._bound = IpcSocket(f"ipc://{path}", socket.SOCK_SEQPACKET)
         except (OSError, BadInput) as error:
             log.warning("clients cannot share memory, and send bytes: %s", error)
+            _remove_empty(path.parent)
             return
         self.path = path
         self._listening = socket.socket(fileno=self._bound.hand_over())
@@ -142,9 +143,7 @@ class Sharing:
             self._poller.unwatch(self._listening.fileno())
             self._listening.close()
             self._bound.close()
-            with contextlib.suppress(OSError):
-                for folder in _ours(self.path.parent):
-                    folder.rmdir()
+            _remove_empty(self.path.parent)
 
 
 def _say(end: socket.socket, said: object, fd: int | None = None) -> None:
@@ -159,13 +158,19 @@ def _socket_path(endpoint: str) -> Path:
     if endpoint.startswith("ipc://"):
         return Path(f"{endpoint.removeprefix('ipc://')}.share") / "socket"
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
-    named = endpoint.replace("://", "-").replace(":", "-").replace("/", "-")
-    return runtime / _name_for_all() / named / "socket"
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    return runtime / _name_for_all() / f"{port}{'-v6' * ('[' in host)}" / "socket"
 
 
 def _ours(folder: Path) -> Sequence[Path]:
     """The folder, and the one that it is in where that is for the folders of all daemons of this user."""
     return (folder, folder.parent) if folder.parent.name == _name_for_all() else (folder,)
+
+
+def _remove_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        for one in _ours(folder):
+            one.rmdir()
 
 
 def _name_for_all() -> str:

@@ -25,6 +25,7 @@ from benchmarks.live.guided_live import guided_live
 from benchmarks.live.live_change import MODELS as CHANGED
 from benchmarks.live.live_change import live_change
 from benchmarks.live.loop import loop
+from benchmarks.live.loop_cost import loop_cost
 from benchmarks.live.online_tuning import online_tuning
 from benchmarks.live.pim_board import pim_board
 from benchmarks.live.placed_prediction import placed_prediction
@@ -76,6 +77,7 @@ for command in (
     crowd,
     first_answer,
     loop,
+    loop_cost,
     int8_accuracy,
     partitiontuner,
     splits_fit,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from prometheus_client import Histogram
-
 from shisha_rt.daemon.front.requests import FrameAnswer
 from shisha_rt.daemon.metrics import Metrics
+from shisha_rt.daemon.plain_metrics import PlainSeries
 from shisha_rt.plan.plan import Plan
 
 MOST_SERIES: Final = 256
@@ -24,19 +22,17 @@ class Counting:
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
-        self.outcomes: Counter[str] = Counter()
+        self.outcomes = metrics.outcomes
         self.by_shape: Counter[int] = Counter()
         self.latency_s = self.queue_s = self.compute_s = 0.0
         # Looking a label up costs more than counting.
-        self._services: dict[tuple[int, str], Histogram] = {}
+        self._services: dict[tuple[int, str], PlainSeries] = {}
         self._service = metrics.histogram("shisha_stage_service_seconds")
-        self._latency = metrics.histogram("shisha_frame_latency_seconds")
-        self._answered_as = functools.cache(metrics.counter("shisha_frames").labels)
+        self._latency = metrics.histogram("shisha_frame_latency_seconds").labels()
 
     def answered(self, answer: FrameAnswer) -> None:
         outcome = "OK" if answer.code is None else answer.code.value
         self.outcomes[outcome] += 1
-        self._answered_as(outcome).inc()
         if answer.code is None:
             self.by_shape[answer.request.layout] += 1
             self._latency.observe(answer.latency_s)

@@ -1,19 +1,21 @@
 """The Prometheus face of the daemon. Names and labels are promises; `docs/metrics.md` explains each.
 
 Workers report to the daemon and only the daemon exports. The page is served by a thread of the client library's; it
-reads the library's own (locked) values, never the daemon's state.
+reads the library's own (locked) values and those of `plain_metrics`, never the daemon's state.
 """
 
 from __future__ import annotations
 
 import math
 import threading
+from collections import Counter as Counts
 from typing import Final, TypeAlias
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, Histogram, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, PlatformCollector, ProcessCollector
 from prometheus_client import start_http_server as serve_http
 
+from shisha_rt.daemon.plain_metrics import CountsByLabel, PlainHistogram
 from shisha_rt.errors import BadInput
 from shisha_rt.tuning.state import WAITING, State
 
@@ -25,8 +27,9 @@ _STAGE: Final = ("stage", "place")
 _Table: TypeAlias = tuple[tuple[str, str, tuple[str, ...]], ...]
 """Name, what it says, and its labels."""
 
+_FRAMES: Final = ("shisha_frames", "Requests answered, by how: OK or an error code.", ("outcome",))
 COUNTERS: Final[_Table] = (
-    ("shisha_frames", "Requests answered, by how: OK or an error code.", ("outcome",)),
+    _FRAMES,
     ("shisha_plan_proposals", "Proposed plans, by how they ended: live, refused, dropped.", ("outcome",)),
     ("shisha_worker_restarts", "Workers started again.", ("place",)),
     ("shisha_frames_replayed", "Parts run again after a death.", ()),
@@ -75,18 +78,27 @@ GAUGES: Final[_Table] = (
 
 
 class Metrics:
-    """Every metric of one daemon, in a registry of its own (several daemons may share a process)."""
+    """Every metric of one daemon, in a registry of its own (several daemons may share a process).
+
+    `outcomes`: answers by OK or error code, which `shisha_frames` shows.
+    """
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
-        self._counters = {name: Counter(name, text, labels, registry=registry) for name, text, labels in COUNTERS}
-        self._gauges = {name: Gauge(name, text, labels, registry=registry) for name, text, labels in GAUGES}
-        self._histograms = {
-            name: Histogram(name, text, labels, buckets=_BUCKETS_S, registry=registry)
-            for name, text, labels in HISTOGRAMS
+        self.outcomes: Counts[str] = Counts()
+        name, text, (outcome,) = _FRAMES
+        registry.register(CountsByLabel(name, text, outcome, self.outcomes))
+        self._counters = {
+            name: Counter(name, text, labels, registry=registry)
+            for name, text, labels in COUNTERS
+            if name != _FRAMES[0]
         }
+        self._gauges = {name: Gauge(name, text, labels, registry=registry) for name, text, labels in GAUGES}
+        self._histograms = {name: PlainHistogram(name, text, labels, _BUCKETS_S) for name, text, labels in HISTOGRAMS}
+        for histogram in self._histograms.values():
+            registry.register(histogram)
         self.tuner = Enum(
             "shisha_tuner_state",
             "What the tuner is doing.",
@@ -103,7 +115,7 @@ class Metrics:
     def gauge(self, name: str) -> Gauge:
         return self._gauges[name]
 
-    def histogram(self, name: str) -> Histogram:
+    def histogram(self, name: str) -> PlainHistogram:
         return self._histograms[name]
 
     def serve(self, port: int) -> str:

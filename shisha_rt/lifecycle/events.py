@@ -1,4 +1,7 @@
-"""What can happen to the daemon: values that the shell makes of sockets, processes and clocks."""
+"""What can happen to the daemon: values that the shell makes of sockets, processes and clocks.
+
+Those that come with every frame are structs, which are made, compared and hashed several times as fast.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from shisha_rt.plan.plan import Plan
 
@@ -25,8 +30,7 @@ class Descriptor(NamedTuple):
     slot: int
 
 
-@dataclass(frozen=True, slots=True)
-class FrameArrived:
+class FrameArrived(Struct, frozen=True, gc=False):
     """A validated request. `frame` is the daemon's own number, never used before; `deadline_s` is absolute.
 
     `lent_in`: inputs of it lie in memory that its client lends, `lent_out`: outputs are to be written there.
@@ -47,8 +51,7 @@ class FrameCancelled:
     frame: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartDone:
+class PartDone(Struct, frozen=True, gc=False):
     """`service_s`: what it took, by which the teams of a pool are compared; 0: not known."""
 
     descriptor: Descriptor

@@ -1,10 +1,15 @@
-"""What the daemon has to do: values that the lifecycle hands out, to be carried out in their order."""
+"""What the daemon has to do: values that the lifecycle hands out, to be carried out in their order.
+
+Those of every frame are structs, as in `events`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from shisha_rt.lifecycle.events import Descriptor, Owner
 from shisha_rt.plan.plan import Plan, Team
@@ -20,8 +25,7 @@ class Refuse:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fill:
+class Fill(Struct, frozen=True, gc=False):
     """Copy the inputs that came with the request into its slot; its own buffers are needed no longer."""
 
     frame: int
@@ -36,8 +40,7 @@ class ReadLent:
     slot: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunPart:
+class RunPart(Struct, frozen=True, gc=False):
     """`ready_s`: since when it could run: its inputs are there, or are again after a death.
 
     `reads`: the worker first copies the inputs that the client lends into the slot; `writes`: at the end it writes the
@@ -50,8 +53,7 @@ class RunPart:
     writes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Collect:
+class Collect(Struct, frozen=True, gc=False):
     """Copy the frame's outputs out of its slot, now: the slot may be filled again by the next instruction.
 
     `written`: those that go to memory that the client lends are there already.
@@ -63,8 +65,7 @@ class Collect:
     written: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(Struct, frozen=True, gc=False):
     """Send the frame's answer: what was collected, or this error."""
 
     frame: int

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from shisha_rt.lifecycle.instructions import PlaceOperators, Replan, Settled
 from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.rate import Objective
@@ -13,8 +15,7 @@ from shisha_rt.tuning import profiler_messages as fm
 from shisha_rt.tuning import tuner_messages as tm
 
 
-@dataclass(frozen=True, slots=True)
-class PartTaken:
+class PartTaken(Struct, frozen=True, gc=False):
     """A part of a frame has been computed, in the worker of `place`.
 
     `segments_s` is empty unless its operators are placed on devices.
@@ -27,8 +28,7 @@ class PartTaken:
     segments_s: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FrameAlone:
+class FrameAlone(Struct, frozen=True, gc=False):
     """A frame has passed through the plan of `epoch`, and met no other on its way."""
 
     epoch: int

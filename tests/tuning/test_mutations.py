@@ -124,7 +124,7 @@ class MeasuresAnyFrame(Tuning):
         if isinstance(event, ev.PartTaken) and live is not None and epoch is not None:
             stages = live[1].stages
             if event.stage < len(stages):
-                event = replace(event, epoch=epoch, place=stages[event.stage].place)
+                event = msgspec.structs.replace(event, epoch=epoch, place=stages[event.stage].place)
             self._serving = NeverChanging(live, serving.available)
         try:
             return super().handle(event, now_s)

@@ -69,7 +69,10 @@ class Dealing:
 
     def _deal(self, epoch: Epoch, pool: PoolState) -> None:
         serving, depth, queue, at = self._places.serving, self._policy.descriptors_per_worker, pool.queue, 0
-        free = [serving[lead] for lead in pool.leads if lead in serving and len(serving[lead].out) < depth]
+        workers = map(serving.get, pool.leads)
+        free = [worker for worker in workers if worker is not None and len(worker.out) < depth]
+        if not free:
+            return
         declined = set()  # stages of which nobody takes a part now, but of frames that are to stay where they died
         while free and at < len(queue):
             _, stage, ready_s, frame = queue[at]

@@ -12,7 +12,13 @@ from enum import Enum
 from typing import Final, TypeAlias, TypeVar
 
 
-class FramePhase(Enum):
+class _Phase(Enum):
+    """Looked up with every step, by identity: an enum's own hash is a function in Python."""
+
+    __hash__ = object.__hash__
+
+
+class FramePhase(_Phase):
     WAITING = "accepted, no slot yet"
     ACTIVE = "in a slot, its parts wait for workers or are with them"
     STRANDED = "in a slot, none of its parts is out, and no plan can run it"
@@ -20,14 +26,14 @@ class FramePhase(Enum):
     GONE = "holds no slot any more"
 
 
-class EpochPhase(Enum):
+class EpochPhase(_Phase):
     PREPARING = "its segments are being built"
     LIVE = "new frames take it"
     RETIRING = "superseded, with frames left"
     ENDED = "retired or dropped"
 
 
-class PlacePhase(Enum):
+class PlacePhase(_Phase):
     RESTARTING = "no process; one is started when its time comes"
     STARTING = "process started, not heard of yet"
     UP = "its worker has said that it is ready"

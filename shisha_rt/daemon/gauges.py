@@ -36,6 +36,9 @@ class Gauges:
     def update(self, now_s: float) -> None:
         cores, metrics = self._shell.cores, self._shell.counting.metrics
         metrics.gauge("shisha_frames_in_flight").set(cores.lifecycle.frames.streams.undelivered)
+        regions = self._shell.requests.regions
+        metrics.gauge("shisha_lent_regions").set(regions.count)
+        metrics.gauge("shisha_lent_bytes").set(regions.size_bytes)
         metrics.tuner.state(cores.tuning.doing(now_s))
         metrics.gauge("shisha_tuner_gap_ratio").set(cores.tuning.search.gap_ratio)
         self._count_frames()

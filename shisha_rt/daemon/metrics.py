@@ -52,6 +52,8 @@ HISTOGRAMS: Final[_Table] = (
 )
 GAUGES: Final[_Table] = (
     ("shisha_frames_in_flight", "Frames accepted and not answered yet.", ()),
+    ("shisha_lent_regions", "Regions of memory that clients share with the daemon.", ()),
+    ("shisha_lent_bytes", "Bytes of these regions.", ()),
     ("shisha_stage_layers", "Layers of each stage of the live plan, by lead.", _STAGE),
     ("shisha_stage_queue_frames", "Frames waiting for or with a stage; place: all its leads.", _STAGE),
     ("shisha_pipeline_throughput_fps", "What the slowest pool of the live plan allows.", ()),

@@ -377,7 +377,8 @@ def _largest_request_bytes(compiled: Compiled) -> int:
 def _most_regions() -> tuple[int, int]:
     """How many regions clients may be lent, and of how many bytes: few enough that descriptors and memory are left."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = min(_MOST_REGIONS, descriptors // _DESCRIPTORS_A_REGION)
+    unlimited = descriptors == resource.RLIM_INFINITY
+    most = _MOST_REGIONS if unlimited else min(_MOST_REGIONS, descriptors // _DESCRIPTORS_A_REGION)
     return most, psutil.virtual_memory().total // _PART_OF_MEMORY
 
 

@@ -49,9 +49,8 @@ def test_a_piece_lies_within_its_region(out: bool) -> None:
     for fits in (Lent(region.token, 4096), Lent(region.token, 0, 4096), Lent(region.token, 1, 4095)):
         regions.check(b"a", asking(fits, out=out))
     for size_bytes, offset_bytes in ((4097, 0), (1, 4096), (4096, 1), (1, 2**63 - 1), (2**63 - 1, 2**63 - 1)):
-        assert "its region has 4096" in fails(
-            regions, b"a", asking(Lent(region.token, size_bytes, offset_bytes), out=out)
-        )
+        piece = Lent(region.token, size_bytes, offset_bytes)
+        assert "its region has 4096" in fails(regions, b"a", asking(piece, out=out))
     regions.close()
 
 

@@ -47,16 +47,16 @@ class _Held:
 
 @dataclass(slots=True)
 class Regions:
-    """At most `most` regions of `most_bytes` together. `left`: the numbers of those that have ended, to be told on."""
+    """At most `most` regions of `most_bytes` together, of which `size_bytes` are lent. `left`: the numbers of those that have ended, to be told on."""
 
     most: int
     most_bytes: int
+    size_bytes: int = 0
     left: list[int] = field(default_factory=list)
     _by_token: dict[str, LentRegion] = field(default_factory=dict)
     _by_number: dict[int, LentRegion] = field(default_factory=dict)
     _held: dict[int, _Held] = field(default_factory=dict)
     _numbers: int = 0
-    _size_bytes: int = 0
 
     @property
     def count(self) -> int:
@@ -75,8 +75,8 @@ class Regions:
         held = self._held.get(holder, _Held())
         if held.regions + 1 > self.most - self.count - 1:
             raise _exhausted(f"{held.regions} regions of this process, {self.count} of all")
-        if held.size_bytes + size_bytes > self.most_bytes - self._size_bytes - size_bytes:
-            raise _exhausted(f"{held.size_bytes} bytes of this process, {self._size_bytes} of all")
+        if held.size_bytes + size_bytes > self.most_bytes - self.size_bytes - size_bytes:
+            raise _exhausted(f"{held.size_bytes} bytes of this process, {self.size_bytes} of all")
         try:
             fd = create_region(size_bytes)
         except OSError as error:
@@ -86,7 +86,7 @@ class Regions:
         self._by_token[region.token] = self._by_number[region.number] = region
         held.regions += 1
         held.size_bytes += size_bytes
-        self._held[holder], self._size_bytes = held, self._size_bytes + size_bytes
+        self._held[holder], self.size_bytes = held, self.size_bytes + size_bytes
         return region
 
     def end(self, region: LentRegion) -> None:
@@ -133,7 +133,7 @@ class Regions:
         held = self._held[region.holder]
         held.regions -= 1
         held.size_bytes -= region.size_bytes
-        self._size_bytes -= region.size_bytes
+        self.size_bytes -= region.size_bytes
         if not held.regions:
             del self._held[region.holder]
 

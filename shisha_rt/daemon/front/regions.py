@@ -47,7 +47,10 @@ class _Held:
 
 @dataclass(slots=True)
 class Regions:
-    """At most `most` regions of `most_bytes` together, of which `size_bytes` are lent. `left`: the numbers of those that have ended, to be told on."""
+    """At most `most` regions of `most_bytes` together, of which `size_bytes` are lent.
+
+    `left`: the numbers of those that have ended, to be told on.
+    """
 
     most: int
     most_bytes: int

@@ -18,12 +18,14 @@ import msgspec
 from shisha_rt.graph.graph import Graph, Tensor
 from shisha_rt.graph.input_sizes import shapes_in_words
 from shisha_rt.wire.codes import Code, WireError
-from shisha_rt.wire.header import Buffer, InferHeader, RequestedOutput, TensorData, TensorHeader
+from shisha_rt.wire.header import Buffer, InferHeader, InferParameters, RequestedOutput, TensorData, TensorHeader
 from shisha_rt.wire.limits import MAX_NAME_LENGTH, Limits
 from shisha_rt.wire.operations import INFER, OPERATIONS, Arguments, OfModel
 
 _Part = TypeVar("_Part", bytes, bytearray, memoryview, Buffer)
 _Header = TypeVar("_Header")
+_FRAME: Final = msgspec.json.Decoder(InferHeader)
+_NO_PARAMETERS: Final = InferParameters()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +33,21 @@ class Signature:
     """What a model takes and gives, in the model's own order.
 
     `shapes`: where it is served in several shapes, its inputs in each of them, in the order of layouts. The axes of
-    `inputs` and `outputs` that are not the same in all are open.
+    `inputs` and `outputs` that are not the same in all are open. `usual`: name, shape and datatype of each input, as
+    nearly every request has them; None where there are several shapes. `output_names`: of all outputs.
     """
 
     model_name: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     shapes: tuple[tuple[Tensor, ...], ...] = ()
+    usual: list[tuple[str, tuple[int, ...], str]] | None = field(init=False, repr=False, compare=False)
+    output_names: tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        usual = None if self.shapes else [(its.name, its.shape, its.datatype) for its in self.inputs]
+        object.__setattr__(self, "usual", usual)
+        object.__setattr__(self, "output_names", tuple(tensor.name for tensor in self.outputs))
 
     @classmethod
     def of(cls, model_name: str, graphs: Sequence[Graph]) -> Signature:
@@ -79,8 +89,7 @@ class Lent(NamedTuple):
     offset_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class InferRequest:
+class InferRequest(msgspec.Struct, frozen=True):
     """A frame asked for. `tensors` are the raw inputs in the model's order; `outputs` the names to answer with.
 
     `stream` None means unordered. `deadline_ms` counts from receipt. `size_bytes` is that of all raw parts. `layout`:
@@ -96,8 +105,8 @@ class InferRequest:
     outputs: tuple[str, ...]
     size_bytes: int
     layout: int = 0
-    lent_in: Mapping[str, Lent] = field(default_factory=dict)
-    lent_out: Mapping[str, Lent] = field(default_factory=dict)
+    lent_in: Mapping[str, Lent] = {}
+    lent_out: Mapping[str, Lent] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +131,16 @@ def split_envelope(parts: Sequence[_Part]) -> tuple[bool, Sequence[_Part]]:
 
 def parse(parts: Sequence[Buffer], signature: Signature, limits: Limits) -> InferRequest | OpRequest:
     """Read one request from its `parts`: header, then raw tensors. Raises `WireError`."""
-    header = _read_header(parts, limits)
+    _check_parts(parts, limits)
+    frame = _frame_header(parts[0])
+    if frame is not None:
+        return _read_infer(frame, parts[1:], signature)
+    header = _read_header(parts[0])
     request_id = _read_id(header)
     try:
         op = _read_op(header)
         if op == INFER:
-            return _read_infer(request_id, header, parts[1:], signature)
+            return _read_infer(_convert(header, InferHeader), parts[1:], signature)
         if len(parts) > 1:
             _refuse(f"message: {op} has no raw parts; expected the header alone, got {len(parts) - 1} more")
         return _read_operation(op, request_id, header, signature)
@@ -136,7 +149,7 @@ def parse(parts: Sequence[Buffer], signature: Signature, limits: Limits) -> Infe
         raise
 
 
-def _read_header(parts: Sequence[Buffer], limits: Limits) -> dict[str, Any]:
+def _check_parts(parts: Sequence[Buffer], limits: Limits) -> None:
     if not parts:
         _refuse("message: it is empty; expected a JSON header, then raw tensors")
     if len(parts) > limits.max_parts:
@@ -146,8 +159,20 @@ def _read_header(parts: Sequence[Buffer], limits: Limits) -> dict[str, Any]:
     size_bytes = sum(map(len, parts))
     if size_bytes > limits.max_message_bytes:
         _refuse(f"message: {size_bytes} bytes; expected at most {limits.max_message_bytes}")
+
+
+def _frame_header(header: Buffer) -> InferHeader | None:
+    """Of a frame, read in one go; None for anything else, and for what is wrong in itself, which is found out then."""
     try:
-        header = msgspec.json.decode(parts[0])
+        frame = _FRAME.decode(header)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return frame if frame.op == INFER and len(frame.id) <= MAX_NAME_LENGTH else None
+
+
+def _read_header(part: Buffer) -> dict[str, Any]:
+    try:
+        header = msgspec.json.decode(part)
     except UnicodeDecodeError:
         _refuse("header: it is not UTF-8; expected a JSON object in UTF-8")
     except RecursionError:
@@ -198,29 +223,26 @@ def _read_operation(op: str, request_id: str, header: Mapping[str, Any], signatu
     return OpRequest(op, request_id, arguments)
 
 
-def _read_infer(
-    request_id: str, fields: Mapping[str, Any], raw: Sequence[Buffer], signature: Signature
-) -> InferRequest:
-    header = _convert(fields, InferHeader)
-    _check_model(header.model_name, signature)
-    lent = sum(tensor.parameters.shared_memory_region is not None for tensor in header.inputs)
-    if len(raw) + lent != len(header.inputs):
-        their = f"{len(header.inputs)} inputs" + (f", {lent} of them in shared memory" if lent else "")
-        _refuse(f"message: {len(raw)} raw parts for {their}; expected one for each, in their order")
-    layout, tensors, lent_in = _read_tensors(header.inputs, raw, signature)
-    outputs, lent_out = _read_outputs(header.outputs or (), signature)
-    parameters = header.parameters
+def _read_infer(header: InferHeader, raw: Sequence[Buffer], signature: Signature) -> InferRequest:
+    try:
+        _check_model(header.model_name, signature)
+        layout, tensors, lent_in = _read_tensors(header.inputs, raw, signature)
+        outputs, lent_out = _read_outputs(header.outputs, signature) if header.outputs else (signature.output_names, {})
+    except WireError as error:
+        error.request_id = header.id
+        raise
+    parameters = header.parameters or _NO_PARAMETERS
     return InferRequest(
-        id=request_id,
-        stream=parameters.stream if parameters else None,
-        sequence=parameters.sequence if parameters else None,
-        deadline_ms=parameters.deadline_ms if parameters else None,
-        tensors=tensors,
-        outputs=outputs,
-        size_bytes=sum(map(len, raw)),
-        layout=layout,
-        lent_in=lent_in,
-        lent_out=lent_out,
+        header.id,
+        parameters.stream,
+        parameters.sequence,
+        parameters.deadline_ms,
+        tensors,
+        outputs,
+        sum(map(len, raw)),
+        layout,
+        lent_in,
+        lent_out,
     )
 
 
@@ -228,6 +250,33 @@ def _read_tensors(
     headers: Sequence[TensorHeader], raw: Sequence[Buffer], signature: Signature
 ) -> tuple[int, dict[str, memoryview], dict[str, Lent]]:
     """The number of their shape, and the tensors in the model's order: those that came, and those that are lent."""
+    are_lent = [header.parameters.shared_memory_region is not None for header in headers]
+    if len(raw) + sum(are_lent) != len(headers):
+        their = f"{len(headers)} inputs" + (f", {sum(are_lent)} of them in shared memory" if any(are_lent) else "")
+        _refuse(f"message: {len(raw)} raw parts for {their}; expected one for each, in their order")
+    if [(header.name, header.shape, header.datatype) for header in headers] == signature.usual:
+        layout, order = 0, list(range(len(headers)))
+    else:
+        layout, order = _in_order(headers, signature)
+    parts = iter(raw)
+    part_of = [None if is_lent else next(parts) for is_lent in are_lent]
+    tensors: dict[str, memoryview] = {}
+    lent: dict[str, Lent] = {}
+    for i, tensor in zip(order, signature.each[layout], strict=True):
+        part = part_of[i]
+        if part is not None:
+            _check_size(i, headers[i], part, tensor)
+            tensors[tensor.name] = memoryview(part)
+        else:
+            lent[tensor.name] = _lent(_at(i, tensor), headers[i].parameters)
+            if lent[tensor.name].size_bytes != tensor.size_bytes:
+                what = "shared_memory_byte_size is not that of its shape and datatype"
+                _refuse(f"{_at(i, tensor)}: {what}; expected {tensor.size_bytes}")
+    return layout, tensors, lent
+
+
+def _in_order(headers: Sequence[TensorHeader], signature: Signature) -> tuple[int, list[int]]:
+    """The number of their shape, and which of them is each of the model's inputs."""
     expected = {tensor.name: tensor for tensor in signature.inputs}
     found: dict[str, int] = {}
     for i, header in enumerate(headers):
@@ -242,21 +291,7 @@ def _read_tensors(
     if missing:
         _refuse(f"inputs: input {_shown(missing[0])} is missing; expected {_names(expected)}")
     layout = _layout([headers[found[name]].shape for name in expected], signature) if signature.shapes else 0
-    parts = iter(raw)
-    part_of = {i: next(parts) for i, header in enumerate(headers) if header.parameters.shared_memory_region is None}
-    tensors: dict[str, memoryview] = {}
-    lent: dict[str, Lent] = {}
-    for tensor in signature.each[layout]:
-        i = found[tensor.name]
-        if i in part_of:
-            _check_size(i, headers[i], part_of[i], tensor)
-            tensors[tensor.name] = memoryview(part_of[i])
-        else:
-            lent[tensor.name] = _lent(_at(i, tensor), headers[i].parameters)
-            if lent[tensor.name].size_bytes != tensor.size_bytes:
-                what = "shared_memory_byte_size is not that of its shape and datatype"
-                _refuse(f"{_at(i, tensor)}: {what}; expected {tensor.size_bytes}")
-    return layout, tensors, lent
+    return layout, [found[name] for name in expected]
 
 
 def _layout(shapes: Sequence[tuple[int, ...]], signature: Signature) -> int:
@@ -301,8 +336,6 @@ def _read_outputs(
 ) -> tuple[tuple[str, ...], dict[str, Lent]]:
     """The names, and which of them go to memory that the client lends."""
     tensors = {tensor.name: tensor for tensor in signature.outputs}
-    if not requested:
-        return tuple(tensors), {}
     lent: dict[str, Lent] = {}
     for i, output in enumerate(requested):
         tensor = tensors.get(output.name)

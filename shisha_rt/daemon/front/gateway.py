@@ -6,11 +6,11 @@ A bad message costs its sender an error answer and nobody else anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import zmq
+from msgspec import Struct
 
 from shisha_rt.daemon.front.connections import Connections
 from shisha_rt.daemon.front.endpoint import any_port
@@ -19,6 +19,7 @@ from shisha_rt.daemon.front.outbox import Outbox
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import FrameAnswer, Output
 from shisha_rt.errors import BadInput
+from shisha_rt.fabric.multipart import receive_parts
 from shisha_rt.wire.codes import Code, WireError
 from shisha_rt.wire.header import TensorData, TensorHeader, encode_answer, encode_error, encode_infer_answer
 from shisha_rt.wire.limits import Limits
@@ -71,8 +72,7 @@ class Reply:
         self._gateway.outbox.send([*self._envelope, *parts])
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(Struct, frozen=True):
     """A request that has been checked, and where its one reply goes."""
 
     client: bytes
@@ -132,7 +132,7 @@ class Gateway:
         """The requests that have come, up to a turn's worth; bad ones are answered here."""
         for _ in range(_MESSAGES_PER_TURN):
             try:
-                frames = self.socket.recv_multipart(zmq.DONTWAIT, copy=False)
+                frames = receive_parts(self.socket)
             except zmq.Again:
                 return
             known = self.connections.heard(frames[-1])

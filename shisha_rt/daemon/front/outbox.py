@@ -18,10 +18,11 @@ from typing import Final
 
 import zmq
 
+from shisha_rt.fabric.multipart import send_parts
+
 AGAIN_S: Final = 0.02
 UNASKED_S: Final = 0.1
 _ENTRY_BYTES: Final = 512  # of memory for an answer that waits, however short it is
-_SHARE_FROM_BYTES: Final = 64 << 10  # below this, copying is cheaper than having the buffer tracked
 
 
 class Outbox:
@@ -89,9 +90,8 @@ class Outbox:
 
     def _try(self, parts: Sequence[bytes]) -> bool:
         """False if the client's queue is full. A client that is gone takes everything, and gets nothing."""
-        large = sum(map(len, parts)) >= _SHARE_FROM_BYTES
         try:
-            self._socket.send_multipart(parts, zmq.DONTWAIT, copy=not large)
+            send_parts(self._socket, parts, copy=False)
         except zmq.Again:
             return False
         except zmq.ZMQError as error:

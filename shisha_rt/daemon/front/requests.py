@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct, structs
 
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.fabric.arena import Arena, NoRoom
@@ -24,8 +25,7 @@ from shisha_rt.wire.codes import Code
 from shisha_rt.wire.request import InferRequest, Lent
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(Struct, frozen=True):
     """A tensor on its way out: its `data`, or where its client finds it."""
 
     tensor: TensorSpec
@@ -34,8 +34,7 @@ class Output:
     lent: Lent | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FrameAnswer:
+class FrameAnswer(Struct, frozen=True):
     """What became of a request: its `outputs`, each with its own shape, or an error `code` and `message`."""
 
     request: InferRequest
@@ -114,7 +113,7 @@ class Requests:
         for name, data in pending.request.tensors.items():
             room = self._arena.raw(instruction.slot, regions[name])
             room[:] = np.frombuffer(data, np.uint8)
-        pending.request = replace(pending.request, tensors={})  # its own buffers are free from here on
+        pending.request = structs.replace(pending.request, tensors={})  # its own buffers are free from here on
 
     def read_lent(self, instruction: ReadLent) -> None:
         pending, slot = self._pending[instruction.frame], instruction.slot
@@ -162,16 +161,12 @@ class Requests:
         code, message = instruction.code, instruction.message
         if code is None and pending.fault is not None:
             code, message = Code.INTERNAL, str(pending.fault)
-        self.regions.release((*pending.reads, *pending.writes))
+        if pending.reads or pending.writes:
+            self.regions.release((*pending.reads, *pending.writes))
         del self._by_id[pending.client, pending.request.id]
+        outputs = tuple(pending.outputs) if code is None else ()
+        latency_s, compute_s = now_s - pending.arrived_s, pending.compute_s
         answer = FrameAnswer(
-            request=pending.request,
-            frame=instruction.frame,
-            code=code,
-            message=message,
-            outputs=tuple(pending.outputs) if code is None else (),
-            epoch=pending.epoch,
-            latency_s=now_s - pending.arrived_s,
-            compute_s=pending.compute_s,
+            pending.request, instruction.frame, code, message, outputs, pending.epoch, latency_s, compute_s
         )
         return answer, pending.answer_to

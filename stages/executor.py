@@ -1,65 +1,31 @@
 """Runs the stages of each epoch that this worker has loaded; new ones are built beside them while frames flow.
 
-Building happens in a thread of its own, at nice 5: it gives up the core to frames, but not so far that it starves
-(at nice 19 it would take many times as long). A thread inherits the niceness of who starts it and cannot lower it
-again, so a stage of several threads is built by another thread, which is not nice. A stage is swapped in, and an old
-one destroyed, between two frames by the thread that runs them, so no frame ever sees a half-built one. A stage that
-keeps its layers, its placement and its team in the new plan is not built again.
+Building happens in threads of its own (see `builder`), for which frames leave some of the core. A stage is swapped in,
+and an old one destroyed, between two frames by the thread that runs them, so no frame ever sees a half-built one. A
+stage that keeps its layers, its placement and its team in the new plan, or had them not long ago, is not built again.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import queue
-import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.messages import Prepare, Prepared, PrepareFailed
+from stages.builder import Builder, Built, Finished, FramesCore, Manner
+from stages.built_stage import BuiltStage
 from stages.emulate.place import Demand, EmulatedPlace
 from stages.engines.onnxruntime.segment import OptimisedSegment
 from stages.engines.session import CpuClock
+from stages.kept_stages import KeptStages
 
-_BUILDER_NICE: Final = 5
 _TIMED_RUNS: Final = 20
-
-
-class BuiltStage(Protocol):
-    """A built stage. `frame_bytes`: weights, inputs and outputs that one frame moves, of the largest shape.
-
-    `described`: descriptions say how long it takes, and not this host; `paced`: its time is emulated at present.
-    `difference`: by how much its devices' precision changes what it hands on (see `stages.built.placed`).
-    """
-
-    @property
-    def frame_bytes(self) -> int: ...
-
-    @property
-    def described(self) -> bool: ...
-
-    @property
-    def paced(self) -> bool: ...
-
-    @property
-    def difference(self) -> float: ...
-
-    def warm(self, cpu_clock: CpuClock) -> tuple[float, ...]:
-        """Run once on memory of its own; returns what `run` does."""
-        ...
-
-    def bind(self, arena: Arena, slot: int) -> None:
-        """Make ready what is needed for frames in `slot`."""
-        ...
-
-    def run(self, arena: Arena, slot: int, cpu_clock: CpuClock, layout: int = 0) -> tuple[float, ...]:
-        """Compute the tensors of `slot`; returns what each segment took if they are placed on devices, else nothing."""
-        ...
+_LEFT_FREE: Final = 0.5  # of what a frame took, for building
 
 
 class WholeStage:
@@ -85,14 +51,6 @@ class WholeStage:
     def run(self, arena: Arena, slot: int, cpu_clock: CpuClock, layout: int = 0) -> tuple[float, ...]:
         self._segments[layout].run(arena, slot)
         return ()
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """What the builder hands over: the answer for the daemon and, if it went well, the stage."""
-
-    answer: Prepared | PrepareFailed
-    stage: BuiltStage | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,21 +96,20 @@ class Executor:
         self._incarnation = incarnation
         self._wake = wake
         self._loaded: dict[tuple[int, int], _Loaded] = {}
-        self._by_content: weakref.WeakValueDictionary[tuple[object, ...], BuiltStage] = weakref.WeakValueDictionary()
-        self._warm_s: weakref.WeakKeyDictionary[BuiltStage, float] = weakref.WeakKeyDictionary()
+        self._kept = KeptStages()
         self._wanted: set[int] = set()
-        self._built: queue.SimpleQueue[tuple[Prepare, Built]] = queue.SimpleQueue()
-        self._builders = {inline: _Builder(self._build, self._built, wake, inline=inline) for inline in (True, False)}
+        self._core = FramesCore()
+        self._built: Finished = queue.SimpleQueue()
+        self._builders = {manner: Builder(manner, self._build, self._built, wake) for manner in Manner}
 
     def prepare(self, order: Prepare) -> None:
         """Have it built, or take the stage of the same content that is there already."""
         self._wanted.add(order.epoch)
-        stage = self._by_content.get(_content(order))
-        if stage is None:
-            self._builders[self._is_inline(order)].orders.put(order)
+        kept = self._kept.find(_content(order))
+        if kept is None:
+            self._builders[self._manner(order)].ask(order)
         else:
-            warm_s = self._warm_s[stage]
-            self._built.put((order, self._ready(order, stage, build_s=0.0, warm_s=warm_s, private_bytes=0)))
+            self._built.put((order, self._ready(order, kept[0], build_s=0.0, warm_s=kept[1], private_bytes=0)))
             self._wake()
 
     def retire(self, epoch: int) -> None:
@@ -170,9 +127,8 @@ class Executor:
             if built.stage is not None:
                 loaded = _Loaded(built.stage, order.modelled_cpu_s, self._is_inline(order))
                 self._loaded[order.epoch, order.stage] = loaded
-                self._by_content[_content(order)] = built.stage
-                if isinstance(built.answer, Prepared):
-                    self._warm_s[built.stage] = built.answer.warm_s
+                if isinstance(built.answer, Prepared) and built.answer.build_s > 0:
+                    self._kept.add(_content(order), built.stage, built.answer.warm_s, built.answer.private_bytes)
             answers.append(built.answer)
         return answers
 
@@ -185,10 +141,17 @@ class Executor:
         """Run the stage on `slot`, in which `layout` lies."""
         loaded = self._loaded[epoch, number]
         cpu_clock = time.thread_time if loaded.inline else self._frame_cpu_s
-        start_s = cpu_clock()
+        start_s, start_cpu_s = time.monotonic(), cpu_clock()
         segments_s = loaded.stage.run(self._arena, slot, cpu_clock, layout)
-        cpu_s = cpu_clock() - start_s
+        cpu_s = cpu_clock() - start_cpu_s
+        if loaded.inline:
+            self._core.note(cpu_s, start_s, time.monotonic())
         return Ran(cpu_s, self._paced_cpu_s(cpu_s, segments_s), segments_s)
+
+    def give_way(self) -> None:
+        """Before a frame: leave the core some time to a builder that has it only while nobody else wants it."""
+        if self._builders[Manner.IDLE].busy:
+            time.sleep(self._core.left_free_s(_LEFT_FREE, time.monotonic()))
 
     def _frame_cpu_s(self) -> float:
         """CPU seconds of the threads that compute frames; builders are not among them."""
@@ -197,6 +160,16 @@ class Executor:
     def _is_inline(self, order: Prepare) -> bool:
         """Whether engines compute it in the thread that calls them, and have none of their own."""
         return (order.threads or self._threads) == 1
+
+    def _manner(self, order: Prepare) -> Manner:
+        """How to build it: where frames have the core to themselves, a builder is to have it when they do not.
+
+        One that is at work goes on: the daemon counts on stages being built in the order in which it asked for them.
+        """
+        if not self._is_inline(order):
+            return Manner.TEAM
+        at_work = next((manner for manner in (Manner.IDLE, Manner.NICE) if self._builders[manner].busy), None)
+        return at_work or (Manner.IDLE if self._core.taken_by_frames(time.monotonic()) else Manner.NICE)
 
     def _paced_cpu_s(self, cpu_s: float, segments_s: tuple[float, ...]) -> float:
         """A place divides CPU time by its threads, and segments know what they take on theirs."""
@@ -258,40 +231,6 @@ class Executor:
             difference=stage.difference,
         )
         return Built(answer, stage)
-
-
-class _Builder:
-    """One of the threads that build. `inline`: for stages of one thread."""
-
-    def __init__(
-        self,
-        build: Callable[[Prepare], Built],
-        built: queue.SimpleQueue[tuple[Prepare, Built]],
-        wake: Callable[[], None],
-        *,
-        inline: bool,
-    ) -> None:
-        self.orders: queue.SimpleQueue[Prepare] = queue.SimpleQueue()
-        self._build = build
-        self._built = built
-        self._wake = wake
-        self._inline = inline
-        self._thread = threading.Thread(target=self._build_all, name="builder", daemon=True)
-        self._thread.start()
-
-    @property
-    def cpu_s(self) -> float:
-        """CPU seconds of it."""
-        assert self._thread.ident is not None
-        return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident))
-
-    def _build_all(self) -> None:
-        if self._inline:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BUILDER_NICE)
-        while True:
-            order = self.orders.get()
-            self._built.put((order, self._build(order)))
-            self._wake()
 
 
 def _builder_clock(inline: bool) -> CpuClock:

@@ -32,13 +32,15 @@ from shisha_rt.fabric.messages import WorkerConfig
 from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.fabric.parent import die_with
 from shisha_rt.plan.split import Split
+from stages.built_stage import BuiltStage
 from stages.emulate.place import EmulatedPlace, Started
 from stages.engines.onnxruntime.segment import OptimisedModel
-from stages.executor import BuiltStage, Executor, Ran, WholeStage, one_line
+from stages.executor import Executor, Ran, WholeStage, one_line
 
 _HEARTBEAT_S: Final = 0.1
 _LONGEST_POLL_S: Final = 60.0
 _PR_SET_TIMERSLACK: Final = 29
+_SWITCH_S: Final = 0.0002  # a builder at work keeps the interpreter for so long from a frame that waits for it
 
 
 def main(arguments: list[str]) -> int:
@@ -52,6 +54,7 @@ def main(arguments: list[str]) -> int:
         load_engines(config.devices)
     os.sched_setaffinity(0, config.cores)
     _wake_on_time()
+    sys.setswitchinterval(_SWITCH_S)
     try:
         Worker(config).run()
     except ChannelBroken as broken:
@@ -125,6 +128,7 @@ class Worker:
             if self._part is not None:
                 self._end_if_due(self._part)
             elif self._pending:
+                self._executor.give_way()
                 self._run(*self._pending.popleft())
 
     def _patience_ms(self) -> int | None:

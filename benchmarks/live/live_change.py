@@ -1,8 +1,9 @@
 """What a change of plan costs while frames flow: `python -m benchmarks live_change`.
 
-A client streams without a pause; meanwhile another asks for plans that alternate between two. Changes of one layer
-move the layer at the cut to the neighbour and back; changes of half the network swap the two places, so that each has
-to build the other's half. For every change:
+A client streams without a pause; meanwhile another asks for plans of two stages. Changes of one layer move the layer at
+the cut to the neighbour; changes of half the network swap the two places, so that each has the other's half. Plans that
+alternate come back to stages that workers have kept; where they go round among more than workers keep, each change has
+its stages built (`built`). For every change:
 
 - the longest gap between two answers, from when it is asked for until the old plan's last frames are out, over the
   median gap of the whole run. The same reading over equally long spans in which nothing changes says how much of it
@@ -14,6 +15,7 @@ to build the other's half. For every change:
 from __future__ import annotations
 
 import bisect
+import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -35,6 +37,11 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.ready.compile import Compiled, compile_model
 
 MODELS: Final = "squeezenet,resnet50"
+ONE_LAYER: Final = "one layer"
+"""Or as many as there are between two legal cuts."""
+HALF: Final = "half the network"
+CUTS: Final = 5
+"""With either half on either place these are more stages than a worker keeps."""
 _SETTLED_GAPS: Final = 12  # after the new plan is live: the old one's frames come out, the new stages run in
 _LEAD_S: Final = 1.5  # steady load before the first change
 _CHANGE_S: Final = 0.3  # about as long as one takes, at most
@@ -80,31 +87,35 @@ class Run:
         return (last - first + 1) / (self.answered_s[last + 1] - self.answered_s[first])
 
 
-def two_stage_plans(compiled: Compiled, machine: Machine) -> tuple[Plan, dict[str, Plan]]:
-    """The seed's plan on two places, and by what they change it: one layer moved, the halves swapped."""
-    first, second = (place.name for place in machine.places[:2])
+def two_stage_plans(compiled: Compiled, machine: Machine) -> tuple[Plan, dict[str, Plan], list[tuple[str, Plan]]]:
+    """The seed's plan on two places; by what they change it to and fro: one layer moved, the halves swapped; and a
+    round of such changes from it and back, in which no place has a stage twice.
+    """
+    places = [place.name for place in machine.places[:2]]
     weights = [layer.weight for layer in compiled.layers]
-    cut = seed(weights, machine.places[:2], legal_cuts=compiled.legal_cuts).stages[0].last
-    beside = min(compiled.legal_cuts - {cut}, key=lambda other: (abs(other - cut), other))
     last = len(weights) - 1
-    return (
-        Plan.of([(0, cut, first), (cut + 1, last, second)]),
-        {
-            _one_layer(abs(beside - cut)): Plan.of([(0, beside, first), (beside + 1, last, second)]),
-            "half the network": Plan.of([(0, cut, second), (cut + 1, last, first)]),
-        },
-    )
+    seeded = seed(weights, machine.places[:2], legal_cuts=compiled.legal_cuts).stages[0].last
+    cuts = sorted(sorted(compiled.legal_cuts, key=lambda cut: (abs(cut - seeded), cut))[:CUTS])
+    at = cuts.index(seeded)
+    beside = cuts[at + 1] if at + 1 < len(cuts) else cuts[at - 1]
 
+    def plan(cut: int, first: str, second: str) -> Plan:
+        return Plan.of([(0, cut, first), (cut + 1, last, second)])
 
-def _one_layer(distance: int) -> str:
-    return "one layer" if distance == 1 else f"{distance} layers (no legal cut is nearer)"
+    base = plan(seeded, *places)
+    there = [(ONE_LAYER, plan(cut, *places)) for cut in cuts[at:]]
+    swapped = [(ONE_LAYER, plan(cut, *reversed(places))) for cut in reversed(cuts)]
+    back = [(ONE_LAYER, plan(cut, *places)) for cut in cuts[: at + 1]]
+    swaps = [(HALF, swapped[0][1]), *swapped[1:], (HALF, back[0][1]), *back[1:]]
+    return base, {ONE_LAYER: plan(beside, *places), HALF: plan(seeded, *reversed(places))}, [*there[1:], *swaps]
 
 
 def measure(model: str, machine: Machine, pairs: int, pause_s: float, in_flight: int) -> Run:
-    """Stream to a daemon and change its plan, `pairs` times there and back in each way."""
+    """Stream to a daemon and change its plan, `pairs` times there and back in each way, and about as often around."""
     compiled = compile_model(resolve_model(f"zoo:{model}"))
-    base, others = two_stage_plans(compiled, machine)
+    base, others, around = two_stage_plans(compiled, machine)
     steps = [(what, plan) for what, other in others.items() for _ in range(pairs) for plan in (other, base)]
+    steps += around * math.ceil(2 * pairs / len(around))
     changes = []
     with served(f"zoo:{model}", machine.source, "tcp://127.0.0.1:0", in_flight) as one, Client(one.endpoint) as control:
         one.take(base)
@@ -142,6 +153,7 @@ def _rows(run: Run) -> list[Row]:
             {
                 "model": run.model,
                 "change": change.what,
+                "built": sum(stage["build_s"] > 0 for stage in change.stages),
                 "longest_gap_ms": 1e3 * run.longest_gap_s(first, last),
                 "median_gap_ms": 1e3 * run.median_gap_s,
                 "over_median": run.longest_gap_s(first, last) / run.median_gap_s,
@@ -166,6 +178,7 @@ def _summary(rows: Sequence[Row]) -> Row:
     return {
         "model": rows[0]["model"],
         "what moves": rows[0]["change"],
+        "built": rows[0]["built"],
         "changes": len(rows),
         "median gap ms": statistics.median(figures("median_gap_ms")),
         "longest / median gap": statistics.median(figures("over_median")),
@@ -184,11 +197,12 @@ def _summary(rows: Sequence[Row]) -> Row:
 def report(runs: Sequence[Run], about: Mapping[str, str]) -> None:
     """A table to the terminal, every change to `results/live_change.csv`, the gaps over time as a figure."""
     rows = [row for run in runs for row in _rows(run)]
-    kinds = dict.fromkeys((row["model"], row["change"]) for row in rows)
+    kinds = sorted({(row["model"], row["change"], row["built"]) for row in rows}, key=str)
     show(
         "Changes of plan under load",
-        [_summary([row for row in rows if (row["model"], row["change"]) == kind]) for kind in kinds],
+        [_summary([row for row in rows if (row["model"], row["change"], row["built"]) == kind]) for kind in kinds],
         [
+            "built: stages that had to be built; what a worker had not long ago it has kept.",
             "quiet: the same over equally long spans just before each change. Aims: longest / median at most 2;",
             "half of ResNet-50 built in 10 ms without a private copy of its weights (46 or 56 MB).",
         ],

@@ -18,7 +18,7 @@ from stages.engines.session import Array, Bound, CpuClock
 
 
 class OnArrays(Protocol):
-    """What computes it, on whatever arrays it is bound to; for the others see `executor.BuiltStage`."""
+    """What computes it, on whatever arrays it is bound to; for the others see `built_stage.BuiltStage`."""
 
     @property
     def frame_bytes(self) -> int: ...

@@ -95,6 +95,12 @@ class TestExecutor:
             assert len(executor.run(epoch, 0, 0).segments_s) == 2
             assert (outputs_in(arena, 0, compiled)["y"] == [[6, -1]] * 4).all()
             assert not executor.demand(epoch, 0).paced
+        for epoch in (1, 2, 3):
+            executor.retire(epoch)
+        again = self._answer(executor, woken, replace_order(first, epoch=4))
+        assert isinstance(again, Prepared)
+        assert again.build_s == 0, "it was not long ago"
+        assert len(executor.run(4, 0, 0).segments_s) == 2
 
     def test_a_place_paces_a_frame_by_the_sum_of_its_segments(self, compiled: Compiled, arena: Arena) -> None:
         executor, woken = self._executor(compiled, arena, [HOST, ADDER], threads=2)

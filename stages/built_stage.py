@@ -1,0 +1,40 @@
+"""What the executor runs, whatever it is made of."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from shisha_rt.fabric.arena import Arena
+from stages.engines.session import CpuClock
+
+
+class BuiltStage(Protocol):
+    """A built stage. `frame_bytes`: weights, inputs and outputs that one frame moves, of the largest shape.
+
+    `described`: descriptions say how long it takes, and not this host; `paced`: its time is emulated at present.
+    `difference`: by how much its devices' precision changes what it hands on (see `stages.built.placed`).
+    """
+
+    @property
+    def frame_bytes(self) -> int: ...
+
+    @property
+    def described(self) -> bool: ...
+
+    @property
+    def paced(self) -> bool: ...
+
+    @property
+    def difference(self) -> float: ...
+
+    def warm(self, cpu_clock: CpuClock) -> tuple[float, ...]:
+        """Run once on memory of its own; returns what `run` does."""
+        ...
+
+    def bind(self, arena: Arena, slot: int) -> None:
+        """Make ready what is needed for frames in `slot`."""
+        ...
+
+    def run(self, arena: Arena, slot: int, cpu_clock: CpuClock, layout: int = 0) -> tuple[float, ...]:
+        """Compute the tensors of `slot`; returns what each segment took if they are placed on devices, else nothing."""
+        ...

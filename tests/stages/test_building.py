@@ -1,0 +1,139 @@
+"""What is built beside frames: how its thread competes with them, and which stages are not built again."""
+
+from __future__ import annotations
+
+import gc
+import os
+import queue
+import threading
+from collections.abc import Hashable
+
+import pytest
+
+from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.messages import Prepare, PrepareFailed
+from stages.builder import Builder, Built, Finished, FramesCore, Manner
+from stages.engines.session import CpuClock
+from stages.kept_stages import KeptStages
+
+
+class Stage:
+    """One that computes nothing."""
+
+    frame_bytes = 0
+    described = False
+    paced = False
+    difference = 0.0
+
+    def warm(self, cpu_clock: CpuClock) -> tuple[float, ...]:
+        return ()
+
+    def bind(self, arena: Arena, slot: int) -> None: ...
+
+    def run(self, arena: Arena, slot: int, cpu_clock: CpuClock, layout: int = 0) -> tuple[float, ...]:
+        return ()
+
+
+class Kept:
+    """A store, and what it still has of the contents that were put in it; nothing else holds their stages."""
+
+    def __init__(self, most_stages: int, most_bytes: int) -> None:
+        self.stages = KeptStages(most_stages, most_bytes)
+        self._contents: list[Hashable] = []
+
+    def add(self, content: Hashable, private_bytes: int = 0) -> None:
+        self.stages.add(content, Stage(), 0.5, private_bytes)
+        self._contents.append(content)
+
+    def left(self) -> list[Hashable]:
+        gc.collect()
+        return [content for content in self._contents if self.stages.find(content) is not None]
+
+
+def test_the_last_few_stages_stay_and_looking_for_one_is_using_it() -> None:
+    kept = Kept(most_stages=3, most_bytes=100)
+    for content in "abc":
+        kept.add(content)
+    found = kept.stages.find("a")
+    assert found is not None
+    assert found[1] == 0.5
+    del found
+    kept.add("d")
+    assert kept.left() == ["a", "c", "d"]
+
+
+def test_those_with_little_private_memory_stay() -> None:
+    kept = Kept(most_stages=9, most_bytes=100)
+    kept.add("a", 60)
+    kept.add("less than nothing, as frames gave back more meanwhile", -500)
+    kept.add("b", 50)
+    assert kept.left() == ["less than nothing, as frames gave back more meanwhile", "b"]
+    kept.add("more than all others may have", 101)
+    assert kept.left() == ["less than nothing, as frames gave back more meanwhile", "b"]
+
+
+def test_a_stage_in_use_is_there_however_large_it_is() -> None:
+    kept, stage = KeptStages(most_stages=1, most_bytes=1), Stage()
+    kept.add("large", stage, 0.0, 2)
+    assert kept.find("large") == (stage, 0.0)
+    del stage
+    gc.collect()
+    assert kept.find("large") is None
+
+
+@pytest.mark.parametrize("manner", Manner)
+def test_a_builder_is_as_urgent_as_it_should_be(manner: Manner) -> None:
+    """And those that it starts with it: a team's threads are not to be nicer than others."""
+    nice, found = os.getpriority(os.PRIO_PROCESS, 0), []
+
+    def build(order: Prepare) -> Built:
+        found.append((os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, threading.get_native_id())))
+        return Built(PrepareFailed(order.epoch, order.stage, 1, "nothing is built here"), None)
+
+    finished: Finished = queue.SimpleQueue()
+    woken = threading.Semaphore(0)
+    builder = Builder(manner, build, finished, woken.release)
+    assert not builder.busy
+    for epoch in (1, 2):
+        builder.ask(Prepare(epoch, 0, ((0, 0),)))
+    for epoch in (1, 2):
+        assert woken.acquire(timeout=60)
+        assert finished.get()[0].epoch == epoch
+    assert not builder.busy
+    expected = {
+        Manner.IDLE: (os.SCHED_IDLE, min(19, nice + 5)),
+        Manner.NICE: (os.SCHED_OTHER, min(19, nice + 5)),
+        Manner.TEAM: (os.SCHED_OTHER, nice),
+    }
+    assert found == [expected[manner]] * 2
+
+
+def frames(core: FramesCore, count: int, *, cpu_s: float, wall_s: float, start_s: float = 100.0) -> float:
+    """One after the other; returns when the last one ended."""
+    for _ in range(count):
+        core.note(cpu_s, start_s, start_s + wall_s)
+        start_s += wall_s
+    return start_s
+
+
+def test_frames_have_a_core_where_they_flow_and_nothing_else_is_at_work() -> None:
+    core = FramesCore()
+    assert not core.taken_by_frames(100.0)
+    now_s = frames(core, 30, cpu_s=0.0019, wall_s=0.002)
+    assert core.taken_by_frames(now_s)
+    assert not core.taken_by_frames(now_s + 1), "no frames flow any more"
+    now_s = frames(core, 1, cpu_s=0.002, wall_s=0.006, start_s=now_s)
+    assert core.taken_by_frames(now_s), "one frame had to wait"
+    for _ in range(40):  # what else is ready gets the core for 4 ms at a time, so every other frame sees nothing of it
+        now_s = frames(core, 1, cpu_s=0.002, wall_s=0.002, start_s=now_s)
+        now_s = frames(core, 1, cpu_s=0.002, wall_s=0.006, start_s=now_s)
+    assert not core.taken_by_frames(now_s), "half of the core is somebody else's"
+
+
+def test_after_a_frame_the_core_is_left_free_for_some_of_what_it_took() -> None:
+    core = FramesCore()
+    assert core.left_free_s(0.5, 100.0) == 0
+    now_s = frames(core, 1, cpu_s=0.004, wall_s=0.004)
+    assert core.left_free_s(0.5, now_s) == pytest.approx(0.002)
+    assert core.left_free_s(0.5, now_s + 0.0015) == pytest.approx(0.0005)
+    assert core.left_free_s(0.5, now_s + 1) == 0

@@ -14,19 +14,20 @@ client belongs to one thread (or one event loop); have as many clients as you li
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Literal, Self, cast, overload
 
-import zmq
+import numpy as np
+from numpy.typing import DTypeLike
 
 from shisha_rt.client_async import AsyncClient, AsyncStream
 from shisha_rt.plan.form import plan_of
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.split import Split
-from shisha_rt.wire.conversation import Answer, Array, Fields, Inputs, Outcome, Outgoing, Stages, stages_of
+from shisha_rt.wire.conversation import Fields, Outcome, Outgoing, Settled, Stages, stages_of
 from shisha_rt.wire.exceptions import (
     Cancelled,
     DeadlineExceeded,
@@ -41,6 +42,7 @@ from shisha_rt.wire.exceptions import (
     Unavailable,
     Unimplemented,
 )
+from shisha_rt.wire.frame_tensors import Answer, Array, Inputs, Shape
 from shisha_rt.wire.link import ENDPOINT, PROBE_S, TIMEOUT_S, Context, Link, Patience
 
 __all__ = [
@@ -74,13 +76,19 @@ class Client:
     """The blocking client of one daemon.
 
     `timeout_s` is how long a call waits unless it is told otherwise. Making a client waits for nothing; the first
-    call waits for the daemon to be there. `context` is a pyzmq context to use in place of the shared one.
+    call waits for the daemon to be there. With `share` large tensors travel through memory that client and daemon
+    share, where both are on one host. `context` is a pyzmq context to use in place of the shared one.
     """
 
     def __init__(
-        self, endpoint: str = ENDPOINT, *, timeout_s: float = TIMEOUT_S, context: Context | None = None
+        self,
+        endpoint: str = ENDPOINT,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        share: bool = True,
+        context: Context | None = None,
     ) -> None:
-        self._link = Link(endpoint, context)
+        self._link = Link(endpoint, context, share=share)
         self._timeout_s = timeout_s
         self._settled: dict[str, Outcome] = {}
 
@@ -125,6 +133,34 @@ class Client:
         # No copy: the caller's arrays stay as they are while this call holds the caller.
         self._send(outgoing, patience, copy=False)
         return cast("Answer", self._result(outgoing.id, patience))
+
+    @property
+    def sharing(self) -> bool:
+        """Whether memory is shared with the daemon: large tensors then travel through it, and otherwise as bytes.
+
+        Small models have no use for any; nor is there any before the first call, or with a daemon on another host.
+        """
+        return self._link.sharing
+
+    def empty(self, shape: Shape, dtype: DTypeLike) -> Array:
+        """An array to fill with an input, in memory that the daemon shares where there is any: it is not copied.
+
+        Nor are its views, if their elements lie in a row. **It is lent until its frame is answered**, and read-only
+        for so long; what is written meanwhile all the same, through another view, may spoil that frame. So take one for
+        each frame, which costs no more than `numpy.empty`: the memory of those that are forgotten is used again. It is
+        an array like any other, and stays so when the client is closed.
+        """
+        if not self._link.might_lend(shape, dtype):
+            return np.empty(shape, dtype)
+        patience = self._patience(None)
+        with suppress(ShishaError):  # nobody is there: that is told when it is sent
+            if self._link.conversation.signature is None:
+                self._introduce(patience)
+        array = self._link.empty(shape, dtype)
+        if array is None:
+            self._share(patience)
+            array = self._link.empty(shape, dtype)
+        return np.empty(shape, dtype) if array is None else array
 
     def stream(
         self,
@@ -174,24 +210,29 @@ class Client:
         return Patience(self._timeout_s if timeout_s is None else timeout_s)
 
     def _introduce(self, patience: Patience) -> None:
-        """Learn who the daemon is and what its model takes, once for each connection."""
-        self._collect()
+        """Learn who the daemon is and what its model takes, once for each connection, and have memory to share."""
+        self._settle(self._link.look())
         while self._link.conversation.signature is None:
             self._ask("server_metadata", {}, patience)
             self._ask("model_metadata", {}, patience)
+        self._share(patience)
+
+    def _share(self, patience: Patience) -> None:
+        memory = self._link.memory
+        while memory is not None and memory.wants and patience.left_s:
+            memory.advance(patience.left_s)
 
     def _ask(self, op: str, arguments: Mapping[str, object], patience: Patience) -> Fields:
+        self._settle(self._link.look())
         outgoing = self._link.conversation.ask(op, arguments)
         self._send(outgoing, patience)
         return cast("Fields", self._result(outgoing.id, patience))
 
     def _send(self, outgoing: Outgoing, patience: Patience, *, copy: bool = True) -> None:
-        self._collect()
         while not self._link.try_send(outgoing, copy=copy):
             if not patience.left_s:
                 raise self._link.refused(patience)
-            self._wait(patience.left_s, zmq.POLLIN | zmq.POLLOUT)
-            self._collect()
+            self._settle(self._link.wait(patience.left_s, to_send=True))
 
     def _result(self, request_id: str, patience: Patience) -> Answer | Fields:
         outcome = self._outcome(request_id, patience)
@@ -200,26 +241,28 @@ class Client:
         return outcome
 
     def _outcome(self, request_id: str, patience: Patience) -> Outcome:
+        outcome: Outcome | None = None
+        overdue = False
         try:
-            self._collect()
-            while request_id not in self._settled:
-                if not patience.left_s:
+            while (outcome := self._settled.pop(request_id, None)) is None:
+                if overdue:
                     return self._link.silence(request_id, patience)
-                if not self._wait(min(patience.left_s, PROBE_S), zmq.POLLIN):
+                left_s = patience.left_s
+                overdue = not left_s
+                if overdue:
+                    self._settle(self._link.drain())  # what has come by now counts
+                elif (settled := self._link.wait(min(left_s, PROBE_S))) is None:
                     self._link.probe()
-                self._collect()
-            return self._settled.pop(request_id)
+                else:
+                    self._settle(settled)
+            return outcome
         finally:
-            self._abandon(request_id)  # does nothing for what has its outcome
+            if outcome is None:
+                self._abandon(request_id)
 
-    def _wait(self, timeout_s: float, events: int) -> bool:
-        poller = zmq.Poller()
-        poller.register(self._link.socket, events)
-        poller.register(self._link.watch, zmq.POLLIN)
-        return bool(poller.poll(math.ceil(timeout_s * 1e3)))
-
-    def _collect(self) -> None:
-        self._settled.update(self._link.drain())
+    def _settle(self, settled: Sequence[Settled] | None) -> None:
+        if settled:
+            self._settled.update(settled)
 
     def _abandon(self, request_id: str) -> None:
         self._settled.pop(request_id, None)
@@ -296,7 +339,6 @@ class Stream:
     def _head_is_settled(self) -> bool:
         if not self._pending:
             return False
-        self._client._collect()
         head = self._pending[0]
         return isinstance(head, ShishaError) or head[0] in self._client._settled
 

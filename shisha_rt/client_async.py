@@ -11,11 +11,18 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from types import TracebackType
-from typing import Literal, Self, TypeAlias, cast, overload
+from typing import Final, Literal, Self, TypeAlias, cast, overload
 
-from shisha_rt.wire.conversation import Answer, Fields, Inputs, Outcome, Outgoing, Stages, stages_of
+import numpy as np
+from numpy.typing import DTypeLike
+
+from shisha_rt.wire.conversation import Fields, Outcome, Outgoing, Stages, stages_of
 from shisha_rt.wire.exceptions import FailedPrecondition, ShishaError
+from shisha_rt.wire.frame_tensors import Answer, Array, Inputs, Shape
 from shisha_rt.wire.link import ENDPOINT, PROBE_S, TIMEOUT_S, Context, Link, Patience
+
+_LOOK_S: Final = 0.001
+"""How often it is looked whether a region has come. A daemon takes less to make one."""
 
 
 class AsyncClient:
@@ -25,9 +32,14 @@ class AsyncClient:
     """
 
     def __init__(
-        self, endpoint: str = ENDPOINT, *, timeout_s: float = TIMEOUT_S, context: Context | None = None
+        self,
+        endpoint: str = ENDPOINT,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        share: bool = True,
+        context: Context | None = None,
     ) -> None:
-        self._link = Link(endpoint, context)
+        self._link = Link(endpoint, context, share=share)
         self._timeout_s = timeout_s
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: dict[str, asyncio.Future[Outcome]] = {}
@@ -81,6 +93,26 @@ class AsyncClient:
         await self._send(outgoing, patience, copy=False)
         return cast("Answer", await self._result(outgoing.id, patience))
 
+    @property
+    def sharing(self) -> bool:
+        """As `Client.sharing`."""
+        return self._link.sharing
+
+    async def empty(self, shape: Shape, dtype: DTypeLike) -> Array:
+        """As `Client.empty`: an array in memory that the daemon shares, lent until its frame is answered."""
+        if not self._link.might_lend(shape, dtype):
+            return np.empty(shape, dtype)
+        patience = self._patience(None)
+        with suppress(ShishaError):  # nobody is there: that is told when it is sent
+            if self._link.conversation.signature is None:
+                await self._introduce(patience)
+        array = self._link.empty(shape, dtype)
+        if array is None:
+            with suppress(ShishaError):
+                await self._introduce(patience)
+            array = self._link.empty(shape, dtype)
+        return np.empty(shape, dtype) if array is None else array
+
     def stream(
         self,
         name: str | None = None,
@@ -129,9 +161,10 @@ class AsyncClient:
         return Patience(self._timeout_s if timeout_s is None else timeout_s)
 
     async def _introduce(self, patience: Patience) -> None:
-        """Learn who the daemon is and what its model takes, once for each connection."""
+        """Learn who the daemon is and what its model takes, once for each connection, and have memory to share."""
         self._collect()
-        if self._link.conversation.signature is not None:
+        memory = self._link.memory
+        if self._link.conversation.signature is not None and (memory is None or not memory.wants):
             return
         try:
             # Not wait_for: in Python 3.11 it swallows a cancellation that comes as the lock is taken.
@@ -143,6 +176,10 @@ class AsyncClient:
             while self._link.conversation.signature is None:
                 await self._ask("server_metadata", {}, patience)
                 await self._ask("model_metadata", {}, patience)
+            while memory is not None and memory.wants and patience.left_s:
+                memory.advance()
+                if memory.wants:
+                    await asyncio.sleep(_LOOK_S)
         finally:
             self._introducing.release()
 

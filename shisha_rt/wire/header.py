@@ -116,19 +116,19 @@ _FIELDS_DECODER: Final = msgspec.json.Decoder(dict[str, Any])
 def encode_infer(
     request_id: str,
     model_name: str,
-    inputs: Sequence[Tensor],
+    inputs: Sequence[TensorHeader],
     parameters: InferParameters | None = None,
-    outputs: Sequence[str] = (),
+    outputs: Sequence[RequestedOutput] = (),
 ) -> bytes:
-    """The header of an `infer` request whose raw parts follow in the order of `inputs`."""
+    """The header of an `infer` request. The raw parts of those `inputs` that are not lent follow in their order."""
     return _ENCODER.encode(
         InferHeader(
             op=INFER,
             id=request_id,
             model_name=model_name,
-            parameters=parameters if parameters != InferParameters() else None,
-            inputs=tuple(map(TensorHeader.of, inputs)),
-            outputs=tuple(map(RequestedOutput, outputs)) or None,
+            parameters=parameters,
+            inputs=tuple(inputs),
+            outputs=tuple(outputs) or None,
         )
     )
 

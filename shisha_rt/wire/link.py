@@ -5,6 +5,8 @@ delicate about ZeroMQ stands here once:
 - IMMEDIATE: a request is only taken while a daemon is connected, and what was queued for a connection that broke is
   dropped with it. So nothing reaches a restarted daemon behind the caller's back.
 - The sockets' descriptors signal changes, not states: after each signal and each send, read until nothing is left.
+- Descriptors are polled, or EVENTS asked for, before reading: that nothing is there costs an exception otherwise, which
+  takes longer than all the rest.
 - Messages are read before the watch, so that answers which came before the connection broke still count.
 Shell.
 """
@@ -12,15 +14,19 @@ Shell.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 import uuid
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import zmq
+from numpy.typing import DTypeLike
 from zmq.utils.monitor import parse_monitor_message
 
 from shisha_rt.wire.conversation import Conversation, Outgoing, Settled
 from shisha_rt.wire.exceptions import FailedPrecondition, InvalidArgument, ShishaError, Timeout, Unavailable
+from shisha_rt.wire.frame_tensors import Array, Shape, is_large
+from shisha_rt.wire.lent_memory import LentMemory
 
 Context: TypeAlias = zmq.Context[Any]
 """A pyzmq context of either kind, blocking or asyncio."""
@@ -32,6 +38,13 @@ PROBE_S: Final = 1.0
 _HEARTBEAT_MS: Final = 1000
 _HEARTBEAT_TIMEOUT_MS: Final = 3000
 _RECONNECT_MS: Final = 100
+_LOOKED_S: Final = 1e-3
+"""For so long nobody looks again whether the connection is still the same."""
+# As plain numbers: combining members of an enumeration takes longer than the call.
+_DONTWAIT: Final = int(zmq.DONTWAIT)
+_EVENTS: Final = int(zmq.EVENTS)
+_POLLIN: Final = int(zmq.POLLIN)
+_POLLOUT: Final = int(zmq.POLLOUT)
 _WATCHED: Final = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
 
@@ -48,11 +61,12 @@ class Patience:
 
 
 class Link:
-    """`socket` and `watch` are for waiting on; only this class reads and writes them."""
+    """`socket` and `watch` are for waiting on; only this class reads and writes them. `memory` None: none is shared."""
 
-    def __init__(self, endpoint: str, context: Context | None) -> None:
+    def __init__(self, endpoint: str, context: Context | None, *, share: bool) -> None:
         self.endpoint = endpoint
-        self.conversation = Conversation()
+        self.memory = LentMemory() if share else None
+        self.conversation = Conversation(self.memory)
         self.connected = False
         blocking = zmq.Context.instance() if context is None else zmq.Context(shadow=context)
         self.socket: zmq.Socket[bytes] = blocking.socket(zmq.DEALER)
@@ -64,6 +78,9 @@ class Link:
         # pyzmq's own name for the watch is made of a descriptor, which may be in use again before the name is free.
         self.watch: zmq.Socket[bytes] = self.socket.get_monitor_socket(_WATCHED, f"inproc://watch-{uuid.uuid4().hex}")
         self.watch.linger = 0
+        self._readable = [(self.socket, _POLLIN), (self.watch, _POLLIN)]
+        self._writable = [(self.socket, _POLLIN | _POLLOUT), (self.watch, _POLLIN)]
+        self._looked_s = 0.0
         try:
             self.socket.connect(endpoint)
         except zmq.ZMQError as error:
@@ -79,13 +96,31 @@ class Link:
             self.socket.disable_monitor()
             self.watch.close()
             self.socket.close()
+            if self.memory is not None:
+                self.memory.forget()
+
+    @property
+    def sharing(self) -> bool:
+        return self.memory is not None and self.memory.shared
+
+    def might_lend(self, shape: Shape, dtype: DTypeLike) -> bool:
+        """Whether there is a point in asking for such an array in shared memory."""
+        return self.memory is not None and not self.closed and is_large(shape, dtype)
+
+    def empty(self, shape: Shape, dtype: DTypeLike) -> Array | None:
+        """In shared memory. None: there is no room, unless `memory` gets more."""
+        return None if self.memory is None else self.memory.empty(shape, dtype)
 
     def try_send(self, outgoing: Outgoing, *, copy: bool = True) -> bool:
         """Put a request in flight, unless no daemon takes it now. Without `copy` its arrays must stay as they are."""
         if self.closed:
             raise FailedPrecondition("the client is closed")
+        parts = outgoing.parts
         try:
-            self.socket.send_multipart(outgoing.parts, zmq.DONTWAIT, copy=copy)
+            if len(parts) == 1:
+                self.socket.send(parts[0], _DONTWAIT)
+            else:
+                self.socket.send_multipart(parts, _DONTWAIT, copy=copy)
         except zmq.Again:
             return False
         self.conversation.sent(outgoing)
@@ -103,27 +138,48 @@ class Link:
             with contextlib.suppress(zmq.Again):
                 self.socket.send_multipart(cancel.parts, zmq.DONTWAIT)
 
+    def wait(self, timeout_s: float, *, to_send: bool = False) -> list[Settled] | None:
+        """Wait for something to come, or with `to_send` until a request may be taken; None if it has not come to that.
+
+        Of what has come one message is read: there is no cheaper way to know of the next one than to wait for it.
+        """
+        events = zmq.zmq_poll(self._writable if to_send else self._readable, math.ceil(timeout_s * 1e3))
+        self._looked_s = time.monotonic()
+        if not events:
+            return None
+        if any(socket is self.watch for socket, _ in events):
+            return self.drain()
+        return self._read() if events[0][1] & _POLLIN else []
+
+    def look(self) -> list[Settled]:
+        """What has come, and above all whether the connection is the same; unless that has just been looked at."""
+        return [] if time.monotonic() < self._looked_s + _LOOKED_S else self.drain()
+
     def drain(self) -> list[Settled]:
         """Read all that has come, and say what it settled."""
-        settled: list[Settled] = []
         if self.closed:
             return self.conversation.lose("the client was closed")
-        while True:
-            try:
-                frames = self.socket.recv_multipart(zmq.DONTWAIT, copy=False)
-            except zmq.Again:
-                break
-            settled += self.conversation.receive([frame.buffer for frame in frames])
-        while True:
-            try:
-                event = parse_monitor_message(self.watch.recv_multipart(zmq.DONTWAIT))["event"]
-            except zmq.Again:
-                return settled
+        settled: list[Settled] = []
+        while _is_readable(self.socket):
+            settled += self._read()
+        while _is_readable(self.watch):
+            event = parse_monitor_message(self.watch.recv_multipart(zmq.DONTWAIT))["event"]
             self.connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
             if not self.connected:
                 settled += self.conversation.lose(
                     f"the connection to {self.endpoint} was lost with the request under way; it may have been run"
                 )
+        self._looked_s = time.monotonic()
+        return settled
+
+    def _read(self) -> list[Settled]:
+        """The message that is there."""
+        frame = self.socket.recv(_DONTWAIT, copy=False)
+        parts = [frame.buffer]
+        while frame.more:
+            frame = self.socket.recv(_DONTWAIT, copy=False)
+            parts.append(frame.buffer)
+        return self.conversation.receive(parts)
 
     @property
     def stirring(self) -> bool:
@@ -140,3 +196,7 @@ class Link:
     def silence(self, request_id: str, patience: Patience) -> Timeout:
         """Why the caller stops waiting."""
         return Timeout(f"no answer from the daemon at {self.endpoint} within {patience.timeout_s:g} s", request_id)
+
+
+def _is_readable(socket: zmq.Socket[bytes]) -> bool:
+    return bool(cast("int", socket.get(_EVENTS)) & _POLLIN)

@@ -21,6 +21,7 @@ from shisha_rt.graph.graph import Tensor
 from shisha_rt.wire.codes import Code
 from shisha_rt.wire.header import (
     InferParameters,
+    TensorHeader,
     decode_head,
     decode_infer_answer,
     encode_infer,
@@ -123,11 +124,11 @@ class Load(threading.Thread):
         self._depth = depth
         self._pause_s = pause_s
         self._shape = shape
-        self._tensor = Tensor("x", shape, "FP32")
+        self._header = TensorHeader.of(Tensor("x", shape, "FP32"))
         self._model_name = model_name
         self._streams = [_Stream(f"stream{i}") for i in range(streams)]
         self._waiting: dict[str, tuple[_Stream, int, int]] = {}
-        self._rooms = None if sharing is None else Rooms(sharing, streams * depth, self._tensor)
+        self._rooms = None if sharing is None else Rooms(sharing, streams * depth, Tensor("x", shape, "FP32"))
         self._ending = threading.Event()
         self._abandoned = threading.Event()
 
@@ -210,7 +211,7 @@ class Load(threading.Thread):
         sequence = next(stream.sequence)
         frame = frame_of(number, self._shape).tobytes()
         parts = [
-            encode_infer(request_id, self._model_name, [self._tensor], InferParameters(stream.name, sequence)),
+            encode_infer(request_id, self._model_name, [self._header], InferParameters(stream.name, sequence)),
             frame,
         ]
         if self._rooms is not None:

@@ -15,7 +15,7 @@ import zmq
 from shisha_rt.client import Client, Unavailable
 from shisha_rt.graph.graph import Tensor
 from shisha_rt.wire.codes import Code
-from shisha_rt.wire.header import InferParameters, decode_head, encode_infer, encode_operation
+from shisha_rt.wire.header import InferParameters, TensorHeader, decode_head, encode_infer, encode_operation
 from tests.serving.daemon_process import PATIENCE_MS, PATIENCE_S, DaemonProcess, leftovers, serve_command, until
 from tests.serving.identity_model import NAME, SHAPE, frame_of
 from tests.serving.load import PAUSE_S, Load
@@ -34,8 +34,9 @@ def test_everything_admitted_is_answered(identity: Path, tmp_path: Path, four_pl
         daemon.control.metadata()
         for worker in workers:  # stopped until the daemon has been told, so that most of the frames are left then
             os.kill(worker, signal.SIGSTOP)
+        tensor = TensorHeader.of(Tensor("x", SHAPE, "FP32"))
         for i in range(FRAMES):
-            header = encode_infer(str(i), NAME, [Tensor("x", SHAPE, "FP32")], InferParameters("only", i))
+            header = encode_infer(str(i), NAME, [tensor], InferParameters("only", i))
             socket.send_multipart([header, frame_of(i).tobytes()])
         socket.send(encode_operation("server_live", "all admitted"))
         admitted = False

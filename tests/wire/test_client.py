@@ -28,7 +28,7 @@ from shisha_rt.client import (
 )
 from shisha_rt.plan.plan import Plan
 from shisha_rt.wire.codes import Code
-from shisha_rt.wire.header import encode_infer
+from shisha_rt.wire.header import TensorHeader, encode_infer
 from shisha_rt.wire.link import Context
 from shisha_rt.wire.operations import Cancel, Events, PlanSet
 from tests.wire.gateway import SIGNATURE, Frame, Gateway, Gone, Script
@@ -364,7 +364,8 @@ def test_a_plain_req_socket_gets_its_delimiter_back() -> None:
         socket.linger = 0
         socket.rcvtimeo = int(LONG_S * 1e3)
         socket.connect(gateway.endpoint)
-        socket.send_multipart([encode_infer("1", "double", SIGNATURE.inputs), frame_of(4).tobytes()])
+        header = encode_infer("1", "double", list(map(TensorHeader.of, SIGNATURE.inputs)))
+        socket.send_multipart([header, frame_of(4).tobytes()])
         header, raw = socket.recv_multipart()
         assert json.loads(header)["id"] == "1"
         np.testing.assert_array_equal(np.frombuffer(raw, "<f4"), frame_of(8)[0])

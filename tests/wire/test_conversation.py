@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from shisha_rt.graph.graph import Tensor
 from shisha_rt.plan.plan import Plan
 from shisha_rt.wire.codes import Code
-from shisha_rt.wire.conversation import Answer, Conversation, Outgoing, Settled, arrays_of, stages_of
+from shisha_rt.wire.conversation import Conversation, Outgoing, Settled, stages_of
 from shisha_rt.wire.exceptions import Internal, InvalidArgument, ShishaError, Unavailable, error_of
+from shisha_rt.wire.frame_tensors import Answer, arrays_of
 from shisha_rt.wire.header import TensorData, TensorHeader, encode_answer, encode_error, encode_infer_answer
 from shisha_rt.wire.request import Signature
 

@@ -12,6 +12,7 @@ from shisha_rt.wire.codes import Code
 from shisha_rt.wire.header import (
     ErrorBody,
     InferParameters,
+    RequestedOutput,
     TensorHeader,
     decode_fields,
     decode_head,
@@ -31,7 +32,7 @@ SIGNATURE = Signature("squeezenet", (IMAGE,), (SCORES,))
 
 
 def test_an_infer_header_is_as_the_documentation_prints_it() -> None:
-    header = encode_infer("7", "squeezenet", [IMAGE], InferParameters("cam0", 7, 200))
+    header = encode_infer("7", "squeezenet", [TensorHeader.of(IMAGE)], InferParameters("cam0", 7, 200))
     assert header == (
         b'{"op":"infer","id":"7","model_name":"squeezenet",'
         b'"parameters":{"stream":"cam0","sequence":7,"deadline_ms":200},'
@@ -43,7 +44,7 @@ def test_an_infer_header_is_as_the_documentation_prints_it() -> None:
 @pytest.mark.parametrize("outputs", [(), ("softmaxout_1",)])
 @pytest.mark.parametrize("parameters", [None, InferParameters(), InferParameters("cam0", 0, 0.5)])
 def test_an_infer_header_is_read_back(parameters: InferParameters | None, outputs: tuple[str, ...]) -> None:
-    header = encode_infer("7", "squeezenet", [IMAGE], parameters, outputs)
+    header = encode_infer("7", "squeezenet", [TensorHeader.of(IMAGE)], parameters, list(map(RequestedOutput, outputs)))
     request = parse([header, bytes(IMAGE.size_bytes)], SIGNATURE, Limits())
     assert isinstance(request, InferRequest)
     given = parameters or InferParameters()

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.messages import Prepare, Prepared, PrepareFailed
 from stages.builder import Builder, Built, Finished, FramesCore, Manner
@@ -62,8 +64,7 @@ class _Loaded:
     inline: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(msgspec.Struct, frozen=True):
     """A stage's run. `cpu_s`: of the engine's threads. `paced_cpu_s`: by which an emulated place paces it.
 
     `segments_s`: what each segment took, as its device is emulated (see `stages.built.placed`).

@@ -9,6 +9,7 @@ The worker dies with its daemon, whatever way that goes.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import select
 import signal
@@ -31,6 +32,7 @@ from shisha_rt.fabric.lent import LentFault, read_lent, write_lent
 from shisha_rt.fabric.messages import WorkerConfig
 from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.fabric.parent import die_with
+from shisha_rt.lifecycle.events import Descriptor
 from shisha_rt.plan.split import Split
 from stages.built_stage import BuiltStage
 from stages.emulate.place import EmulatedPlace, Started
@@ -71,7 +73,7 @@ def _wake_on_time() -> None:
 class _Part:
     """A part that is computed; `due_s`: when it ends."""
 
-    run: messages.Run
+    descriptor: Descriptor
     started: Started
     start_s: float
     due_s: float
@@ -117,48 +119,52 @@ class Worker:
         poller = select.poll()
         poller.register(self._channel, select.POLLIN)
         poller.register(self._wake_fd, select.POLLIN)
+        gc.freeze()  # what is there now stays: not to be looked through between two frames
         while self._channel.open:
-            ready = {fd for fd, _ in poller.poll(self._patience_ms())}
-            if self._wake_fd in ready:
-                os.eventfd_read(self._wake_fd)
-                for answer in self._executor.take_built():
-                    self._send(answer)
-            if self._channel.fileno() in ready:
-                self._receive()
+            # Under load the next part is there already: it is read without being waited for.
+            data = next(self._channel.receive(), None)
+            if data is not None:
+                self._take(messages.TO_WORKER.decode(data))
+            elif self._part is not None or not self._pending:
+                self._wait(poller)
+            for answer in self._executor.take_built():
+                self._send(answer)
             if self._part is not None:
                 self._end_if_due(self._part)
             elif self._pending:
                 self._executor.give_way()
                 self._run(*self._pending.popleft())
 
-    def _patience_ms(self) -> int | None:
+    def _wait(self, poller: select.poll) -> None:
+        """Until something has come, or been built, or the part is due but for a millisecond."""
+        patience_ms = None
         if self._part is not None:
-            return max(0, int(min(_LONGEST_POLL_S, self._part.due_s - time.monotonic()) * 1e3))
-        return 0 if self._pending else None
+            patience_ms = max(0, int(min(_LONGEST_POLL_S, self._part.due_s - time.monotonic()) * 1e3))
+        if (self._wake_fd, select.POLLIN) in poller.poll(patience_ms):
+            os.eventfd_read(self._wake_fd)
 
-    def _receive(self) -> None:
-        for data in self._channel.receive():
-            match messages.TO_WORKER.decode(data):
-                case messages.Run(layout=layout) as run if not 0 <= layout < len(self._arena.layouts):
-                    reason = f"its slot is of layout {layout}, which this worker has not"
-                    self._send(messages.Failed(run.part, reason))
-                case messages.Run() as run:
-                    self._pending.append((run, run.ready_ns / 1e9 if run.ready_ns else time.monotonic()))
-                case messages.Prepare() as order:
-                    self._executor.prepare(order)
-                case messages.Retire(epoch=epoch):
-                    self._executor.retire(epoch)
-                case messages.Repace(at_once=at_once):
-                    self._repace(at_once=at_once)
-                case messages.Lend(region=region):
-                    self._lent[region] = self._channel.take_beside()
-                case messages.TakeBack(region=region):
-                    os.close(self._lent.pop(region))
+    def _take(self, message: messages.ToWorker) -> None:
+        match message:
+            case messages.Run(layout=layout) as run if not 0 <= layout < len(self._arena.layouts):
+                reason = f"its slot is of layout {layout}, which this worker has not"
+                self._send(messages.Failed(run.part, reason))
+            case messages.Run() as run:
+                self._pending.append((run, run.ready_ns / 1e9 if run.ready_ns else time.monotonic()))
+            case messages.Prepare() as order:
+                self._executor.prepare(order)
+            case messages.Retire(epoch=epoch):
+                self._executor.retire(epoch)
+            case messages.Repace(at_once=at_once):
+                self._repace(at_once=at_once)
+            case messages.Lend(region=region):
+                self._lent[region] = self._channel.take_beside()
+            case messages.TakeBack(region=region):
+                os.close(self._lent.pop(region))
 
     def _run(self, run: messages.Run, ready_s: float) -> None:
         now_s = time.monotonic()
         part = run.part
-        self._arena.note_start(self._config.place_index, part.frame, time.monotonic_ns())
+        self._arena.note_start(self._config.place_index, part.frame, int(now_s * 1e9))
         try:
             if run.reads:
                 read_lent(run.reads, self._lent, self._arena, part.slot, run.layout)
@@ -175,14 +181,14 @@ class Worker:
             self._send(messages.Failed(part, one_line(error)))
             self._end(time.monotonic())
             return
-        due_s = self._place.finish(started, ran.paced_cpu_s, time.monotonic())
-        start_s, dropped_s = now_s, self._place.take_dropped_s()
-        if started.paced:
-            start_s = max(ready_s, self._idle_since_s)
-            self._note_pacing(due_s)
-        else:
-            dropped_s = 0.0  # nothing is emulated, so there was nothing to make up for
-        self._part = _Part(run, started, start_s, due_s, ran, dropped_s)
+        end_s = time.monotonic()
+        due_s = self._place.finish(started, ran.paced_cpu_s, end_s)
+        dropped_s = self._place.take_dropped_s()
+        if not started.paced:  # nothing is emulated, so there was nothing to make up for
+            self._report(part, ran, now_s, end_s)
+            return
+        self._note_pacing(due_s)
+        self._part = _Part(part, started, max(ready_s, self._idle_since_s), due_s, ran, dropped_s)
         self._end_if_due(self._part)
 
     def _repace(self, *, at_once: bool) -> None:
@@ -204,11 +210,12 @@ class Worker:
             return
         if left_s > 0:
             time.sleep(left_s)
-        end_s = time.monotonic()
-        waited_s = part.start_s - self._idle_since_s
-        service_s, ran = end_s - part.start_s, part.ran
-        self._send(messages.Done(part.run.part, service_s, ran.cpu_s, waited_s, part.dropped_s, ran.segments_s))
         self._part = None
+        self._report(part.descriptor, part.ran, part.start_s, time.monotonic(), part.dropped_s)
+
+    def _report(self, part: Descriptor, ran: Ran, start_s: float, end_s: float, dropped_s: float = 0.0) -> None:
+        waited_s = start_s - self._idle_since_s
+        self._send(messages.Done(part, end_s - start_s, ran.cpu_s, waited_s, dropped_s, ran.segments_s))
         self._end(end_s)
 
     def _end(self, end_s: float) -> None:

@@ -79,7 +79,8 @@ class Arena:
         self._map = mmap.mmap(fd, self.size_bytes)
         self._bytes = np.frombuffer(self._map, dtype=np.uint8)
         self._board = self._bytes[: place_count * _RECORD_WORDS * 8].view(np.uint64).reshape(place_count, -1)
-        self._speeds = self._board.view(np.float64)[:, _SPEED]
+        self._words = self._board.reshape(-1).data  # one at a time, by plain Python: these are signed for each part
+        self._reals = self._words.cast("B").cast("d")
         self._device_speeds = self._board.view(np.float64)[:, _DEVICE_SPEEDS]
 
     @classmethod
@@ -165,10 +166,10 @@ class Arena:
 
     def set_speed(self, place: int, speed: float) -> None:
         """Daemon: the worker on this place goes by it from its next frame on."""
-        self._speeds[place] = speed
+        self._reals[place * _RECORD_WORDS + _SPEED] = speed
 
     def speed(self, place: int) -> float:
-        return float(self._speeds[place])
+        return self._reals[place * _RECORD_WORDS + _SPEED]
 
     def set_device_speed(self, place: int, device: int, speed: float) -> None:
         """Daemon: so fast, against what it is otherwise, is the place's device of this index from the next frame on."""
@@ -179,18 +180,20 @@ class Arena:
         return float(self._device_speeds[place, device])
 
     def beat(self, place: int, now_ns: int) -> None:
-        self._board[place, _HEARTBEAT] = now_ns
+        self._words[place * _RECORD_WORDS + _HEARTBEAT] = now_ns
 
     def note_start(self, place: int, frame: int, now_ns: int) -> None:
-        self._board[place, _STARTED] = now_ns
-        self._board[place, _FRAME] = frame + 1
+        record = place * _RECORD_WORDS
+        self._words[record + _STARTED] = now_ns
+        self._words[record + _FRAME] = frame + 1
 
     def note_pacing(self, place: int, until_ns: int) -> None:
-        self._board[place, _PACED_UNTIL] = until_ns
+        self._words[place * _RECORD_WORDS + _PACED_UNTIL] = until_ns
 
     def note_end(self, place: int) -> None:
-        self._board[place, _FRAME] = 0
-        self._board[place, _PACED_UNTIL] = 0
+        record = place * _RECORD_WORDS
+        self._words[record + _FRAME] = 0
+        self._words[record + _PACED_UNTIL] = 0
 
     def close(self) -> None:
         """Close the descriptor. The mapping itself goes with the last array that looks into it."""

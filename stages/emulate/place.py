@@ -6,8 +6,10 @@ A place that is not slowed in any way goes through here too, and its frames are 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from shisha_rt.machine.machine import target_s
 from stages.emulate.budget import Budget
@@ -18,8 +20,7 @@ HEADROOM: Final = 1.2
 _REAL_TIME_ERROR: Final = 0.05  # how well the warm-up knows the real computation
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(msgspec.Struct, frozen=True):
     """What one frame asks of its place. `modelled_cpu_s`: stored CPU seconds to go by; 0: by the run's own.
 
     `paced`: its time is emulated on any place, since devices that it runs on are.
@@ -30,8 +31,7 @@ class Demand:
     paced: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(msgspec.Struct, frozen=True):
     """A frame under way. `start_s` is the emulation's, which may be earlier than the moment of the call.
 
     `slowed`: it is due at its target; otherwise it takes what it takes, but for its memory.

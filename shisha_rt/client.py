@@ -101,8 +101,9 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Disconnect. What is still in flight is lost to this client."""
+        """Disconnect. What is still in flight is lost to this client; arrays stay as they are."""
         self._link.close()
+        self._settle(self._link.drain())
 
     def infer(
         self,
@@ -311,7 +312,8 @@ class Stream:
         """Send each of `inputs` and yield its answer, in order.
 
         A frame's error is raised at its turn, which ends the stream; with `errors="return"` it is yielded instead.
-        An array that was taken from `inputs` may be overwritten by its owner at once.
+        An array that was taken from `inputs` may be overwritten by its owner at once; but one of `Client.empty` is
+        lent, and read-only, until its answer has come.
         """
         if self._pending:
             raise FailedPrecondition("the stream is running already; open another")

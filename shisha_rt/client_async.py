@@ -302,7 +302,8 @@ class AsyncStream:
         """Send each of `inputs` and yield its answer, in order.
 
         A frame's error is raised at its turn, which ends the stream; with `errors="return"` it is yielded instead.
-        An array that was taken from `inputs` may be overwritten by its owner at once.
+        An array that was taken from `inputs` may be overwritten by its owner at once; but one of
+        `AsyncClient.empty` is lent, and read-only, until its answer has come.
         """
         if self._feeder is not None:
             raise FailedPrecondition("the stream is running already; open another")

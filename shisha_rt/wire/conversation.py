@@ -103,12 +103,15 @@ class Conversation:
     `instance` (of the daemon) and `signature` (of its model) are None until `server_metadata` and `model_metadata`
     were answered, and again after a loss: whoever answers next may be another daemon with another model.
 
+    `in_doubt`: what is lent may be unknown to the daemon, as if it were another one; a probe shows it.
+
     Memory is shared through `lender`, if at all. What is lent for a frame is used for nothing else before its answer
     has come, be it abandoned or not; and the caller's own arrays in it are read-only for so long as it waits.
     """
 
     def __init__(self, lender: Lender | None = None) -> None:
         self.instance: str | None = None
+        self.in_doubt = False
         self._lender = lender
         self._frames: FrameTensors | None = None
         self._in_flight: dict[str, _Waiting] = {}
@@ -166,6 +169,7 @@ class Conversation:
 
         Its outcome is nobody's. A daemon behind a proxy can be replaced without any connection being lost.
         """
+        self.in_doubt = False
         if any(waiting.op == _PROBE for waiting in self._in_flight.values()):
             return None
         request_id = self._new_id()
@@ -210,7 +214,9 @@ class Conversation:
                 return [(head.id, answer_of(result, parts[1:], lent.rooms))]
             except ValueError:
                 pass
-        return self._settle(op, head, parts)
+        settled = self._settle(op, head, parts)
+        self.in_doubt |= bool(lent) and any(isinstance(outcome, InvalidArgument) for _, outcome in settled)
+        return settled
 
     def _settle(self, op: str, head: AnswerHead | InferAnswerHeader, parts: Sequence[Buffer]) -> list[Settled]:
         """By anything but a result."""

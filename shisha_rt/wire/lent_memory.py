@@ -274,8 +274,10 @@ class LentMemory:
 
     def _region(self, connection: socket.socket, answer: _RegionAnswer, fds: Sequence[int]) -> _Region:
         """Raises ValueError for none, and for memory that could be taken away while arrays lie in it."""
-        if answer.instance != self._instance or len(fds) != 1:
-            raise ValueError("another daemon's, or none")
+        if answer.error is not None or answer.instance != self._instance or len(fds) != 1:
+            raise ValueError("none, or another daemon's")
+        if answer.size_bytes < self._asked_bytes:
+            raise ValueError("less than was asked for")
         (fd,) = fds
         if os.fstat(fd).st_size < answer.size_bytes or fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
             raise ValueError("its size could change")

@@ -143,6 +143,8 @@ class Link:
 
         Of what has come one message is read: there is no cheaper way to know of the next one than to wait for it.
         """
+        if self.closed:
+            return self.drain()
         events = zmq.zmq_poll(self._writable if to_send else self._readable, math.ceil(timeout_s * 1e3))
         self._looked_s = time.monotonic()
         if not events:
@@ -179,7 +181,10 @@ class Link:
         while frame.more:
             frame = self.socket.recv(_DONTWAIT, copy=False)
             parts.append(frame.buffer)
-        return self.conversation.receive(parts)
+        settled = self.conversation.receive(parts)
+        if self.conversation.in_doubt:
+            self.probe()
+        return settled
 
     @property
     def stirring(self) -> bool:

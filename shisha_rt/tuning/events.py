@@ -36,6 +36,19 @@ class FrameAlone(Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
+class FramesCounted:
+    """Every so often: the frames since the daemon's start. Those that `arrived`, refused ones too; that `met` others
+    which had no answer yet; that were `answered` with a result, and how long all of these took. `in_flight`: now.
+    """
+
+    arrived: int = 0
+    met: int = 0
+    answered: int = 0
+    latency_s: float = 0.0
+    in_flight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TunerSaid:
     message: tm.FromTuner
 
@@ -112,6 +125,7 @@ TuningEvent: TypeAlias = (
     | Replan
     | PartTaken
     | FrameAlone
+    | FramesCounted
     | TunerSaid
     | TunerDied
     | ProfilerSaid

@@ -74,10 +74,13 @@ def _what_next(checked: Checked, machine: Machine, serve: str) -> tuple[str, ...
         return (serve,)
     if not checked.compiled.legal_cuts:
         return (
-            f"{serve}  # a copy on each place",
+            f"{serve}  # a copy on each place while many frames come",
             f"{serve} --objective latency  # places compute a frame together, where that is faster",
         )
-    return (f"{serve}  # the most frames a second", f"{serve} --objective latency  # the least time of each frame")
+    return (
+        f"{serve}  # the least time of each frame while few come, the most frames a second while many do",
+        f"{serve} --objective throughput  # the most frames a second, however many come",
+    )
 
 
 def _as_object(checked: Checked, machine: Machine, following: Sequence[str]) -> dict[str, object]:

@@ -52,7 +52,10 @@ def serve(
     ] = None,
     objective: Annotated[
         str | None,
-        typer.Option(help="throughput (default): the most frames a second; latency: the least time of one by itself."),
+        typer.Option(
+            help="throughput: the most frames a second; latency: the least time of one by itself; auto (default): what "
+            "the load asks for."
+        ),
     ] = None,
     replicate: Annotated[
         bool | None,

@@ -8,6 +8,7 @@ from typing import Any
 
 from shisha_rt.cli.layers import form_in_words
 from shisha_rt.cli.options import Endpoint, Json
+from shisha_rt.cli.views.aims import aim_in_words
 from shisha_rt.cli.views.picture import draw, milliseconds
 from shisha_rt.cli.views.stages import placement_lines, pool_lines, stage_boxes
 from shisha_rt.graph.input_sizes import shapes_in_words
@@ -47,7 +48,7 @@ def _show(found: Mapping[str, Any]) -> None:
     console.print(_headline(found), soft_wrap=True, markup=False, style="bold")
     console.print(_origin(found), soft_wrap=True, markup=False, style="dim")
     if "tuner" in found:
-        console.print(_tuner(found["tuner"], found["objective"]), soft_wrap=True, markup=False, style="dim")
+        console.print(_tuner(found["tuner"]), soft_wrap=True, markup=False, style="dim")
     console.print()
     stages = found["plan"]["stages"]
     boxes = stage_boxes(stages, found["bottleneck_stage"])
@@ -92,8 +93,8 @@ def _origin(found: Mapping[str, Any]) -> str:
     return " · ".join(parts)
 
 
-def _tuner(tuner: Mapping[str, Any], objective: str) -> str:
-    state = f"tuner {tuner['state']} ({tuner['strategy']}{' for latency' if objective == 'latency' else ''})"
+def _tuner(tuner: Mapping[str, Any]) -> str:
+    state = f"tuner {tuner['state']} ({tuner['strategy']}{aim_in_words(tuner)})"
     return f"{state} · trials: {tuner['trials_total']} · layers moved: {tuner['moves_total']}"
 
 

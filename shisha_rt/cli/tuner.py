@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from shisha_rt.cli.options import Endpoint, Json
+from shisha_rt.cli.views.aims import aim_in_words
 from shisha_rt.cli.views.picture import milliseconds
-from shisha_rt.plan.rate import Objective
+from shisha_rt.plan.rate import AnyObjective
 
 Action = Literal["pause", "resume", "restart"]
 
@@ -27,7 +28,8 @@ def tuner(
         typer.Option(help="shisha or guided; from the next search on. guided needs a daemon that knows costs."),
     ] = None,
     objective: Annotated[
-        Objective | None, typer.Option(help="What the best plan is the best at; from the next search on.")
+        AnyObjective | None,
+        typer.Option(help="What the best plan is the best at; auto: what the load asks for."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -60,14 +62,20 @@ def tuner(
 
 
 def _lines(found: Mapping[str, Any]) -> list[str]:
-    objective = f" for {found['objective']}" if found["objective"] == "latency" else ""
-    how = f"{found['strategy']}{objective}, alpha {found['alpha']}, balance {found['balance']}"
+    how = f"{found['strategy']}{aim_in_words(found)}, alpha {found['alpha']}, balance {found['balance']}"
     lines = [f"{found['state']} ({how})"]
     if found["trying"]:
         lines.append(f"trying      {found['trying']}")
     lines.append(f"run {found['run']:<7} trials: {found['trials']}")
-    if found["best_plan"] and found["best_throughput_fps"]:
-        alone = f"{milliseconds(found['best_latency_s'])} for one by itself"
-        lines.append(f"its best    {found['best_throughput_fps']:.4g} frames/s, {alone}: {found['best_plan']}")
+    if found["objective"] == "auto":
+        known = [(name, its) for name, its in found["plans"].items() if its is not None]
+        told = [(name, (its["throughput_fps"], its["latency_s"], its["plan"])) for name, its in known]
+    else:
+        told = [("its best", (found["best_throughput_fps"], found["best_latency_s"], found["best_plan"]))]
+    lines += [f"{name:<12}{_measured(*its)}" for name, its in told if its[0]]
     lines.append(f"in all      trials: {found['trials_total']}, layers moved: {found['moves_total']}")
     return lines
+
+
+def _measured(throughput_fps: float, latency_s: float, plan: str) -> str:
+    return f"{throughput_fps:.4g} frames/s, {milliseconds(latency_s)} for one by itself: {plan}"

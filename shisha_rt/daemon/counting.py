@@ -9,7 +9,9 @@ from typing import Final
 from shisha_rt.daemon.front.requests import FrameAnswer
 from shisha_rt.daemon.metrics import Metrics
 from shisha_rt.daemon.plain_metrics import PlainSeries
+from shisha_rt.lifecycle.streams import Streams
 from shisha_rt.plan.plan import Plan
+from shisha_rt.tuning.events import FramesCounted
 
 MOST_SERIES: Final = 256
 """Of stages' service times, beyond those of live plans: every plan that is tried may add some, 20 lines each."""
@@ -39,6 +41,11 @@ class Counting:
             self.latency_s += answer.latency_s
             self.queue_s += answer.queue_s
             self.compute_s += answer.compute_s
+
+    def frames(self, streams: Streams) -> FramesCounted:
+        """All since the start."""
+        arrived = self.outcomes.total() + streams.undelivered
+        return FramesCounted(arrived, streams.met, self.outcomes["OK"], self.latency_s, streams.undelivered)
 
     def part_done(self, stage: int, place: str, service_s: float, dropped_s: float) -> None:
         """`dropped_s`: lateness that an emulated place has given up making up for."""

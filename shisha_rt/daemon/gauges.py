@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from prometheus_client import Gauge
 
 from shisha_rt.daemon.shell import Shell
@@ -41,6 +43,9 @@ class Gauges:
         metrics.gauge("shisha_lent_bytes").set(regions.size_bytes)
         metrics.tuner.state(cores.tuning.doing(now_s))
         metrics.gauge("shisha_tuner_gap_ratio").set(cores.tuning.search.gap_ratio)
+        metrics.objective.state(cores.tuning.choice.objective)
+        used = cores.tuning.following.utilisation
+        metrics.gauge("shisha_load_ratio").set(math.nan if used is None else used)
         self._count_frames()
         self._count_reserved()
         live = cores.lifecycle.live

@@ -17,6 +17,7 @@ from prometheus_client import start_http_server as serve_http
 
 from shisha_rt.daemon.plain_metrics import CountsByLabel, PlainHistogram
 from shisha_rt.errors import BadInput
+from shisha_rt.plan.rate import OBJECTIVES
 from shisha_rt.tuning.state import WAITING, State
 
 _BUCKETS_S: Final = (
@@ -76,6 +77,7 @@ GAUGES: Final[_Table] = (
         "Slowest stage of the best plan over the lower bound by known costs; NaN: no bound is known.",
         (),
     ),
+    ("shisha_load_ratio", "What comes, over what the best plan for latency can do; NaN: that is not known.", ()),
 )
 
 
@@ -107,7 +109,11 @@ class Metrics:
             states=[*(state.value for state in State), WAITING],
             registry=registry,
         )
-        self.gauge("shisha_tuner_gap_ratio").set(math.nan)
+        self.objective = Enum(
+            "shisha_objective", "What the live plan is chosen for.", states=[*OBJECTIVES], registry=registry
+        )
+        for name in ("shisha_tuner_gap_ratio", "shisha_load_ratio"):
+            self.gauge(name).set(math.nan)
         self._server: WSGIServer | None = None
         self._thread: threading.Thread | None = None
 

@@ -22,7 +22,7 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.pipeline.strategies import LIVE
 from shisha_rt.placement.solver_names import SCHEMES
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import as_objective
+from shisha_rt.plan.rate import as_any_objective
 from shisha_rt.ready.model_on_machine import ModelOnMachine
 from shisha_rt.tuning.events import MachineChanged, OptionsSet, PauseAsked, PlaceReturned, SearchAsked
 from shisha_rt.tuning.state import Profiles, State
@@ -212,8 +212,8 @@ class Operations:
         searches = arguments.restart or (arguments.resume and tuning.state is State.PAUSED)
         if arguments.strategy is not None or searches:
             self._check_strategy(arguments.strategy or tuning.strategy)
-        objective = None if arguments.objective is None else as_objective(arguments.objective)
-        if objective == "throughput" and tuning.strategy in SCHEMES:
+        objective = None if arguments.objective is None else as_any_objective(arguments.objective)
+        if objective not in (None, "latency") and tuning.strategy in SCHEMES:
             raise WireError(
                 Code.FAILED_PRECONDITION, f"objective: strategy {tuning.strategy!r} knows none but 'latency'"
             )

@@ -54,7 +54,7 @@ from shisha_rt.placement.processors import ProcessorCosts
 from shisha_rt.placement.scheme_plans import scheme_plan
 from shisha_rt.placement.solver_names import SchemeName, as_scheme
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import OBJECTIVES, Objective
+from shisha_rt.plan.rate import OBJECTIVES, AnyObjective, Objective
 from shisha_rt.ready import plan_store
 from shisha_rt.ready.compile import Compiled
 from shisha_rt.ready.model_on_machine import ModelOnMachine
@@ -87,17 +87,22 @@ class Planning:
     """How plans are made. `strategy`: "seed" tunes nothing; `solver` places operators, where places have devices.
 
     `fresh`: the best plan of earlier runs is neither used nor replaced. `replicate`: plans of the daemon's own may have
-    copies and teams. `objective`: what they are chosen for. `processors`: of a scheme of partitions, what it goes by.
-    `plan`: the first one, which stays live as one that a client has set.
+    copies and teams. `objective`: what they are chosen for; `auto`: as the load asks. `processors`: of a scheme of
+    partitions, what it goes by. `plan`: the first one, which stays live as one that a client has set.
     """
 
     strategy: str = "seed"
     solver: str = "exact"
     fresh: bool = False
     replicate: bool = True
-    objective: Objective = "throughput"
+    objective: AnyObjective = "auto"
     processors: ProcessorCosts | None = None
     plan: Plan | None = None
+
+    @property
+    def first_objective(self) -> Objective:
+        """What the first plan is chosen for, unless the best ones are known."""
+        return "throughput" if self.objective == "auto" else self.objective
 
     @property
     def scheme(self) -> SchemeName | None:
@@ -266,6 +271,7 @@ class Daemon:
         for event in (*shell.supervisor.look(expected, having_parts), *self._children.look()):
             shell.take(event)
         shell.post(Look(), "the clock")
+        shell.post(shell.counting.frames(lifecycle.frames.streams), "the clock")
         self._sharing.look()
         self._gauges.update(now_s)
 
@@ -300,7 +306,7 @@ def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Co
     begins_anew = planning.fresh or planning.strategy == "seed"
     kept = {} if begins_anew else plan_store.load_plans(_plans_file(), ready.compiled.key)
     guided = planning.strategy == "guided"
-    wanted = planning.objective
+    wanted = planning.first_objective
     by_costs = plans_by_costs(costs, planning.replicate, [wanted]) if guided and costs is not None else {}
     if planning.scheme is not None and planning.processors is not None:
         until_s = time.monotonic() + _SCHEDULING_S
@@ -341,7 +347,7 @@ def _plans_for_others(costs: Costs | None, planning: Planning) -> dict[Objective
     """By costs, for the objectives that are not wanted at the start, but may be later."""
     if costs is None or planning.strategy != "guided":
         return {}
-    return plans_by_costs(costs, planning.replicate, [one for one in OBJECTIVES if one != planning.objective])
+    return plans_by_costs(costs, planning.replicate, [one for one in OBJECTIVES if one != planning.first_objective])
 
 
 def _timing(ready: ModelOnMachine, stored: LayerCosts | PlacedCosts | None) -> Timing:

@@ -18,7 +18,7 @@ from shisha_rt.machine.machine import Machine
 from shisha_rt.machine.precision import PERMITTED
 from shisha_rt.pipeline.strategies import LIVE
 from shisha_rt.placement.solver_names import SCHEMES, STAGE_SOLVERS
-from shisha_rt.plan.rate import OBJECTIVES, Objective, as_objective
+from shisha_rt.plan.rate import ANY_OBJECTIVES, AnyObjective, as_any_objective
 
 ENDPOINT: Final = "tcp://127.0.0.1:5555"
 METRICS: Final = "127.0.0.1:9464"
@@ -99,8 +99,8 @@ def check_built(settings: Settings, source: str) -> None:
         raise BadInput(f"{source}: solver = {shown(settings.solver)}: expected {' or '.join(STAGE_SOLVERS)}")
     if settings.layers is not None and settings.layers not in LAYER_KINDS:
         raise BadInput(f"{source}: layers = {shown(settings.layers)}: expected {' or '.join(LAYER_KINDS)}")
-    if settings.objective is not None and settings.objective not in OBJECTIVES:
-        raise BadInput(f"{source}: objective = {shown(settings.objective)}: expected {' or '.join(OBJECTIVES)}")
+    if settings.objective is not None and settings.objective not in ANY_OBJECTIVES:
+        raise BadInput(f"{source}: objective = {shown(settings.objective)}: expected {' or '.join(ANY_OBJECTIVES)}")
     if settings.strategy in SCHEMES:
         _check_scheme(settings, source)
     elif settings.groups:
@@ -131,9 +131,10 @@ def layer_kind(settings: Settings, machine: Machine) -> LayerKind:
     return cast(LayerKind, settings.layers or "heavy")
 
 
-def objective_of(settings: Settings) -> Objective:
+def objective_of(settings: Settings) -> AnyObjective:
     """Of settings that have been checked."""
-    return as_objective(settings.objective or ("latency" if settings.strategy in SCHEMES else "throughput"))
+    by_default = "latency" if settings.strategy in SCHEMES else "auto"
+    return as_any_objective(settings.objective or by_default)
 
 
 def _beside(path: Path, machine: str) -> str:

@@ -16,7 +16,8 @@ IDLE_STREAMS_KEPT: Final = 10_000
 
 
 class Streams:
-    """`turn`: the clients with frames that wait for a slot. `undelivered`: accepted frames, of all clients.
+    """`turn`: the clients with frames that wait for a slot. `undelivered`: accepted frames, of all clients. `met`: how
+    many came while others were undelivered.
 
     Room is shared out by what is left (dynamic thresholds): with each frame and byte accepted a client has at most as
     much as nobody has. So one client alone gets half of all there is, n greedy ones a part in n + 1 each, and however
@@ -29,7 +30,7 @@ class Streams:
         self.clients: dict[Hashable, ClientState] = {}
         self.turn: deque[ClientState] = deque()
         self.waiting_bytes = 0
-        self.undelivered = 0
+        self.undelivered = self.met = 0
 
     def of(self, event: FrameArrived) -> StreamState:
         """The frame's stream, not remembered yet if it is new."""
@@ -77,6 +78,7 @@ class Streams:
         stream.waiting.append(frame.number)
         client.undelivered += 1
         client.waiting_bytes += frame.size_bytes
+        self.met += self.undelivered > 0
         self.undelivered += 1
         self.waiting_bytes += frame.size_bytes
 

@@ -29,6 +29,19 @@ def as_objective(word: str) -> Objective:
     raise ValueError(f"objective: {word!r}; expected {' or '.join(OBJECTIVES)}")
 
 
+AnyObjective: TypeAlias = Literal["auto", "throughput", "latency"]
+ANY_OBJECTIVES: Final[tuple[AnyObjective, ...]] = get_args(AnyObjective)
+"""What a daemon may be asked for; `auto`: the one that the load wants."""
+
+
+def as_any_objective(word: str) -> AnyObjective:
+    """Raises ValueError, with what was expected, for a word that is none."""
+    for objective in ANY_OBJECTIVES:
+        if word == objective:
+            return objective
+    raise ValueError(f"objective: {word!r}; expected {', '.join(OBJECTIVES)} or auto")
+
+
 TeamSeconds: TypeAlias = Sequence[Sequence[float]]
 """(stages, teams): what each stage takes on each of its teams; inf where it cannot run."""
 

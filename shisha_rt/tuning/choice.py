@@ -18,7 +18,7 @@ from shisha_rt.pipeline.seed import seed
 from shisha_rt.placement.solver_names import SchemeName
 from shisha_rt.plan.form import unfolded
 from shisha_rt.plan.plan import Plan, Stage
-from shisha_rt.plan.rate import Objective
+from shisha_rt.plan.rate import OBJECTIVES, AnyObjective, Objective
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.tuning.best import BestPlan, BestPlans
 from shisha_rt.tuning.plan_by_weights import plan_by_weights
@@ -33,7 +33,8 @@ class Choice:
     """`filed`: the machine as its file has it. `by_costs`: the best plans by stored costs, for all of its places.
 
     `weights` is (layers,), Eq. 1. `of_client`: the plan that a client has set; None: the daemon replaces its own as it
-    sees fit. `objective`: what plans are chosen for; `replicate`: they may have copies and teams. `scheme`: of
+    sees fit. `objective`: what plans are chosen for; of `auto`, the one that serves as the load is: throughput, until
+    the best plans for both are known. `replicate`: they may have copies and teams. `scheme`: of
     partitions, by which plans are made; the best plan of one is none of another's. `partial`: places that cannot run
     every layer; without costs nothing is put there, unless no other is left. `profiles`: whether costs are known.
     """
@@ -46,7 +47,7 @@ class Choice:
         best_plans: BestPlans,
         by_costs: Mapping[Objective, Plan] = _NONE,
         *,
-        objective: Objective = "throughput",
+        objective: AnyObjective = "throughput",
         replicate: bool = False,
         profiles: Profiles = Profiles.UNWANTED,
     ) -> None:
@@ -55,12 +56,16 @@ class Choice:
         self.of_client: Plan | None = None
         self.scheme: SchemeName | None = None
         self.partial: frozenset[str] = frozenset()
-        self.objective = objective
+        self.auto = False
         self.replicate = replicate
         self.profiles = profiles
         self._rules = rules
         self._weights = weights
         self._best_plans = best_plans
+        self.objective: Objective = "throughput"
+        self.aim_at(objective)
+        if self.auto and all(self.best([place.name for place in filed.places], one) for one in OBJECTIVES):
+            self.objective = "latency"  # nothing has come yet
         self.by_costs = dict(by_costs)
         self._by_weights: tuple[tuple[Place, ...], Plan | None] | None = None
 
@@ -68,6 +73,13 @@ class Choice:
     def automatic(self) -> bool:
         """No client has set a plan, so the daemon may replace the live one."""
         return self.of_client is None
+
+    def aim_at(self, wanted: AnyObjective) -> bool:
+        """Whether another one serves now; with `auto` that is for the load to say."""
+        self.auto = wanted == "auto"
+        before = self.objective
+        self.objective = before if wanted == "auto" else wanted
+        return self.objective != before
 
     def is_clients(self, live: tuple[int, Plan] | None) -> bool:
         """Whether it is what a client has set that is live."""
@@ -81,9 +93,9 @@ class Choice:
         """Under which best plans are kept."""
         return ", ".join(filter(None, (objective, "" if self.replicate else "plain chains", scheme)))
 
-    def best(self, available: Collection[str]) -> BestPlan | None:
-        """Of the machine as it is now, without the places that are not available."""
-        return self._best_plans.of(self._over(available), self._aim(self.objective, self.scheme))
+    def best(self, available: Collection[str], objective: Objective | None = None) -> BestPlan | None:
+        """Of the machine as it is now, over places that are available; None: for the objective that serves."""
+        return self._best_plans.of(self._over(available), self._aim(objective or self.objective, self.scheme))
 
     def keep(
         self, best: BestPlan, available: Collection[str], objective: Objective, scheme: SchemeName | None = None
@@ -93,6 +105,11 @@ class Choice:
 
     def _over(self, available: Collection[str]) -> Machine:
         return replace(self.machine, places=tuple(place for place in self.machine.places if place.name in available))
+
+    def start(self, wanted: Plan, available: Collection[str], *, plain: bool) -> Plan:
+        """Where a search begins: of a place that is out it knows nothing, and a plain one of chains alone."""
+        plan = wanted if self.fits(wanted, available) else self.plan(available)
+        return plan if plan.is_plain or not plain else self.seed(available)
 
     def plan(self, available: Collection[str]) -> Plan:
         """One over places that are available: a client's own, if it was lost and can be had again."""

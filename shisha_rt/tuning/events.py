@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from shisha_rt.lifecycle.instructions import PlaceOperators, Replan, Settled
 from shisha_rt.machine.machine import Machine
-from shisha_rt.plan.rate import Objective
+from shisha_rt.plan.rate import AnyObjective
 from shisha_rt.tuning import placer_messages as pm
 from shisha_rt.tuning import profiler_messages as fm
 from shisha_rt.tuning import tuner_messages as tm
@@ -97,7 +97,7 @@ class OptionsSet:
 
     strategy: str | None = None
     alpha: int | None = None
-    objective: Objective | None = None
+    objective: AnyObjective | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def check_cores(cores: Cores) -> None:
     """Raise AssertionError, saying what is wrong, if a promise of planning is broken."""
     lifecycle, tuning = cores.lifecycle, cores.tuning
     ours = {name for name in _proposed(lifecycle) if name[0] in (Owner.TUNER, Owner.DAEMON)}
-    assert ours == set(tuning.awaited), f"the lifecycle has {ours}, tuning awaits {set(tuning.awaited)}"
+    assert ours == set(tuning.proposals.names), f"the lifecycle has {ours}, tuning awaits {set(tuning.proposals.names)}"
     _check_turns(lifecycle)
     _check_state(lifecycle, tuning)
     if tuning.state is State.TUNING:
@@ -56,7 +56,7 @@ def _check_state(lifecycle: Lifecycle, tuning: Tuning) -> None:
     assert state is State.OFF or live is not None, f"it is {state.value} with no plan live"
     coming = tuning.choice.profiles is Profiles.COMING
     assert state is not State.PROFILING or coming, f"it waits for costs that are {tuning.choice.profiles.value}"
-    epoch = tuning.measuring
+    epoch = tuning.measuring.epoch
     assert epoch is None or state in _MEASURES, f"it is {state.value}, and measures epoch {epoch}"
     assert epoch is None or (live is not None and epoch == live[0]), f"it measures epoch {epoch}, live is {live}"
     assert state is not State.WATCHING or epoch is not None, "it watches, and looks at nothing"
@@ -67,11 +67,13 @@ def _check_trial(lifecycle: Lifecycle, tuning: Tuning) -> None:
     search, live = tuning.search, lifecycle.live
     assert live is not None
     if search.trying is None:
-        assert tuning.measuring is None, f"nothing is tried, and epoch {tuning.measuring} is measured"
+        assert tuning.measuring.epoch is None, f"nothing is tried, and epoch {tuning.measuring.epoch} is measured"
         return
-    awaited = search.proposal is not None and (Owner.TUNER, search.proposal) in tuning.awaited
-    assert awaited != (tuning.measuring is not None), f"the trial {search.trying} is awaited: {awaited}, or measured"
-    if tuning.measuring is not None:
+    awaited = search.proposal is not None and (Owner.TUNER, search.proposal) in tuning.proposals.names
+    assert awaited != (tuning.measuring.epoch is not None), (
+        f"the trial {search.trying} is awaited: {awaited}, or measured"
+    )
+    if tuning.measuring.epoch is not None:
         tried = unfolded(search.trying.stages)
         assert tried == live[1], f"{tried} is tried, and {live[1]} is measured"
 

@@ -45,10 +45,13 @@ class PlanTimes:
 
 
 class Load:
-    """`utilisation`: of the plan for latency, about the last second's mean; nan before there is one."""
+    """`utilisation`: of the plan for latency, about the last second's mean; nan before there is one. `came`: frames
+    between the last two looks.
+    """
 
     def __init__(self) -> None:
         self.utilisation = math.nan
+        self.came = 0
         self._before: tuple[FramesCounted, float] | None = None
         self._beyond_s = self._short_s = self._longer_s = 0.0
 
@@ -63,10 +66,10 @@ class Load:
         before, self._before = self._before, (now, now_s)
         if before is None or now_s <= before[1]:
             return serves
-        then, passed_s = before[0], now_s - before[1]
-        arrived, frame_s = now.arrived - then.arrived, latency.frame_s
-        self._show(arrived * frame_s / passed_s, passed_s)
-        came_s, waits_s = min(arrived, 2 * (now.met - then.met)) * frame_s, now.in_flight * frame_s
+        then, passed_s, frame_s = before[0], now_s - before[1], latency.frame_s
+        self.came = now.arrived - then.arrived
+        self._show(self.came * frame_s / passed_s, passed_s)
+        came_s, waits_s = min(self.came, 2 * (now.met - then.met)) * frame_s, now.in_flight * frame_s
         busy = busy_from(latency, throughput)
         calm = busy - CALMER
         busy_s, calm_s = max(_BUSY_S, _FRAMES * frame_s), max(_LULL_S * calm, _FRAMES * frame_s)
@@ -78,10 +81,6 @@ class Load:
         self._short_s = _grown(self._short_s, short_s, calm_s)
         longer_s = now.latency_s - then.latency_s - (now.answered - then.answered) * throughput.alone_s
         self._longer_s = _grown(self._longer_s, longer_s, busy_s)
-        if throughput.alone_s <= latency.alone_s:
-            return "throughput"
-        if throughput.frame_s >= latency.frame_s:
-            return "latency"
         if serves == "latency":
             return "throughput" if self._beyond_s >= busy_s and self._longer_s > 0 else "latency"
         return "latency" if self._short_s >= calm_s else "throughput"
@@ -96,6 +95,13 @@ def busy_from(latency: PlanTimes, throughput: PlanTimes) -> float:
     """The utilisation above which the plan for latency is to be left."""
     slower = (throughput.alone_s - latency.alone_s) / latency.frame_s
     return max(BUSY, 2 * slower / (1 + 2 * slower))
+
+
+def dominating(latency: PlanTimes, throughput: PlanTimes) -> Objective | None:
+    """The one that is at least as good at both."""
+    if throughput.alone_s <= latency.alone_s:
+        return "throughput"
+    return "latency" if latency.frame_s <= throughput.frame_s else None
 
 
 def _grown(sum_s: float, step_s: float, enough_s: float) -> float:

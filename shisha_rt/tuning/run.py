@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from shisha_rt.lifecycle.instructions import Settled
 from shisha_rt.placement.solver_names import SchemeName, as_scheme
 from shisha_rt.plan.form import brief
 from shisha_rt.plan.measurement import Measurement
@@ -89,6 +90,11 @@ class SearchRun:
             return "not_better"
         self.best = plan, found
         return "better"
+
+
+def never_ran(end: Settled) -> Measurement:
+    """Of a plan that could not go live."""
+    return Measurement((math.inf,) * max(1, len(end.plan.stages)), 0.0, 0, 0.0, failed_stage=end.failed_stage)
 
 
 def moves_between(before: Plan, after: Plan) -> int:

@@ -67,6 +67,17 @@ def ended_record(search: SearchRun, plan: Plan, reason: str, now_s: float) -> jo
     )
 
 
+def drift_record(plan: Plan, stage: int, before: Measurement, found: Measurement) -> journal.Drifted:
+    """`stage` (index) of a plan that is watched takes what it did not take before."""
+    place = ", ".join(plan.stages[stage].leads)
+    return journal.Drifted(stage=stage, place=place, before_s=before.service_s[stage], service_s=found.service_s[stage])
+
+
+def drift_in_words(drifted: journal.Drifted) -> str:
+    now_ms, before_ms = drifted.service_s * 1e3, drifted.before_s * 1e3
+    return f"stage {drifted.stage} ({drifted.place}) takes {now_ms:.3g} ms, not {before_ms:.3g} ms"
+
+
 def profiled_record(found: FromProfiler) -> journal.ProfilingEnded | journal.ProfilingFailed:
     if isinstance(found, ModelProfiled):
         return journal.ProfilingEnded(seconds=round(found.took_s, 3), left_out=found.left_out)
@@ -82,7 +93,10 @@ def description(tuning: Tuning, now_s: float) -> dict[str, Any]:
         "strategy": "seed" if tuning.state is State.OFF else tuning.strategy,
         "alpha": options.alpha if options is not None else DEFAULT_ALPHA,
         "balance": options.balance if options is not None else DEFAULT_HEURISTIC.balance,
-        "objective": tuning.choice.objective,
+        "objective": "auto" if tuning.choice.auto else tuning.choice.objective,
+        "serves": tuning.choice.objective,
+        "utilisation": tuning.following.utilisation,
+        "plans": tuning.following.plans(),
         "run": search.number,
         "trials": search.trials,
         "trials_total": tuning.trials,

@@ -10,30 +10,36 @@ Who chooses a plan when none can serve is decided here, too. What is live only t
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from shisha_rt.lifecycle.events import Owner, PlanProposed
+from shisha_rt.lifecycle.events import Owner
 from shisha_rt.lifecycle.instructions import Ending, PlaceBack, Replan, Settled
 from shisha_rt.plan.form import unfolded
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import events as ev
 from shisha_rt.tuning import tuner_messages as tm
-from shisha_rt.tuning.awaited import ATTEMPTS, Awaited, Purpose
+from shisha_rt.tuning.awaited import ATTEMPTS, OnTheirWay, Purpose
 from shisha_rt.tuning.baseline import Baseline
 from shisha_rt.tuning.best import BestPlan
 from shisha_rt.tuning.choice import Choice
 from shisha_rt.tuning.desk import Desk
+from shisha_rt.tuning.following import Following
 from shisha_rt.tuning.instructions import CountTrial, Decision, Keep, TellTuner
+from shisha_rt.tuning.measuring import Measuring
 from shisha_rt.tuning.profiler_messages import ModelProfiled
-from shisha_rt.tuning.repeatability import Repeatability
-from shisha_rt.tuning.run import SearchOptions, SearchRun, beginning, walk_order
+from shisha_rt.tuning.run import SearchOptions, SearchRun, beginning, never_ran, walk_order
 from shisha_rt.tuning.state import WAITING, Profiles, Serving, State
-from shisha_rt.tuning.telling import began_record, ended_record, profiled_record, trial_record
-from shisha_rt.tuning.window import Window
+from shisha_rt.tuning.telling import (
+    began_record,
+    drift_in_words,
+    drift_record,
+    ended_record,
+    profiled_record,
+    trial_record,
+)
 from shisha_rt.wire import journal
 
 QUIET_S: Final = 2.0
@@ -42,7 +48,7 @@ QUIET_S: Final = 2.0
 class Tuning:
     """Follows the tuner's process and watches what is live; without `options` the daemon has no tuner.
 
-    `baseline`: what the watched plan was found to take.
+    `baseline`: what the watched plan was found to take. `proposals`: those that are not settled yet.
     """
 
     def __init__(self, serving: Serving, choice: Choice, options: SearchOptions | None, warm_up: int) -> None:
@@ -53,12 +59,11 @@ class Tuning:
         self.trials = self.moves = 0
         self.baseline = Baseline()
         self.fault: Settled | None = None
-        self.repeatability = Repeatability()
+        self.following = Following(serving, choice)
         self._serving = serving
-        self._warm_up = warm_up
-        self._window: Window | None = None
-        self._awaited: dict[tuple[Owner, int], Awaited] = {}
         self._desk = Desk()
+        self.proposals = OnTheirWay(serving, self._desk)
+        self.measuring = Measuring(serving, choice, warm_up)
 
     def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
         """Apply one event; what is decided is to be carried out in its order before the next event."""
@@ -70,7 +75,9 @@ class Tuning:
 
     def _settled(self, end: Settled) -> None:
         """Any proposal, whoever made it: if its plan is live, what was being measured is no longer what runs."""
-        awaited = self._awaited.pop((end.owner, end.proposal), None)
+        awaited = self.proposals.settled(end)
+        if awaited is not None and awaited.purpose is Purpose.SWITCH and self._switched(end):
+            return
         if end.ending is Ending.LIVE:
             self._plan_live(end.owner)
         if awaited is None:
@@ -90,7 +97,8 @@ class Tuning:
                     self._leave_best(ATTEMPTS if end.ending is Ending.LIVE else awaited.attempts - 1)
 
     def _plan_live(self, owner: Owner) -> None:
-        measuring, self._window = self._window is not None, None
+        measuring = self.measuring.epoch is not None
+        self.measuring.end()
         if owner is Owner.CLIENT:
             self.choice.of_client = None if self._serving.live is None else self._serving.live[1]
             self._pause("a client sets the plan")
@@ -129,16 +137,11 @@ class Tuning:
 
     def _place_returned(self, returned: ev.PlaceReturned | PlaceBack) -> None:
         """A client's plan stays as it is, unless one without the place is on its way already."""
-        replaced = any(one.purpose is Purpose.SERVE for one in self._awaited.values())
-        if replaced or not self.choice.is_clients(self._serving.live):
+        if self.proposals.any(Purpose.SERVE) or not self.choice.is_clients(self._serving.live):
             self._plan_wanted(Replan(f"place {returned.place} is up again"), ATTEMPTS)
 
     def _propose(self, owner: Owner, plan: Plan, purpose: Purpose, attempts: int = 1) -> int:
-        live = self._serving.live
-        number = self._desk.next_number()
-        self._awaited[owner, number] = Awaited(purpose, self.search.number, attempts)
-        self._desk.decide(PlanProposed(owner, number, plan, None if live is None else live[0]))
-        return number
+        return self.proposals.propose(owner, plan, purpose, self.search.number, attempts)
 
     # --- beginning and ending a search ------------------------------------------------------------------------
 
@@ -149,17 +152,14 @@ class Tuning:
             return
         if options.strategy == "guided" and self.choice.profiles is not Profiles.KNOWN:
             self.state = State.PROFILING if self.choice.profiles is Profiles.COMING else State.NO_COSTS
-            self._window = None
+            self.measuring.end()
             return
-        plan = start or live[1]
-        if not self.choice.fits(plan, available):  # of a place that is out, a search knows nothing
-            plan = self.choice.plan(available)
-        if options.strategy == "shisha" and not plan.is_plain:  # the paper's walk knows no copies, teams or branches
-            plan = self.choice.seed(available)
+        plan = self.choice.start(start or live[1], available, plain=options.strategy == "shisha")
         order, objective = walk_order(self.search, plan, available), self.choice.objective
         begun = live[0], objective, self._desk.now_s
         self.search = SearchRun(self.search.number + 1, *begun, order, available, options.scheme)
-        self.state, self._window = State.TUNING, None
+        self.state = State.TUNING
+        self.measuring.end()
         self._desk.write(began_record(self.search, options, plan, why))
         self._tell(beginning(self.search, options, plan, self.choice))
 
@@ -172,7 +172,7 @@ class Tuning:
     def _leave_best(self, attempts: int) -> None:
         """A paused search leaves its best plan live, also if a trial that was on its way goes live after that."""
         best, live = self.search.found, self._serving.live
-        on_its_way = any(one.purpose is Purpose.PAUSE for one in self._awaited.values())
+        on_its_way = self.proposals.any(Purpose.PAUSE)
         on_its_way |= self.search.objective != self.choice.objective  # the plan that is best at the new one
         if best is None or live is None or best[0] == live[1] or on_its_way or not attempts:
             return
@@ -181,7 +181,8 @@ class Tuning:
     def _pause(self, why: str) -> None:
         if self.state is State.PAUSED or self.options is None or self._serving.live is None:
             return
-        self.state, self._window = State.PAUSED, None
+        self.state = State.PAUSED
+        self.measuring.end()
         self._desk.write(journal.TuningPaused(run=self.search.number, reason=why))
         self._tell(tm.Break(self.search.number))
 
@@ -194,14 +195,13 @@ class Tuning:
         strategy, alpha = wanted.strategy or self.options.strategy, wanted.alpha or self.options.alpha
         self.options = replace(self.options, strategy=strategy, alpha=alpha)
         self.choice.scheme = self.options.scheme
-        if wanted.objective is not None and wanted.objective != self.choice.objective:
-            self.choice.objective = wanted.objective
-            if self.choice.automatic and self._serving.live is not None:
-                self._plan_wanted(Replan(f"the objective is {wanted.objective} now"), ATTEMPTS)
+        others = wanted.objective is not None and self.choice.aim_at(wanted.objective)
+        if others and self.choice.automatic and self._serving.live is not None:
+            self._plan_wanted(Replan(f"the objective is {wanted.objective} now"), ATTEMPTS)
 
     def _machine_changed(self, changed: ev.MachineChanged) -> None:
         self.choice.machine = changed.machine
-        self.repeatability.machine_changed()
+        self.measuring.repeatability.machine_changed()
         if (live := self._serving.live) is not None and not self.choice.fits(live[1], self._serving.available):
             self._plan_wanted(Replan(changed.why), ATTEMPTS)
         if self.searching or self.state is State.WATCHING:
@@ -246,33 +246,25 @@ class Tuning:
         self.search.trying, self.search.proposal = wanted, None
         plan = unfolded(wanted.stages)
         if plan == live[1]:
-            self._measure()
+            self.measuring.begin(self._desk.now_s)
         else:
             self.search.proposal = self._propose(Owner.TUNER, plan, Purpose.TRIAL, ATTEMPTS)
 
     def _trial_settled(self, end: Settled, attempts: int) -> None:
         """A plan that was dropped once, as a worker died meanwhile, may well go live at the next attempt."""
         if end.ending is Ending.LIVE:
-            self._measure()
+            self.measuring.begin(self._desk.now_s)
         elif end.ending is Ending.DROPPED and attempts > 1:
             self.search.proposal = self._propose(Owner.TUNER, end.plan, Purpose.TRIAL, attempts - 1)
         else:
-            never = Measurement((math.inf,) * max(1, len(end.plan.stages)), 0.0, 0, 0.0, failed_stage=end.failed_stage)
-            self._trial_done(never, f"{end.ending.value}: {end.reason}")
-
-    def _measure(self, warm_up: int | None = None) -> None:
-        live = self._serving.live
-        assert live is not None
-        alike = [self.choice.are_alike(stage) for stage in live[1].stages]
-        passed_over = self._warm_up if warm_up is None else warm_up
-        self._window = Window(*live, alike, passed_over, self._desk.now_s, time_scale=self.choice.machine.time_scale)
+            self._trial_done(never_ran(end), f"{end.ending.value}: {end.reason}")
 
     def _trial_done(self, found: Measurement, trouble: str = "") -> None:
         search, live = self.search, self._serving.live
         assert search.trying is not None
         plan = unfolded(search.trying.stages)
-        self.repeatability.observe(plan, found)
-        found = self.repeatability.widen(found)
+        self.measuring.repeatability.observe(plan, found)
+        found = self.measuring.repeatability.widen(found)
         number, moves = search.trials, search.moves_to(plan)
         verdict = search.judge(plan, found)
         self.trials, self.moves = self.trials + 1, self.moves + moves
@@ -305,6 +297,7 @@ class Tuning:
         if best is not None:
             kept = BestPlan(*best, search.order)
             self._desk.decide(Keep(self.choice.keep(kept, search.over, search.objective, search.scheme), kept))
+        self.following.search_ended(search, self._desk.now_s)
         self._watch(None if best is None else best[1])
 
     # --- watching ---------------------------------------------------------------------------------------------
@@ -313,56 +306,60 @@ class Tuning:
         """The live plan is to stay; `baseline` is what its stages took when it was chosen (None: measure it now)."""
         self.state = State.WATCHING
         self.baseline = Baseline(baseline)
-        self._measure()
+        self.measuring.begin(self._desk.now_s)
 
     def _part_taken(self, part: ev.PartTaken) -> None:
-        """A part of a frame has been computed: it may complete the window that is being measured."""
-        window, found = self._window, None
-        if window is not None and part.epoch == window.epoch and not self._serving.changing:
-            found = window.add(part.stage, part.place, part.service_s, self._desk.now_s)
-        elif window is not None:
-            window.came(self._desk.now_s)
-        if found is None:
-            return
-        self._window = None
-        if self.state is State.TUNING:
+        found = self.measuring.part_taken(part, self._desk.now_s)
+        if found is not None and self.state is State.TUNING:
             self._trial_done(found)
-        else:
+        elif found is not None:
             self._compare(found)
-
-    def _frame_alone(self, alone: ev.FrameAlone) -> None:
-        if self._window is not None and alone.epoch == self._window.epoch:
-            self._window.add_alone(alone.latency_s)
 
     def _compare(self, found: Measurement) -> None:
         """A window of the live plan with what it is known to take."""
         live, known = self._serving.live, self.baseline.measured
         assert live is not None
-        self._measure(warm_up=0)
-        found = self.repeatability.widen(found)
+        self.measuring.begin(self._desk.now_s, is_warm=True)
+        found = self.measuring.repeatability.widen(found)
         stage = self.baseline.left_by(found)
         if stage is not None and known is not None:
-            self.repeatability.machine_changed()
-            before_s, service_s = known.service_s[stage], found.service_s[stage]
-            place = ", ".join(live[1].stages[stage].leads)
-            self._desk.write(journal.Drifted(stage=stage, place=place, before_s=before_s, service_s=service_s))
-            self._begin(f"stage {stage} ({place}) takes {service_s * 1e3:.3g} ms, not {before_s * 1e3:.3g} ms")
+            self.measuring.repeatability.machine_changed()
+            drifted = drift_record(live[1], stage, known, found)
+            self._desk.write(drifted)
+            self._begin(drift_in_words(drifted))
+
+    # --- as the load asks -------------------------------------------------------------------------------------
+
+    def _frames_counted(self, counted: ev.FramesCounted) -> None:
+        """The best plan for what comes is to be live; where it is not known, it is searched for."""
+        free = self.state is State.WATCHING and self.choice.automatic and not self.proposals.names
+        wish = self.following.look(counted, self._desk.now_s, free=free)
+        if wish is not None and wish.best is not None:
+            self._propose(Owner.TUNER, wish.best.plan, Purpose.SWITCH)
+        elif wish is not None:
+            self._desk.write(self.following.follow(wish))
+            self._begin(wish.reason)
+
+    def _switched(self, end: Settled) -> bool:
+        """Whether that was all that its end means: nothing else has been asked for meanwhile."""
+        live, wish, watching = (
+            self._serving.live,
+            self.following.wish,
+            self.state is State.WATCHING and self.choice.auto,
+        )
+        if end.ending is not Ending.LIVE:
+            self.following.failed(end, self._desk.now_s)
+        elif watching and live is not None and wish is not None and wish.best is not None:
+            self._desk.write(self.following.follow(wish))
+            self.search = self.following.search_of(wish.objective, wish.best, self.search)
+            self._watch(wish.best.measurement)
+        return watching or end.ending is not Ending.LIVE
 
     # --- what it tells ----------------------------------------------------------------------------------------
 
     @property
     def searching(self) -> bool:
         return self.state in (State.TUNING, State.SETTLING)
-
-    @property
-    def awaited(self) -> Collection[tuple[Owner, int]]:
-        """Its proposals that are not settled yet."""
-        return self._awaited.keys()
-
-    @property
-    def measuring(self) -> int | None:
-        """The epoch whose frames are being measured."""
-        return None if self._window is None else self._window.epoch
 
     @property
     def watched(self) -> Plan | None:
@@ -372,8 +369,7 @@ class Tuning:
 
     def doing(self, now_s: float) -> str:
         """Its state in a word, for people: `waiting` while it needs frames and none come."""
-        waits = self._window is not None and now_s - self._window.last_s > QUIET_S
-        return WAITING if waits else self.state.value
+        return WAITING if self.measuring.quiet_s(now_s) > QUIET_S else self.state.value
 
     @property
     def strategy(self) -> str:
@@ -388,7 +384,8 @@ _APPLY: Final[Mapping[type, Callable[[Tuning, Any], None]]] = {
     Settled: Tuning._settled,
     Replan: Tuning._plan_wanted,
     ev.PartTaken: Tuning._part_taken,
-    ev.FrameAlone: Tuning._frame_alone,
+    ev.FrameAlone: lambda tuning, alone: tuning.measuring.frame_alone(alone),
+    ev.FramesCounted: Tuning._frames_counted,
     ev.ProfilerSaid: Tuning._profiler_said,
     ev.TunerSaid: Tuning._tuner_said,
     ev.TunerDied: Tuning._tuner_died,

@@ -188,6 +188,15 @@ class TuningBegan(Record, frozen=True):
     objective: str = "throughput"
 
 
+class ObjectiveChanged(Record, frozen=True):
+    """As the load asks: `plan` serves now; None: it is searched for. `utilisation`: of the plan for latency."""
+
+    objective: str
+    reason: str
+    plan: str | None
+    utilisation: float | None = None
+
+
 class TuningResumed(Record, frozen=True):
     plan: str
     reason: str
@@ -268,6 +277,7 @@ AnyRecord: TypeAlias = (
     | ProfilingFailed
     | ProfilerEnded
     | TuningBegan
+    | ObjectiveChanged
     | TuningResumed
     | TuningPaused
     | TuningEnded

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from shisha_rt.machine.machine import MIN_SPEED
 from shisha_rt.plan.form import WrittenStage, read
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import as_objective
+from shisha_rt.plan.rate import as_any_objective
 from shisha_rt.wire.limits import MAX_EVENTS, MAX_INTEGER, MAX_NAME_LENGTH, MAX_STAGES
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
@@ -74,7 +74,7 @@ class PlaceSet(Struct, frozen=True):
 class TunerSet(Struct, frozen=True):
     """Steer the tuner. `alpha` is the number of trials without gain after which it stops (Shisha, Algorithm 2).
 
-    `objective`: what the best plan is the best at.
+    `objective`: what the best plan is the best at; `auto`: what the load asks for.
     """
 
     pause: bool = False
@@ -91,7 +91,7 @@ class TunerSet(Struct, frozen=True):
                 "tuner_set takes at most one of pause, resume, restart (true), and else alpha, strategy or objective"
             )
         if self.objective is not None:
-            as_objective(self.objective)
+            as_any_objective(self.objective)
 
 
 Arguments: TypeAlias = NoArguments | Cancel | OfModel | Events | PlanSet | PlaceSet | TunerSet

@@ -98,7 +98,8 @@ def status_of(
     status = copy.deepcopy(STATUS)
     status |= {"plan": {"epoch": 3, "stages": stages}, "bottleneck_stage": slowest}
     status["tuner"] = {
-        "state": "watching", "strategy": "guided", "alpha": 10, "trials_total": 9, "moves_total": 0,
+        "state": "watching", "strategy": "guided", "objective": "throughput", "serves": "throughput",
+        "alpha": 10, "trials_total": 9, "moves_total": 0,
     }  # fmt: skip
     status["places"] = [STATUS["places"][1] | {"name": name, "cores": [i]} for i, name in enumerate(plan.places)]
     return status

@@ -47,8 +47,8 @@ def test_an_everyday_network(run: Run, tiny_model: Path) -> None:
         "form": "prepacked",
         "odd": [],
         "next": [
-            f"{serve}  # the most frames a second",
-            f"{serve} --objective latency  # the least time of each frame",
+            f"{serve}  # the least time of each frame while few come, the most frames a second while many do",
+            f"{serve} --objective throughput  # the most frames a second, however many come",
         ],
     }
 

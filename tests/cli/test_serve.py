@@ -159,7 +159,7 @@ def test_a_strategy_that_is_not_built(run: Run, tiny_model: Path) -> None:
 
 def test_an_objective_that_there_is_not(run: Run, tiny_model: Path) -> None:
     complaint = run("serve", tiny_model, "--objective", "power", *FREE_PORTS).complaint
-    assert complaint == f'shisha-rt: {tiny_model}: objective = "power": expected throughput or latency'
+    assert complaint == f'shisha-rt: {tiny_model}: objective = "power": expected auto or throughput or latency'
 
 
 class TestDaemonFile:

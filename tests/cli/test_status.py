@@ -128,13 +128,17 @@ def test_branches_stand_side_by_side_and_a_pool_of_several_stages_is_told(shown:
 def test_an_objective_other_than_throughput_is_told(shown: Any) -> None:
     found = status_of(team(2), [0.0017])
     assert "tuner watching (guided) ·" in shown(found)
-    assert "tuner watching (guided for latency) ·" in shown(found | {"objective": "latency"})
+    found["tuner"] |= {"objective": "latency", "serves": "latency"}
+    assert "tuner watching (guided for latency) ·" in shown(found)
+    found["tuner"] |= {"objective": "auto", "utilisation": 0.12}
+    assert "tuner watching (guided for latency, at a load of 12%) ·" in shown(found)
 
 
 def test_trouble_is_told(status: dict[str, Any], shown: Any) -> None:
     status["places"][1] |= {"state": "out", "available": False, "pid": None, "restarts": 6, "last_error": "[boom]"}
     status["frames"]["replayed"] = 7
     status["tuner"] = {"state": "watching", "strategy": "shisha", "trials_total": 8, "moves_total": 5}
+    status["tuner"] |= {"objective": "throughput", "serves": "throughput"}
     status["fault"] = "no plan fits"
     status["preparing"] = 4
     text = shown(status, 120)

@@ -24,7 +24,15 @@ from tests.cli.journal import a_run, event, trial
 from tests.cli.statuses import FORK, FORK_S, STATUS, branches, copies, status_of, team
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess
 
-TUNER = {"state": "watching", "strategy": "shisha", "alpha": 10, "trials_total": 9, "moves_total": 7}
+TUNER = {
+    "state": "watching",
+    "strategy": "shisha",
+    "objective": "throughput",
+    "serves": "throughput",
+    "alpha": 10,
+    "trials_total": 9,
+    "moves_total": 7,
+}
 
 
 @pytest.fixture
@@ -180,6 +188,7 @@ def test_for_latency_trials_are_judged_by_it(status: dict[str, Any]) -> None:
     screen = Screen()
     trials = [trial(11, 0, "first", 200.0, latency_s=0.012), trial(12, 1, "better", 150.0, latency_s=0.006)]
     trials.append(trial(13, 2, "cannot_run", None, latency_s=None))
+    status["tuner"] |= {"objective": "latency", "serves": "latency"}
     screen.update(status | {"objective": "latency"}, [a_run()[0], *trials])
     lines = drawn(screen)
     assert lines[1].startswith("up to 250 frames/s · 6.00 ms for one by itself · 90 answered")

@@ -13,7 +13,7 @@ from tests.serving.daemon_process import DaemonProcess
 FOUND: dict[str, Any] = {
     "state": "tuning", "strategy": "shisha", "alpha": 10, "balance": "nlfep", "run": 2, "trials": 4, "trials_total": 9,
     "moves_total": 7, "trying": "layer 12 from stage 1 (slow0) to stage 0 (fast0)", "best_throughput_fps": 250.04,
-    "objective": "throughput", "best_latency_s": 0.006,
+    "objective": "throughput", "serves": "throughput", "utilisation": None, "best_latency_s": 0.006,
     "best_plan": "fast0: 0-12 | slow0: 13-25",
 }  # fmt: skip
 
@@ -29,7 +29,23 @@ def test_a_search_in_words() -> None:
 
 
 def test_a_search_for_latency() -> None:
-    assert _lines(FOUND | {"objective": "latency"})[0] == "tuning (shisha for latency, alpha 10, balance nlfep)"
+    found = FOUND | {"objective": "latency", "serves": "latency"}
+    assert _lines(found)[0] == "tuning (shisha for latency, alpha 10, balance nlfep)"
+
+
+def test_the_plans_between_which_the_load_chooses() -> None:
+    quick = {"plan": "fast0+slow0: 0-25", "throughput_fps": 180.0, "latency_s": 0.0055}
+    most = {"plan": "fast0, slow0: 0-25", "throughput_fps": 250.0, "latency_s": 0.008}
+    found = FOUND | {"state": "watching", "objective": "auto", "serves": "throughput", "utilisation": 0.834}
+    lines = _lines(found | {"trying": None, "plans": {"throughput": most, "latency": quick}})
+    assert lines[0] == "watching (shisha for throughput, at a load of 83%, alpha 10, balance nlfep)"
+    assert lines[2:4] == [
+        "throughput  250 frames/s, 8.00 ms for one by itself: fast0, slow0: 0-25",
+        "latency     180 frames/s, 5.50 ms for one by itself: fast0+slow0: 0-25",
+    ]
+    lines = _lines(found | {"utilisation": None, "trying": None, "plans": {"throughput": most, "latency": None}})
+    assert lines[0].startswith("watching (shisha for throughput, as the load asks, alpha")
+    assert [line.split()[0] for line in lines[2:]] == ["throughput", "in"]
 
 
 def test_a_daemon_without_a_tuner(run: Run, daemon: DaemonProcess) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.tuning.events import FramesCounted
-from shisha_rt.tuning.load import Load, PlanTimes, busy_from
+from shisha_rt.tuning.load import Load, PlanTimes, busy_from, dominating
 from tests.tuning.load_world import LOOK_S, Arrivals, LoadWorld, Servers, bursts, camera, of_places, poisson
 
 SMALL_S, LARGE_S = 0.0035, 0.3
@@ -170,10 +170,11 @@ def test_one_look_decides_nothing() -> None:
 
 
 def test_a_plan_that_is_worse_at_both_never_serves() -> None:
-    assert after(50, QUICK, PlanTimes(0.010, 0.018)) == "latency"
-    assert after(50, QUICK, PlanTimes(0.011, 0.018)) == "latency"
-    assert after(1, QUICK, PlanTimes(0.009, 0.010)) == "latency"
-    assert after(2, QUICK, PlanTimes(0.009, 0.010)) == "throughput"
+    assert dominating(QUICK, MANY) is None
+    for worse in (PlanTimes(0.010, 0.018), PlanTimes(0.011, 0.018)):
+        assert dominating(QUICK, worse) == "latency"
+    for better in (PlanTimes(0.009, 0.010), PlanTimes(0.009, 0.009)):
+        assert dominating(QUICK, better) == "throughput"
 
 
 def test_a_new_plan_begins_with_what_comes_after_it() -> None:

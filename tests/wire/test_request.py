@@ -252,6 +252,7 @@ def test_an_id_that_is_too_long_is_refused_and_given_back() -> None:
         ("tuner_set", {"restart": True, "alpha": 5}, TunerSet(restart=True, alpha=5)),
         ("tuner_set", {"strategy": "guided"}, TunerSet(strategy="guided")),
         ("tuner_set", {"objective": "latency"}, TunerSet(objective="latency")),
+        ("tuner_set", {"objective": "auto"}, TunerSet(objective="auto")),
     ],
 )
 def test_arguments_may_stand_at_the_top_or_in_parameters(op: str, fields: dict[str, object], arguments: object) -> None:
@@ -308,7 +309,7 @@ STAGE = {"first": 0, "last": 3, "places": ["fast0"]}
         ("tuner_set", {"pause": True, "resume": True}, "at most one of"),
         ("tuner_set", {"alpha": 0}, "alpha"),
         ("tuner_set", {"strategy": ["guided"]}, "strategy"),
-        ("tuner_set", {"objective": "power"}, "objective: 'power'; expected throughput or latency"),
+        ("tuner_set", {"objective": "power"}, "objective: 'power'; expected throughput, latency or auto"),
         ("tuner_set", {"objective": 3}, "objective"),
     ],
 )

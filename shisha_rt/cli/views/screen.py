@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from shisha_rt.cli.views.aims import aim_in_words
 from shisha_rt.cli.views.lines import clipped, shortened
 from shisha_rt.cli.views.picture import milliseconds
 from shisha_rt.cli.views.place_rows import place_table
@@ -108,9 +109,7 @@ class Screen:
         flow.append(f"{frames['in_flight']} in flight")
         lines = [(first, "bold"), (flow, "")]
         if "tuner" in s:
-            lines.append(
-                (_tuner(s["tuner"], is_for_latency), "dim" if s["tuner"]["state"] in ("off", "paused") else "cyan")
-            )
+            lines.append((_tuner(s["tuner"]), "dim" if s["tuner"]["state"] in ("off", "paused") else "cyan"))
         return [clipped(" · ".join(parts), style) for parts, style in lines]
 
     def _tuning(self, rows: int, width: int) -> list[Text | Table]:
@@ -141,10 +140,10 @@ class Screen:
         return [line, table]
 
 
-def _tuner(tuner: Mapping[str, Any], is_for_latency: bool) -> list[str]:
+def _tuner(tuner: Mapping[str, Any]) -> list[str]:
     parts = [f"tuner {tuner['state']}"]
     if tuner["state"] != "off":
-        parts.append(f"{tuner['strategy']}{' for latency' if is_for_latency else ''}, alpha {tuner['alpha']}")
+        parts.append(f"{tuner['strategy']}{aim_in_words(tuner)}, alpha {tuner['alpha']}")
     parts.append(f"trials: {tuner['trials_total']}")
     parts.append(f"layers moved: {tuner['moves_total']}")
     return parts

@@ -131,6 +131,9 @@ _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     journal.ProfilingFailed: lambda e: f"what layers cost could not be measured, so nothing is tuned: {e.reason}",
     journal.ProfilerEnded: lambda e: f"the profiler's process died and was started again: {e.reason}",
     journal.TuningBegan: _began,
+    journal.ObjectiveChanged: lambda e: (
+        f"{e.objective} from now on, as the load asks ({e.reason}): {e.plan or 'searched for'}"
+    ),
     journal.TuningResumed: lambda e: f"tuning goes on from {e.reason}: {e.plan}",
     journal.TuningPaused: lambda e: f"tuning paused: {e.reason}",
     journal.TuningEnded: _ended,

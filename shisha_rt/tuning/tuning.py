@@ -92,7 +92,7 @@ class Tuning:
                 self._trial_settled(end, awaited.attempts)
             case Purpose.STAY if current and self.state is State.SETTLING:
                 self._stay_settled(end)
-            case Purpose.TRIAL | Purpose.PAUSE if self.state is State.PAUSED and self.choice.automatic:
+            case Purpose.TRIAL | Purpose.PAUSE | Purpose.SWITCH if self.state is State.PAUSED and self.choice.automatic:
                 if end.ending is not Ending.REFUSED:
                     self._leave_best(ATTEMPTS if end.ending is Ending.LIVE else awaited.attempts - 1)
 
@@ -122,7 +122,7 @@ class Tuning:
             self._pause("the daemon was started with a plan")
         elif self.state is State.OFF and best is not None and best.plan == live[1]:
             self._desk.write(journal.TuningResumed(plan=str(best.plan), reason="the best plan of an earlier run"))
-            self.search.order = best.order
+            self.search = self.following.search_of(self.choice.objective, best, self.search)
             self._watch(best.measurement)
         elif self.state is not State.TUNING or self.search.epoch != live[0]:
             self._begin("a new plan of the daemon's own")

@@ -6,6 +6,7 @@
 - A client's plan stays until a client asks otherwise, or a place of it is lost.
 - A search that is paused leaves the best plan that it has measured.
 - What the daemon chooses by itself is the best that is known of the machine as it is now.
+- The objective follows the load while nothing is searched and no client has set a plan, and its best plan is live then.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from shisha_rt.pipeline.seed import seed
 from shisha_rt.plan.form import unfolded
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import Objective, as_objective
 from shisha_rt.tuning import events as ev
 from shisha_rt.tuning import placer_messages as pm
 from shisha_rt.tuning import profiler_messages as fm
@@ -47,6 +49,8 @@ class Books:
         self.by_costs = by_costs
         self.profiles = Profiles.KNOWN
         self.warm_up = warm_up
+        self.objective: Objective = "throughput"
+        self.searched_for: Objective = "throughput"
         self.proposed: dict[Name, le.PlanProposed] = {}
         self.plans: dict[int, Plan] = {}
         self.live: tuple[int, Plan] | None = None
@@ -189,6 +193,8 @@ class Books:
                 assert message.strategy != "guided" or self.profiles is Profiles.KNOWN, f"{message} without costs"
                 assert self.clients is None, f"{message} while a client's plan is to stay: {self.clients}"
                 self.run, self.settling, self.trying, self.best = message.run, False, None, None
+                self.searched_for = message.objective
+                assert self.searched_for == self.objective, f"{message}, and the load asks for {self.objective}"
                 self.left_by_pause = None
                 self.seen["search"] += 1
             case tm.Break():
@@ -205,7 +211,7 @@ class Books:
         self.seen["trial" if found.can_run else "trial of what cannot run"] += 1
         if found.can_run:
             self._check_frames(plan, found)
-        if self.best is None or found.is_better_than(self.best[1]):
+        if self.best is None or found.is_better_than(self.best[1], self.searched_for):
             self.best = plan, found
 
     def _check_frames(self, plan: Plan, found: Measurement) -> None:
@@ -225,8 +231,9 @@ class Books:
         self.seen["counted"] += 1
 
     def key(self, over: Collection[str]) -> str:
-        """Of the machine as it is now, without its other places."""
-        return key_of(replace(self.machine, places=tuple(p for p in self.machine.places if p.name in over)))
+        """Of the machine as it is now, without its other places, for the objective that serves."""
+        places = tuple(place for place in self.machine.places if place.name in over)
+        return key_of(replace(self.machine, places=places), f"{self.objective}, plain chains")
 
     def _kept(self, keep: Keep) -> None:
         assert self.live is not None
@@ -265,19 +272,39 @@ class Books:
             case journal.PlacedAtOnce():
                 self._at_once.add(self._to_be_asked.popleft())
                 self.seen["placed at once"] += 1
+            case journal.ObjectiveChanged():
+                self._objective_changed(record)
             case journal.Drifted():
                 self.seen["drift"] += 1
             case journal.TuningResumed():
                 self.seen["resumed"] += 1
 
+    def _objective_changed(self, record: journal.ObjectiveChanged) -> None:
+        assert self.run is None, f"{record} while run {self.run} searches"
+        assert not self.settling, f"{record} while the best plan of a search goes live"
+        assert self.clients is None, f"{record} while a client's plan is to stay: {self.clients}"
+        assert self.live is not None
+        assert record.objective != self.objective, f"{record}: it was that before"
+        self.objective = as_objective(record.objective)
+        kept = self.kept.get(self.key(self._available))
+        self.seen["objective changed" if record.plan else "objective searched for"] += 1
+        if record.plan is None:
+            assert kept is None, f"{record}, and {kept} is known"
+        else:
+            assert kept is not None, f"{record}, and nothing is kept"
+            assert record.plan == str(kept.plan) == str(self.live[1]), f"{record}: {kept} is kept, {self.live} is live"
+            self.best, self.over = (kept.plan, kept.measurement), list(self._available)
+
     def _own_choice(self) -> Plan:
         if self.set_by_client is not None and set(self.set_by_client.places) <= set(self._available):
             return self.set_by_client
-        for best in (self.kept.get(self.key(self._available)), self.kept.get(key_of(self.machine))):
+        whole = [place.name for place in self.machine.places]
+        for best in (self.kept.get(self.key(self._available)), self.kept.get(self.key(whole))):
             if best is not None and set(best.plan.places) <= set(self._available):
                 return best.plan
         if (
             self.by_costs is not None
+            and self.objective == "throughput"
             and self.machine == self.filed
             and set(self.by_costs.places) <= set(self._available)
         ):

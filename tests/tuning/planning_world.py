@@ -15,6 +15,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Final
 from unittest import mock
 
@@ -73,6 +74,12 @@ class World:
         slot_count = rng.randint(2, 5)
         self.lifecycle = Lifecycle(rules, slot_count, random_policy(rng))
         kept = {key_of(self.machine): self._kept_before()} if rng.random() < 0.3 else {}
+        self.auto = random.Random(f"auto {seed}").random() < 0.4
+        if self.auto and rng.random() < 0.7:
+            for one, frame_s, alone_s in (("throughput", 1e-3, 5e-3), ("latency", 2e-3, 3e-3)):
+                best = self._kept_before()
+                found = replace(best.measurement, service_s=(frame_s,) * len(best.plan.stages), alone_s=alone_s)
+                kept[key_of(self.machine, f"{one}, plain chains")] = replace(best, measurement=found)
         self.unprofiled = random.Random(f"profiles {seed}").random() < 0.25  # of its own: the others stay as they were
         by_costs = plain_plan(rng, self.names) if rng.random() < 0.3 and not self.unprofiled else None
         choice = Choice(
@@ -81,6 +88,7 @@ class World:
             (1.0,) * LAYERS,
             BestPlans(kept),
             {} if by_costs is None else {"throughput": by_costs},
+            objective="auto" if self.auto else "throughput",
             profiles=Profiles.COMING if self.unprofiled else Profiles.KNOWN,
         )
         strategy = "guided" if self.unprofiled else "shisha"
@@ -96,6 +104,8 @@ class World:
         self.cores = Cores(self.lifecycle, self.tuning, placing)
         self.books = Books(self.machine, kept, by_costs, warm_up)
         self.books.profiles = choice.profiles
+        self.books.objective = choice.objective
+        self.counted = ev.FramesCounted()
         self.workers = Workers(rng, slot_count, self.books.plans)
         self.tuner = Tuner(rng, honest=rng.random() < 0.5)
         self.placer = Placer(rng)
@@ -144,6 +154,7 @@ class World:
             self.set_options,
             self.speed,
             *[self.profiled] * (2 if self.unprofiled else 0),
+            *[self.look_at_load] * (12 if self.auto else 0),
             *[self.say_again] * 3,
             *[self.device_slows] * (2 if self.devices else 0),
             *(*faults, self.place_up, self.place_up) * unrest,
@@ -153,6 +164,8 @@ class World:
             self.feed(le.Tick())
             if rng.random() < 0.7:
                 self._go_live()
+            for _ in range(3 * self.auto):
+                self.look_at_load()
             for _ in range(rng.randint(20, 140)):
                 rng.choice(acts)()
             end()
@@ -280,6 +293,18 @@ class World:
 
     def look(self) -> None:
         self.feed(ev.Look())
+
+    def look_at_load(self) -> None:
+        """The daemon is busy for a while, or calm, whatever frames the world really sends."""
+        busy = self.rng.random() < 0.5
+        for _ in range(self.rng.randint(1, 12)):
+            before, frames = self.counted, 1000 if busy else 1
+            arrived, met = before.arrived + frames, before.met + (frames if busy else 0)
+            self.counted = ev.FramesCounted(arrived, met, arrived, before.latency_s + 9.0 * busy, 20 if busy else 1)
+            self.now += 0.25
+            self.feed(self.counted)
+        if self.rng.random() < 0.7:
+            self._go_live()
 
     def work(self) -> None:
         """Every worker takes a step, and some of what they have said is heard."""

@@ -48,6 +48,8 @@ def test_random_interleavings_keep_the_promises(seeds: range) -> None:
         "placed at once": 2,
         "profiled": 10,
         "not profiled": 4,
+        "objective changed": 5,
+        "objective searched for": 3,
         "plan live": 100,
         "plan dropped": 60,
         "plan refused": 20,

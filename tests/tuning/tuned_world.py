@@ -21,6 +21,7 @@ from shisha_rt.machine.machine import Machine, Memory, Place
 from shisha_rt.pipeline.tune import ShishaTuner, shisha
 from shisha_rt.plan.form import brief, unfolded
 from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import AnyObjective
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.tuning import events as ev
 from shisha_rt.tuning import instructions as td
@@ -44,6 +45,7 @@ MACHINE = Machine(
 WARM_UP = 3
 NOISE = 0.002
 FRAME_S = 0.001
+LOOK_S = 0.25
 
 
 class World:
@@ -53,7 +55,10 @@ class World:
     """
 
     def __init__(
-        self, kept: Mapping[str, BestPlan] | None = None, refuse: Callable[[Plan], bool] = lambda plan: False
+        self,
+        kept: Mapping[str, BestPlan] | None = None,
+        refuse: Callable[[Plan], bool] = lambda plan: False,
+        objective: AnyObjective = "throughput",
     ) -> None:
         self.layer_s = {"fast": 0.001, "slow": 0.003}
         self.rng = random.Random(3)
@@ -68,12 +73,13 @@ class World:
         self.kept: list[td.Keep] = []
         self.ends: list[do.Settled] = []
         self.records: list[dict[str, Any]] = []
+        self.counted = ev.FramesCounted()
         self.search: tuple[ShishaTuner, Any] | None = None
         rules = PlanRules(8, ("fast", "slow"))
         self.lifecycle = Lifecycle(rules, 6, Policy())
-        choice = Choice(MACHINE, rules, [1.0] * 8, BestPlans(kept or {}))
+        choice = Choice(MACHINE, rules, [1.0] * 8, BestPlans(kept or {}), objective=objective)
         self.tuning = Tuning(self.lifecycle, choice, SearchOptions("shisha", alpha=10, balance="nlfep"), WARM_UP)
-        self._cores = Cores(self.lifecycle, self.tuning, None)
+        self.cores = Cores(self.lifecycle, self.tuning, None)
         self.wait(0.0)
 
     @property
@@ -89,7 +95,7 @@ class World:
     def post(self, event: CoreEvent) -> None:
         events = deque([event])
         while events:
-            for instruction in self._cores.handle(events.popleft(), self.now_s):
+            for instruction in self.cores.handle(events.popleft(), self.now_s):
                 match instruction:
                     case do.Start():
                         events.append(le.WorkerReady(instruction.incarnation))
@@ -138,6 +144,20 @@ class World:
         for i, stage in enumerate(plan.stages):
             service_s = stage.layer_count * self.layer_s[stage.place] * self.rng.lognormvariate(0, NOISE)
             self.post(ev.PartTaken(epoch, i, stage.place, service_s))
+
+    def look(self, looks: int, *, frames_per_s: float, in_flight: int) -> None:
+        """So many frames come, as many are in flight all the time, and the daemon looks now and then."""
+        for _ in range(looks):
+            before, frames = self.counted, round(LOOK_S * frames_per_s)
+            self.counted = ev.FramesCounted(
+                before.arrived + frames,
+                before.met + (frames if in_flight > 1 else 0),
+                before.answered + frames,
+                before.latency_s + in_flight * LOOK_S,
+                in_flight,
+            )
+            self.now_s += LOOK_S
+            self.post(self.counted)
 
     def step_search(self) -> None:
         """What the tuner's process does with the messages that have come."""

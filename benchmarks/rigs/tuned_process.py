@@ -73,7 +73,7 @@ class Meter:
             found = self._window.add(part.stage, part.place, part.service_s, now_s)
         if found is not None:
             self._window = None
-            repeatability = self._cores.tuning.repeatability
+            repeatability = self._cores.tuning.measuring.repeatability
             repeatability.observe(live[1], found)
             found = repeatability.widen(found)
             say(service_s=found.service_s, band=found.band, frames=found.frames, took_s=found.took_s)

@@ -195,7 +195,7 @@ def bare(regions: RegionSocket, size_bytes: int) -> tuple[dict[str, Any], list[i
 
 
 def unsealed(regions: RegionSocket, size_bytes: int) -> tuple[dict[str, Any], list[int]]:
-    return grant(regions, size_bytes)[0], [memory(size_bytes, SEALS & ~lent_memory.fcntl.F_SEAL_SHRINK)]
+    return grant(regions, size_bytes)[0], [memory(size_bytes, SEALS & ~fcntl.F_SEAL_SHRINK)]
 
 
 def too_small(regions: RegionSocket, size_bytes: int) -> tuple[dict[str, Any], list[int]]:

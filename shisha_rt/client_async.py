@@ -16,7 +16,7 @@ from typing import Final, Literal, Self, TypeAlias, cast, overload
 import numpy as np
 from numpy.typing import DTypeLike
 
-from shisha_rt.wire.conversation import Fields, Outcome, Outgoing, Stages, stages_of
+from shisha_rt.wire.conversation import Fields, Outcome, Outgoing, Settled, Stages, stages_of
 from shisha_rt.wire.exceptions import FailedPrecondition, ShishaError
 from shisha_rt.wire.frame_tensors import Answer, Array, Inputs, Shape
 from shisha_rt.wire.link import ENDPOINT, PROBE_S, TIMEOUT_S, Context, Link, Patience
@@ -45,6 +45,7 @@ class AsyncClient:
         self._waiting: dict[str, asyncio.Future[Outcome]] = {}
         self._stirred = asyncio.Event()
         self._introducing = asyncio.Lock()
+        self._prober: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -58,6 +59,8 @@ class AsyncClient:
         """Disconnect. What is still in flight raises `Unavailable` where it is awaited."""
         if self._link.closed:
             return
+        if self._prober is not None:
+            self._prober.cancel()
         if self._loop is not None and not self._loop.is_closed():
             for socket in (self._link.socket, self._link.watch):
                 self._loop.remove_reader(socket.fileno())
@@ -162,7 +165,7 @@ class AsyncClient:
 
     async def _introduce(self, patience: Patience) -> None:
         """Learn who the daemon is and what its model takes, once for each connection, and have memory to share."""
-        self._collect()
+        self._settle(self._link.look())
         memory = self._link.memory
         if self._link.conversation.signature is not None and (memory is None or not memory.wants):
             return
@@ -184,19 +187,21 @@ class AsyncClient:
             self._introducing.release()
 
     async def _ask(self, op: str, arguments: Mapping[str, object], patience: Patience) -> Fields:
+        self._settle(self._link.look())
         outgoing = self._link.conversation.ask(op, arguments)
         await self._send(outgoing, patience)
         return cast("Fields", await self._result(outgoing.id, patience))
 
     async def _send(self, outgoing: Outgoing, patience: Patience, *, copy: bool = True) -> None:
-        self._attach()
-        self._collect()
+        loop = self._attach()
         while not self._link.try_send(outgoing, copy=copy):
             if not patience.left_s:
                 raise self._link.refused(patience)
             await self._stir(patience.left_s)
-        self._waiting[outgoing.id] = asyncio.get_running_loop().create_future()
+        self._waiting[outgoing.id] = loop.create_future()
         self._collect()
+        if self._prober is None:
+            self._prober = loop.call_later(PROBE_S, self._probe)
 
     async def _stir(self, timeout_s: float) -> None:
         """Wait until something may have changed."""
@@ -215,19 +220,28 @@ class AsyncClient:
 
     async def _outcome(self, request_id: str, patience: Patience) -> Outcome:
         future = self._waiting[request_id]
+        expiry = future.get_loop().call_later(patience.left_s, self._expire, request_id, patience)
         try:
-            while not future.done():
-                if not patience.left_s:
-                    return self._link.silence(request_id, patience)
-                await asyncio.wait({future}, timeout=min(patience.left_s, PROBE_S))
-                if not future.done():
-                    self._link.probe()
-                    self._collect()
-            return future.result()
+            return await future
         finally:
+            expiry.cancel()
             self._abandon(request_id)  # tells the daemon nothing if the outcome is there
 
-    def _attach(self) -> None:
+    def _expire(self, request_id: str, patience: Patience) -> None:
+        self._collect()  # what has come by now counts
+        future = self._waiting[request_id]
+        if not future.done():
+            future.set_result(self._link.silence(request_id, patience))
+
+    def _probe(self) -> None:
+        """Once a second, while anything is waited for."""
+        self._prober = None
+        if self._waiting and self._loop is not None:
+            self._link.probe()
+            self._collect()
+            self._prober = self._loop.call_later(PROBE_S, self._probe)
+
+    def _attach(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.get_running_loop()
         if self._loop is None and not self._link.closed:
             self._loop = loop
@@ -235,18 +249,22 @@ class AsyncClient:
                 loop.add_reader(socket.fileno(), self._collect)
         elif self._loop not in (None, loop):
             raise FailedPrecondition("the client belongs to another event loop")
+        return loop
 
     def _collect(self) -> None:
-        for request_id, outcome in self._link.drain():
+        self._settle(self._link.drain())
+
+    def _settle(self, settled: Sequence[Settled]) -> None:
+        for request_id, outcome in settled:
             future = self._waiting.get(request_id)
             if future is not None and not future.done():
                 future.set_result(outcome)
-        self._stirred.set()
+        self._stirred.set()  # whatever was looked for, a request may be taken now
 
     def _abandon(self, request_id: str) -> None:
         self._waiting.pop(request_id, None)
-        self._link.abandon(request_id)
-        self._collect()
+        if self._link.abandon(request_id):
+            self._collect()
 
 
 _Entry: TypeAlias = tuple[str, Patience] | ShishaError | None

@@ -13,7 +13,6 @@ Shell.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 import uuid
@@ -131,12 +130,16 @@ class Link:
         if outgoing is not None:
             self.try_send(outgoing)
 
-    def abandon(self, request_id: str) -> None:
-        """Stop waiting for a request, and tell the daemon if that can be done at once."""
+    def abandon(self, request_id: str) -> bool:
+        """Stop waiting for a request, and tell the daemon if that can be done at once; whether it was told."""
         cancel = self.conversation.abandon(request_id)
-        if cancel is not None and not self.closed:
-            with contextlib.suppress(zmq.Again):
-                self.socket.send_multipart(cancel.parts, zmq.DONTWAIT)
+        if cancel is None or self.closed:
+            return False
+        try:
+            self.socket.send_multipart(cancel.parts, zmq.DONTWAIT)
+        except zmq.Again:
+            return False
+        return True
 
     def wait(self, timeout_s: float, *, to_send: bool = False) -> list[Settled] | None:
         """Wait for something to come, or with `to_send` until a request may be taken; None if it has not come to that.

@@ -47,6 +47,9 @@ class Lender(Protocol):
     def empty(self, shape: Shape, dtype: DTypeLike) -> Array | None:
         """A new array there; None if there is no room. Its memory is used again when nothing looks into it any more."""
 
+    def copy(self, array: Array) -> tuple[TensorData, object] | None:
+        """Where a copy of it is, for as long as the object is kept; None if there is no room."""
+
     def find(self, array: Array) -> TensorData | None:
         """Where an array lies; None if not there, or not with all its elements in a row."""
 
@@ -89,7 +92,7 @@ class LentTensors(Struct, frozen=True, eq=False):
     """
 
     inputs: list[Array] = []
-    copies: list[Array] = []
+    copies: list[object] = []
     rooms: dict[str, tuple[TensorData, Array]] = {}
 
     def __bool__(self) -> bool:
@@ -175,12 +178,12 @@ def _place(lender: Lender, array: Array, lent: LentTensors) -> TensorData | None
     if place is not None:
         lent.inputs.append(array)
         return place
-    copy = lender.empty(array.shape, array.dtype)
-    if copy is None:
+    copied = lender.copy(array)
+    if copied is None:
         return None
-    np.copyto(copy, array)
+    place, copy = copied
     lent.copies.append(copy)
-    return lender.find(copy)
+    return place
 
 
 def _wanted_as(place: TensorData) -> WantedAs:

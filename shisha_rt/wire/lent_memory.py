@@ -17,10 +17,10 @@ import os
 import select
 import socket
 import time
-import weakref
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+from functools import cache
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -84,17 +84,43 @@ class _Region:
 class _Piece:
     """Room for an array, which is used again and again."""
 
-    __slots__ = ("offset", "region", "room_bytes")
+    __slots__ = ("buffer", "offset", "region", "room_bytes")
 
     def __init__(self, region: _Region, offset: int, room_bytes: int) -> None:
         self.region = region
         self.offset = offset
         self.room_bytes = room_bytes
+        self.buffer = memoryview(region.memory)[offset : offset + room_bytes]
+
+    def place(self, size_bytes: int) -> TensorData:
+        return TensorData(None, self.region.token, size_bytes, self.offset)
 
 
 class _Lent(NamedTuple):
-    region: _Region
+    """What somebody looks into, and where it returns to, in whatever thread that is."""
+
+    piece: _Piece
     place: TensorData
+    returned: deque[_Piece]
+
+
+class _Copy(_Lent):
+    """Nobody's array: only its place is known."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        self.returned.append(self.piece)
+
+
+@cache
+def _exporter_type(room_bytes: int) -> Any:
+    """Of objects that have so many bytes, and a `_Lent`."""
+
+    def returns(exporter: Any) -> None:
+        exporter.lent.returned.append(exporter.lent.piece)
+
+    return type("_Exporter", (ctypes.c_uint8 * room_bytes,), {"__del__": returns})
 
 
 class LentMemory:
@@ -146,21 +172,23 @@ class LentMemory:
         """An array in a region, None where there is no room; then, or with its last room, a further one is wanted."""
         sizes = (shape,) if isinstance(shape, int) else shape
         size_bytes = math.prod(sizes) * np.dtype(dtype).itemsize
-        room_bytes = _room_bytes(size_bytes)
-        piece = self._piece(room_bytes)
+        piece = self._piece(_room_bytes(size_bytes))
         if piece is None:
-            self.want(room_bytes)
             return None
-        if not self._free.get(room_bytes) and self._with_space(room_bytes) is None:
-            self.want(room_bytes)
-        region = piece.region
-        region.used += 1
         # Whatever looks into the piece has this object below all its arrays: numpy makes the views of a view those of
         # the array that it is a view of, but never looks further than for arrays.
-        exporter: Any = (ctypes.c_uint8 * size_bytes).from_buffer(region.memory, piece.offset)
-        exporter.lent = _Lent(region, TensorData(None, region.token, size_bytes, piece.offset))
-        weakref.finalize(exporter, self._returned.append, piece).atexit = False
+        exporter = _exporter_type(piece.room_bytes).from_buffer(piece.region.memory, piece.offset)
+        exporter.lent = _Lent(piece, piece.place(size_bytes), self._returned)
         return np.ndarray(shape, dtype, exporter)
+
+    def copy(self, array: Array) -> tuple[TensorData, object] | None:
+        """Where a copy of an array is, for as long as the object beside it is kept; None where there is no room."""
+        piece = self._piece(_room_bytes(array.nbytes))
+        if piece is None:
+            return None
+        np.copyto(np.ndarray(array.shape, array.dtype, piece.buffer), array)
+        place = piece.place(array.nbytes)
+        return place, _Copy(piece, place, self._returned)
 
     def find(self, array: Array) -> TensorData | None:
         """Where an array lies that has all its elements in a row, if it does so in a region."""
@@ -171,7 +199,7 @@ class LentMemory:
             base = base.base
         lent = getattr(base, "lent", None)
         if isinstance(lent, _Lent) and lent.place.shared_memory_byte_size == array.nbytes:  # all of it
-            return lent.place if lent.region in self._regions else None
+            return lent.place if lent.piece.region in self._regions else None
         address = array.__array_interface__["data"][0]
         region = self._regions[bisect_right(self._regions, address, key=_START) - 1]
         offset = address - region.start
@@ -180,20 +208,26 @@ class LentMemory:
         return TensorData(None, region.token, array.nbytes, offset)
 
     def _piece(self, room_bytes: int) -> _Piece | None:
+        """One that nothing looks into. With the last one of its size, or none, a further region is wanted."""
         while self._returned:
             piece = self._returned.popleft()
             piece.region.used -= 1
             if not piece.region.closed:
                 self._free.setdefault(piece.room_bytes, []).append(piece)
         free = self._free.get(room_bytes)
-        if free:
-            return free.pop()
+        found = free.pop() if free else self._cut(room_bytes)
+        if found is not None:
+            found.region.used += 1
+        if not free and self._with_space(room_bytes) is None:
+            self.want(room_bytes)
+        return found
+
+    def _cut(self, room_bytes: int) -> _Piece | None:
         region = self._with_space(room_bytes) or self._emptied(room_bytes)
         if region is None:
             return None
-        offset = region.begun_bytes
         region.begun_bytes += room_bytes
-        return _Piece(region, offset, room_bytes)
+        return _Piece(region, region.begun_bytes - room_bytes, room_bytes)
 
     def _with_space(self, room_bytes: int) -> _Region | None:
         return next((one for one in self._regions if one.size_bytes - one.begun_bytes >= room_bytes), None)

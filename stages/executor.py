@@ -102,6 +102,7 @@ class Executor:
         self._core = FramesCore()
         self._built: Finished = queue.SimpleQueue()
         self._builders = {manner: Builder(manner, self._build, self._built, wake) for manner in Manner}
+        self._idle_builder = self._builders[Manner.IDLE]
 
     def prepare(self, order: Prepare) -> None:
         """Have it built, or take the stage of the same content that is there already."""
@@ -117,6 +118,10 @@ class Executor:
         self._wanted.discard(epoch)
         for key in [key for key in self._loaded if key[0] == epoch]:
             del self._loaded[key]
+
+    @property
+    def has_built(self) -> bool:
+        return not self._built.empty()
 
     def take_built(self) -> list[Prepared | PrepareFailed]:
         """Swap in what has been built since; the answers are for the daemon. Dropped epochs are left out."""
@@ -151,7 +156,7 @@ class Executor:
 
     def give_way(self) -> None:
         """Before a frame: leave the core some time to a builder that has it only while nobody else wants it."""
-        if self._builders[Manner.IDLE].busy:
+        if self._idle_builder.busy:
             time.sleep(self._core.left_free_s(_LEFT_FREE, time.monotonic()))
 
     def _frame_cpu_s(self) -> float:

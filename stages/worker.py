@@ -127,8 +127,9 @@ class Worker:
                 self._take(messages.TO_WORKER.decode(data))
             elif self._part is not None or not self._pending:
                 self._wait(poller)
-            for answer in self._executor.take_built():
-                self._send(answer)
+            if self._executor.has_built:
+                for answer in self._executor.take_built():
+                    self._send(answer)
             if self._part is not None:
                 self._end_if_due(self._part)
             elif self._pending:
@@ -145,11 +146,8 @@ class Worker:
 
     def _take(self, message: messages.ToWorker) -> None:
         match message:
-            case messages.Run(layout=layout) as run if not 0 <= layout < len(self._arena.layouts):
-                reason = f"its slot is of layout {layout}, which this worker has not"
-                self._send(messages.Failed(run.part, reason))
             case messages.Run() as run:
-                self._pending.append((run, run.ready_ns / 1e9 if run.ready_ns else time.monotonic()))
+                self._take_run(run)
             case messages.Prepare() as order:
                 self._executor.prepare(order)
             case messages.Retire(epoch=epoch):
@@ -160,6 +158,13 @@ class Worker:
                 self._lent[region] = self._channel.take_beside()
             case messages.TakeBack(region=region):
                 os.close(self._lent.pop(region))
+
+    def _take_run(self, run: messages.Run) -> None:
+        if 0 <= run.layout < len(self._arena.layouts):
+            self._pending.append((run, run.ready_ns / 1e9 if run.ready_ns else time.monotonic()))
+        else:
+            reason = f"its slot is of layout {run.layout}, which this worker has not"
+            self._send(messages.Failed(run.part, reason))
 
     def _run(self, run: messages.Run, ready_s: float) -> None:
         now_s = time.monotonic()
@@ -183,19 +188,19 @@ class Worker:
             return
         end_s = time.monotonic()
         due_s = self._place.finish(started, ran.paced_cpu_s, end_s)
-        dropped_s = self._place.take_dropped_s()
-        if not started.paced:  # nothing is emulated, so there was nothing to make up for
+        if started is None:
             self._report(part, ran, now_s, end_s)
             return
         self._note_pacing(due_s)
-        self._part = _Part(part, started, max(ready_s, self._idle_since_s), due_s, ran, dropped_s)
+        start_s = max(ready_s, self._idle_since_s)
+        self._part = _Part(part, started, start_s, due_s, ran, self._place.take_dropped_s())
         self._end_if_due(self._part)
 
     def _repace(self, *, at_once: bool) -> None:
         """Its place is slower or faster now, or down: that reaches a wait that has begun."""
         self._place.release(at_once=at_once)
         part = self._part
-        if part is not None and part.started.paced:
+        if part is not None:
             cpu_s, now_s = part.ran.paced_cpu_s, time.monotonic()
             part.started, part.due_s = self._place.repace(part.started, cpu_s, part.due_s, now_s)
             self._note_pacing(part.due_s)

@@ -1,6 +1,6 @@
 """The place that a worker pretends to be: its speed, its memory, and when each of its frames is due.
 
-A place that is not slowed in any way goes through here too, and its frames are due at once.
+On a place that is not slowed in any way frames are due when they are computed.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class Started(msgspec.Struct, frozen=True):
-    """A frame under way. `start_s` is the emulation's, which may be earlier than the moment of the call.
+    """An emulated frame under way. `start_s` is the emulation's, which may be earlier than the moment of the call.
 
-    `slowed`: it is due at its target; otherwise it takes what it takes, but for its memory.
+    `slowed`: it is due at its target; otherwise it takes what it takes, but waits for its memory, free at `free_s`.
     """
 
     demand: Demand
@@ -42,10 +42,6 @@ class Started(msgspec.Struct, frozen=True):
     slowed: bool
     start_s: float
     free_s: float
-
-    @property
-    def paced(self) -> bool:
-        return self.slowed or self.free_s > 0
 
 
 class EmulatedPlace:
@@ -75,18 +71,23 @@ class EmulatedPlace:
         self._pace = Pace()
         self._at_once = False
 
-    def start(self, demand: Demand, ready_s: float, now_s: float) -> Started:
-        """A frame whose input has been there since `ready_s` is about to be computed."""
+    def start(self, demand: Demand, ready_s: float, now_s: float) -> Started | None:
+        """A frame whose input has been there since `ready_s` is about to be computed. None: nothing is emulated."""
+        speed = self._speed()
+        slowed = speed != 1 or self.needs_check(demand)
+        if not slowed and self._budget is None:
+            return None
         start_s = self._pace.start(ready_s, now_s)
         free_s = 0.0
         if self._budget is not None:
             free_s = self._budget.reserve(demand.frame_bytes, start_s)
-        speed = self._speed()
-        slowed = speed != 1 or self.needs_check(demand)
-        return Started(demand, speed, slowed, start_s, free_s)
+        return Started(demand, speed, slowed, start_s, free_s) if slowed or free_s > 0 else None
 
-    def finish(self, started: Started, cpu_s: float, now_s: float) -> float:
+    def finish(self, started: Started | None, cpu_s: float, now_s: float) -> float:
         """It has been computed, in `cpu_s` of CPU time; returns when it is due."""
+        if started is None:
+            self._pace.dropped_s = 0.0  # there was nothing to make up for
+            return self._pace.change(now_s)
         if self._at_once:
             return self._pace.change(now_s)
         if started.slowed:

@@ -129,8 +129,20 @@ class TestPlace:
         for ready_s, real_s in ((1.0, 0.5), (3.0, 0.01), (5.0, 0.002)):
             now_s = ready_s + 0.6  # its message took so long
             started = place.start(Demand(10**9), ready_s, now_s)
-            assert not started.paced
-            assert place.finish(started, 0.004, now_s + real_s) == pytest.approx(now_s + real_s)
+            assert started is None
+            assert place.finish(started, 0.004, now_s + real_s) == now_s + real_s
+
+    def test_what_was_not_emulated_leaves_no_debt_and_no_credit(self) -> None:
+        speed = [0.5]
+        place = self._place(speed)
+        assert self._due_s(place, Demand(0), ready_s=1.0, real_s=5.0) == pytest.approx(0.004)
+        speed.append(1.0)
+        assert self._due_s(place, Demand(0), ready_s=6.0, real_s=0.5) == 0.5
+        assert place.take_dropped_s() == 0
+        speed.append(0.5)
+        started = place.start(Demand(0), 6.2, 6.6)
+        assert started is not None
+        assert started.start_s == 6.5, "its input was there before, but the frame before it was not done"
 
     @pytest.mark.parametrize(("time_scale", "modelled_cpu_s", "kept"), [(1.1, 0, False), (1.3, 0, True)])
     def test_a_place_as_fast_as_this_host_needs_a_time_scale(
@@ -156,7 +168,7 @@ class TestPlace:
 
     def test_a_frame_on_emulated_devices_is_due_at_their_time_on_any_place(self) -> None:
         demand = Demand(0, paced=True)
-        assert self._place([1.0]).start(demand, 1.0, 1.0).paced
+        assert self._place([1.0]).start(demand, 1.0, 1.0) is not None
         assert self._due_s(self._place([1.0]), demand) == pytest.approx(0.004 / 2)
         assert self._place([1.0]).needs_check(demand)
 
@@ -177,7 +189,9 @@ class Changing:
 
     def __post_init__(self) -> None:
         self.place = EmulatedPlace("slow", 1, lambda: self.speed)
-        self.started = self.place.start(Demand(1000), 100.0, 100.0)
+        started = self.place.start(Demand(1000), 100.0, 100.0)
+        assert started is not None
+        self.started = started
         self.due_s = self.place.finish(self.started, 0.01, 100.01)
 
     def set(self, speed: float, now_s: float) -> None:
@@ -195,8 +209,9 @@ def test_a_new_speed_reaches_a_wait_that_has_begun() -> None:
     assert frame.due_s == pytest.approx(107.505)
     frame.set(1e-3, now_s=106.0)
     assert frame.due_s == pytest.approx(107.505), "nothing has changed"
-    frame.set(1.0, now_s=107.504)
+    frame.set(0.9, now_s=107.504)
     following = frame.place.start(Demand(1000), 100.0, 107.51)
+    assert following is not None
     assert following.start_s == pytest.approx(frame.due_s), "the next begins where it ended"
 
 

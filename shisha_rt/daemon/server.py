@@ -95,7 +95,7 @@ class Planning:
     solver: str = "exact"
     fresh: bool = False
     replicate: bool = True
-    objective: AnyObjective = "auto"
+    objective: AnyObjective = "throughput"
     processors: ProcessorCosts | None = None
     plan: Plan | None = None
 

@@ -1,0 +1,97 @@
+"""A daemon whose objective follows the load: what goes live, what it says of it, and that no frame is lost over it.
+
+What both plans take is told beforehand, so that what is busy and what is calm is not for this host's clock to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shisha_rt.cache import cache_folder
+from shisha_rt.client import Client
+from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+from shisha_rt.ready import plan_store
+from shisha_rt.ready.model_on_machine import make_ready
+from shisha_rt.tuning.best import BestPlan, key_of
+from tests.serving.daemon_process import DaemonProcess, until
+from tests.serving.identity_model import LAYERS, frame_of
+from tests.serving.load import Load, assert_kept
+from tests.serving.page import scrape, value, values
+from tests.serving.tuned import events, tuned, tuner, unequal_machine
+
+QUICK = Plan.of([(0, LAYERS - 1, "fast0")])
+MOST = Plan.of([(0, 3, "slow0"), (4, LAYERS - 1, "fast0")])
+
+
+def keep_both(model: Path, machine: Path) -> None:
+    """As an earlier run of the daemon would: 50 frames a second, and 100."""
+    ready = make_ready(model, load_machine(str(machine)))
+    for objective, plan, frame_s, alone_s in (("latency", QUICK, 0.02, 1e-6), ("throughput", MOST, 0.01, 2e-6)):
+        found = Measurement((frame_s,) * len(plan.stages), 100.0, 32, 1.0, alone_s=alone_s)  # nothing is a drift
+        best = BestPlan(plan, found, ("slow0", "fast0"))
+        file = cache_folder() / plan_store.FILE_NAME
+        plan_store.save_plan(file, ready.compiled.key, key_of(ready.machine, objective), best)
+
+
+@pytest.fixture
+def daemon(identity: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonProcess]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    keep_both(identity, unequal_machine(tmp_path))
+    with tuned(identity, tmp_path, "--objective", "auto") as process:
+        yield process
+
+
+def one_by_one(client: Client, frames: int) -> None:
+    for number in range(frames):
+        x = frame_of(number)
+        np.testing.assert_array_equal(client.infer({"x": x}).outputs["y"], x)
+
+
+def plan_of(client: Client) -> Any:
+    return events(client, "plan_live")[-1]["plan"]
+
+
+def test_the_plan_follows_the_load(daemon: DaemonProcess) -> None:
+    client = daemon.control
+    assert (plan_of(client), tuner(client)["serves"]) == (str(QUICK), "latency")
+    one_by_one(client, 200)
+    assert plan_of(client) == str(QUICK)
+    for _ in range(2):
+        with Load(daemon.endpoint) as load:
+            until(lambda: plan_of(client) == str(MOST), "the plan for throughput")
+            load.wait_for_answers(100)
+            found, status = tuner(client), client.status()
+        assert_kept(load)
+        assert len(load.epochs) == 2
+        assert (found["objective"], found["serves"], found["state"]) == ("auto", "throughput", "watching")
+        assert found["utilisation"] > 0.7
+        assert [found["plans"][name]["plan"] for name in ("latency", "throughput")] == [str(QUICK), str(MOST)]
+        assert (found["best_plan"], status["objective"]) == (str(MOST), "throughput")
+        samples = scrape(daemon.metrics)
+        assert values(samples, "shisha_objective", "shisha_objective") == {"latency": 0, "throughput": 1}
+        assert value(samples, "shisha_load_ratio") > 0.5
+        until(lambda: one_by_one(client, 20) or plan_of(client) == str(QUICK), "the plan for latency")
+        assert tuner(client)["serves"] == "latency"
+    changes = events(client, "objective_changed")
+    assert [change["objective"] for change in changes] == 2 * ["throughput", "latency"]
+    assert "it is to be left from 70%" in changes[0]["reason"]
+    assert [change["plan"] for change in changes[:2]] == [str(MOST), str(QUICK)]
+    assert events(client, "tuning_began") == []
+
+
+def test_an_objective_that_is_asked_for_stays(daemon: DaemonProcess) -> None:
+    client = daemon.control
+    assert client.call("tuner_set", objective="latency")["tuner"]["objective"] == "latency"
+    with Load(daemon.endpoint) as load:
+        load.wait_for_answers(1000)
+        assert plan_of(client) == str(QUICK)
+        assert client.call("tuner_set", objective="auto")["tuner"]["objective"] == "auto"
+        until(lambda: plan_of(client) == str(MOST), "the plan for throughput")
+    assert_kept(load)

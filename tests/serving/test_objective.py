@@ -40,12 +40,14 @@ def keep_both(model: Path, machine: Path) -> None:
         plan_store.save_plan(file, ready.compiled.key, key_of(ready.machine, objective), best)
 
 
-@pytest.fixture
-def daemon(identity: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonProcess]:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    keep_both(identity, unequal_machine(tmp_path))
-    with tuned(identity, tmp_path, "--objective", "auto") as process:
-        yield process
+@pytest.fixture(scope="module")
+def daemon(identity: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    folder = tmp_path_factory.mktemp("objective")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        keep_both(identity, unequal_machine(folder))
+        with tuned(identity, folder, "--objective", "auto") as process:
+            yield process
 
 
 def one_by_one(client: Client, frames: int) -> None:
@@ -61,7 +63,7 @@ def plan_of(client: Client) -> Any:
 def test_the_plan_follows_the_load(daemon: DaemonProcess) -> None:
     client = daemon.control
     assert (plan_of(client), tuner(client)["serves"]) == (str(QUICK), "latency")
-    one_by_one(client, 200)
+    one_by_one(client, 50)
     assert plan_of(client) == str(QUICK)
     for _ in range(2):
         with Load(daemon.endpoint) as load:
@@ -77,7 +79,8 @@ def test_the_plan_follows_the_load(daemon: DaemonProcess) -> None:
         samples = scrape(daemon.metrics)
         assert values(samples, "shisha_objective", "shisha_objective") == {"latency": 0, "throughput": 1}
         assert value(samples, "shisha_load_ratio") > 0.5
-        until(lambda: one_by_one(client, 20) or plan_of(client) == str(QUICK), "the plan for latency")
+        while plan_of(client) != str(QUICK):  # or the test takes too long
+            one_by_one(client, 20)
         assert tuner(client)["serves"] == "latency"
     changes = events(client, "objective_changed")
     assert [change["objective"] for change in changes] == 2 * ["throughput", "latency"]
@@ -90,7 +93,7 @@ def test_an_objective_that_is_asked_for_stays(daemon: DaemonProcess) -> None:
     client = daemon.control
     assert client.call("tuner_set", objective="latency")["tuner"]["objective"] == "latency"
     with Load(daemon.endpoint) as load:
-        load.wait_for_answers(1000)
+        load.wait_for_answers(300)
         assert plan_of(client) == str(QUICK)
         assert client.call("tuner_set", objective="auto")["tuner"]["objective"] == "auto"
         until(lambda: plan_of(client) == str(MOST), "the plan for throughput")

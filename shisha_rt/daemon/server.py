@@ -236,14 +236,11 @@ class Daemon:
             if wake_s is not None and wake_s <= now_s:
                 shell.post(Tick(), "the clock")
                 wake_s = lifecycle.next_wake_s()
-            self.gateway.tend(now_s)
             if not ready:
                 ready = self._check_start(on_ready)
             turn()
-            wake_s = look_at_s if wake_s is None else min(wake_s, look_at_s)
-            wait_s = max(0.0, min(wake_s, self.gateway.wake_s()) - now_s)
-            if shell.sweep.some():
-                wait_s = 0.0
+            wake_s = min(look_at_s, self.gateway.tend(now_s), math.inf if wake_s is None else wake_s)
+            wait_s = 0.0 if shell.sweep.some() else max(0.0, wake_s - now_s)
 
     def _take(self, event: object) -> None:
         match event:

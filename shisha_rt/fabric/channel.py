@@ -176,20 +176,19 @@ class Channel:
 
     def receive(self) -> Iterator[bytes]:
         """The messages that have come. Raises ChannelBroken for a datagram that is none."""
+        while (data := self.take()) is not None:
+            yield data
+
+    def take(self) -> bytes | None:
+        """The next message, if one has come. Raises ChannelBroken for a datagram that is none."""
         while True:
             try:
                 size, beside, said, _ = self._end.recvmsg_into(self._buffers, _ONE_FD, _NOW)
             except BlockingIOError:
-                return
+                return None
             except ConnectionResetError:  # it went without reading all of ours; what it had sent is still there
                 continue
-            if size and not beside and not said & _CUT:
-                yield self._view[:size].tobytes()
-                continue
-            data = self._message(size, beside, said)
-            if data is None:
-                return
-            yield data
+            return self._message(size, beside, said)
 
     def wait(self) -> bytes:
         """The next message, waited for: a child's end only. Raises EOFError if the other end is gone, ChannelBroken."""

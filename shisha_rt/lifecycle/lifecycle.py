@@ -88,10 +88,11 @@ class Lifecycle:
     def next_wake_s(self) -> float | None:
         """When `Tick` is due at the latest, if nothing else happens."""
         deadline_s = self.frames.next_wake_s()
+        if self._calm:
+            return deadline_s
         times = [] if deadline_s is None else [deadline_s]
-        if not self._calm:
-            times += self.places.wake_times()
-            times += self.epochs.wake_times()
+        times += self.places.wake_times()
+        times += self.epochs.wake_times()
         return min((at_s for at_s in times if at_s < math.inf), default=None)
 
     @property

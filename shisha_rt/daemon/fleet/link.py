@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import socket
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import msgspec
 
@@ -14,9 +13,6 @@ from shisha_rt.fabric import messages
 from shisha_rt.fabric.channel import GONE, Channel, ChannelBroken
 from shisha_rt.fabric.messages import FromWorker, ToWorker
 from shisha_rt.lifecycle.events import WorkerHung
-
-_MESSAGES_PER_READ: Final = 2
-"""A worker may answer as fast as it is asked, and would never be read to its end."""
 
 
 class WorkerLink:
@@ -31,7 +27,7 @@ class WorkerLink:
         """The end for a worker about to be started to inherit; ours is watched from now on. Raises OSError."""
         ours, theirs = Channel.pair()
         self._channels[incarnation], self._lent[incarnation] = ours, set()
-        self._poller.watch(ours.fileno(), lambda: itertools.islice(self.receive(incarnation), _MESSAGES_PER_READ))
+        self._poller.watch(ours.fileno(), partial(self.read, incarnation))
         return theirs
 
     def lend(self, incarnation: int, region: int, fd: int) -> WorkerHung | None:
@@ -63,21 +59,28 @@ class WorkerLink:
         return None
 
     def receive(self, incarnation: int) -> Iterator[FromWorker | WorkerHung]:
-        """What the worker has said. One that speaks reads, too, so it is sent what has waited for room."""
+        """All that the worker has said."""
+        while said := self.read(incarnation):
+            yield from said
+
+    def read(self, incarnation: int) -> Sequence[FromWorker | WorkerHung]:
+        """The next that the worker has said, if it has. One that speaks reads, too: it is sent what waited for room."""
         channel = self._channels[incarnation]
+        said: list[FromWorker | WorkerHung] = []
         try:
-            for data in channel.receive():
-                try:
-                    yield messages.FROM_WORKER.decode(data)
-                except msgspec.MsgspecError as error:  # it may have been a frame's end, so it is of no use any more
-                    yield WorkerHung(incarnation, f"it is not understood: {error}")
+            data = channel.take()
+            if data is not None:
+                said.append(messages.FROM_WORKER.decode(data))
             if channel.waiting and channel.open:
                 channel.flush()
+        except msgspec.MsgspecError as error:  # it may have been a frame's end, so it is of no use any more
+            said.append(WorkerHung(incarnation, f"it is not understood: {error}"))
         except ChannelBroken as broken:
             if str(broken) != GONE:
-                yield WorkerHung(incarnation, f"it is not understood: {broken}")
+                said.append(WorkerHung(incarnation, f"it is not understood: {broken}"))
         if not channel.open:
             self._poller.unwatch(channel.fileno())
+        return said
 
     def look(self) -> Iterator[WorkerHung]:
         """Every so often: send what has waited for room."""

@@ -144,14 +144,14 @@ class Gateway:
             if arrived is not None:
                 yield arrived
 
-    def wake_s(self) -> float:
-        """When `tend` has something to do, if nothing comes."""
-        return min(self.outbox.wake_s(), self.connections.wake_s())
+    def tend(self, now_s: float) -> float:
+        """After each turn of the loop: answers that wait are sent, and connections looked at, if it is time.
 
-    def tend(self, now_s: float) -> None:
-        """After each turn of the loop: answers that wait are sent, and connections looked at, if it is time."""
+        Returns when there is something to do next, if nothing comes.
+        """
         self.outbox.flush(now_s)
         self.connections.look(now_s)
+        return min(self.outbox.wake_s(), self.connections.wake_s())
 
     def _take(self, client: bytes, parts: Sequence[memoryview], known: bool) -> Arrived | None:
         """`known`: its connection is, and so that what it sends is read."""

@@ -1,7 +1,7 @@
 """What the daemon's loop waits for: descriptors, each with what is to be read there when it can be.
 
 A ZeroMQ socket's descriptor is edge-triggered: it says that something changed, not that something is there. So those
-are asked directly before each wait, and their descriptors only end it.
+are asked directly before each wait, and when their descriptors end it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import select
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
@@ -19,6 +20,10 @@ Read: TypeAlias = Callable[[], Iterable[object]]
 
 _SHARE_S: Final = 0.00025
 """After this long no more requests are read in a turn of the loop, nor other descriptors: turns are short (R10)."""
+_AT_ONCE: Final = 64
+"""Descriptors that one wait tells of at most."""
+_CAN_BE_READ: Final = int(zmq.POLLIN)  # an enum takes microseconds to compare with
+_EVENTS: Final = int(zmq.EVENTS)
 
 
 class Poller:
@@ -27,7 +32,8 @@ class Poller:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._readers: dict[int, Read] = {}
-        self._sockets: list[tuple[zmq.Socket[bytes], Read]] = []
+        self._sockets: dict[int, tuple[zmq.Socket[bytes], Read]] = {}
+        self._ready: deque[int] = deque()  # what the last wait told of, and nobody has read yet
 
     def watch(self, fd: int, read: Read) -> None:
         self._epoll.register(fd, select.EPOLLIN)
@@ -37,35 +43,60 @@ class Poller:
         """Must be called before the descriptor is closed. One that is not watched is left alone."""
         if self._readers.pop(fd, None) is not None:
             self._epoll.unregister(fd)
+            if fd in self._ready:  # its number may soon be another's
+                self._ready.remove(fd)
 
     def watch_socket(self, socket: zmq.Socket[bytes], read: Read) -> None:
-        self._sockets.append((socket, read))
-        self._epoll.register(socket.fileno(), select.EPOLLIN)
+        fd = int(socket.fileno())
+        self._sockets[fd] = socket, read
+        self._epoll.register(fd, select.EPOLLIN)
 
     def poll(self, wait_s: float) -> Iterator[object]:
         """The events of what can be read, each to be handled before the next, for as long as a turn may last.
 
-        Waits for at most `wait_s` if there is nothing. Sockets and all else have a share of the turn each, and of the
-        rest descriptors come one by one: the kernel has them take turns.
+        Waits for at most `wait_s` if there is nothing. Sockets and all else have a share of the turn each. All that one
+        wait has told of is read before the next, if in several turns: so nobody is left out.
         """
-        for socket, read in self._sockets:
-            if int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-                share_ends_s = time.monotonic() + _SHARE_S
-                for event in read():
-                    yield event
-                    if time.monotonic() >= share_ends_s:
-                        break
-                wait_s = 0.0
+        asked = False
+        for socket, read in self._sockets.values():
+            if _has_come(socket):
+                asked, wait_s = True, 0.0
+                yield from _share(read())
         share_ends_s = math.inf
-        while found := self._epoll.poll(wait_s, 1):
-            read_next = self._readers.get(found[0][0])
-            if read_next is None:  # a socket: it is asked at the next turn
-                return
+        while self._ready or self._wait(wait_s):
             share_ends_s = min(share_ends_s, time.monotonic() + _SHARE_S)
-            yield from read_next()
+            wait_s = 0.0
+            fd = self._ready.popleft()
+            read_next = self._readers.get(fd)
+            if read_next is not None:
+                yield from read_next()
+            elif not asked:  # a socket: once a turn
+                asked = True
+                socket, read = self._sockets[fd]
+                if _has_come(socket):
+                    yield from _share(read())
+            elif len(self._ready) == 0:
+                return
             if time.monotonic() >= share_ends_s:
                 return
-            wait_s = 0.0
+
+    def _wait(self, wait_s: float) -> bool:
+        """Whether there is anything to be read then."""
+        self._ready.extend([fd for fd, _ in self._epoll.poll(wait_s, _AT_ONCE)])
+        return bool(self._ready)
 
     def close(self) -> None:
         self._epoll.close()
+
+
+def _has_come(socket: zmq.Socket[bytes]) -> bool:
+    return bool(int(socket.getsockopt(_EVENTS)) & _CAN_BE_READ)
+
+
+def _share(events: Iterable[object]) -> Iterator[object]:
+    """As many as a turn has time for."""
+    share_ends_s = time.monotonic() + _SHARE_S
+    for event in events:
+        yield event
+        if time.monotonic() >= share_ends_s:
+            return

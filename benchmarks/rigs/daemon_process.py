@@ -91,7 +91,7 @@ class Generator:
         }
 
     def _submit(self, burst: _Burst) -> None:
-        tensors = self._tensors if burst.copied else {}
+        tensors = dict(self._tensors) if burst.copied else {}
         size_bytes = sum(map(len, tensors.values()))
         request = InferRequest(next(self._ids), "generated", None, None, tensors, self._outputs, size_bytes)
         self._shell.submit("generator", request, self._answered)

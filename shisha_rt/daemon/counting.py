@@ -26,21 +26,25 @@ class Counting:
         self.metrics = metrics
         self.outcomes = metrics.outcomes
         self.by_shape: Counter[int] = Counter()
-        self.latency_s = self.queue_s = self.compute_s = 0.0
+        self.queue_s = self.compute_s = 0.0
         # Looking a label up costs more than counting.
         self._services: dict[tuple[int, str], PlainSeries] = {}
         self._service = metrics.histogram("shisha_stage_service_seconds")
         self._latency = metrics.histogram("shisha_frame_latency_seconds").labels()
 
     def answered(self, answer: FrameAnswer) -> None:
-        outcome = "OK" if answer.code is None else answer.code.value
-        self.outcomes[outcome] += 1
-        if answer.code is None:
-            self.by_shape[answer.request.layout] += 1
-            self._latency.observe(answer.latency_s)
-            self.latency_s += answer.latency_s
-            self.queue_s += answer.queue_s
-            self.compute_s += answer.compute_s
+        if answer.code is not None:
+            self.outcomes[answer.code.value] += 1
+            return
+        self.outcomes["OK"] += 1
+        self.by_shape[answer.request.layout] += 1
+        self._latency.observe(answer.latency_s)
+        self.queue_s += answer.queue_s
+        self.compute_s += answer.compute_s
+
+    @property
+    def latency_s(self) -> float:
+        return self._latency.sum
 
     def frames(self, streams: Streams) -> FramesCounted:
         """All since the start."""

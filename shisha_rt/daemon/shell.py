@@ -115,15 +115,18 @@ class Shell:
 
     def post(self, event: CoreEvent, cause: str) -> None:
         """Hand an event to the cores and carry out what follows from it; within another, after that."""
-        self._events.append((event, cause))
         if self._handling:
+            self._events.append((event, cause))
             return
-        self._handling = True
+        self._handling, carry_out = True, self._carry_out
         try:
-            while self._events:
-                event, self._cause = self._events.popleft()
+            while True:
+                self._cause = cause
                 for instruction in self.cores.handle(event, time.monotonic()):
-                    self._carry_out[type(instruction)](instruction)
+                    carry_out[type(instruction)](instruction)
+                if not self._events:
+                    return
+                event, cause = self._events.popleft()
         except BaseException:
             self._events.clear()
             raise
@@ -210,8 +213,9 @@ class Shell:
             window.add(service_s * alike, done.cpu_s * alike, done.waited_s / scale, done.segments_s)
             self.counting.part_done(part.stage, worker.place, service_s, done.dropped_s)
             self.requests.spent(part.frame, done.service_s)
-            taken = te.PartTaken(part.epoch, part.stage, worker.place, service_s * alike, done.segments_s)
-            self.post(taken, "a part was computed")
+            if self.cores.measuring:
+                taken = te.PartTaken(part.epoch, part.stage, worker.place, service_s * alike, done.segments_s)
+                self.post(taken, "a part was computed")
         self.post(ev.PartDone(part, done.service_s), "a part was computed")
 
     def _note_prepared(self, message: messages.Prepared) -> None:

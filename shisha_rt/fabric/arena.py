@@ -78,6 +78,7 @@ class Arena:
             os.ftruncate(fd, self.size_bytes)
         self._map = mmap.mmap(fd, self.size_bytes)
         self._bytes = np.frombuffer(self._map, dtype=np.uint8)
+        self._view = memoryview(self._map)
         self._board = self._bytes[: place_count * _RECORD_WORDS * 8].view(np.uint64).reshape(place_count, -1)
         self._words = self._board.reshape(-1).data  # one at a time, by plain Python: these are signed for each part
         self._reals = self._words.cast("B").cast("d")
@@ -121,6 +122,11 @@ class Arena:
         if needed_bytes > region.room_bytes:
             raise NoRoom(region, shape, needed_bytes)
         return self._bytes[start + SHAPE_BYTES : start + SHAPE_BYTES + needed_bytes]
+
+    def write(self, slot: int, region: Region, data: memoryview) -> None:
+        """Copy in all of a tensor, whose shape does not depend on the data. Raises ValueError for another size."""
+        start = self._start(slot, region)
+        self._view[start : start + region.size_bytes] = data
 
     def shape(self, slot: int, region: Region) -> tuple[int, ...]:
         """Of the tensor in `slot`: where it depends on the data, the one that was last written there."""

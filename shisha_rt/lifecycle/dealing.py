@@ -109,7 +109,8 @@ class Dealing:
     def _quickest(self, able: list[WorkerState], stage: int, epoch: Epoch, pool: PoolState) -> WorkerState | None:
         """Of those that have the fewest parts; but none that is slower than one for which it is not worth while."""
         service_s, declined_s = epoch.service_s[stage], math.inf
-        able.sort(key=lambda worker: (len(worker.out), service_s.get(worker.place, 0.0)))
+        if len(able) > 1:
+            able.sort(key=lambda worker: (len(worker.out), service_s.get(worker.place, 0.0)))
         for worker in able:
             takes_s = service_s.get(worker.place, 0.0)
             if takes_s < declined_s:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from shisha_rt.lifecycle import events as ev
 from shisha_rt.lifecycle import instructions as do
@@ -26,6 +27,8 @@ from shisha_rt.lifecycle.records import Epoch, Frame, WorkerState
 from shisha_rt.lifecycle.streams import Deadlines, Streams
 from shisha_rt.lifecycle.tables import FRAME, FramePhase, Transition, step
 from shisha_rt.wire.codes import Code
+
+_DRAINING: Final = Code.UNAVAILABLE, "the daemon is draining and admits no more frames"
 
 
 class Frames:
@@ -68,8 +71,7 @@ class Frames:
     def arrived(self, event: ev.FrameArrived, now: float) -> None:
         streams = self.streams
         stream = streams.of(event)
-        draining = Code.UNAVAILABLE, "the daemon is draining and admits no more frames"
-        refusal = draining if self.draining else streams.refusal(event, stream)
+        refusal = _DRAINING if self.draining else streams.refusal(event, stream)
         if refusal is not None:
             self._emit(do.Refuse(event.frame, *refusal))
             return

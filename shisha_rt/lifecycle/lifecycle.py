@@ -70,12 +70,13 @@ class Lifecycle:
 
     def handle(self, event: ev.Event, now_s: float) -> list[Instruction]:
         """Apply one event; the instructions are to be carried out in their order before the next event."""
-        calm = self._calm and type(event) in _OF_FRAMES
+        kind = type(event)
+        calm = self._calm and kind in _OF_FRAMES
         self.frames.expire(now_s)
         if not calm:
             self.places.tick(now_s)
             self.epochs.tick(now_s)
-        self._apply[type(event)](event, now_s)
+        self._apply[kind](event, now_s)
         if calm:
             self.frames.admit(now_s)
             self.dealing.dispatch()

@@ -151,7 +151,7 @@ class Deadlines:
 
     def passed(self, now: float) -> list[int]:
         """The undecided frames whose deadline has passed; each is told once."""
-        found = []
+        found: list[int] = []
         while self._heap and self._heap[0][0] <= now:
             _, number = heapq.heappop(self._heap)
             if not self._is_decided(number):

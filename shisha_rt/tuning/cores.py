@@ -62,12 +62,15 @@ class Cores:
         What was proposed and how proposals ended is among it, too: clients wait for that, and the journal has it.
         """
         outward = self._hear(event, now_s)
-        at = 0
-        while at < len(outward):  # it grows
-            if type(outward[at]) in self._for_us:
-                outward += self._hear(outward[at], now_s)
-            at += 1
+        for said in outward:  # it grows
+            if type(said) in self._for_us:
+                outward += self._hear(said, now_s)
         return outward
+
+    @property
+    def measuring(self) -> bool:
+        """Whether anybody wants to hear what each part of a frame takes."""
+        return self.placing is not None or self.tuning.measuring is not None
 
     def _hear(self, event: Any, now_s: float) -> list[Outward]:
         heard_by = self._heard_by.get(type(event))

@@ -270,10 +270,10 @@ class Conversation:
 
     def _learn(self, op: str, fields: Fields) -> list[Settled]:
         if op == _MODEL_METADATA:
-            signature = msgspec.convert(fields, _ModelMetadata).signature()
-            if any(tensor.datatype not in NUMPY_OF for tensor in signature.inputs):
+            metadata = msgspec.convert(fields, _ModelMetadata)
+            if any(tensor.datatype not in NUMPY_OF for tensor in metadata.inputs):
                 raise ValueError("unknown datatype")
-            self.signature = signature
+            self.signature = metadata.signature()
             return []
         instance = fields.get("instance") if op in (_SERVER_METADATA, _PROBE) else None
         if instance is None or instance == self.instance:

@@ -34,7 +34,7 @@ class Signature:
 
     `shapes`: where it is served in several shapes, its inputs in each of them, in the order of layouts. The axes of
     `inputs` and `outputs` that are not the same in all are open. `usual`: name, shape and datatype of each input, as
-    nearly every request has them; None where there are several shapes. `output_names`: of all outputs.
+    nearly every request has them; None where there are several shapes. `sizes`: in bytes, as in `each`.
     """
 
     model_name: str
@@ -42,11 +42,13 @@ class Signature:
     outputs: tuple[Tensor, ...]
     shapes: tuple[tuple[Tensor, ...], ...] = ()
     usual: list[tuple[str, tuple[int, ...], str]] | None = field(init=False, repr=False, compare=False)
+    sizes: list[list[int]] = field(init=False, repr=False, compare=False)
     output_names: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         usual = None if self.shapes else [(its.name, its.shape, its.datatype) for its in self.inputs]
         object.__setattr__(self, "usual", usual)
+        object.__setattr__(self, "sizes", [[tensor.size_bytes for tensor in its] for its in self.each])
         object.__setattr__(self, "output_names", tuple(tensor.name for tensor in self.outputs))
 
     @classmethod
@@ -90,7 +92,8 @@ class Lent(NamedTuple):
 
 
 class InferRequest(msgspec.Struct, frozen=True):
-    """A frame asked for. `tensors` are the raw inputs in the model's order; `outputs` the names to answer with.
+    """A frame asked for. `tensors` are the raw inputs in the model's order, until they are copied; `outputs` the names
+    to answer with.
 
     `stream` None means unordered. `deadline_ms` counts from receipt. `size_bytes` is that of all raw parts. `layout`:
     the number of its shape among those that are served. `lent_in`: the inputs that lie in memory which the client
@@ -101,7 +104,7 @@ class InferRequest(msgspec.Struct, frozen=True):
     stream: str | None
     sequence: int | None
     deadline_ms: float | None
-    tensors: Mapping[str, memoryview]
+    tensors: dict[str, memoryview]
     outputs: tuple[str, ...]
     size_bytes: int
     layout: int = 0
@@ -231,19 +234,9 @@ def _read_infer(header: InferHeader, raw: Sequence[Buffer], signature: Signature
     except WireError as error:
         error.request_id = header.id
         raise
-    parameters = header.parameters or _NO_PARAMETERS
-    return InferRequest(
-        header.id,
-        parameters.stream,
-        parameters.sequence,
-        parameters.deadline_ms,
-        tensors,
-        outputs,
-        sum(map(len, raw)),
-        layout,
-        lent_in,
-        lent_out,
-    )
+    its = header.parameters or _NO_PARAMETERS
+    asked = header.id, its.stream, its.sequence, its.deadline_ms
+    return InferRequest(*asked, tensors, outputs, sum(map(len, raw)), layout, lent_in, lent_out)
 
 
 def _read_tensors(
@@ -252,8 +245,9 @@ def _read_tensors(
     """The number of their shape, and the tensors in the model's order: those that came, and those that are lent."""
     are_lent = [header.parameters.shared_memory_region is not None for header in headers]
     if len(raw) + sum(are_lent) != len(headers):
-        their = f"{len(headers)} inputs" + (f", {sum(are_lent)} of them in shared memory" if any(are_lent) else "")
-        _refuse(f"message: {len(raw)} raw parts for {their}; expected one for each, in their order")
+        in_memory = f", {sum(are_lent)} of them in shared memory" if any(are_lent) else ""
+        had = f"{len(raw)} raw parts for {len(headers)} inputs{in_memory}"
+        _refuse(f"message: {had}; expected one for each, in their order")
     if [(header.name, header.shape, header.datatype) for header in headers] == signature.usual:
         layout, order = 0, list(range(len(headers)))
     else:
@@ -262,16 +256,17 @@ def _read_tensors(
     part_of = [None if is_lent else next(parts) for is_lent in are_lent]
     tensors: dict[str, memoryview] = {}
     lent: dict[str, Lent] = {}
-    for i, tensor in zip(order, signature.each[layout], strict=True):
-        part = part_of[i]
-        if part is not None:
-            _check_size(i, headers[i], part, tensor)
-            tensors[tensor.name] = memoryview(part)
-        else:
-            lent[tensor.name] = _lent(_at(i, tensor), headers[i].parameters)
-            if lent[tensor.name].size_bytes != tensor.size_bytes:
+    for i, size_bytes in zip(order, signature.sizes[layout], strict=True):
+        header, part = headers[i], part_of[i]
+        if part is None:
+            lent[header.name] = _lent("inputs", i, header.name, header.parameters)
+            if lent[header.name].size_bytes != size_bytes:
                 what = "shared_memory_byte_size is not that of its shape and datatype"
-                _refuse(f"{_at(i, tensor)}: {what}; expected {tensor.size_bytes}")
+                _refuse(f"{_at('inputs', i, header.name)}: {what}; expected {size_bytes}")
+        else:
+            if not header.parameters.binary_data_size == len(part) == size_bytes:
+                _refuse_size(i, header, part, size_bytes)
+            tensors[header.name] = memoryview(part)
     return layout, tensors, lent
 
 
@@ -306,29 +301,30 @@ def _layout(shapes: Sequence[tuple[int, ...]], signature: Signature) -> int:
 
 def _check_kind(i: int, header: TensorHeader, tensor: Tensor) -> None:
     """`tensor` stands for all shapes."""
+    where = _at("inputs", i, tensor.name)
     if header.datatype != tensor.datatype:
-        _refuse(f"{_at(i, tensor)}: datatype {_shown(header.datatype)}; expected {tensor.datatype}")
+        _refuse(f"{where}: datatype {_shown(header.datatype)}; expected {tensor.datatype}")
     if not tensor.open_axes and header.shape != tensor.shape:
-        _refuse(f"{_at(i, tensor)}: shape {_shown(list(header.shape))}; expected {list(tensor.shape)}")
+        _refuse(f"{where}: shape {_shown(list(header.shape))}; expected {list(tensor.shape)}")
 
 
-def _check_size(i: int, header: TensorHeader, part: Buffer, tensor: Tensor) -> None:
-    size_bytes = tensor.size_bytes
+def _refuse_size(i: int, header: TensorHeader, part: Buffer, size_bytes: int) -> NoReturn:
+    where = _at("inputs", i, header.name)
     if header.parameters.binary_data_size != size_bytes:
-        _refuse(f"{_at(i, tensor)}: binary_data_size is not that of its shape and datatype; expected {size_bytes}")
-    if len(part) != size_bytes:
-        _refuse(f"{_at(i, tensor)}: its raw part has {len(part)} bytes; expected {size_bytes}")
+        _refuse(f"{where}: binary_data_size is not that of its shape and datatype; expected {size_bytes}")
+    _refuse(f"{where}: its raw part has {len(part)} bytes; expected {size_bytes}")
 
 
-def _lent(where: str, said: TensorData) -> Lent:
+def _lent(ends: str, i: int, name: str, said: TensorData) -> Lent:
     if said.shared_memory_byte_size is None or said.binary_data_size is not None:
+        where = _at(ends, i, name)
         _refuse(f"{where}: in shared memory it has shared_memory_byte_size, and no binary_data_size")
     assert said.shared_memory_region is not None
     return Lent(said.shared_memory_region, said.shared_memory_byte_size, said.shared_memory_offset)
 
 
-def _at(i: int, tensor: Tensor) -> str:
-    return f"inputs[{i}] {_shown(tensor.name)}"
+def _at(ends: str, i: int, name: str) -> str:
+    return f"{ends}[{i}] {_shown(name)}"
 
 
 def _read_outputs(
@@ -344,10 +340,10 @@ def _read_outputs(
         if output.parameters.binary_data is not True:
             _refuse(f"outputs[{i}]: binary_data is not true; expected true, as answers are always raw")
         if output.parameters.shared_memory_region is not None:
-            piece = lent[output.name] = _lent(f"outputs[{i}] {_shown(output.name)}", output.parameters)
+            piece = lent[output.name] = _lent("outputs", i, output.name, output.parameters)
             if not tensor.open_axes and piece.size_bytes < tensor.size_bytes:
                 what = f"shared_memory_byte_size is {piece.size_bytes}; expected {tensor.size_bytes} or more"
-                _refuse(f"outputs[{i}] {_shown(output.name)}: {what}")
+                _refuse(f"{_at('outputs', i, output.name)}: {what}")
     chosen = tuple(output.name for output in requested)
     if len(set(chosen)) != len(chosen):
         _refuse("outputs: an output is given twice; expected each once")

@@ -30,9 +30,9 @@ def daemon(tmp_path: Path) -> Daemon:
 
 
 def submit(daemon: Daemon, count: int, answer_to: AnswerTo) -> None:
-    raw = {"x": memoryview(frame_of(1).tobytes())}
+    raw = memoryview(frame_of(1).tobytes())
     for number in range(count):
-        request = InferRequest(str(number), "s", None, None, raw, ("y",), len(raw["x"]))
+        request = InferRequest(str(number), "s", None, None, {"x": raw}, ("y",), len(raw))
         daemon.shell.submit("c", request, answer_to)
 
 

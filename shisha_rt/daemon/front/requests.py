@@ -12,8 +12,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-import numpy as np
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.fabric.arena import Arena, NoRoom
@@ -111,9 +110,8 @@ class Requests:
         self._layouts[instruction.slot] = pending.request.layout
         regions = self._arena.layouts[pending.request.layout].regions
         for name, data in pending.request.tensors.items():
-            room = self._arena.raw(instruction.slot, regions[name])
-            room[:] = np.frombuffer(data, np.uint8)
-        pending.request = structs.replace(pending.request, tensors={})  # its own buffers are free from here on
+            self._arena.write(instruction.slot, regions[name], data)
+        pending.request.tensors.clear()  # its own buffers are free from here on
 
     def read_lent(self, instruction: ReadLent) -> None:
         pending, slot = self._pending[instruction.frame], instruction.slot

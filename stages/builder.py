@@ -3,9 +3,11 @@
 A core that frames keep busy is shared by the kernel's tick: whatever else is ready to run there gets 4 ms at a time (at
 250 ticks a second), however nice it is. That is more than many a network's stage takes. A thread of the idle class gets
 the core only while nobody else wants it, and hands it over at once; so frames leave it some time between one and the
-next. But where others want the core too, such a thread may starve, and with it whoever waits for what it holds: there
-and where no frames flow, stages are built by one of nice 5, which gives way, but not so far that it starves (at nice 19
-it would take many times as long).
+next. It has to have run a little before the next frame: until then the scheduler owes it time, and gives it a tick.
+
+But where others want the core too, such a thread may starve, and with it whoever waits for what it holds. There, and
+where no frames flow, stages are built by one of nice 5, which gives way, but not so far that it starves (at nice 19 it
+would take many times as long).
 
 A thread inherits these from who starts it, and cannot rise again. So there is a thread for each, and a stage of several
 threads is built by yet another, which is neither nice nor idle.
@@ -98,20 +100,20 @@ class FramesCore:
     """How the core was shared while frames were computed on it, by one thread."""
 
     def __init__(self) -> None:
-        self.last_s = 0.0  # what the last frame took, by the clock
+        self._last_cpu_s = 0.0
         self._ended_s = -math.inf
         self._cpu_s, self._wall_s = 0.0, 0.0
 
     def note(self, cpu_s: float, start_s: float, end_s: float) -> None:
         """A frame was computed, in so much CPU time."""
-        self.last_s, self._ended_s = end_s - start_s, end_s
+        self._last_cpu_s, self._ended_s = cpu_s, end_s
         self._cpu_s = cpu_s + _REMEMBERED * self._cpu_s
-        self._wall_s = self.last_s + _REMEMBERED * self._wall_s
+        self._wall_s = end_s - start_s + _REMEMBERED * self._wall_s
 
     def taken_by_frames(self, now_s: float) -> bool:
         """Whether frames flow, and hardly anything else uses their core."""
         return now_s - self._ended_s < _FLOWING_S and self._cpu_s >= _LEAST_SHARE * self._wall_s
 
     def left_free_s(self, share: float, now_s: float) -> float:
-        """How much longer the core should stay free for it to be so for `share` of what the last frame took."""
-        return max(0.0, self._ended_s + share * self.last_s - now_s)
+        """How much longer the core should stay free for it to be so for `share` of the last frame's CPU time."""
+        return max(0.0, self._ended_s + share * self._last_cpu_s - now_s)

@@ -28,6 +28,7 @@ from stages.kept_stages import KeptStages
 
 _TIMED_RUNS: Final = 20
 _LEFT_FREE: Final = 0.5  # of what a frame took, for building
+_HEAD_START_S: Final = 0.0003
 
 
 class WholeStage:
@@ -109,7 +110,10 @@ class Executor:
         self._wanted.add(order.epoch)
         kept = self._kept.find(_content(order))
         if kept is None:
-            self._builders[self._manner(order)].ask(order)
+            manner = self._manner(order)
+            self._builders[manner].ask(order)
+            if manner is Manner.IDLE:
+                time.sleep(_HEAD_START_S)
         else:
             self._built.put((order, self._ready(order, kept[0], build_s=0.0, warm_s=kept[1], private_bytes=0)))
             self._wake()

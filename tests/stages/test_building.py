@@ -133,7 +133,7 @@ def test_frames_have_a_core_where_they_flow_and_nothing_else_is_at_work() -> Non
 def test_after_a_frame_the_core_is_left_free_for_some_of_what_it_took() -> None:
     core = FramesCore()
     assert core.left_free_s(0.5, 100.0) == 0
-    now_s = frames(core, 1, cpu_s=0.004, wall_s=0.004)
+    now_s = frames(core, 1, cpu_s=0.004, wall_s=0.1)
     assert core.left_free_s(0.5, now_s) == pytest.approx(0.002)
     assert core.left_free_s(0.5, now_s + 0.0015) == pytest.approx(0.0005)
     assert core.left_free_s(0.5, now_s + 1) == 0

@@ -60,7 +60,7 @@ TIMED: Final = (
     Timed(Frames, "admit", "lifecycle: admission"),
     Timed(Dealing, "dispatch", "lifecycle: dealing"),
     Timed(WorkerLink, "send", "parts sent to workers"),
-    Timed(WorkerLink, "receive", "replies: read", iterates=True),
+    Timed(WorkerLink, "read", "replies: read"),
     Timed(Shell, "take", "replies: taken"),
     Timed(Shell, "post", "instructions carried out"),
     Timed(Counting, "part_done", "metrics, telemetry"),

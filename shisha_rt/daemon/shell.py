@@ -237,7 +237,9 @@ class Shell:
     # --- instructions -----------------------------------------------------------------------------------------
 
     def _send(self, incarnation: int, message: messages.ToWorker) -> None:
-        self._note_hung(self.supervisor.link.send(incarnation, message))
+        hung = self.supervisor.link.send(incarnation, message)
+        if hung is not None:
+            self._note_hung(hung)
 
     def _note_hung(self, hung: ev.WorkerHung | None) -> None:
         if hung is not None:
@@ -267,7 +269,7 @@ class Shell:
     def _run(self, instruction: do.RunPart) -> None:
         d = instruction.descriptor
         layout = self.requests.layout_in(d.slot)
-        ready_ns = round(instruction.ready_s * 1e9)
+        ready_ns = int(instruction.ready_s * 1e9)
         if not (instruction.reads or instruction.writes):
             self._send(d.incarnation, messages.Run(d, layout, ready_ns))
             return

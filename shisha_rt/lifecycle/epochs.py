@@ -87,7 +87,7 @@ class Epochs:
     def is_broken(self, epoch: Epoch) -> bool:
         """Whether some stage has no team left whose lead has a worker or will get one soon, or it is given up."""
         lost = self._places.lost
-        return epoch.overdue or (bool(lost) and any(lost.issuperset(pool.leads) for pool in epoch.pools))
+        return epoch.overdue or (len(lost) > 0 and any(lost.issuperset(pool.leads) for pool in epoch.pools))
 
     def places_in_use(self) -> set[str]:
         """The places whose workers some live epoch, or the one in preparation, needs."""

@@ -64,7 +64,7 @@ class ClientState:
 
 @dataclass(slots=True, eq=False)
 class StreamState:
-    """One client's ordered series; the name in its `key` is None for that client's unordered frames.
+    """One client's series; the name in its `key` is None for that client's unordered frames.
 
     `waiting`: no slot yet, first in first out. `order`: not delivered yet, in the order of acceptance.
     """
@@ -74,10 +74,10 @@ class StreamState:
     waiting: deque[int] = field(default_factory=deque)
     order: deque[int] = field(default_factory=deque)
     last_sequence: int | None = None
+    ordered: bool = field(init=False)
 
-    @property
-    def ordered(self) -> bool:
-        return self.key[1] is not None
+    def __post_init__(self) -> None:
+        self.ordered = self.key[1] is not None
 
 
 @dataclass(slots=True, eq=False)

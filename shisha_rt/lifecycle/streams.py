@@ -48,9 +48,10 @@ class Streams:
         return sum(len(stream.waiting) for client in self.turn for stream in client.turn)
 
     def refusal(self, event: FrameArrived, stream: StreamState) -> tuple[Code, str] | None:
-        expected = None if stream.last_sequence is None else stream.last_sequence + 1
-        if stream.ordered and event.sequence is not None and expected is not None and event.sequence != expected:
-            return Code.INVALID_ARGUMENT, f"sequence is {event.sequence}, expected {expected} in this stream"
+        if stream.ordered and event.sequence is not None and stream.last_sequence is not None:
+            expected = stream.last_sequence + 1
+            if event.sequence != expected:
+                return Code.INVALID_ARGUMENT, f"sequence is {event.sequence}, expected {expected} in this stream"
         client, policy = stream.client, self._policy
         if client.undelivered + 1 > 2 * policy.max_in_flight - self.undelivered - 1:
             had = f"{client.undelivered} frames of this client are in flight, {self.undelivered} of all clients"

@@ -70,7 +70,7 @@ class Cores:
     @property
     def measuring(self) -> bool:
         """Whether anybody wants to hear what each part of a frame takes."""
-        return self.placing is not None or self.tuning.measuring is not None
+        return self.placing is not None or self.tuning.measuring.epoch is not None
 
     def _hear(self, event: Any, now_s: float) -> list[Outward]:
         heard_by = self._heard_by.get(type(event))

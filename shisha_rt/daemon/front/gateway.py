@@ -65,7 +65,7 @@ class Reply:
             compute_ms=round(answer.compute_s * 1e3, 3),
             sequence=answer.request.sequence,
         )
-        self._send(header, *(output.data for output in answer.outputs if output.lent is None))
+        self._send(header, *[output.data for output in answer.outputs if output.lent is None])
 
     def _send(self, *parts: bytes) -> None:
         self._gateway.waiting.discard((self._envelope[0], self.request_id))

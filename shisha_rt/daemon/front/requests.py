@@ -43,11 +43,8 @@ class FrameAnswer(Struct, frozen=True):
     outputs: tuple[Output, ...]
     epoch: int
     latency_s: float
+    queue_s: float
     compute_s: float
-
-    @property
-    def queue_s(self) -> float:
-        return max(0.0, self.latency_s - self.compute_s)
 
 
 AnswerTo: TypeAlias = Callable[[FrameAnswer], None]
@@ -164,7 +161,6 @@ class Requests:
         del self._by_id[pending.client, pending.request.id]
         outputs = tuple(pending.outputs) if code is None else ()
         latency_s, compute_s = now_s - pending.arrived_s, pending.compute_s
-        answer = FrameAnswer(
-            pending.request, instruction.frame, code, message, outputs, pending.epoch, latency_s, compute_s
-        )
+        times_s = latency_s, max(0.0, latency_s - compute_s), compute_s
+        answer = FrameAnswer(pending.request, instruction.frame, code, message, outputs, pending.epoch, *times_s)
         return answer, pending.answer_to

@@ -29,6 +29,7 @@ from benchmarks.live.loop_cost import loop_cost
 from benchmarks.live.online_tuning import online_tuning
 from benchmarks.live.pim_board import pim_board
 from benchmarks.live.placed_prediction import placed_prediction
+from benchmarks.live.race import race
 from benchmarks.live.transport import MODELS, transport
 from benchmarks.live.walk import walk
 from benchmarks.paper.exact_planner import exact_planner
@@ -78,6 +79,7 @@ for command in (
     first_answer,
     loop,
     loop_cost,
+    race,
     int8_accuracy,
     partitiontuner,
     splits_fit,

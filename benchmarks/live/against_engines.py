@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -36,6 +35,7 @@ from benchmarks.rigs.engine_process import RIVALS
 from benchmarks.rigs.journal import events_since, next_event
 from benchmarks.rigs.profiled import profiled
 from benchmarks.rigs.served import IN_FLIGHT
+from benchmarks.rigs.tune import tune
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
 from shisha_rt.client import Client
 from shisha_rt.errors import BadInput
@@ -46,8 +46,6 @@ from shisha_rt.machine.machine import Machine
 MACHINE: Final = "two-engines"
 MODELS: Final = "squeezenet,resnet50,inception_v1,densenet121,shufflenet,alexnet"
 DAEMON: Final = "daemon"
-_TUNING_BURST_S: Final = 2.0
-_TUNING_TIMEOUT_S: Final = 240.0
 _TIMEOUT_S: Final = 60.0
 
 
@@ -152,19 +150,6 @@ def measure(model: str, machine: Machine, strategy: str, seconds: float, rounds:
         found = tuple(contest.round(seconds) for _ in range(rounds))
         live = [event for event in events_since(control, since) if event["kind"] == "plan_live"]
         return Measured(model, len(cores), found, control.status(), len(live))
-
-
-def tune(control: Client, client: ChildProcess) -> None:
-    """Send frames until the search has ended and its best plan is live; the tuner tries nothing from then on."""
-    until_s = time.monotonic() + _TUNING_TIMEOUT_S
-    while time.monotonic() < until_s:
-        client.ask(seconds=_TUNING_BURST_S)
-        kinds = [event["kind"] for event in events_since(control)]
-        is_over = kinds.count("tuning_ended") == kinds.count("tuning_began") > 0
-        if is_over and control.call("tuner_get")["tuner"]["state"] != "settling":
-            control.call("tuner_set", pause=True)
-            return
-    raise RuntimeError(f"the tuner has not settled within {_TUNING_TIMEOUT_S:g} s")
 
 
 # --- what is shown --------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The README's tables, of the daemon against plain engines and of branches: `python -m benchmarks readme`.
+"""The README's tables, of the daemon against plain engines and servers and of branches: `python -m benchmarks readme`.
 
 Nobody copies figures by hand, so none is left standing there when its file has been taken again; a test compares.
 """
@@ -17,6 +17,7 @@ from benchmarks.report.results import RESULTS, read_csv
 from shisha_rt.errors import BadInput
 
 BEGIN: Final = "<!-- python -m benchmarks readme -->"
+BEGIN_RACE: Final = "<!-- python -m benchmarks readme: race -->"
 BEGIN_BRANCHES: Final = "<!-- python -m benchmarks readme: branches -->"
 END: Final = "<!-- /readme -->"
 
@@ -28,6 +29,7 @@ TITLES: Final[Mapping[str, str]] = MappingProxyType(
         "densenet121": "DenseNet-121",
         "resnet50": "ResNet-50",
         "alexnet": "AlexNet",
+        "text_classifier": "text classifier",
         "text_detector": "text detector",
         "text_recogniser": "text recogniser",
     }
@@ -57,7 +59,7 @@ class Column:
         figures = [float(row[name]) for name in names if name in row]  # files of older code have no quartiles
         middle, *ends = [1 / figure for figure in figures] if self.inverse else figures
         spread = f" ({min(ends):.2f} to {max(ends):.2f})" if ends else ""
-        engine = f", {ENGINES[row[self.engine]]}" if self.engine else ""
+        engine = f", {ENGINES.get(row[self.engine]) or RACERS[row[self.engine]]}" if self.engine else ""
         return f"{middle:.2f}{spread}{engine}"
 
 
@@ -114,6 +116,47 @@ def branches_table(folder: Path) -> str:
     return "\n".join([*lines, "", f"From {'; '.join(_made_by(folder, result) for result in results)}."])
 
 
+RACERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "daemon_shared": "daemon, memory shared",
+        "daemon_ipc": "daemon, ipc",
+        "daemon_tcp": "daemon, TCP",
+        "ort_copies": "ONNX Runtime, two sessions",
+        "ort_threads": "ONNX Runtime, two threads",
+        "openvino_throughput": "OpenVINO, throughput",
+        "openvino_copies": "OpenVINO, two copies",
+        "mosec": "Mosec",
+        "litserve": "LitServe",
+        "ray_serve": "Ray Serve",
+        "mlserver": "MLServer",
+    }
+)
+
+
+def race_table(folder: Path, result: str = "race") -> str:
+    """Markdown: a row for each network, milliseconds a frame by side, and the daemon's rates over the best rivals."""
+    if not (folder / f"{result}.csv").exists():
+        return "Not measured yet."
+    rows = read_csv(folder / f"{result}.csv")
+    by_model: dict[str, dict[str, dict[str, str]]] = {}
+    for row in rows:
+        by_model.setdefault(row["model"], {})[row["side"]] = row
+    sides = [side for side in RACERS if any(row["side"] == side for row in rows)]
+    over = [
+        Column("over the best plain engine", result, "best engine / it", engine="best engine"),
+        Column("over the best server", result, "best server / it", engine="best server"),
+    ]
+    titles = [*(RACERS[side] for side in sides), *(column.title for column in over)]
+    lines = [f"| ms a frame | {' | '.join(titles)} |", f"|---|{'---|' * len(titles)}"]
+    for model, its in by_model.items():
+        times = [f"{float(its[side]['ms']):.2f}" if side in its else "-" for side in sides]
+        daemon = next((its[side] for side in RACERS if side in its), {})
+        rates = [column.cell(daemon) if daemon.get(column.ratio) else "-" for column in over]
+        lines.append(f"| {TITLES.get(model, model)} | {' | '.join([*times, *rates])} |")
+    about = header(folder / f"{result}.csv")
+    return "\n".join([*lines, "", f"From {_made_by(folder, result)}, {about.get('cpu', 'an unknown host')}."])
+
+
 def _made_by(folder: Path, result: str) -> str:
     about = header(folder / f"{result}.csv")
     return f"[{result}](benchmarks/results/{result}.csv), {about['date'].partition(' ')[0]}, commit {about['commit']}"
@@ -129,8 +172,10 @@ def with_table(page: str, table: str, mark: str = BEGIN) -> str:
 
 
 def with_results(page: str, folder: Path) -> str:
-    """The page with both tables. Raises BadInput as `with_table` does."""
-    return with_table(with_table(page, engines_table(folder)), branches_table(folder), BEGIN_BRANCHES)
+    """The page with all tables. Raises BadInput as `with_table` does."""
+    page = with_table(page, engines_table(folder))
+    page = with_table(page, race_table(folder), BEGIN_RACE)
+    return with_table(page, branches_table(folder), BEGIN_BRANCHES)
 
 
 def readme() -> None:

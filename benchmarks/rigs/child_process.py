@@ -16,11 +16,11 @@ Fields = dict[str, Any]
 
 
 class ChildProcess:
-    """`python -m MODULE JSON`, which then answers each line that it is sent with one line."""
+    """`PYTHON -m MODULE JSON`, which then answers each line that it is sent with one line."""
 
-    def __init__(self, module: str, settings: Fields) -> None:
+    def __init__(self, module: str, settings: Fields, python: str = sys.executable) -> None:
         self._popen = subprocess.Popen(
-            [sys.executable, "-m", module, json.dumps(settings)],
+            [python, "-m", module, json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -58,9 +58,11 @@ class ChildProcess:
 
 
 @contextlib.contextmanager
-def child_process(module: str, **settings: object) -> Iterator[tuple[ChildProcess, Fields]]:
-    """The process, and the line that it says once it is up."""
-    child = ChildProcess(module, settings)
+def child_process(
+    module: str, *, python: str = sys.executable, **settings: object
+) -> Iterator[tuple[ChildProcess, Fields]]:
+    """The process, and the line that it says once it is up. `python`: the interpreter that it runs under."""
+    child = ChildProcess(module, settings, python)
     try:
         yield child, child.hear()
     finally:

@@ -1,7 +1,11 @@
-"""A user's program in a process of its own: streams one frame again and again, several in flight."""
+"""A user's program in a process of its own: streams one frame again and again, several in flight.
+
+Settings: `endpoint`, `in_flight`, and `share`, whether memory is to be shared with the daemon (yes, unless told).
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import time
@@ -16,18 +20,17 @@ from shisha_rt.graph.datatypes import NUMPY_OF
 
 _WARM_UP_FRAMES: Final = 24
 
+Frame = dict[str, np.ndarray[Any, Any]]
+
 
 class Streaming:
     """Bursts of frames on one connection. Times of answers are on CLOCK_MONOTONIC, which all processes share."""
 
-    def __init__(self, endpoint: str, in_flight: int) -> None:
-        self._client = Client(endpoint)
+    def __init__(self, endpoint: str, in_flight: int, share: bool) -> None:
+        self._client = Client(endpoint, share=share)
         self._in_flight = in_flight
-        generator = np.random.default_rng(0)
-        self._frame: dict[str, np.ndarray[Any, Any]] = {
-            tensor["name"]: generator.standard_normal(tensor["shape"]).astype(NUMPY_OF[tensor["datatype"]])
-            for tensor in self._client.metadata()["model"]["inputs"]
-        }
+        # Lent memory is another's until its frame is answered: none of these is sent again before that.
+        self._frames = itertools.cycle(random_frames(self._client, in_flight + 1))
         self._ends_s = 0.0
 
     def burst(self, seconds: float) -> dict[str, object]:
@@ -36,7 +39,7 @@ class Streaming:
         answered_s: list[float] = []
         cpu_s = 0.0
         with self._client.stream(in_flight=self._in_flight) as stream:
-            for answer in stream.run(self._frames()):
+            for answer in stream.run(self._until_it_ends()):
                 answered_s.append(time.monotonic())
                 if len(answered_s) == _WARM_UP_FRAMES:
                     cpu_s = time.process_time()
@@ -52,15 +55,33 @@ class Streaming:
             "answered_s": measured_s,
         }
 
-    def _frames(self) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+    @property
+    def sharing(self) -> bool:
+        return self._client.sharing
+
+    def _until_it_ends(self) -> Iterator[Frame]:
         while time.monotonic() < self._ends_s:
-            yield self._frame
+            yield next(self._frames)
+
+
+def random_frames(client: Client, count: int) -> list[Frame]:
+    """The same one so many times; in memory that travels by descriptor, where the client shares any."""
+    generator = np.random.default_rng(0)
+    inputs = [(one["name"], one["shape"], NUMPY_OF[one["datatype"]]) for one in client.metadata()["model"]["inputs"]]
+    first = {name: generator.standard_normal(shape).astype(dtype) for name, shape, dtype in inputs}
+    frames = []
+    for _ in range(count):
+        frame = {name: client.empty(shape, dtype) for name, shape, dtype in inputs}
+        for name, array in frame.items():
+            array[...] = first[name]
+        frames.append(frame)
+    return frames
 
 
 def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
-    streaming = Streaming(settings["endpoint"], settings["in_flight"])
-    say(ready=True)
+    streaming = Streaming(settings["endpoint"], settings["in_flight"], settings.get("share", True))
+    say(ready=True, sharing=streaming.sharing)
     for line in sys.stdin:
         say(**streaming.burst(**json.loads(line)))
     return 0

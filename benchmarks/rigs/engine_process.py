@@ -8,10 +8,12 @@ for threads and precision:
 - `ort_threads`: ONNX Runtime, one session on a thread for each core.
 - `ort_parallel`: ONNX Runtime, one session that runs branches side by side, each operator on one thread.
 - `ort_copies`: ONNX Runtime, for each core a session on one thread, pinned to it.
+- `openvino_copies`: OpenVINO in f32, likewise.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -72,7 +74,7 @@ def openvino_latency(path: Path, frame: Frame, cores: Sequence[int]) -> Run:
 
 
 def ort_threads(path: Path, frame: Frame, cores: Sequence[int]) -> Run:
-    session = _ort_session(path, len(cores))
+    session = ort_session(path, len(cores))
 
     def run(seconds: float) -> int:
         return _run_for(seconds, lambda: session.run(None, frame))
@@ -81,7 +83,7 @@ def ort_threads(path: Path, frame: Frame, cores: Sequence[int]) -> Run:
 
 
 def ort_parallel(path: Path, frame: Frame, cores: Sequence[int]) -> Run:
-    session = _ort_session(path, 1, side_by_side=len(cores))
+    session = ort_session(path, 1, side_by_side=len(cores))
 
     def run(seconds: float) -> int:
         return _run_for(seconds, lambda: session.run(None, frame))
@@ -90,14 +92,32 @@ def ort_parallel(path: Path, frame: Frame, cores: Sequence[int]) -> Run:
 
 
 def ort_copies(path: Path, frame: Frame, cores: Sequence[int]) -> Run:
-    sessions = [_ort_session(path, 1) for _ in cores]
+    sessions = [ort_session(path, 1) for _ in cores]
+    return _side_by_side(cores, [functools.partial(session.run, None, frame) for session in sessions])
+
+
+def openvino_copies(path: Path, frame: Frame, cores: Sequence[int]) -> Run:
+    import openvino
+
+    config = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": "1",
+        "NUM_STREAMS": "1",
+        "ENABLE_CPU_PINNING": "NO",  # each would pin itself to the same core
+    }
+    copies = [openvino.Core().compile_model(str(path), "CPU", config) for _ in cores]
+    return _side_by_side(cores, [functools.partial(copy.create_infer_request().infer, frame) for copy in copies])
+
+
+def _side_by_side(cores: Sequence[int], copies: Sequence[Callable[[], object]]) -> Run:
+    """Each copy from a thread of its own, pinned to a core."""
 
     def run(seconds: float) -> int:
         frames = [0] * len(cores)
 
         def run_one(which: int) -> None:
             os.sched_setaffinity(threading.get_native_id(), {cores[which]})
-            frames[which] = _run_for(seconds, lambda: sessions[which].run(None, frame))
+            frames[which] = _run_for(seconds, copies[which])
 
         threads = [threading.Thread(target=run_one, args=(which,)) for which in range(len(cores))]
         for thread in threads:
@@ -109,7 +129,7 @@ def ort_copies(path: Path, frame: Frame, cores: Sequence[int]) -> Run:
     return run
 
 
-def _ort_session(path: Path, threads: int, side_by_side: int = 1) -> Any:
+def ort_session(path: Path, threads: int, side_by_side: int = 1) -> Any:
     """`threads` of an operator, of which `side_by_side` may run at once."""
     import onnxruntime as ort
 
@@ -133,6 +153,10 @@ def _run_for(seconds: float, run: Callable[[], object]) -> int:
 RIVALS: Final[Mapping[str, Callable[[Path, Frame, Sequence[int]], Run]]] = MappingProxyType(
     {rival.__name__: rival for rival in (openvino_throughput, ort_threads, ort_copies)}
 )
+PLAIN: Final[Mapping[str, Callable[[Path, Frame, Sequence[int]], Run]]] = MappingProxyType(
+    {rival.__name__: rival for rival in (ort_copies, ort_threads, openvino_throughput, openvino_copies)}
+)
+"""All that are in the race."""
 ALONE: Final[Mapping[str, Callable[[Path, Frame, Sequence[int]], Run]]] = MappingProxyType(
     {rival.__name__: rival for rival in (ort_threads, openvino_latency)}
 )
@@ -149,7 +173,7 @@ def main(arguments: list[str]) -> int:
         tensor["name"]: generator.standard_normal(tensor["shape"]).astype(NUMPY_OF[tensor["datatype"]])
         for tensor in settings["inputs"]
     }
-    run = {**RIVALS, **ALONE, SIDE_BY_SIDE: ort_parallel}[settings["rival"]](
+    run = {**PLAIN, **ALONE, SIDE_BY_SIDE: ort_parallel}[settings["rival"]](
         Path(settings["path"]), frame, settings["cores"]
     )
     run(_WARM_UP_S)
@@ -160,6 +184,7 @@ def main(arguments: list[str]) -> int:
         say(
             frame_s=(time.monotonic() - started_s) / frames,
             cpu_s=(time.process_time() - started_cpu_s) / frames,
+            total_frames=frames,
         )
     return 0
 

@@ -33,12 +33,12 @@ class ChildDaemon:
 
 
 @contextlib.contextmanager
-def child_daemon(*arguments: str) -> Iterator[ChildDaemon]:
-    """`shisha-rt serve` with `arguments`, on free ports; stopped in an orderly way at the end of the block.
+def child_daemon(*arguments: str, endpoint: str = "tcp://127.0.0.1:0") -> Iterator[ChildDaemon]:
+    """`shisha-rt serve` with `arguments`, by default on free ports; stopped in an orderly way at the end of the block.
 
     Raises Failure, with the last line that it wrote, where it does not come up.
     """
-    arguments = ("serve", *arguments, "--endpoint", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:0")
+    arguments = ("serve", *arguments, "--endpoint", endpoint, "--metrics", "127.0.0.1:0")
     with _ended_by_signals(), tempfile.TemporaryFile() as stderr:
         # It gets the signal even if we are killed, and stop nothing ourselves.
         child = start_child("shisha_rt", *arguments, stdout=subprocess.PIPE, stderr=stderr, ended_by=signal.SIGTERM)

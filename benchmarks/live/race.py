@@ -1,0 +1,225 @@
+"""The daemon, plain engines and other servers on the same cores, in turns, in one run: `python -m benchmarks race`.
+
+Two unthrottled cores; a worker of a server for each, and nothing else runs. What the sides are stands in
+`rigs/contest.py`: the daemon with its own client, sharing memory, over ipc and over TCP; plain engines, whose frames
+lie in their own memory; servers with a lean client of raw bytes over connections that stay, and as many frames in
+flight. The daemon is let tune itself before, and then left alone. Times are wall time per frame, medians over the
+rounds with their quartiles.
+
+- `best engine / it`, `best server / it`: above 1 the side is faster; of the rounds' own ratios to the rival that is the
+  best over all rounds. Among plain engines those of the engines that the daemon may use on this machine.
+- `others %`: the share of the cores that all other sides took meanwhile, which ought to be idle.
+- `race_cpu`: CPU time per frame by what spends it, and `waiting`, which is what is left of the cores' time: work that
+  is not equally shared, messages on their way. `workers` are the processes that compute, engines in them; `front` all
+  else of a server.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version as version_of
+from importlib.util import find_spec
+from typing import Annotated, Final
+
+import typer
+
+from benchmarks.live.race_aims import Standing, aims, mean_rows
+from benchmarks.live.race_page import save_page
+from benchmarks.report.facts import facts
+from benchmarks.report.progress import Progress
+from benchmarks.report.results import RESULTS, Row, Spread, save_csv, show
+from benchmarks.rigs.contest import DAEMON, SIDES, Network, Round, contest
+from benchmarks.rigs.engine_process import PLAIN
+from benchmarks.rigs.servers import SERVERS, missing, pythons, version
+from shisha_rt.errors import BadInput
+from shisha_rt.graph.zoo import TRAINED
+from shisha_rt.machine.config.machine_file import check_runnable, load_machine
+from shisha_rt.machine.machine import Machine
+
+MODELS: Final = "squeezenet,shufflenet,resnet50,inception_v1,densenet121,alexnet," + ",".join(TRAINED)
+_OPENVINO: Final = "openvino"
+_SPENDERS: Final = ("workers", "loop", "I/O threads", "front", "client", "client's threads")
+
+
+@dataclass(frozen=True, slots=True)
+class Raced:
+    """All rounds of one network. `engines`: the plain ones whose engine the daemon may use, too."""
+
+    model: str
+    rounds: tuple[Round, ...]
+    engines: Sequence[str]
+    cores: int
+    plan: str
+
+    @property
+    def sides(self) -> list[str]:
+        return [name for name in SIDES if name in self.rounds[0]]
+
+    def ms(self, side: str) -> Spread:
+        return Spread.of(1e3 * its[side].frame_s for its in self.rounds)
+
+    def best(self, rivals: Sequence[str]) -> str | None:
+        """None where none of them was there."""
+        return min((one for one in rivals if one in self.rounds[0]), key=lambda one: self.ms(one).median, default=None)
+
+    def over(self, side: str, rivals: Sequence[str]) -> Spread | None:
+        """The best rival's time over this side's; a slow second of the machine slows both sides of its round."""
+        best = self.best([one for one in rivals if one != side])
+        if best is None or side not in self.rounds[0]:
+            return None
+        return Spread.of(its[best].frame_s / its[side].frame_s for its in self.rounds)
+
+    @property
+    def standing(self) -> Standing:
+        ways = [way for way in DAEMON if way in self.rounds[0]]
+        best = self.best(self.engines)
+        return Standing(
+            self.model,
+            None if best is None else self.ms(best).median,
+            {way: self.over(way, self.engines) for way in ways},
+            {way: self.over(way, list(SERVERS)) for way in ways},
+        )
+
+    def row(self, side: str) -> Row:
+        is_daemon = side in DAEMON
+        return {
+            "model": self.model,
+            "side": side,
+            "ms": self.ms(side),
+            "best engine": self.best(self.engines) if is_daemon else None,
+            "best engine / it": self.over(side, self.engines) if is_daemon else None,
+            "best server": self.best(list(SERVERS)) if is_daemon else None,
+            "best server / it": self.over(side, list(SERVERS)) if is_daemon else None,
+            "others %": Spread.of(100 * its[side].others for its in self.rounds),
+            "plan": self.plan if is_daemon else None,
+        }
+
+    def cpu_row(self, side: str) -> Row:
+        """Microseconds for a frame; in each round the parts and `waiting` add up to the time of all cores."""
+        readings = [its[side] for its in self.rounds]
+        return {
+            "model": self.model,
+            "side": side,
+            **{
+                f"{what} µs": Spread.of(1e6 * its.cpu_s[what] for its in readings)
+                if what in readings[0].cpu_s
+                else None
+                for what in _SPENDERS
+            },
+            "waiting µs": Spread.of(1e6 * (self.cores * its.frame_s - sum(its.cpu_s.values())) for its in readings),
+            "all cores µs": Spread.of(1e6 * self.cores * its.frame_s for its in readings),
+        }
+
+
+def plain_on(machine: Machine) -> list[str]:
+    """The plain engines that the daemon's own are to be held against: OpenVINO's where its places have that."""
+    has_openvino = any(_OPENVINO in device for place in machine.places for device in place.devices)
+    return [name for name in PLAIN if has_openvino or not name.startswith(_OPENVINO)]
+
+
+def wanted_sides(text: str) -> list[str]:
+    """By name, or by `daemon`, `engines` and `servers` for all of a kind. Raises BadInput."""
+    kinds = {"daemon": DAEMON, "engines": PLAIN, "servers": SERVERS}
+    wanted = {side for name in text.split(",") for side in kinds.get(name, (name,))}
+    if unknown := wanted - set(SIDES):
+        raise BadInput(f"--sides: {min(unknown)} is none, expected some of {', '.join((*kinds, *SIDES))}")
+    return [side for side in SIDES if side in wanted]
+
+
+def race(
+    models: Annotated[str, typer.Option(help="Networks of the zoo, separated by commas.")] = MODELS,
+    machine: Annotated[str, typer.Option(help="A machine whose places are unthrottled.")] = "this-machine",
+    sides: Annotated[str, typer.Option(help="Some of them by name, or daemon, engines, servers for all of a kind.")] = (
+        "daemon,engines,servers"
+    ),
+    seconds: Annotated[float, typer.Option(min=0.2, help="For each side in each round.")] = 1.5,
+    count: Annotated[int, typer.Option("--rounds", min=1, help="Rounds.")] = 5,
+    server_python: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[NAME=]PATH", help="The interpreter that has the servers, or that one; or this one."),
+    ] = None,
+) -> None:
+    """The daemon against plain engines and other servers, at saturation."""
+    described = load_machine(machine)
+    check_runnable(described)
+    names, interpreters = wanted_sides(sides), pythons(server_python or [])
+    left_out: dict[str, str] = {}
+    for name in SERVERS:
+        if name in names and (why := missing(name, interpreters[name])) is not None:
+            left_out[name] = why
+            names.remove(name)
+    words = "".join(f" --server-python {one}" for one in server_python or [])
+    command = (
+        f"race --models {models} --machine {machine} --sides {sides} --seconds {seconds:g} --rounds {count}{words}"
+    )
+    about = facts(command) | _versions([name for name in SERVERS if name in names], interpreters)
+    progress = Progress("race")
+    found: list[Raced] = []
+    for model in models.split(","):
+        progress.step(model)
+        try:
+            network = Network.of(model, described)
+        except BadInput as error:
+            if model not in TRAINED:
+                raise
+            left_out[model] = str(error)
+            continue
+        with contest(network, described, names, interpreters, progress.glance) as sides_of_it:
+            rounds = tuple(sides_of_it.rounds(count, seconds, progress.glance))
+            left_out |= {name: f"{model}: {why}" for name, why in sides_of_it.left_out.items()}
+            if not rounds[0]:
+                raise BadInput(f"--sides {sides}: none of them is there: {'; '.join(left_out.values())}")
+            found.append(Raced(model, rounds, plain_on(described), len(network.cores), sides_of_it.plan))
+        _save(found, machine, about)  # each time, so that what is there stays whatever becomes of the next
+    progress.done()
+    if found:
+        _report(found, machine, left_out, about)
+    else:
+        _tell_left_out(left_out)
+
+
+def _versions(servers: Sequence[str], interpreters: Mapping[str, str]) -> dict[str, str]:
+    known = {_OPENVINO: version_of(_OPENVINO)} if find_spec(_OPENVINO) else {}
+    return {**known, **{name: version(name, interpreters[name]) for name in servers}}
+
+
+def _file(machine: str) -> str:
+    """Results of the machine that is this host as it is, and beside them those of others."""
+    return "race" if machine == "this-machine" else f"race_{machine.rpartition('/')[2].removesuffix('.toml')}"
+
+
+def _save(found: Sequence[Raced], machine: str, about: Mapping[str, str]) -> None:
+    name = _file(machine)
+    save_csv(name, [one.row(side) for one in found for side in one.sides], about)
+    save_csv(f"{name}_cpu", [one.cpu_row(side) for one in found for side in one.sides], about)
+
+
+def _report(found: Sequence[Raced], machine: str, left_out: Mapping[str, str], about: Mapping[str, str]) -> None:
+    rows = {one.model: [_without_model(one.row(side)) for side in one.sides] for one in found}
+    cpu_rows = [one.cpu_row(side) for one in found for side in one.sides]
+    standings = [one.standing for one in found]
+    held, means = aims(standings), mean_rows(standings, [way for way in DAEMON if way in found[0].rounds[0]])
+    for model, its in rows.items():
+        show(f"{model}, {machine}: wall time per frame at saturation", its)
+    show("CPU time per frame, medians", [_medians(row) for row in cpu_rows])
+    if means:
+        show("The daemon, geometric means over the networks", means)
+    show("Aims", held)
+    _tell_left_out(left_out)
+    save_page(_file(machine), rows, cpu_rows, means, held, left_out, about)
+    print(f"written to {RESULTS}: {_file(machine)}.csv, {_file(machine)}_cpu.csv, {_file(machine)}.md")
+
+
+def _without_model(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name != "model"}
+
+
+def _medians(row: Row) -> Row:
+    return {name: f"{value.median:.0f}" if isinstance(value, Spread) else value for name, value in row.items()}
+
+
+def _tell_left_out(left_out: Mapping[str, str]) -> None:
+    for name, why in left_out.items():
+        print(f"race: {name} is left out: {why}", file=sys.stderr)

@@ -1,0 +1,118 @@
+"""How a client of a server sends frames, whatever it speaks: bursts with so many in flight, or at times drawn before.
+
+Only the standard library: one of the clients runs under its server's own interpreter.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+from benchmarks.rigs.child_process import say
+
+_WARM_UP_FRAMES: Final = 24
+_DRAIN_S: Final = 60.0
+
+ANSWERED: Final = "answered"
+REFUSED: Final = "refused"
+
+
+class Asker(Protocol):
+    """A connection to a server, or several. Frames go by numbers, which are never used again."""
+
+    def send(self, number: int) -> None: ...
+
+    def wait(self, timeout_s: float) -> list[tuple[int, str]]:
+        """What has come, by number: `ANSWERED`, `REFUSED`, or what went wrong. Empty once `timeout_s` are over."""
+        ...
+
+
+class Asking:
+    """What bursts are made of. Raises `RuntimeError` where an answer fails, or does not come."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+        self._next = 0
+
+    def burst(self, seconds: float, in_flight: int) -> dict[str, object]:
+        """As `client_process` has it: for `seconds` after a warm-up; `total_frames` counts all."""
+        self._asker.wait(0)  # connections may have ended since
+        ends_s = float("inf")
+        answered_s: list[float] = []
+        out = 0
+        while out or len(answered_s) <= _WARM_UP_FRAMES:
+            while out < in_flight and (len(answered_s) + out <= _WARM_UP_FRAMES or time.monotonic() < ends_s):
+                self._send()
+                out += 1
+            came = self._asker.wait(_DRAIN_S)
+            if not came:
+                raise RuntimeError(f"no answer within {_DRAIN_S:g} s")
+            for _, outcome in came:
+                out -= 1
+                if outcome != ANSWERED:
+                    raise RuntimeError(f"a frame was {outcome}")
+                answered_s.append(time.monotonic())
+                if len(answered_s) == _WARM_UP_FRAMES:
+                    ends_s = answered_s[-1] + seconds
+        ends_s = max(ends_s, answered_s[_WARM_UP_FRAMES])  # one frame at least, on however busy a host
+        measured_s = [t for t in answered_s[_WARM_UP_FRAMES - 1 :] if t <= ends_s]
+        frame_s = (measured_s[-1] - measured_s[0]) / (len(measured_s) - 1)
+        return {"frame_s": frame_s, "total_frames": len(answered_s)}
+
+    def arrivals(self, at_s: Sequence[float]) -> dict[str, object]:
+        """Send frames so many seconds after the call, however many are out; latencies count from those times."""
+        self._asker.wait(0)  # connections may have ended since
+        begun_s = time.monotonic()
+        due_s: dict[int, float] = {}
+        heard = Heard()
+        for after_s in at_s:
+            while (left_s := begun_s + after_s - time.monotonic()) > 0:
+                self._hear(left_s, due_s, heard)
+            due_s[self._send()] = begun_s + after_s
+            self._hear(0, due_s, heard)
+        until_s = time.monotonic() + _DRAIN_S
+        while due_s and time.monotonic() < until_s:
+            self._hear(until_s - time.monotonic(), due_s, heard)
+        return heard.told(len(due_s))
+
+    def _send(self) -> int:
+        self._next += 1
+        self._asker.send(self._next)
+        return self._next
+
+    def _hear(self, timeout_s: float, due_s: dict[int, float], heard: Heard) -> None:
+        for number, outcome in self._asker.wait(timeout_s):
+            heard.take(due_s.pop(number), time.monotonic(), outcome)
+
+
+class Heard:
+    """What became of frames that were sent at their times. `latencies_s` are in the order of answers."""
+
+    def __init__(self) -> None:
+        self._latencies_s: list[float] = []
+        self._refused = self._failed = 0
+
+    def take(self, due_s: float, now_s: float, outcome: str) -> None:
+        if outcome == ANSWERED:
+            self._latencies_s.append(now_s - due_s)
+        elif outcome == REFUSED:
+            self._refused += 1
+        else:
+            self._failed += 1
+
+    def told(self, lost: int) -> dict[str, object]:
+        return {"latencies_s": self._latencies_s, "refused": self._refused, "failed": self._failed, "lost": lost}
+
+
+def obey(asking: Asking, in_flight: int) -> None:
+    """Carry out each line that comes: `seconds` of a burst, or `arrivals`."""
+    say(ready=True)
+    for line in sys.stdin:
+        order: dict[str, Any] = json.loads(line)
+        if "arrivals" in order:
+            say(**asking.arrivals(order["arrivals"]))
+        else:
+            say(**asking.burst(order["seconds"], in_flight))

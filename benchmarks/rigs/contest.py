@@ -1,0 +1,271 @@
+"""All that a network can be served by on the same cores, started and ready: sides of a race that take turns.
+
+- `daemon_shared`, `daemon_ipc`, `daemon_tcp`: the daemon with its own Python client, which shares memory with it over
+  an ipc endpoint, or does not over ipc and TCP. One is tuned; the one behind TCP is given its plan.
+- plain engines in a process of their own, without any daemon or client: see `engine_process`.
+- servers, two workers each with a session of ONNX Runtime on one thread, and a client: see `benchmarks/servers`.
+
+Clients are processes of their own and have as many frames in flight.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.cpu_time import cpu_time, whole_cpu_s
+from benchmarks.rigs.engine_process import PLAIN
+from benchmarks.rigs.profiled import profiled
+from benchmarks.rigs.served import IN_FLIGHT
+from benchmarks.rigs.servers import SERVERS, running
+from benchmarks.rigs.tune import tune
+from shisha_rt.cli.drive.child_daemon import child_daemon
+from shisha_rt.client import Client, plan_of
+from shisha_rt.errors import Failure
+from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.graph.zoo import zoo_path
+from shisha_rt.machine.machine import Machine
+
+DAEMON: Final[Mapping[str, tuple[str, bool]]] = {
+    "daemon_shared": ("ipc", True),
+    "daemon_ipc": ("ipc", False),
+    "daemon_tcp": ("tcp", False),
+}
+"""By side: the transport, and whether the client shares memory."""
+SIDES: Final = (*DAEMON, *PLAIN, *SERVERS)
+
+_TIMEOUT_S: Final = 60.0
+_WARM_UP_S: Final = 0.3
+_AWAKE_S: Final = 0.2
+
+Spent = Mapping[str, float]
+"""CPU seconds by what spends them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A side's burst: wall seconds for a frame, CPU seconds for a frame, and the others' CPU over the cores' time."""
+
+    frame_s: float
+    cpu_s: Spent
+    others: float
+
+
+Round = Mapping[str, Reading]
+Tell = Callable[[str], None]
+"""Told what is being done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What is served; `inputs` with `name`, `shape`, `datatype`, and `dtype` of numpy."""
+
+    model: str
+    path: Path
+    inputs: Sequence[Mapping[str, Any]]
+    cores: Sequence[int]
+
+    @classmethod
+    def of(cls, model: str, machine: Machine) -> Network:
+        """Made ready, with all that a daemon would measure first. Raises BadInput."""
+        graph = profiled(model, machine, "guided").compiled.model.graph
+        inputs = [
+            {"name": one.name, "shape": one.shape, "datatype": one.datatype, "dtype": NUMPY_OF[one.datatype].str}
+            for one in graph.inputs
+        ]
+        return cls(model, zoo_path(model, print), inputs, [core for place in machine.places for core in place.cores])
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """`asked` sends frames, or runs them itself. `root`: of sides that share processes one.
+
+    `keeper`: of a server's processes, which stand still while others have their turn: some would take a tenth of a core
+    for themselves.
+    """
+
+    name: str
+    root: str
+    asked: ChildProcess
+    spent: Callable[[], Spent]
+    keeper: ChildProcess | None = None
+
+    @contextlib.contextmanager
+    def awake(self) -> Iterator[None]:
+        if self.keeper is None:
+            yield
+            return
+        self.keeper.ask(runs=True)
+        try:
+            time.sleep(_AWAKE_S)
+            yield
+        finally:
+            self.keeper.ask(runs=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """`left_out`: why, by side. `plan`: the daemon's."""
+
+    model: str
+    sides: Sequence[Side]
+    cores: int
+    plan: str
+    left_out: Mapping[str, str]
+
+    def rounds(self, count: int, seconds: float, tell: Tell) -> Iterator[Round]:
+        """In turns that begin with another side each time."""
+        turns = itertools.cycle(range(max(1, len(self.sides))))
+        for number, first in enumerate(itertools.islice(turns, count)):
+            readings = {}
+            for side in (*self.sides[first:], *self.sides[:first]):
+                tell(f"{self.model}: round {number + 1} of {count}, {side.name}")
+                with side.awake():
+                    readings[side.name] = self._turn(side, seconds)
+            yield readings
+
+    def _turn(self, side: Side, seconds: float) -> Reading:
+        others = {one.root: one for one in self.sides if one.root != side.root}.values()
+        others_s = -sum(_total(one) for one in others)
+        before, began_s = side.spent(), time.monotonic()
+        burst = side.asked.ask(seconds=seconds)
+        after, took_s = side.spent(), time.monotonic() - began_s
+        others_s += sum(_total(one) for one in others)
+        frames = burst["total_frames"]
+        cpu_s = {what: (after[what] - before[what]) / frames for what in after}
+        return Reading(burst["frame_s"], cpu_s, others_s / took_s / self.cores)
+
+
+def _total(side: Side) -> float:
+    return sum(side.spent().values())
+
+
+@contextlib.contextmanager
+def contest(
+    network: Network, machine: Machine, names: Sequence[str], interpreters: Mapping[str, str], tell: Tell
+) -> Iterator[Contest]:
+    """Those of `names` that there can be, the daemons tuned. `interpreters`: by server."""
+    with contextlib.ExitStack() as closing:
+        plan, sides = "", []
+        left_out: dict[str, str] = {}
+        if wanted := [name for name in DAEMON if name in names]:
+            tell(f"{network.model}: tuning the daemon")
+            plan, found = closing.enter_context(_daemons(network, machine, wanted))
+            sides += found
+        for name in names:
+            if name in DAEMON:
+                continue
+            tell(f"{network.model}: starting {name}")
+            if name.startswith("openvino") and find_spec("openvino") is None:
+                left_out[name] = "OpenVINO is not installed: expected the extra `openvino`"
+            elif name in PLAIN:
+                sides.append(closing.enter_context(_engine(network, name)))
+            else:
+                try:
+                    sides.append(closing.enter_context(_server(network, name, interpreters[name])))
+                except Failure as failure:
+                    left_out[name] = str(failure)
+        yield Contest(network.model, sides, len(network.cores), plan, left_out)
+
+
+@contextlib.contextmanager
+def _daemons(network: Network, machine: Machine, names: Sequence[str]) -> Iterator[tuple[str, list[Side]]]:
+    """The first is tuned, as it is asked by the first of `names`; another one gets its plan."""
+    with contextlib.ExitStack() as closing:
+        folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="race-"))
+        found: list[Side] = []
+        started: dict[str, str] = {}
+        workers: dict[str, Callable[[], Spent]] = {}
+        plan = None
+        for name in names:
+            transport, share = DAEMON[name]
+            control = None
+            if transport not in started:
+                endpoint = f"ipc://{folder}/daemon" if transport == "ipc" else "tcp://127.0.0.1:0"
+                options = ("--machine", machine.source, "--strategy", "guided", "--objective", "throughput", "--fresh")
+                daemon = closing.enter_context(child_daemon(f"zoo:{network.model}", *options, endpoint=endpoint))
+                control = closing.enter_context(Client(daemon.endpoint, timeout_s=_TIMEOUT_S))
+                places = [place["pid"] for place in control.status()["places"]]
+                started[transport] = daemon.endpoint
+                workers[transport] = _daemon_spent(daemon.pid, places)
+            client, told = closing.enter_context(
+                child_process(
+                    "benchmarks.rigs.client_process", endpoint=started[transport], in_flight=IN_FLIGHT, share=share
+                )
+            )
+            if share and not told["sharing"]:
+                raise Failure(f"{name}: client and daemon share no memory, expected them to")
+            if control is not None:
+                if plan is None:
+                    tune(control, client)
+                    plan = plan_of(control.plan()["stages"])
+                elif (settled := control.set_plan(plan))["outcome"] != "live":
+                    raise Failure(f"{name}: {plan} is {settled['outcome']}: {settled['reason']}")
+            found.append(Side(name, transport, client, _with_client(workers[transport], client.pid)))
+        yield str(plan), found
+
+
+def _daemon_spent(pid: int, workers: Sequence[int]) -> Callable[[], Spent]:
+    def spent() -> Spent:
+        its = cpu_time(pid)
+        return {
+            "workers": sum(map(whole_cpu_s, workers)),
+            "loop": its.main_s,
+            "I/O threads": its.rest_s,
+        }
+
+    return spent
+
+
+def _with_client(server: Callable[[], Spent], pid: int) -> Callable[[], Spent]:
+    def spent() -> Spent:
+        its = cpu_time(pid)
+        return {**server(), "client": its.main_s, "client's threads": its.rest_s}
+
+    return spent
+
+
+@contextlib.contextmanager
+def _engine(network: Network, name: str) -> Iterator[Side]:
+    with child_process(
+        "benchmarks.rigs.engine_process",
+        rival=name,
+        path=str(network.path),
+        inputs=network.inputs,
+        cores=network.cores,
+    ) as (engine, _):
+        yield Side(name, name, engine, lambda: {"workers": whole_cpu_s(engine.pid)})
+
+
+@contextlib.contextmanager
+def _server(network: Network, name: str, python: str) -> Iterator[Side]:
+    with running(name, python, network.path, network.inputs, len(network.cores), IN_FLIGHT) as its:
+
+        def spent() -> Spent:
+            """Processes come and go with some servers: what one that has gone spent is not counted."""
+            rest_s = workers_s = 0.0
+            for process in psutil.Process(its.keeper.pid).children(recursive=True):
+                with contextlib.suppress(OSError):
+                    spent_s = whole_cpu_s(process.pid)
+                    if process.pid in its.workers:
+                        workers_s += spent_s
+                    else:
+                        rest_s += spent_s
+            return {"workers": workers_s, "front": rest_s}
+
+        try:
+            its.client.ask(seconds=_WARM_UP_S)
+        except RuntimeError as error:
+            raise Failure(f"{name}: {error}") from None
+        its.keeper.ask(runs=False)
+        yield Side(name, name, its.client, _with_client(spent, its.client.pid), its.keeper)

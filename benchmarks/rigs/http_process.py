@@ -1,0 +1,157 @@
+"""A program that posts one frame again and again over HTTP, in a process of its own: as lean as Python can be.
+
+One thread, connections that stay until a server closes those that are idle, requests made once. Answers are not looked
+at, but for how long they are.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import selectors
+import socket
+import sys
+import time
+from typing import Final
+
+import numpy as np
+
+from benchmarks.rigs.asking import ANSWERED, REFUSED, Asking, obey
+
+_READ_BYTES: Final = 1 << 20
+_LENGTH: Final = b"content-length:"
+_END: Final = b"\r\n\r\n"
+CLOSED: Final = "cut off"
+_REFUSALS: Final = (429, 503)
+
+
+class Connection:
+    """One request at a time."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setblocking(False)
+        self.number = 0
+        self._unsent = memoryview(b"")
+        self._head = b""
+        self._missing_bytes: int | None = None
+        self._status = 0
+
+    def begin(self, number: int, request: bytes) -> bool:
+        """Send what can be sent; whether there is no more to send. That a connection is cut off `read` tells."""
+        self.number, self._unsent = number, memoryview(request)
+        self._head, self._missing_bytes = b"", None
+        return self.send_more()
+
+    def send_more(self) -> bool:
+        while self._unsent:
+            try:
+                self._unsent = self._unsent[self.socket.send(self._unsent) :]
+            except BlockingIOError:
+                return False
+            except ConnectionError:
+                return True
+        return True
+
+    def read(self, buffer: memoryview) -> str | None:
+        """What became of the request, once its answer is here whole."""
+        try:
+            count = self.socket.recv_into(buffer)
+        except BlockingIOError:
+            return None
+        except ConnectionError:
+            count = 0
+        if not count:
+            return CLOSED
+        if self._missing_bytes is None:
+            self._head += buffer[:count]
+            head, end, body = self._head.partition(_END)
+            if not end:
+                return None
+            self._status, self._missing_bytes = int(head[9:12]), length(head) - len(body)
+        else:
+            self._missing_bytes -= count
+        if self._missing_bytes > 0:
+            return None
+        if self._status == 200:
+            return ANSWERED
+        return REFUSED if self._status in _REFUSALS else f"answered with status {self._status}"
+
+
+def length(head: bytes) -> int:
+    """That of the body by its head. Raises `RuntimeError` where it is not told."""
+    for line in head.lower().split(b"\r\n"):
+        if line.startswith(_LENGTH):
+            return int(line[len(_LENGTH) :])
+    raise RuntimeError(f"an answer of no told length: {head.decode(errors='replace')!r}")
+
+
+class HttpAsker:
+    """As many connections as there are requests at once; those that have been answered are used again."""
+
+    def __init__(self, port: int, request: bytes, connections: int) -> None:
+        self._port = port
+        self._request = request
+        self._selector = selectors.EpollSelector()
+        self._buffer = memoryview(bytearray(_READ_BYTES))
+        self._idle = [self._open() for _ in range(connections)]
+
+    def send(self, number: int) -> None:
+        connection = self._idle.pop() if self._idle else self._open()
+        if not connection.begin(number, self._request):
+            self._selector.modify(connection.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, connection)
+
+    def wait(self, timeout_s: float) -> list[tuple[int, str]]:
+        until_s = time.monotonic() + timeout_s
+        while True:
+            # epoll's own timeouts are whole milliseconds.
+            select.select([self._selector], [], [], max(0.0, until_s - time.monotonic()))
+            found = self._look()
+            if found or time.monotonic() >= until_s:
+                return found
+
+    def _look(self) -> list[tuple[int, str]]:
+        found = []
+        for key, events in self._selector.select(0):
+            connection: Connection = key.data
+            if events & selectors.EVENT_WRITE and connection.send_more():
+                self._selector.modify(connection.socket, selectors.EVENT_READ, connection)
+            outcome = connection.read(self._buffer) if events & selectors.EVENT_READ else None
+            if outcome == CLOSED:
+                self._selector.unregister(connection.socket)
+                connection.socket.close()
+                if connection in self._idle:  # servers close those that have been idle for some seconds
+                    self._idle.remove(connection)
+                    continue
+            if outcome is not None:
+                found.append((connection.number, outcome))
+            if outcome not in (None, CLOSED):
+                self._idle.append(connection)
+        return found
+
+    def _open(self) -> Connection:
+        connection = Connection(self._port)
+        self._selector.register(connection.socket, selectors.EVENT_READ, connection)
+        return connection
+
+
+def request_of(body: bytes, port: int) -> bytes:
+    head = (
+        f"POST /inference HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/octet-stream\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def main(arguments: list[str]) -> int:
+    settings = json.loads(arguments[0])
+    generator = np.random.default_rng(0)
+    frame = [generator.standard_normal(one["shape"]).astype(one["dtype"]) for one in settings["inputs"]]
+    request = request_of(b"".join(array.tobytes() for array in frame), settings["ports"][0])
+    obey(Asking(HttpAsker(settings["ports"][0], request, settings["in_flight"])), settings["in_flight"])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

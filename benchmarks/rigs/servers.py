@@ -1,0 +1,158 @@
+"""Other servers and their clients, up and running, each under the interpreter that it is installed for."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from benchmarks.report.facts import ROOT
+from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.servers.network import SETTINGS
+from shisha_rt.errors import BadInput, Failure
+
+_START_S: Final = 90.0
+_LOOK_EVERY_S: Final = 0.2
+_HTTP: Final = "benchmarks.rigs.http_process"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """`module` runs it; `needs`: what it is to be imported by; `client`: the module that asks it.
+
+    `own_client`: that runs under the server's interpreter, too.
+    """
+
+    module: str
+    needs: str
+    client: str = _HTTP
+    own_client: bool = False
+
+
+SERVERS: Final[Mapping[str, Server]] = MappingProxyType(
+    {
+        "mosec": Server("benchmarks.servers.mosec_server", "mosec"),
+        "litserve": Server("benchmarks.servers.litserve_server", "litserve"),
+        "ray_serve": Server("benchmarks.servers.ray_server", "ray.serve"),
+        "mlserver": Server(
+            "benchmarks.servers.mlserver_server", "mlserver", "benchmarks.servers.mlserver_client", own_client=True
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """`keeper`: of its processes, see `server_process`. `workers`: the processes in which frames are computed."""
+
+    keeper: ChildProcess
+    client: ChildProcess
+    workers: frozenset[int]
+
+
+def pythons(given: Sequence[str]) -> dict[str, str]:
+    """Interpreters by server. `given`: `PATH`, of all, or `NAME=PATH`, of one; by default this one. Raises BadInput."""
+    found = dict.fromkeys(SERVERS, sys.executable)
+    for text in sorted(given, key=lambda one: "=" in one):  # those of one server stand above the one of all
+        name, _, path = text.rpartition("=")
+        if name and name not in SERVERS:
+            raise BadInput(f"--server-python {text}: no such server, expected one of {', '.join(SERVERS)}")
+        if not Path(path).is_file():
+            raise BadInput(f"--server-python {text}: {path} is no file, expected a Python interpreter")
+        found.update(dict.fromkeys([name] if name else SERVERS, path))
+    return found
+
+
+def missing(name: str, python: str) -> str | None:
+    """Why that interpreter cannot run the server; None: it can."""
+    checked = subprocess.run(
+        [python, "-c", f"import numpy, onnxruntime, {SERVERS[name].needs}"], capture_output=True, text=True
+    )
+    if not checked.returncode:
+        return None
+    said = checked.stderr.strip().splitlines() or [f"status {checked.returncode}"]
+    return f"{said[-1]}: expected the extra `race` for {python}, or --server-python {name}=PATH of another"
+
+
+def version(name: str, python: str) -> str:
+    """Of the server's package."""
+    package = SERVERS[name].needs.partition(".")[0]
+    asked = [python, "-c", f"import importlib.metadata as its; print(its.version({package!r}))"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@contextlib.contextmanager
+def running(
+    name: str,
+    python: str,
+    path: Path,
+    inputs: Sequence[Mapping[str, Any]],
+    workers: int,
+    in_flight: int,
+    waiting: int | None = None,
+) -> Iterator[Running]:
+    """A server that has answered frames, and a client that waits to be told when to send. Raises Failure.
+
+    `inputs`: with `name`, `shape`, `dtype`. `waiting`: see `network.SETTINGS`.
+    """
+    server = SERVERS[name]
+    with contextlib.ExitStack() as closing:
+        folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="race-"))
+        noted = Path(folder) / "workers"
+        noted.mkdir()
+        ports = _free_ports(3)
+        settings = {
+            "path": str(path),
+            "inputs": inputs,
+            "ports": ports,
+            "workers": workers,
+            "waiting": waiting,
+            "folder": str(noted),
+        }
+        keeper, _ = closing.enter_context(
+            child_process(
+                "benchmarks.rigs.server_process",
+                command=[python, "-m", server.module],
+                environment={SETTINGS: json.dumps(settings), "PYTHONPATH": str(ROOT)},
+                folder=folder,
+            )
+        )
+        _await(name, keeper, noted, workers, ports[0])
+        client, _ = closing.enter_context(
+            child_process(
+                server.client,
+                python=python if server.own_client else sys.executable,
+                ports=ports,
+                inputs=inputs,
+                in_flight=in_flight,
+            )
+        )
+        yield Running(keeper, client, frozenset(int(one.name) for one in noted.iterdir() if one.name.isdigit()))
+
+
+def _await(name: str, keeper: ChildProcess, noted: Path, workers: int, port: int) -> None:
+    until_s = time.monotonic() + _START_S
+    while time.monotonic() < until_s:
+        ended = keeper.ask()["ended"]
+        if ended is not None:
+            raise Failure(f"{name}: has not come up: {ended}")
+        if sum(one.name.isdigit() for one in noted.iterdir()) >= workers:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                return
+        time.sleep(_LOOK_EVERY_S)
+    raise Failure(f"{name}: has not come up within {_START_S:g} s")
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as closing:
+        taken = [closing.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in taken]

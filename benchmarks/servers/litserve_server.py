@@ -1,0 +1,39 @@
+"""LitServe: uvicorn in front, as many of it as workers by default; requests reach a worker through a queue."""
+
+# No postponed annotations: LitServe looks at those of `decode_request` itself.
+from typing import Annotated
+
+import litserve
+from fastapi import Depends, Request, Response
+
+from benchmarks.servers.network import Network, settings
+
+
+async def _body(request: Request) -> bytes:
+    return await request.body()
+
+
+class Runner(litserve.LitAPI):
+    def setup(self, device: object) -> None:
+        self._network = Network()
+
+    def decode_request(self, request: Annotated[bytes, Depends(_body)]) -> bytes:
+        return request
+
+    def predict(self, x: bytes) -> bytes:
+        return self._network.run(x)
+
+    def encode_response(self, output: bytes) -> Response:
+        return Response(output, media_type="application/octet-stream")
+
+
+def main() -> None:
+    its = settings()
+    runner = Runner(api_path="/inference")
+    server = litserve.LitServer(runner, accelerator="cpu", workers_per_device=its["workers"], timeout=60)
+    quiet = {"generate_client_file": False, "log_level": "warning", "access_log": False}
+    server.run(host="127.0.0.1", port=its["ports"][0], **quiet)
+
+
+if __name__ == "__main__":
+    main()

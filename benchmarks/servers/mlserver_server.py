@@ -1,0 +1,53 @@
+"""MLServer: gRPC in front, as its HTTP has tensors in JSON only; a body is one element of type BYTES.
+
+As raw FP32 it would be unpacked into a list of numbers in front of the workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from mlserver import MLModel, MLServer, ModelSettings, Settings
+from mlserver.types import InferenceRequest, InferenceResponse, ResponseOutput
+from mlserver.utils import install_uvloop_event_loop
+
+from benchmarks.servers.network import Network, settings
+
+
+class Runner(MLModel):
+    async def load(self) -> bool:
+        self._network = Network()
+        return True
+
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        (body,) = payload.inputs[0].data
+        output = ResponseOutput(name="out", shape=[1], datatype="BYTES", data=[self._network.run(body)])
+        return InferenceResponse(model_name=self.name, outputs=[output])
+
+
+async def _serve() -> None:
+    its = settings()
+    grpc_port, http_port, metrics_port = its["ports"]
+    server = MLServer(
+        Settings(
+            host="127.0.0.1",
+            http_port=http_port,
+            grpc_port=grpc_port,
+            metrics_port=metrics_port,
+            metrics_dir=its["folder"] + "/metrics",
+            parallel_workers=its["workers"],
+            debug=False,
+            load_models_at_startup=False,
+        )
+    )
+    model = ModelSettings(name="network", implementation=Runner)
+    await server.start([model])
+
+
+def main() -> None:
+    install_uvloop_event_loop()  # as its command does
+    asyncio.run(_serve())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""Mosec: its front is written in Rust, its workers get a body over a socket."""
+
+from __future__ import annotations
+
+import sys
+
+from mosec import Server, Worker
+
+from benchmarks.servers.network import Network, settings
+
+
+class Runner(Worker):
+    def __init__(self) -> None:
+        self._network = Network()
+
+    def deserialize(self, data: bytes) -> bytes:
+        return data
+
+    def serialize(self, data: bytes) -> bytes:
+        return data
+
+    def forward(self, data: bytes) -> bytes:
+        return self._network.run(data)
+
+
+def main() -> None:
+    its = settings()
+    sys.argv[1:] = ["--address", "127.0.0.1", "--port", str(its["ports"][0]), "--log-level", "warning"]
+    sys.argv += ["--timeout", "60000"]
+    if its["waiting"] is not None:
+        sys.argv += ["--capacity", str(its["waiting"])]
+    server = Server()
+    server.append_worker(Runner, num=its["workers"])
+    server.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""What the race makes of its rounds, and how clients of servers count frames."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from benchmarks.live.race import Raced, plain_on, wanted_sides
+from benchmarks.live.race_aims import Standing, aims, mean_rows
+from benchmarks.report import results
+from benchmarks.report.readme import race_table
+from benchmarks.report.results import Spread, save_csv
+from benchmarks.rigs.asking import ANSWERED, REFUSED, Asking
+from benchmarks.rigs.contest import SIDES, Reading
+from benchmarks.rigs.http_process import length
+from benchmarks.rigs.servers import pythons
+from shisha_rt.errors import BadInput
+from shisha_rt.machine.config.machine_file import load_machine
+
+CPU = {"workers": 0.003, "client": 0.0005}
+
+
+def read(**sides: float) -> dict[str, Reading]:
+    return {side: Reading(frame_s, CPU, 0.01) for side, frame_s in sides.items()}
+
+
+RACED = Raced(
+    "squeezenet",
+    (
+        read(daemon_shared=0.004, ort_copies=0.004, openvino_copies=0.001, mosec=0.005, litserve=0.02),
+        read(daemon_shared=0.010, ort_copies=0.008, openvino_copies=0.001, mosec=0.015, litserve=0.02),
+        read(daemon_shared=0.005, ort_copies=0.004, openvino_copies=0.001, mosec=0.006, litserve=0.02),
+    ),
+    ["ort_copies", "ort_threads"],
+    2,
+    "core0, core1: 0-25",
+)
+
+
+def test_the_daemon_is_held_against_engines_that_it_may_use_itself() -> None:
+    row = RACED.row("daemon_shared")
+    assert (row["best engine"], row["best server"]) == ("ort_copies", "mosec")
+    assert row["best engine / it"] == Spread(0.8, 0.8, 0.9)
+    assert row["best server / it"] == Spread(1.225, 1.25, 1.375)
+    assert RACED.row("mosec")["best engine / it"] is None
+    assert "daemon_tcp" not in RACED.sides
+    assert not any(name.startswith("openvino") for name in plain_on(load_machine("this-machine")))
+    assert "openvino_copies" in plain_on(load_machine("two-engines"))
+
+
+def test_the_cores_time_is_what_is_spent_and_what_waits() -> None:
+    row = RACED.cpu_row("daemon_shared")
+    waiting = row["waiting µs"]
+    assert isinstance(waiting, Spread)
+    assert waiting.median == pytest.approx(2 * 5000 - 3500)
+    assert row["front µs"] is None
+
+
+def standing(model: str, engine_ms: float, shared: float, ipc: float, server: float | None) -> Standing:
+    over: Mapping[str, Spread | None] = {"daemon_shared": Spread.of([shared]), "daemon_ipc": Spread.of([ipc])}
+    return Standing(
+        model, engine_ms, over, {"daemon_shared": None if server is None else Spread.of([server]), "daemon_ipc": None}
+    )
+
+
+def test_aims_go_by_network_and_by_way_of_asking() -> None:
+    found = aims(
+        [
+            standing("squeezenet", 3.0, 0.95, 0.93, 1.3),
+            standing("text_classifier", 2.0, 0.5, 0.5, 1.1),
+            standing("resnet50", 30.0, 0.96, 0.95, 1.06),
+            standing("alexnet", 12.0, 1.0, 1.0, None),
+        ]
+    )
+    told = {(row["aim"], row["network"]): (row["at least"], row["met"]) for row in found}
+    engine, server = "daemon_shared / best plain engine", "daemon_shared / best server"
+    assert told[engine, "squeezenet"] == (0.95, "yes")
+    assert (engine, "text_classifier") not in told  # short, and none was set for it
+    assert told[engine, "resnet50"] == (0.97, "no")
+    assert told["daemon_ipc / best plain engine", "resnet50"] == (pytest.approx(0.94), "yes")
+    assert told[engine, "geometric mean"] == (0.97, "no")
+    assert told[server, "text_classifier"] == (1.2, "no")
+    assert told[server, "resnet50"] == (1.05, "yes")
+    assert told[server, "alexnet"] == (1.05, "not measured")
+
+
+def test_means_are_geometric() -> None:
+    (row,) = mean_rows([standing("a", 1, 0.5, 1, 3.0), standing("b", 1, 2.0, 1, None)], ["daemon_shared"])
+    assert row["rate over the best plain engine"] == pytest.approx(1.0)
+    assert row["rate over the best server"] == pytest.approx(3.0)
+
+
+def test_the_readme_has_the_race_that_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    assert race_table(tmp_path) == "Not measured yet."
+    made_by = {"commit": "c", "date": "2026-01-02 03:04 UTC", "cpu": "A"}
+    save_csv("race", [RACED.row(side) for side in RACED.sides], made_by)
+    head, _, row, _, source = race_table(tmp_path).splitlines()
+    assert head == (
+        "| ms a frame | daemon, memory shared | ONNX Runtime, two sessions | OpenVINO, two copies | Mosec | LitServe | "
+        "over the best plain engine | over the best server |"
+    )
+    assert row.startswith("| SqueezeNet | 5.00 | 4.00 | 1.00 | 6.00 | 20.00 | 0.80 (0.80 to 0.90), ONNX Runtime, two")
+    assert row.endswith("| 1.25 (1.23 to 1.38), Mosec |")
+    assert "commit c, A." in source
+
+
+def test_sides_are_chosen_by_name_and_by_kind() -> None:
+    assert wanted_sides("daemon,engines,servers") == list(SIDES)
+    assert wanted_sides("mosec,daemon_ipc") == ["daemon_ipc", "mosec"]
+    with pytest.raises(BadInput, match="triton is none, expected some of daemon, "):
+        wanted_sides("triton")
+
+
+def test_one_servers_interpreter_stands_above_that_of_all(tmp_path: Path) -> None:
+    one = tmp_path / "python"
+    one.touch()
+    found = pythons([f"mosec={one}", sys.executable])
+    assert found["mosec"] == str(one)
+    assert found["ray_serve"] == sys.executable
+    with pytest.raises(BadInput, match="no such server"):
+        pythons([f"triton={one}"])
+    with pytest.raises(BadInput, match="is no file"):
+        pythons([str(tmp_path / "none")])
+
+
+class Answering:
+    """Answers what is sent at once, by turns as `outcomes` says; `most`: the most frames that were out."""
+
+    def __init__(self, *outcomes: str) -> None:
+        self._outcomes = outcomes
+        self._out: list[int] = []
+        self.most = 0
+
+    def send(self, number: int) -> None:
+        self._out.append(number)
+        self.most = max(self.most, len(self._out))
+
+    def wait(self, timeout_s: float) -> list[tuple[int, str]]:
+        came = [(number, self._outcomes[number % len(self._outcomes)]) for number in self._out]
+        self._out = []
+        return came
+
+
+def test_a_burst_keeps_so_many_in_flight_and_counts_all() -> None:
+    server = Answering(ANSWERED)
+    told = Asking(server).burst(0.0, 8)
+    assert server.most == 8
+    assert told["total_frames"] == 25  # the warm-up, and one to measure
+    with pytest.raises(RuntimeError, match="a frame was refused"):
+        Asking(Answering(REFUSED)).burst(0.0, 8)
+
+
+def test_every_arrival_is_accounted_for() -> None:
+    told = Asking(Answering(ANSWERED, ANSWERED, REFUSED, "cut off")).arrivals([0.0] * 8)
+    latencies = told["latencies_s"]
+    assert isinstance(latencies, list)
+    assert len(latencies) == 4
+    assert (told["refused"], told["failed"], told["lost"]) == (2, 2, 0)
+
+
+def test_an_answers_length_is_in_its_head() -> None:
+    assert length(b"HTTP/1.1 200 OK\r\nContent-Length: 4000\r\nVary: x") == 4000
+    with pytest.raises(RuntimeError, match="no told length"):
+        length(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked")

@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from shisha_rt.lifecycle.instructions import Settled
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.tuning.best import BestPlan
 from shisha_rt.tuning.choice import Choice
 from shisha_rt.tuning.events import FramesCounted
-from shisha_rt.tuning.load import CALMER, Load, PlanTimes, busy_from, dominating
+from shisha_rt.tuning.load import CALMER, Load, PlanTimes, busy_from
 from shisha_rt.tuning.run import SearchRun
 from shisha_rt.tuning.state import Serving
 from shisha_rt.wire import journal
@@ -41,6 +43,7 @@ class Following:
         self._choice = choice
         self._load = Load()
         self._rests_until_s = -math.inf
+        self._seen: tuple[Plan, Measurement] | None = None
         self._ended: dict[Objective, SearchRun] = {}
 
     @property
@@ -56,13 +59,14 @@ class Following:
         if not known:
             self._load = Load()
             return None
-        latency, throughput = (self._times(best[one] or known[0]) for one in ("latency", "throughput"))
+        quick, most = (self._measured(best[one] or known[0]) for one in ("latency", "throughput"))
+        latency, throughput = self._times(quick), self._times(most)
         wanted, came = self._load.look(counted, now_s, serves, latency, throughput), self._load.came
         if not free or now_s < self._rests_until_s:
             self._load.forget()
             return None
         if len(known) == len(OBJECTIVES):
-            wanted = serves if known[0].plan == known[1].plan else dominating(latency, throughput) or wanted
+            wanted = serves if known[0].plan == known[1].plan else _better_at_both(quick, most) or wanted
         elif wanted != serves and not came:
             return None  # a search measures frames
         if wanted == serves:
@@ -76,6 +80,10 @@ class Following:
         used = None if self.utilisation is None else round(self.utilisation, 3)
         plan = None if wish.best is None else str(wish.best.plan)
         return journal.ObjectiveChanged(objective=wish.objective, reason=wish.reason, plan=plan, utilisation=used)
+
+    def watched(self, plan: Plan, found: Measurement) -> None:
+        """What the live plan takes now; it may have been measured long ago."""
+        self._seen = plan, found
 
     def failed(self, end: Settled, now_s: float) -> None:
         """What was wished for is not live: unless that says nothing of its plan, it is not tried again at once."""
@@ -105,8 +113,12 @@ class Following:
         """The best that is known for each objective, for `status`."""
         return {objective: None if best is None else _told(best) for objective, best in self._best().items()}
 
-    def _times(self, best: BestPlan) -> PlanTimes:
-        scale, found = self._choice.machine.time_scale, best.measurement
+    def _measured(self, best: BestPlan) -> Measurement:
+        plan, found = self._seen or (None, best.measurement)
+        return found if plan == best.plan else best.measurement
+
+    def _times(self, found: Measurement) -> PlanTimes:
+        scale = self._choice.machine.time_scale
         return PlanTimes(scale * found.bottleneck_s, scale * found.latency_s)
 
     def _reason(self, wanted: Objective, busy: float) -> str:
@@ -115,6 +127,13 @@ class Following:
         if wanted == "throughput":
             return f"{load}, and wait: it is to be left from {busy:.0%}"
         return f"{load}, below {busy - CALMER:.0%}" if used < busy - CALMER else f"{load}, but hardly any meet"
+
+
+def _better_at_both(quick: Measurement, most: Measurement) -> Objective | None:
+    """Which of two plans has nothing to gain from the other, as far as noise allows to tell."""
+    if most.is_better_than(quick, "latency"):
+        return "throughput"
+    return "latency" if quick.is_better_than(most, "throughput") else None
 
 
 def _told(best: BestPlan) -> dict[str, object]:

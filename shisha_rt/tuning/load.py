@@ -93,15 +93,8 @@ class Load:
 
 def busy_from(latency: PlanTimes, throughput: PlanTimes) -> float:
     """The utilisation above which the plan for latency is to be left."""
-    slower = (throughput.alone_s - latency.alone_s) / latency.frame_s
+    slower = max(0.0, (throughput.alone_s - latency.alone_s) / latency.frame_s)
     return max(BUSY, 2 * slower / (1 + 2 * slower))
-
-
-def dominating(latency: PlanTimes, throughput: PlanTimes) -> Objective | None:
-    """The one that is at least as good at both."""
-    if throughput.alone_s <= latency.alone_s:
-        return "throughput"
-    return "latency" if latency.frame_s <= throughput.frame_s else None
 
 
 def _grown(sum_s: float, step_s: float, enough_s: float) -> float:

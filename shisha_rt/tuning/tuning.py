@@ -321,6 +321,7 @@ class Tuning:
         assert live is not None
         self.measuring.begin(self._desk.now_s, is_warm=True)
         found = self.measuring.repeatability.widen(found)
+        self.following.watched(live[1], found)
         stage = self.baseline.left_by(found)
         if stage is not None and known is not None:
             self.measuring.repeatability.machine_changed()

@@ -122,6 +122,25 @@ def test_the_same_plan_for_both_is_not_changed() -> None:
     assert (world.plan, world.events("objective_changed"), len(world.ends)) == (ONLY_FAST, [], 1)
 
 
+@pytest.mark.parametrize("band", [0.01, 0.6])
+def test_a_plan_that_is_worse_at_both_never_serves_unless_noise_may_have_made_it_so(band: float) -> None:
+    slow = replace(MOST, measurement=Measurement((0.009, 0.009), band, 32, 1.0))
+    world = World({**KEPT, key_of(MACHINE, "throughput, plain chains"): slow}, objective="auto")
+    busy(world, looks=20)
+    assert (world.plan == BEST) is (band == 0.6)
+
+
+def test_what_the_plan_takes_now_counts_and_not_what_it_took_once() -> None:
+    """Half as much as it was known to take: not enough for a drift, as the band is wide, and half of the load."""
+    kept = {key: replace(best, measurement=replace(best.measurement, band=2.0)) for key, best in KEPT.items()}
+    for layer_s, plan in ((0.001, BEST), (0.0005, ONLY_FAST)):
+        world = World(kept, objective="auto")
+        world.layer_s["fast"] = layer_s
+        world.serve(300)
+        world.look(8, frames_per_s=110, in_flight=20)
+        assert world.plan == plan
+
+
 def test_a_clients_plan_stays(world: World) -> None:
     world.propose(SEED, le.Owner.CLIENT)
     busy(world, looks=20)

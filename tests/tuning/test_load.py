@@ -11,7 +11,7 @@ import pytest
 
 from shisha_rt.plan.rate import OBJECTIVES, Objective
 from shisha_rt.tuning.events import FramesCounted
-from shisha_rt.tuning.load import Load, PlanTimes, busy_from, dominating
+from shisha_rt.tuning.load import Load, PlanTimes, busy_from
 from tests.tuning.load_world import LOOK_S, Arrivals, LoadWorld, Servers, bursts, camera, of_places, poisson
 
 SMALL_S, LARGE_S = 0.0035, 0.3
@@ -169,14 +169,6 @@ def test_one_look_decides_nothing() -> None:
     assert [after(looks, QUICK, MANY) for looks in (1, 2, 3)] == ["latency", "latency", "throughput"]
 
 
-def test_a_plan_that_is_worse_at_both_never_serves() -> None:
-    assert dominating(QUICK, MANY) is None
-    for worse in (PlanTimes(0.010, 0.018), PlanTimes(0.011, 0.018)):
-        assert dominating(QUICK, worse) == "latency"
-    for better in (PlanTimes(0.009, 0.010), PlanTimes(0.009, 0.009)):
-        assert dominating(QUICK, better) == "throughput"
-
-
 def test_a_new_plan_begins_with_what_comes_after_it() -> None:
     load, wanted = Load(), "latency"
     for look in range(8):
@@ -193,6 +185,11 @@ def test_many_places_are_busy_later() -> None:
     assert busy_from(*(TWO[one].times for one in ("latency", "throughput"))) == 0.7
     busy = busy_from(*(EIGHT[one].times for one in ("latency", "throughput")))
     assert 1 + busy / (2 * (1 - busy)) == pytest.approx(EIGHT["throughput"].service_s / EIGHT["latency"].service_s)
+
+
+def test_a_plan_that_is_no_slower_with_one_frame_is_taken_from_the_usual_load_on() -> None:
+    for alone_s in (0.010, 0.005, 0.0):
+        assert busy_from(QUICK, PlanTimes(0.009, alone_s)) == 0.7
 
 
 def test_it_shows_how_busy_the_plan_for_latency_would_be() -> None:

@@ -43,7 +43,7 @@ class Following:
         self._choice = choice
         self._load = Load()
         self._rests_until_s = -math.inf
-        self._seen: tuple[Plan, Measurement] | None = None
+        self._seen: dict[Objective, tuple[Plan, Measurement]] = {}
         self._ended: dict[Objective, SearchRun] = {}
 
     @property
@@ -59,7 +59,8 @@ class Following:
         if not known:
             self._load = Load()
             return None
-        quick, most = (self._measured(best[one] or known[0]) for one in ("latency", "throughput"))
+        quick = self._measured("latency", best["latency"] or known[0])
+        most = self._measured("throughput", best["throughput"] or known[0])
         latency, throughput = self._times(quick), self._times(most)
         wanted, came = self._load.look(counted, now_s, serves, latency, throughput), self._load.came
         if not free or now_s < self._rests_until_s:
@@ -83,7 +84,7 @@ class Following:
 
     def watched(self, plan: Plan, found: Measurement) -> None:
         """What the live plan takes now; it may have been measured long ago."""
-        self._seen = plan, found
+        self._seen[self._choice.objective] = plan, found
 
     def failed(self, end: Settled, now_s: float) -> None:
         """What was wished for is not live: unless that says nothing of its plan, it is not tried again at once."""
@@ -113,8 +114,8 @@ class Following:
         """The best that is known for each objective, for `status`."""
         return {objective: None if best is None else _told(best) for objective, best in self._best().items()}
 
-    def _measured(self, best: BestPlan) -> Measurement:
-        plan, found = self._seen or (None, best.measurement)
+    def _measured(self, objective: Objective, best: BestPlan) -> Measurement:
+        plan, found = self._seen.get(objective, (best.plan, best.measurement))
         return found if plan == best.plan else best.measurement
 
     def _times(self, found: Measurement) -> PlanTimes:

@@ -31,6 +31,7 @@ _LULL_S: Final = 1.1
 _FRAMES: Final = 16
 """Thresholds are seconds of work: so much, what falls short in such a lull, and at least what so many frames take."""
 _ONE_LOOK: Final = 0.75
+_WAITED: Final = 2.0
 _SHOWN_S: Final = 1.0
 
 
@@ -69,18 +70,20 @@ class Load:
         then, passed_s, frame_s = before[0], now_s - before[1], latency.frame_s
         self.came = now.arrived - then.arrived
         self._show(self.came * frame_s / passed_s, passed_s)
-        came_s, waits_s = min(self.came, 2 * (now.met - then.met)) * frame_s, now.in_flight * frame_s
+        came_s = min(self.came, 2 * (now.met - then.met)) * frame_s
+        took_s, answered = now.latency_s - then.latency_s, now.answered - then.answered
         busy = busy_from(latency, throughput)
         calm = busy - CALMER
         busy_s, calm_s = max(_BUSY_S, _FRAMES * frame_s), max(_LULL_S * calm, _FRAMES * frame_s)
         beyond_s, short_s = came_s - busy * passed_s, calm * passed_s - came_s
-        # While as much waits, a look in which nothing comes is no sign of calm: clients may send by the batch.
-        beyond_s = max(beyond_s, 0.0) if waits_s > busy_s else beyond_s
-        short_s = min(short_s, 0.0) if waits_s > calm_s else short_s
+        # While frames wait it is no sign of calm that few come: clients may send by the batch, or wait themselves.
+        if now.in_flight * frame_s > busy_s:
+            beyond_s = max(beyond_s, 0.0)
+        if now.in_flight > 1 and (not answered or took_s > _WAITED * answered * throughput.alone_s):
+            short_s = min(short_s, 0.0)
         self._beyond_s = _grown(self._beyond_s, beyond_s, busy_s)
         self._short_s = _grown(self._short_s, short_s, calm_s)
-        longer_s = now.latency_s - then.latency_s - (now.answered - then.answered) * throughput.alone_s
-        self._longer_s = _grown(self._longer_s, longer_s, busy_s)
+        self._longer_s = _grown(self._longer_s, took_s - answered * throughput.alone_s, busy_s)
         if serves == "latency":
             return "throughput" if self._beyond_s >= busy_s and self._longer_s > 0 else "latency"
         return "latency" if self._short_s >= calm_s else "throughput"

@@ -68,13 +68,19 @@ def bursts(frames: int, every_s: float, seed: int = 1) -> Arrivals:
 
 class LoadWorld:
     """`fixed`: the plan that serves all the time; None: the one that the load wants. `latency_s`: of each frame that
-    was answered, with when it came.
+    was answered, with when it came. `slower`: so many times as slow are both as they were when they were measured.
     """
 
     def __init__(
-        self, plans: Mapping[Objective, Servers], fixed: Objective | None = None, *, serves: Objective = "latency"
+        self,
+        plans: Mapping[Objective, Servers],
+        fixed: Objective | None = None,
+        *,
+        serves: Objective = "latency",
+        slower: float = 1.0,
     ) -> None:
         self.plans = plans
+        self.slower = slower
         self.load = Load()
         self.serves: Objective = fixed or serves
         self.fixed = fixed is not None
@@ -125,7 +131,7 @@ class LoadWorld:
             self.refused += 1
             return
         self._met += bool(self._answers)
-        free_s, service_s = self._free_s[self.serves], self.plans[self.serves].service_s
+        free_s, service_s = self._free_s[self.serves], self.slower * self.plans[self.serves].service_s
         end_s = max(self.now_s, free_s[0]) + service_s * self._rng.uniform(0.97, 1.03)
         heapq.heapreplace(free_s, end_s)
         heapq.heappush(self._answers, (end_s + HANDOVER_S, self.now_s))

@@ -83,6 +83,17 @@ def test_clients_that_keep_every_place_busy_have_the_plan_for_throughput(
     assert at_s <= 2.5
 
 
+@pytest.mark.parametrize("clients", [8, 64])
+@pytest.mark.parametrize("slower", [1.5, 3.0])
+def test_on_a_host_that_is_slower_than_it_was_clients_that_wait_are_no_sign_of_calm(
+    clients: int, slower: float
+) -> None:
+    """So few frames come as that would be calm; but they come as soon as others are answered."""
+    world = LoadWorld(TWO, slower=slower)
+    world.run(60.0, clients=clients)
+    assert len(world.changes) <= 1
+
+
 @pytest.mark.parametrize("serves", OBJECTIVES)
 @pytest.mark.parametrize("clients", [2, 3])
 def test_a_few_on_many_places_are_done_sooner_one_after_the_other(clients: int, serves: Objective) -> None:

@@ -27,11 +27,15 @@ _REST_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """The objective that is to serve, and why; `best` is None where its plan is still to be searched for."""
+    """The objective that is to serve, and why: at a `utilisation` of the plan for latency.
+
+    `best` is None where its plan is still to be searched for.
+    """
 
     objective: Objective
     best: BestPlan | None
     reason: str
+    utilisation: float
 
 
 class Following:
@@ -72,15 +76,17 @@ class Following:
             return None  # a search measures frames
         if wanted == serves:
             return None
-        self.wish = Wish(wanted, best[wanted], self._reason(wanted, busy_from(latency, throughput)))
+        used = (min if wanted == "latency" else max)(self._load.utilisation, self._load.lately)
+        self.wish = Wish(wanted, best[wanted], _reason(wanted, used, busy_from(latency, throughput)), round(used, 3))
         return self.wish
 
     def follow(self, wish: Wish) -> journal.ObjectiveChanged:
         """Its objective serves from now on."""
         self._choice.objective = wish.objective
-        used = None if self.utilisation is None else round(self.utilisation, 3)
         plan = None if wish.best is None else str(wish.best.plan)
-        return journal.ObjectiveChanged(objective=wish.objective, reason=wish.reason, plan=plan, utilisation=used)
+        return journal.ObjectiveChanged(
+            objective=wish.objective, reason=wish.reason, plan=plan, utilisation=wish.utilisation
+        )
 
     def watched(self, plan: Plan, found: Measurement) -> None:
         """What the live plan takes now; it may have been measured long ago."""
@@ -122,12 +128,12 @@ class Following:
         scale = self._choice.machine.time_scale
         return PlanTimes(scale * found.bottleneck_s, scale * found.latency_s)
 
-    def _reason(self, wanted: Objective, busy: float) -> str:
-        used = self._load.utilisation
-        load = f"frames take {used:.0%} of what the plan for latency can do"
-        if wanted == "throughput":
-            return f"{load}, and wait: it is to be left from {busy:.0%}"
-        return f"{load}, below {busy - CALMER:.0%}" if used < busy - CALMER else f"{load}, but hardly any meet"
+
+def _reason(wanted: Objective, used: float, busy: float) -> str:
+    load = f"frames take {used:.0%} of what the plan for latency can do"
+    if wanted == "throughput":
+        return f"{load}, and wait: it is to be left from {busy:.0%}"
+    return f"{load}, below {busy - CALMER:.0%}" if used < busy - CALMER else f"{load}, but hardly any meet"
 
 
 def _better_at_both(quick: Measurement, most: Measurement) -> Objective | None:

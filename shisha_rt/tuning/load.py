@@ -46,12 +46,12 @@ class PlanTimes:
 
 
 class Load:
-    """`utilisation`: of the plan for latency, about the last second's mean; nan before there is one. `came`: frames
-    between the last two looks.
+    """`utilisation`: of the plan for latency, about the last second's mean, and `lately` that between the last two
+    looks; nan before there is one. `came`: frames between the last two looks.
     """
 
     def __init__(self) -> None:
-        self.utilisation = math.nan
+        self.utilisation = self.lately = math.nan
         self.came = 0
         self._before: tuple[FramesCounted, float] | None = None
         self._beyond_s = self._short_s = self._longer_s = 0.0
@@ -69,7 +69,8 @@ class Load:
             return serves
         then, passed_s, frame_s = before[0], now_s - before[1], latency.frame_s
         self.came = now.arrived - then.arrived
-        self._show(self.came * frame_s / passed_s, passed_s)
+        self.lately = self.came * frame_s / passed_s
+        self._show(self.lately, passed_s)
         came_s = min(self.came, 2 * (now.met - then.met)) * frame_s
         took_s, answered = now.latency_s - then.latency_s, now.answered - then.answered
         busy = busy_from(latency, throughput)

@@ -194,7 +194,7 @@ class ObjectiveChanged(Record, frozen=True):
     objective: str
     reason: str
     plan: str | None
-    utilisation: float | None = None
+    utilisation: float
 
 
 class TuningResumed(Record, frozen=True):

@@ -28,7 +28,9 @@ def unequal_machine(folder: Path) -> Path:
 
 
 def tuned(model: Path, folder: Path, *arguments: object) -> DaemonProcess:
-    return DaemonProcess(folder, model, "--machine", unequal_machine(folder), "--strategy", "shisha", *arguments)
+    """One search, for one objective, unless `arguments` say otherwise."""
+    options = ("--machine", unequal_machine(folder), "--strategy", "shisha", "--objective", "throughput")
+    return DaemonProcess(folder, model, *options, *arguments)
 
 
 def events(client: Client, kind: str, since: int = 0) -> Events:

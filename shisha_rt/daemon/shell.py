@@ -165,7 +165,8 @@ class Shell:
                 self._part_done(event)
             case messages.Failed(part=part, reason=reason):
                 cause = f"worker {part.incarnation} failed"
-                self.write(self._part_raised(part, reason), cause)
+                if self.requests.waits(part.frame):  # else nobody is told, and what the frame lent may be gone
+                    self.write(self._part_raised(part, reason), cause)
                 self.post(ev.PartFailed(part, reason), cause)
             case messages.Ready(incarnation=incarnation):
                 self.supervisor.is_ready(incarnation)

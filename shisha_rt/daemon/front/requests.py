@@ -100,6 +100,10 @@ class Requests:
         if pending is not None:
             pending.compute_s += compute_s
 
+    def waits(self, frame: int) -> bool:
+        """Whether the frame is unanswered."""
+        return frame in self._pending
+
     # --- the lifecycle's instructions -------------------------------------------------------------------------
 
     def fill(self, instruction: Fill) -> None:

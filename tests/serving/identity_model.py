@@ -81,7 +81,7 @@ def write_long_identity_model(folder: Path, layers: int) -> Path:
     return _write(folder, f"{NAME}{layers}", nodes, weights, SHAPE)
 
 
-def write_branching_identity_model(folder: Path) -> Path:
+def write_branching_identity_model(folder: Path, size: int = 4) -> Path:
     """One convolution, three branches of three each, one that joins them: eleven layers, and `NAME`.onnx again.
 
     A join lies in the layer of the last branch; so of each branch two layers can run beside the others.
@@ -102,7 +102,7 @@ def write_branching_identity_model(folder: Path) -> Path:
             nodes.append(helper.make_node("Conv", [source, f"{target}_w"], [target], name=target))
     nodes.append(helper.make_node("Concat", ["a2", "b2", "c2"], ["all"], name="all", axis=1))
     nodes.append(helper.make_node("Conv", ["all", "join"], ["y"], name="y"))
-    return _write(folder, NAME, nodes, weights, SHAPE)
+    return _write(folder, NAME, nodes, weights, (1, CHANNELS, size, size))
 
 
 def _write(

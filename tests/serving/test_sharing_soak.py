@@ -1,0 +1,91 @@
+"""Frames in shared memory through changes of plan, deaths of workers and of clients at random moments: R1 holds, and
+what a client lends is its own again with the answer.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shisha_rt.ready.compile import compile_model
+from tests.serving.changed_plans import change_plans
+from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, machine_file, until
+from tests.serving.identity_model import write_branching_identity_model
+from tests.serving.load import Load, assert_kept
+from tests.serving.page import counter
+from tests.serving.random_plans import Cuttable
+
+PLACES = ("a", "b", "c", "d")
+SIZE = 36
+"""Frames of 83 KB, which Python's client shares."""
+KILL_EVERY = 12
+
+
+class DoomedClients(threading.Thread):
+    """One after the other, each killed at a random moment."""
+
+    def __init__(self, endpoint: str, seed: int) -> None:
+        super().__init__(daemon=True)
+        self.killed = 0
+        self.faults: list[int] = []
+        self._command = [sys.executable, "-m", "tests.serving.doomed_client", endpoint, str(SIZE)]
+        self._rng = random.Random(seed)
+        self._ending = threading.Event()
+
+    def run(self) -> None:
+        while not self._ending.is_set():
+            with subprocess.Popen(self._command) as client:
+                self._ending.wait(self._rng.uniform(0.3, 2.0))
+                ended = client.poll()
+                if ended is not None:
+                    self.faults.append(ended)
+                client.kill()
+            self.killed += 1
+
+    def end(self) -> None:
+        self._ending.set()
+        self.join(PATIENCE_S)
+        assert not self.is_alive()
+
+
+@pytest.mark.parametrize("frames", [600, pytest.param(100_000, marks=pytest.mark.long)])
+def test_nothing_is_lost_doubled_or_written_late(tmp_path: Path, frames: int) -> None:
+    model = write_branching_identity_model(tmp_path, size=SIZE)
+    compiled = compile_model(model)
+    cuttable = Cuttable(len(compiled.layers), compiled.legal_cuts, compiled.index.needs)
+    rng = random.Random(frames)
+    shape = (1, 16, SIZE, SIZE)
+    with DaemonProcess(tmp_path, model, "--machine", machine_file(tmp_path, PLACES)) as daemon:
+        path = daemon.control.metadata()["server"]["shared_memory_socket"]
+        doomed = DoomedClients(daemon.endpoint, frames)
+        with (
+            Load(daemon.endpoint, 0, sharing=path, shape=shape, model_name=compiled.model.name) as one,
+            Load(daemon.endpoint, 1, sharing=path, shape=shape, model_name=compiled.model.name) as two,
+        ):
+            doomed.start()
+            killed = 0
+            while one.answered + two.answered < frames or not killed:
+                plans = [cuttable.random_plan(rng, PLACES) for _ in range(KILL_EVERY)]
+                killed += change_plans(daemon, one, plans, PLACES, KILL_EVERY)
+            doomed.end()
+        assert_kept(one, two)
+        assert doomed.faults == []
+        names = ("shisha_lent_regions", "shisha_lent_bytes", "shisha_frames_in_flight")
+        left = [counter(daemon.metrics, name) for name in names]
+        until(lambda: not any(gauge() for gauge in left), "the end of regions and of frames")
+        regions = [link for pid in (daemon.pid, *daemon.wait_for_workers().values()) for link in regions_of(pid)]
+        assert regions == []
+        print(f"{one.answered + two.answered} frames, {killed} workers and {doomed.killed} clients killed")
+
+
+def regions_of(pid: int) -> list[str]:
+    """The descriptors of regions that a process has."""
+    assert psutil.pid_exists(pid)
+    links = [str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()]
+    return [link for link in links if "shisha-rt-region" in link]

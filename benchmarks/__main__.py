@@ -24,6 +24,7 @@ from benchmarks.live.first_answer import first_answer
 from benchmarks.live.guided_live import guided_live
 from benchmarks.live.live_change import MODELS as CHANGED
 from benchmarks.live.live_change import live_change
+from benchmarks.live.load import load
 from benchmarks.live.loop import loop
 from benchmarks.live.loop_cost import loop_cost
 from benchmarks.live.online_tuning import online_tuning
@@ -77,6 +78,7 @@ for command in (
     copies_disturbed,
     crowd,
     first_answer,
+    load,
     loop,
     loop_cost,
     race,

@@ -154,7 +154,7 @@ def race(
     command = (
         f"race --models {models} --machine {machine} --sides {sides} --seconds {seconds:g} --rounds {count}{words}"
     )
-    about = facts(command) | _versions([name for name in SERVERS if name in names], interpreters)
+    about = facts(command) | versions([name for name in SERVERS if name in names], interpreters)
     progress = Progress("race")
     found: list[Raced] = []
     for model in models.split(","):
@@ -180,7 +180,7 @@ def race(
         _tell_left_out(left_out)
 
 
-def _versions(servers: Sequence[str], interpreters: Mapping[str, str]) -> dict[str, str]:
+def versions(servers: Sequence[str], interpreters: Mapping[str, str]) -> dict[str, str]:
     known = {_OPENVINO: version_of(_OPENVINO)} if find_spec(_OPENVINO) else {}
     return {**known, **{name: version(name, interpreters[name]) for name in servers}}
 

@@ -62,13 +62,16 @@ class Asking:
         frame_s = (measured_s[-1] - measured_s[0]) / (len(measured_s) - 1)
         return {"frame_s": frame_s, "total_frames": len(answered_s)}
 
-    def arrivals(self, at_s: Sequence[float]) -> dict[str, object]:
-        """Send frames so many seconds after the call, however many are out; latencies count from those times."""
+    def arrivals(self, arrivals: Sequence[float], count_from_s: float = 0.0) -> dict[str, object]:
+        """Send frames so many seconds after the call, however many are out; latencies count from those times.
+
+        Frames before `count_from_s` are not counted, unless they fail or are lost.
+        """
         self._asker.wait(0)  # connections may have ended since
         begun_s = time.monotonic()
         due_s: dict[int, float] = {}
-        heard = Heard()
-        for after_s in at_s:
+        heard = Heard(begun_s + count_from_s)
+        for after_s in arrivals:
             while (left_s := begun_s + after_s - time.monotonic()) > 0:
                 self._hear(left_s, due_s, heard)
             due_s[self._send()] = begun_s + after_s
@@ -89,30 +92,37 @@ class Asking:
 
 
 class Heard:
-    """What became of frames that were sent at their times. `latencies_s` are in the order of answers."""
+    """What became of frames that were sent at their times, from `count_from_s` on; those that fail count always."""
 
-    def __init__(self) -> None:
+    def __init__(self, count_from_s: float) -> None:
+        self._count_from_s = count_from_s
         self._latencies_s: list[float] = []
         self._refused = self._failed = 0
 
     def take(self, due_s: float, now_s: float, outcome: str) -> None:
-        if outcome == ANSWERED:
-            self._latencies_s.append(now_s - due_s)
-        elif outcome == REFUSED:
-            self._refused += 1
-        else:
+        if outcome not in (ANSWERED, REFUSED):
             self._failed += 1
+        elif due_s < self._count_from_s:
+            return
+        elif outcome == ANSWERED:
+            self._latencies_s.append(now_s - due_s)
+        else:
+            self._refused += 1
+
+    @property
+    def answered(self) -> int:
+        return len(self._latencies_s)
 
     def told(self, lost: int) -> dict[str, object]:
         return {"latencies_s": self._latencies_s, "refused": self._refused, "failed": self._failed, "lost": lost}
 
 
 def obey(asking: Asking, in_flight: int) -> None:
-    """Carry out each line that comes: `seconds` of a burst, or `arrivals`."""
+    """Carry out each line that comes: `seconds` of a burst, or `arrivals` (see there)."""
     say(ready=True)
     for line in sys.stdin:
         order: dict[str, Any] = json.loads(line)
         if "arrivals" in order:
-            say(**asking.arrivals(order["arrivals"]))
+            say(**asking.arrivals(**order))
         else:
             say(**asking.burst(order["seconds"], in_flight))

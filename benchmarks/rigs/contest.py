@@ -27,7 +27,7 @@ from benchmarks.rigs.cpu_time import cpu_time, whole_cpu_s
 from benchmarks.rigs.engine_process import PLAIN
 from benchmarks.rigs.profiled import profiled
 from benchmarks.rigs.served import IN_FLIGHT
-from benchmarks.rigs.servers import SERVERS, running
+from benchmarks.rigs.servers import SERVERS, awake, running
 from benchmarks.rigs.tune import tune
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client, plan_of
@@ -46,7 +46,6 @@ SIDES: Final = (*DAEMON, *PLAIN, *SERVERS)
 
 _TIMEOUT_S: Final = 60.0
 _WARM_UP_S: Final = 0.3
-_AWAKE_S: Final = 0.2
 
 Spent = Mapping[str, float]
 """CPU seconds by what spends them."""
@@ -90,8 +89,7 @@ class Network:
 class Side:
     """`asked` sends frames, or runs them itself. `root`: of sides that share processes one.
 
-    `keeper`: of a server's processes, which stand still while others have their turn: some would take a tenth of a core
-    for themselves.
+    `keeper`: of a server's processes, see `awake`.
     """
 
     name: str
@@ -99,18 +97,6 @@ class Side:
     asked: ChildProcess
     spent: Callable[[], Spent]
     keeper: ChildProcess | None = None
-
-    @contextlib.contextmanager
-    def awake(self) -> Iterator[None]:
-        if self.keeper is None:
-            yield
-            return
-        self.keeper.ask(runs=True)
-        try:
-            time.sleep(_AWAKE_S)
-            yield
-        finally:
-            self.keeper.ask(runs=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +116,7 @@ class Contest:
             readings = {}
             for side in (*self.sides[first:], *self.sides[:first]):
                 tell(f"{self.model}: round {number + 1} of {count}, {side.name}")
-                with side.awake():
+                with awake(side.keeper):
                     readings[side.name] = self._turn(side, seconds)
             yield readings
 

@@ -22,6 +22,7 @@ from shisha_rt.errors import BadInput, Failure
 
 _START_S: Final = 90.0
 _LOOK_EVERY_S: Final = 0.2
+_AWAKE_S: Final = 0.2
 _HTTP: Final = "benchmarks.rigs.http_process"
 
 
@@ -137,6 +138,23 @@ def running(
             )
         )
         yield Running(keeper, client, frozenset(int(one.name) for one in noted.iterdir() if one.name.isdigit()))
+
+
+@contextlib.contextmanager
+def awake(keeper: ChildProcess | None) -> Iterator[None]:
+    """Meanwhile the server's processes run; else they are to stand still, as some take a tenth of the cores when idle.
+
+    None: what needs no waking.
+    """
+    if keeper is None:
+        yield
+        return
+    keeper.ask(runs=True)
+    try:
+        time.sleep(_AWAKE_S)
+        yield
+    finally:
+        keeper.ask(runs=False)
 
 
 def _await(name: str, keeper: ChildProcess, noted: Path, workers: int, port: int) -> None:

@@ -160,6 +160,8 @@ def test_every_arrival_is_accounted_for() -> None:
     assert isinstance(latencies, list)
     assert len(latencies) == 4
     assert (told["refused"], told["failed"], told["lost"]) == (2, 2, 0)
+    later = Asking(Answering(ANSWERED, ANSWERED, REFUSED, "cut off")).arrivals([0.0] * 8, count_from_s=1.0)
+    assert (later["latencies_s"], later["refused"], later["failed"]) == ([], 0, 2)
 
 
 def test_an_answers_length_is_in_its_head() -> None:

@@ -1,0 +1,270 @@
+"""Latency by load: the daemon whose objective follows it, its fixed plans, and rivals: `python -m benchmarks load`.
+
+Frames arrive as a Poisson process of so many percent of capacity, which is what the daemon's plan for throughput
+answers with several frames always in flight. Arrivals are drawn before, the same for all sides of a round, and are sent
+whatever is still out; a latency counts from when its frame was to be sent, so none is hidden by those before it. Beyond
+capacity they are of the frames that were taken; `refused %` is the rest. Sides take turns in each round.
+
+- `daemon_auto`: `--objective auto`, after it has found a plan for each objective under load and without.
+- `daemon_latency`, `daemon_throughput`: those two plans, set by a client, in daemons that keep them.
+- `ort_threads`, `ort_copies`: an engine in one process behind a queue, without a daemon: one session with a thread for
+  each core; one with one thread for each core.
+- servers: see `benchmarks/servers`. What has a limit of waiting requests gets the daemon's.
+
+p50 is the median of the rounds', with quartiles, p99 that of all rounds' frames together; a rate is kept up until
+`--frames` have come at least. The first 2.5 s of a side's turn are not counted, as the daemon has to see the
+load before it can follow it: `load_steps` are about that, from 10 to 90% and back, and how soon the other plan serves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import typer
+
+from benchmarks.live.load_figures import AUTO, FIXED, AtRate, Heard, Step, poisson, ratio_rows, step_row
+from benchmarks.live.race import versions
+from benchmarks.report.facts import facts
+from benchmarks.report.progress import Progress
+from benchmarks.report.results import RESULTS, Row, save_csv, show
+from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.contest import Network, Tell
+from benchmarks.rigs.journal import events_since, next_event
+from benchmarks.rigs.queue_process import COPIES, THREADS
+from benchmarks.rigs.served import IN_FLIGHT
+from benchmarks.rigs.servers import SERVERS, awake, missing, pythons, running
+from shisha_rt.cli.drive.child_daemon import child_daemon
+from shisha_rt.client import Client, Plan, plan_of
+from shisha_rt.errors import BadInput, Failure
+from shisha_rt.machine.config.machine_file import check_runnable, load_machine
+from shisha_rt.machine.machine import Machine
+from shisha_rt.plan.rate import OBJECTIVES
+
+PERCENTS: Final = (5.0, 30.0, 60.0, 90.0, 120.0)
+LEAD_S: Final = 2.5
+"""Of each side's turn at each rate, not counted: a daemon that follows the load has to see it first."""
+CALM, BUSY = 10.0, 90.0
+SIDES: Final = (AUTO, *FIXED, THREADS, COPIES, *SERVERS)
+
+_ARRIVALS: Final = "benchmarks.rigs.arrivals_process"
+_TIMEOUT_S: Final = 60.0
+_BURST_S: Final = 2.0
+_TUNING_TIMEOUT_S: Final = 480.0
+_CAPACITY_S: Final = 2.0
+_HOLD_FRAMES: Final = 24
+"""Of a step: of networks that take long, a change of load is told late, by frames."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """`asked` sends frames at their times. `keeper`: of a server, see `awake`."""
+
+    name: str
+    asked: ChildProcess
+    keeper: ChildProcess | None = None
+
+    def arrivals(self, at_s: Sequence[float], count_from_s: float = 0.0) -> Heard:
+        with awake(self.keeper):
+            return Heard(**self.asked.ask(arrivals=at_s, count_from_s=count_from_s))
+
+
+@contextlib.contextmanager
+def _daemon(network: Network, machine: Machine, objective: str) -> Iterator[tuple[Client, ChildProcess]]:
+    with contextlib.ExitStack() as closing:
+        folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="load-"))
+        options = ("--machine", machine.source, "--strategy", "guided", "--objective", objective, "--fresh")
+        endpoint = f"ipc://{folder}/daemon"
+        daemon = closing.enter_context(child_daemon(f"zoo:{network.model}", *options, endpoint=endpoint))
+        control = closing.enter_context(Client(daemon.endpoint, timeout_s=_TIMEOUT_S))
+        asked, _ = closing.enter_context(child_process(_ARRIVALS, endpoint=daemon.endpoint))
+        yield control, asked
+
+
+def _find_plans(control: Client, asked: ChildProcess) -> dict[str, Plan]:
+    """By objective. The daemon finds that for throughput under load, and that for latency one frame at a time."""
+    found: dict[str, Plan] = {}
+    until_s = time.monotonic() + _TUNING_TIMEOUT_S
+    while len(found) < len(OBJECTIVES):
+        if time.monotonic() > until_s:
+            raise Failure(f"no plan for {' and '.join(OBJECTIVES)} was found in {_TUNING_TIMEOUT_S:g} s")
+        asked.ask(seconds=_BURST_S, in_flight=1 if "throughput" in found else IN_FLIGHT)
+        tuner, live = control.call("tuner_get")["tuner"], plan_of(control.plan()["stages"])
+        for objective, best in tuner["plans"].items() if tuner["state"] == "watching" else ():
+            if best is not None and best["plan"] == str(live):
+                found[objective] = live
+    return found
+
+
+@contextlib.contextmanager
+def _all_sides(
+    network: Network, machine: Machine, names: Sequence[str], interpreters: Mapping[str, str], tell: Tell
+) -> Iterator[tuple[list[Loaded], Client, dict[str, str]]]:
+    """Those of `names` that there can be; the control of `AUTO`; what there is to say of some of them."""
+    notes: dict[str, str] = {}
+    with contextlib.ExitStack() as closing:
+        tell(f"{network.model}: the daemon finds its plans")
+        control, asked = closing.enter_context(_daemon(network, machine, "auto"))
+        plans = _find_plans(control, asked)
+        waiting = int(control.metadata()["server"]["max_in_flight"])
+        found = [Loaded(AUTO, asked)]
+        if plans["latency"] == plans["throughput"]:
+            notes[AUTO] = f"its plans for both objectives are one, {plans['latency']}: nothing can change"
+        for name, objective in zip(FIXED, ("latency", "throughput"), strict=True):
+            tell(f"{network.model}: starting {name}")
+            fixed, asked = closing.enter_context(_daemon(network, machine, objective))
+            if (settled := fixed.set_plan(plans[objective]))["outcome"] != "live":
+                raise Failure(f"{name}: {plans[objective]} is {settled['outcome']}: {settled['reason']}")
+            asked.ask(seconds=_BURST_S, in_flight=1)
+            found.append(Loaded(name, asked))
+        for name in names:
+            tell(f"{network.model}: starting {name}")
+            if name in (THREADS, COPIES):
+                engine, _ = closing.enter_context(
+                    child_process(
+                        "benchmarks.rigs.queue_process",
+                        copies=name,
+                        path=str(network.path),
+                        inputs=network.inputs,
+                        cores=network.cores,
+                        waiting=waiting,
+                    )
+                )
+                engine.ask(seconds=0.3)
+                found.append(Loaded(name, engine))
+            elif name in SERVERS:
+                started = running(
+                    name,
+                    interpreters[name],
+                    network.path,
+                    network.inputs,
+                    len(network.cores),
+                    IN_FLIGHT,
+                    waiting,
+                )
+                try:
+                    its = closing.enter_context(started)
+                    its.client.ask(seconds=0.3)
+                except (Failure, RuntimeError) as failure:
+                    notes[name] = f"left out: {failure}"
+                    continue
+                its.keeper.ask(runs=False)
+                found.append(Loaded(name, its.client, its.keeper))
+        yield found, control, notes
+
+
+def _sweep(
+    model: str, sides: Sequence[Loaded], capacity_fps: float, count: int, seconds: float, frames: int, tell: Tell
+) -> list[AtRate]:
+    found: list[AtRate] = []
+    for percent in PERCENTS:
+        rate_fps = capacity_fps * percent / 100
+        rounds = []
+        for number, first in enumerate(itertools.islice(itertools.cycle(range(len(sides))), count)):
+            long_s = LEAD_S + max(seconds, frames / rate_fps)
+            at_s = poisson(rate_fps, long_s, f"{model} {percent} {number}")
+            heard = {}
+            for side in (*sides[first:], *sides[:first]):
+                tell(f"{model}: {percent:g}% of capacity, round {number + 1} of {count}, {side.name}")
+                heard[side.name] = side.arrivals(at_s, LEAD_S)
+            rounds.append(heard)
+        found.append(AtRate(model, percent, rate_fps, rounds))
+    return found
+
+
+def _climb(
+    model: str, auto: Loaded, control: Client, capacity_fps: float, count: int, hold_s: float, tell: Tell
+) -> Row:
+    """`count` steps up and as many back, each held as long."""
+    hold_s = max(hold_s, _HOLD_FRAMES / (capacity_fps * CALM / 100))
+    since = next_event(control)
+    auto.arrivals(poisson(capacity_fps * CALM / 100, hold_s, f"{model} before"))
+    begun: list[tuple[str, float]] = []
+    heard = []
+    for number in range(2 * count):
+        objective, percent = ("latency", CALM) if number % 2 else ("throughput", BUSY)
+        tell(f"{model}: step {number + 1} of {2 * count}, to {percent:g}% of capacity")
+        begun.append((objective, time.time()))
+        heard.append(auto.arrivals(poisson(capacity_fps * percent / 100, hold_s, f"{model} step {number}")))
+    ends_s = [at_s for _, at_s in begun[1:]] + [time.time()]
+    steps = [Step(objective, at_s, end_s) for (objective, at_s), end_s in zip(begun, ends_s, strict=True)]
+    return step_row(model, steps, events_since(control, since), heard)
+
+
+def load(
+    models: Annotated[str, typer.Option(help="Networks of the zoo, separated by commas.")] = "squeezenet,resnet50",
+    machine: Annotated[str, typer.Option(help="A machine whose places are unthrottled.")] = "this-machine",
+    rivals: Annotated[str, typer.Option(help="Besides the daemon, separated by commas; none: no rival.")] = ",".join(
+        (THREADS, COPIES, *SERVERS)
+    ),
+    seconds: Annotated[float, typer.Option(min=0.2, help="For each side at each rate in each round.")] = 5.0,
+    frames: Annotated[int, typer.Option(min=1, help="As many arrivals at least, however long that takes.")] = 40,
+    count: Annotated[int, typer.Option("--rounds", min=0, help="Rounds; 0: no sweep.")] = 3,
+    steps: Annotated[int, typer.Option(min=0, help="Steps from 10 to 90% of capacity and back; 0: none.")] = 50,
+    hold: Annotated[float, typer.Option(min=0.5, help="Seconds that each of both loads lasts, at least.")] = 4.0,
+    server_python: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[NAME=]PATH", help="The interpreter that has the servers, or that one; or this one."),
+    ] = None,
+) -> None:
+    """Latency from 5 to 120% of capacity, open loop, and how the daemon follows steps of the load."""
+    described = load_machine(machine)
+    check_runnable(described)
+    interpreters = pythons(server_python or [])
+    names = [] if rivals == "none" else rivals.split(",")
+    if unknown := set(names) - set(SIDES[3:]):
+        raise BadInput(f"--rivals: {min(unknown)} is none, expected some of {', '.join(SIDES[3:])}, or none")
+    absent = {name: why for name in names if name in SERVERS and (why := missing(name, interpreters[name]))}
+    notes = {name: f"left out: {why}" for name, why in absent.items()}
+    names = [name for name in names if name not in absent]
+    words = "".join(f" --server-python {one}" for one in server_python or [])
+    about = facts(
+        f"load --models {models} --machine {machine} --rivals {rivals} --seconds {seconds:g} --frames {frames} "
+        f"--rounds {count} --steps {steps} --hold {hold:g}{words}"
+    ) | versions([name for name in names if name in SERVERS], interpreters)
+    progress = Progress("load")
+    found: list[AtRate] = []
+    stepped: list[Row] = []
+    for model in models.split(","):
+        progress.step(model)
+        network = Network.of(model, described)
+        with _all_sides(network, described, names, interpreters, progress.glance) as (sides, control, told):
+            notes |= {f"{model}, {name}": note for name, note in told.items()}
+            by_name = {side.name: side for side in sides}
+            busy = by_name[FIXED[1]].asked.ask(seconds=_CAPACITY_S, in_flight=IN_FLIGHT)
+            capacity_fps: float = busy["fps"]
+            if count:
+                found += _sweep(model, sides, capacity_fps, count, seconds, frames, progress.glance)
+                _save_sweep(found, names, about)
+            if steps:
+                stepped.append(_climb(model, by_name[AUTO], control, capacity_fps, steps, hold, progress.glance))
+                save_csv("load_steps", stepped, about)
+    progress.done()
+    _report(found, names, stepped, notes)
+
+
+def _rows(found: Sequence[AtRate]) -> list[Row]:
+    return [its.row(side) for its in found for side in SIDES if side in its.rounds[0]]
+
+
+def _save_sweep(found: Sequence[AtRate], rivals: Sequence[str], about: Mapping[str, str]) -> None:
+    save_csv("load", _rows(found), about)
+    save_csv("load_ratios", ratio_rows(found, rivals), about)
+
+
+def _report(found: Sequence[AtRate], rivals: Sequence[str], stepped: Sequence[Row], notes: Mapping[str, str]) -> None:
+    if found:
+        show("Latency by load, Poisson arrivals, from when a frame was to be sent", _rows(found))
+        show(f"{AUTO} against the better of its fixed plans and the best rival", ratio_rows(found, rivals))
+    if stepped:
+        show(f"Steps of the load, {CALM:g} to {BUSY:g}% of capacity and back", stepped)
+    for name, note in notes.items():
+        print(f"load: {name}: {note}", file=sys.stderr)
+    files = ["load.csv", "load_ratios.csv"] * bool(found) + ["load_steps.csv"] * bool(stepped)
+    print(f"written to {RESULTS}: {', '.join(files)}")

@@ -1,0 +1,178 @@
+"""Arrivals, percentiles, and what the load sweep is held against. Pure."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from benchmarks.report.results import Row, Spread, written
+
+AUTO: Final = "daemon_auto"
+FIXED: Final = ("daemon_latency", "daemon_throughput")
+AIM: Final = 1.1
+"""At most so many times the better fixed plan's, p50 and p99."""
+SWITCH_AIM_S: Final = 1.0
+
+Event = Mapping[str, Any]
+
+
+def poisson(rate_fps: float, seconds: float, seed: str) -> list[float]:
+    """Times of arrivals from 0 on, rising; one at least."""
+    rng = random.Random(seed)
+    at_s = rng.expovariate(rate_fps)
+    found: list[float] = []
+    while at_s < seconds or not found:
+        found.append(at_s)
+        at_s += rng.expovariate(rate_fps)
+    return found
+
+
+def percentile(figures: Sequence[float], percent: float) -> float:
+    """Between the two nearest, by how near. Raises ValueError where there are none."""
+    if not figures:
+        raise ValueError("no figures")
+    found = sorted(figures)
+    at = (len(found) - 1) * percent / 100
+    low = int(at)
+    high = min(low + 1, len(found) - 1)
+    return found[low] + (found[high] - found[low]) * (at - low)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What became of the frames of one round at one rate; latencies count from when they were to be sent."""
+
+    latencies_s: Sequence[float]
+    refused: int
+    failed: int
+    lost: int
+
+    @property
+    def sent(self) -> int:
+        return len(self.latencies_s) + self.refused + self.failed + self.lost
+
+
+@dataclass(frozen=True, slots=True)
+class AtRate:
+    """All rounds of all sides at one rate, `percent` of capacity. `rounds`: by side."""
+
+    model: str
+    percent: float
+    rate_fps: float
+    rounds: Sequence[Mapping[str, Heard]]
+
+    def p50_ms(self, side: str) -> Spread | None:
+        """None where a round had no answers."""
+        its = [one[side].latencies_s for one in self.rounds]
+        return Spread.of(1e3 * percentile(one, 50) for one in its) if all(its) else None
+
+    def p99_ms(self, side: str) -> float | None:
+        """Of the frames of all rounds together: one round has too few."""
+        pooled = [latency_s for one in self.rounds for latency_s in one[side].latencies_s]
+        return 1e3 * percentile(pooled, 99) if pooled else None
+
+    def row(self, side: str) -> Row:
+        heard = [one[side] for one in self.rounds]
+        return {
+            "model": self.model,
+            "load %": self.percent,
+            "frames/s": self.rate_fps,
+            "side": side,
+            "p50 ms": self.p50_ms(side),
+            "p99 ms": self.p99_ms(side),
+            "sent": sum(one.sent for one in heard),
+            "refused %": 100 * sum(one.refused for one in heard) / max(1, sum(one.sent for one in heard)),
+            "failed": sum(one.failed for one in heard),
+            "lost": sum(one.lost for one in heard),
+        }
+
+    def over(self, sides: Sequence[str], which: str) -> tuple[float, str] | None:
+        """`AUTO`'s latency over the least of `sides`, and whose that is. `which`: p50 (of rounds' own) or p99."""
+        there = [side for side in sides if side in self.rounds[0] and self.p99_ms(side) is not None]
+        if AUTO not in self.rounds[0] or not there or self.p99_ms(AUTO) is None:
+            return None
+        if which == "p99":
+            best = min(there, key=lambda side: self.p99_ms(side) or 0.0)
+            return (self.p99_ms(AUTO) or 0.0) / (self.p99_ms(best) or 1.0), best
+        medians = {side: self.p50_ms(side) for side in (*there, AUTO)}
+        known = {side: its.median for side, its in medians.items() if its is not None}
+        if AUTO not in known or len(known) < 2:
+            return None
+        best = min((side for side in known if side != AUTO), key=lambda side: known[side])
+        ratios = [percentile(one[AUTO].latencies_s, 50) / percentile(one[best].latencies_s, 50) for one in self.rounds]
+        return statistics.median(ratios), best
+
+
+def ratio_rows(found: Sequence[AtRate], rivals: Sequence[str]) -> list[Row]:
+    """`AUTO` over the better fixed plan, with the aim beside it, and over the best rival."""
+    rows: list[Row] = []
+    for its in found:
+        for which in ("p50", "p99"):
+            fixed, rival = its.over(FIXED, which), its.over(rivals, which)
+            if fixed is None and rival is None:
+                continue
+            rows.append(
+                {
+                    "model": its.model,
+                    "load %": its.percent,
+                    "latency": which,
+                    "over the better fixed plan": None if fixed is None else fixed[0],
+                    "which is": None if fixed is None else fixed[1],
+                    "at most": AIM,
+                    "met": "not measured" if fixed is None else "yes" if fixed[0] <= AIM else "no",
+                    "over the best rival": None if rival is None else rival[0],
+                    "that is": None if rival is None else rival[1],
+                }
+            )
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """To a load that wants `objective`; `until_s`: when the next one began. By the clock of events."""
+
+    objective: str
+    at_s: float
+    until_s: float
+
+
+def switched_s(step: Step, events: Sequence[Event]) -> float | None:
+    """From the step until the plan for its objective was live; None: it was not, until the next step."""
+    asked_s = None
+    for event in events:
+        if not step.at_s <= event["time_s"] < step.until_s:
+            continue
+        if event["kind"] == "objective_changed":
+            asked_s = event["time_s"] if event["objective"] == step.objective else None
+        elif event["kind"] == "plan_live" and asked_s is not None:
+            return float(event["time_s"] - step.at_s)
+    return None
+
+
+def step_row(model: str, steps: Sequence[Step], events: Sequence[Event], heard: Sequence[Heard]) -> Row:
+    """`plan changes`: plans that went live meanwhile; the aim is one for each step."""
+    took: dict[str, list[float]] = {"throughput": [], "latency": []}
+    for step in steps:
+        seconds = switched_s(step, events)
+        if seconds is not None:
+            took[step.objective].append(seconds)
+    begun_s, ended_s = steps[0].at_s, steps[-1].until_s
+    changes = sum(event["kind"] == "plan_live" and begun_s <= event["time_s"] < ended_s for event in events)
+    all_s = [*took["throughput"], *took["latency"]]
+    return {
+        "model": model,
+        "steps": len(steps),
+        "frames": sum(one.sent for one in heard),
+        "refused": sum(one.refused for one in heard),
+        "failed": sum(one.failed for one in heard),
+        "lost": sum(one.lost for one in heard),
+        "s until the plan for throughput": Spread.of(took["throughput"]) if took["throughput"] else None,
+        "s until the plan for latency": Spread.of(took["latency"]) if took["latency"] else None,
+        "longest s": max(all_s) if all_s else None,
+        "steps not followed": len(steps) - len(all_s),
+        "plan changes": changes,
+        "aims": f"0 lost; {written(SWITCH_AIM_S)} s; {len(steps)} changes",
+    }

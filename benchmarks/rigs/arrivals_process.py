@@ -1,0 +1,102 @@
+"""A user's program that sends frames to a daemon at times drawn before, whatever is still out: see `asking.Asking`.
+
+Settings: `endpoint`. Orders: `arrivals`, as there; or `seconds`, and so many `in_flight`, by which a daemon is tuned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import selectors
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from benchmarks.rigs.asking import ANSWERED, REFUSED, Heard
+from benchmarks.rigs.child_process import say
+from benchmarks.rigs.client_process import Frame, random_frames
+from shisha_rt.client import AsyncClient, Client, ResourceExhausted, ShishaError, Timeout
+
+_TIMEOUT_S: Final = 60.0
+_READY: Final = 64
+
+
+class Arrivals:
+    """`frames` that are not out; there are more of them when more are out."""
+
+    def __init__(self, client: AsyncClient, endpoint: str) -> None:
+        self._client = client
+        with Client(endpoint, share=False) as first:
+            self._pattern = random_frames(first, 1)[0]
+        self._frames: list[Frame] = []
+        self._lost = 0
+
+    async def fill(self) -> None:
+        self._frames = [await self._new() for _ in range(_READY)]
+
+    async def arrivals(self, arrivals: Sequence[float], count_from_s: float = 0.0) -> dict[str, object]:
+        begun_s = time.monotonic()
+        heard, self._lost = Heard(begun_s + count_from_s), 0
+        async with asyncio.TaskGroup() as frames:
+            for after_s in arrivals:
+                await asyncio.sleep(begun_s + after_s - time.monotonic())
+                frames.create_task(self._one(begun_s + after_s, heard))
+        return heard.told(self._lost)
+
+    async def burst(self, seconds: float, in_flight: int) -> dict[str, object]:
+        """As many at once; frames a second."""
+        begun_s = time.monotonic()
+        heard = Heard(begun_s)
+
+        async def one_after_the_other() -> None:
+            while time.monotonic() < begun_s + seconds:
+                await self._one(time.monotonic(), heard)
+
+        async with asyncio.TaskGroup() as clients:
+            for _ in range(in_flight):
+                clients.create_task(one_after_the_other())
+        return {"frames": heard.answered, "fps": heard.answered / (time.monotonic() - begun_s)}
+
+    async def _one(self, due_s: float, heard: Heard) -> None:
+        frame = self._frames.pop() if self._frames else await self._new()
+        try:
+            await self._client.infer(frame, timeout_s=_TIMEOUT_S)
+            outcome = ANSWERED
+        except ResourceExhausted:
+            outcome = REFUSED
+        except Timeout:
+            self._lost += 1
+            return
+        except ShishaError as error:
+            outcome = str(error)
+        heard.take(due_s, time.monotonic(), outcome)
+        self._frames.append(frame)
+
+    async def _new(self) -> Frame:
+        frame = {name: await self._client.empty(its.shape, its.dtype) for name, its in self._pattern.items()}
+        for name, array in frame.items():
+            array[...] = self._pattern[name]
+        return frame
+
+
+async def _obey(endpoint: str) -> None:
+    async with AsyncClient(endpoint) as client:
+        asked = Arrivals(client, endpoint)
+        await asked.fill()
+        say(ready=True)
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            order: dict[str, Any] = json.loads(line)
+            say(**(await (asked.arrivals if "arrivals" in order else asked.burst)(**order)))
+
+
+def main(arguments: list[str]) -> int:
+    settings = json.loads(arguments[0])
+    # By `select`: epoll's timeouts are whole milliseconds.
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())) as runner:
+        runner.run(_obey(settings["endpoint"]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

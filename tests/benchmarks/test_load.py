@@ -1,0 +1,110 @@
+"""What the load sweep draws, and what it makes of latencies and events."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.live.load_figures import (
+    AtRate,
+    Heard,
+    Step,
+    percentile,
+    poisson,
+    ratio_rows,
+    step_row,
+    switched_s,
+)
+from benchmarks.report.results import Spread
+
+
+def test_arrivals_are_a_poisson_process_and_the_same_for_all_sides() -> None:
+    at_s = poisson(100.0, 100.0, "net 30 0")
+    assert at_s == poisson(100.0, 100.0, "net 30 0") != poisson(100.0, 100.0, "net 30 1")
+    assert at_s == sorted(at_s)
+    assert 0 <= at_s[0] < at_s[-1] < 100.0
+    assert len(at_s) == pytest.approx(10_000, abs=4 * math.sqrt(10_000))
+    gaps_s = [after - before for before, after in pairwise(at_s)]
+    assert statistics.stdev(gaps_s) == pytest.approx(0.01, rel=0.05)  # as their mean
+    assert len(poisson(0.001, 1.0, "rare")) == 1
+
+
+@pytest.mark.parametrize("percent", [0, 50, 99, 100])
+def test_percentiles_are_those_of_numpy(percent: float) -> None:
+    figures = [float(number) for number in np.random.default_rng(1).exponential(size=57)]
+    assert percentile(figures, percent) == pytest.approx(np.percentile(figures, percent))
+    assert percentile([3.0], percent) == 3.0
+    with pytest.raises(ValueError, match="no figures"):
+        percentile([], percent)
+
+
+def heard(*latencies_s: float, refused: int = 0) -> Heard:
+    return Heard(latencies_s, refused, failed=0, lost=0)
+
+
+AT_RATE = AtRate(
+    "net",
+    120.0,
+    10.0,
+    [
+        {
+            "daemon_auto": heard(0.011, 0.011, refused=2),
+            "daemon_latency": heard(0.020),
+            "daemon_throughput": heard(0.010),
+            "mosec": heard(0.020),
+        },
+        {
+            "daemon_auto": heard(0.024, 0.024),
+            "daemon_latency": heard(0.040),
+            "daemon_throughput": heard(0.020),
+            "mosec": heard(0.020),
+        },
+    ],
+)
+
+
+def test_latencies_are_of_what_was_taken_and_the_rest_is_told() -> None:
+    row = AT_RATE.row("daemon_auto")
+    assert row["p50 ms"] == Spread.of([11.0, 24.0])
+    assert row["p99 ms"] == pytest.approx(24.0)
+    assert (row["sent"], row["refused %"]) == (6, pytest.approx(100 * 2 / 6))
+
+
+def test_the_daemon_is_held_against_the_better_fixed_plan_at_each_rate() -> None:
+    p50, p99 = ratio_rows([AT_RATE], ["mosec"])
+    assert p50["over the better fixed plan"] == pytest.approx((1.1 + 1.2) / 2)
+    assert (p50["which is"], p50["met"]) == ("daemon_throughput", "no")
+    assert p50["over the best rival"] == pytest.approx((0.55 + 1.2) / 2)
+    assert p99["over the best rival"] == pytest.approx(1.2)
+    (alone, _) = ratio_rows([AT_RATE], [])
+    assert alone["over the best rival"] is None
+
+
+def test_a_side_that_answered_nothing_is_no_rival() -> None:
+    silent = AtRate("net", 120.0, 10.0, [{"daemon_auto": heard(0.01), "daemon_latency": heard(refused=3)}])
+    assert silent.row("daemon_latency")["p50 ms"] is None
+    assert ratio_rows([silent], []) == []
+
+
+def changed(at_s: float, objective: str) -> dict[str, Any]:
+    return {"kind": "objective_changed", "time_s": at_s, "objective": objective}
+
+
+def live(at_s: float) -> dict[str, Any]:
+    return {"kind": "plan_live", "time_s": at_s}
+
+
+def test_a_step_is_followed_when_the_plan_for_its_objective_is_live() -> None:
+    events = [live(1.0), changed(10.5, "throughput"), live(10.75), changed(16.0, "latency"), live(16.5), live(21.0)]
+    up, down, again = Step("throughput", 10.0, 15.0), Step("latency", 15.0, 20.0), Step("throughput", 20.0, 25.0)
+    assert [switched_s(step, events) for step in (up, down, again)] == [0.75, 1.5, None]
+    row = step_row("net", [up, down, again], events, [heard(0.01), heard(0.01, refused=1)])
+    assert row["steps not followed"] == 1
+    assert row["plan changes"] == 3
+    assert row["longest s"] == 1.5
+    assert (row["frames"], row["refused"], row["lost"]) == (3, 1, 0)

@@ -140,27 +140,29 @@ class Step:
 
 
 def switched_s(step: Step, events: Sequence[Event]) -> float | None:
-    """From the step until the plan for its objective was live; None: it was not, until the next step."""
-    asked_s = None
+    """From the step until the best plan for its objective was live; None: it was not, until the next step."""
+    wanted = None
     for event in events:
         if not step.at_s <= event["time_s"] < step.until_s:
             continue
         if event["kind"] == "objective_changed":
-            asked_s = event["time_s"] if event["objective"] == step.objective else None
-        elif event["kind"] == "plan_live" and asked_s is not None:
+            wanted = event["plan"] if event["objective"] == step.objective else None
+        elif event["kind"] == "plan_live" and wanted is not None and event["plan"] == wanted:
             return float(event["time_s"] - step.at_s)
     return None
 
 
 def step_row(model: str, steps: Sequence[Step], events: Sequence[Event], heard: Sequence[Heard]) -> Row:
-    """`plan changes`: plans that went live meanwhile; the aim is one for each step."""
+    """`plan changes`: those that the load asked for; the aim is one for each step. `other plans`: tried meanwhile."""
     took: dict[str, list[float]] = {"throughput": [], "latency": []}
     for step in steps:
         seconds = switched_s(step, events)
         if seconds is not None:
             took[step.objective].append(seconds)
     begun_s, ended_s = steps[0].at_s, steps[-1].until_s
-    changes = sum(event["kind"] == "plan_live" and begun_s <= event["time_s"] < ended_s for event in events)
+    during = [event for event in events if begun_s <= event["time_s"] < ended_s]
+    changes = sum(event["kind"] == "objective_changed" and event["plan"] is not None for event in during)
+    went_live = sum(event["kind"] == "plan_live" for event in during)
     all_s = [*took["throughput"], *took["latency"]]
     return {
         "model": model,
@@ -174,5 +176,6 @@ def step_row(model: str, steps: Sequence[Step], events: Sequence[Event], heard: 
         "longest s": max(all_s) if all_s else None,
         "steps not followed": len(steps) - len(all_s),
         "plan changes": changes,
+        "other plans": max(0, went_live - changes),
         "aims": f"0 lost; {written(SWITCH_AIM_S)} s; {len(steps)} changes",
     }

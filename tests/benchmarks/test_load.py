@@ -92,19 +92,27 @@ def test_a_side_that_answered_nothing_is_no_rival() -> None:
 
 
 def changed(at_s: float, objective: str) -> dict[str, Any]:
-    return {"kind": "objective_changed", "time_s": at_s, "objective": objective}
+    return {"kind": "objective_changed", "time_s": at_s, "objective": objective, "plan": objective}
 
 
-def live(at_s: float) -> dict[str, Any]:
-    return {"kind": "plan_live", "time_s": at_s}
+def live(at_s: float, plan: str) -> dict[str, Any]:
+    return {"kind": "plan_live", "time_s": at_s, "plan": plan}
 
 
 def test_a_step_is_followed_when_the_plan_for_its_objective_is_live() -> None:
-    events = [live(1.0), changed(10.5, "throughput"), live(10.75), changed(16.0, "latency"), live(16.5), live(21.0)]
+    events = [
+        live(1.0, "tried before"),
+        changed(10.5, "throughput"),
+        live(10.6, "tried"),
+        live(10.75, "throughput"),
+        changed(16.0, "latency"),
+        live(16.5, "latency"),
+        live(21.0, "tried"),
+    ]
     up, down, again = Step("throughput", 10.0, 15.0), Step("latency", 15.0, 20.0), Step("throughput", 20.0, 25.0)
     assert [switched_s(step, events) for step in (up, down, again)] == [0.75, 1.5, None]
     row = step_row("net", [up, down, again], events, [heard(0.01), heard(0.01, refused=1)])
     assert row["steps not followed"] == 1
-    assert row["plan changes"] == 3
+    assert (row["plan changes"], row["other plans"]) == (2, 2)
     assert row["longest s"] == 1.5
     assert (row["frames"], row["refused"], row["lost"]) == (3, 1, 0)

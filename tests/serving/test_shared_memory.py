@@ -234,11 +234,18 @@ def test_what_is_not_understood_ends_the_connection(path: str, said: bytes) -> N
         assert end.recv(1) == b""
 
 
-def test_a_connection_has_one_region(path: str) -> None:
-    with ClientRegion(path, 4096) as region:
+def test_a_connection_has_one_region_and_who_asks_for_two_has_none(
+    daemon: DaemonProcess, connection: zmq.Socket[bytes], path: str
+) -> None:
+    processes = [psutil.Process(daemon.pid), *map(psutil.Process, daemon.wait_for_workers().values())]
+    before = [process.num_fds() for process in processes]
+    with ClientRegion(path, FRAME_BYTES) as region:
+        infer(connection, "lent to a worker", region.piece(0, FRAME_BYTES))
+        assert "error" not in answer(connection)[0]
         found, _ = talk(region._end, b'{"op":"region","size_bytes":1}')
         assert found is not None
         assert found["error"]["code"] == "FAILED_PRECONDITION"
+        until(lambda: [process.num_fds() for process in processes] == before, "as few descriptors as before")
 
 
 def test_the_socket_is_for_this_user_alone(path: str) -> None:

@@ -38,14 +38,13 @@ class WorkerLink:
         lent.add(region)
         return self.send(incarnation, messages.Lend(region), fd)
 
-    def take_back(self, region: int) -> Iterator[WorkerHung]:
+    def take_back(self, region: int) -> list[WorkerHung]:
         """The region has ended, and with it all that names it."""
-        for incarnation, lent in self._lent.items():
-            if region in lent:
-                lent.discard(region)
-                hung = self.send(incarnation, messages.TakeBack(region))
-                if hung is not None:
-                    yield hung
+        having = [incarnation for incarnation, lent in self._lent.items() if region in lent]
+        for incarnation in having:
+            self._lent[incarnation].discard(region)
+        told = (self.send(incarnation, messages.TakeBack(region)) for incarnation in having)
+        return [hung for hung in told if hung is not None]
 
     def send(self, incarnation: int, message: ToWorker, beside: int | None = None) -> WorkerHung | None:
         """A worker that is gone gets nothing: its pidfd tells. `beside`: a descriptor that goes with the message."""

@@ -115,6 +115,7 @@ class Sharing:
         except WireError as error:
             _say(end, {"error": {"code": error.code, "message": error.message}})
             self._close(fd)
+            return (RegionsLeft(),)
         return ()
 
     def _lend(self, end: socket.socket, process: int, data: bytes) -> LentRegion:

@@ -53,12 +53,16 @@ Settled: TypeAlias = tuple[str, Outcome]
 
 
 class Outgoing(Struct, frozen=True, eq=False):
-    """A request that is ready to be sent; it is in flight only after `Conversation.sent`."""
+    """A request that is ready to be sent; it is in flight only after `Conversation.sent`.
+
+    `losses`: how many connections had been lost when it was made.
+    """
 
     id: str
     op: str
     parts: Sequence[Buffer]
     lent: LentTensors = LentTensors()
+    losses: int = 0
 
 
 class _Waiting(NamedTuple):
@@ -114,6 +118,7 @@ class Conversation:
         self.in_doubt = False
         self._lender = lender
         self._frames: FrameTensors | None = None
+        self._losses = 0
         self._in_flight: dict[str, _Waiting] = {}
         self._abandoned: dict[str, LentTensors] = {}
         self._frozen: dict[int, int] = {}  # how often an array is lent that else can be written to, by its identity
@@ -162,7 +167,7 @@ class Conversation:
                 raise InvalidArgument(f"deadline_s {deadline_s}; expected 0 to {MAX_DEADLINE_MS / 1e3:g}")
             parameters = InferParameters(stream, sequence, None if deadline_s is None else deadline_s * 1e3)
         parts, lent = self._frames.request(request_id, inputs, parameters, outputs)
-        return Outgoing(request_id, INFER, parts, lent)
+        return Outgoing(request_id, INFER, parts, lent, self._losses)
 
     def probe(self) -> Outgoing | None:
         """A question whose answer shows whether the daemon is still the same one, unless one is under way.
@@ -174,6 +179,11 @@ class Conversation:
             return None
         request_id = self._new_id()
         return Outgoing(request_id, _PROBE, [encode_operation(_SERVER_METADATA, request_id)])
+
+    def check(self, outgoing: Outgoing) -> None:
+        """Before it is sent. Raises `Unavailable` if what it names was lent to a daemon that has been lost since."""
+        if outgoing.losses != self._losses and outgoing.lent:
+            raise Unavailable("the connection was lost before the request was sent; it has not been run", outgoing.id)
 
     def sent(self, outgoing: Outgoing) -> None:
         self._in_flight[outgoing.id] = _Waiting(outgoing.op, outgoing.lent)
@@ -248,6 +258,7 @@ class Conversation:
         self._abandoned.clear()
         if self._lender is not None:
             self._lender.forget()
+        self._losses += 1
         self.instance = self._frames = None
         return lost
 

@@ -111,9 +111,13 @@ class Link:
         return None if self.memory is None else self.memory.empty(shape, dtype)
 
     def try_send(self, outgoing: Outgoing, *, copy: bool = True) -> bool:
-        """Put a request in flight, unless no daemon takes it now. Without `copy` its arrays must stay as they are."""
+        """Put a request in flight, unless no daemon takes it now. Without `copy` its arrays must stay as they are.
+
+        Raises `Unavailable` for one that was made for a daemon that has been lost since, if that has been lent memory.
+        """
         if self.closed:
             raise FailedPrecondition("the client is closed")
+        self.conversation.check(outgoing)
         parts = outgoing.parts
         try:
             if len(parts) == 1:

@@ -254,6 +254,17 @@ def test_a_loss_gives_up_all_that_was_shared() -> None:
     assert (mine == 7).all()
 
 
+def test_what_was_lent_to_a_daemon_that_is_lost_is_named_to_no_other() -> None:
+    """A request may have to wait for a connection, and that may be another one."""
+    conversation = talking(Shelf())
+    lends, sends = conversation.infer(inputs()), conversation.ask("server_live")
+    conversation.check(lends)
+    conversation.lose("gone")
+    conversation.check(sends)
+    with pytest.raises(Unavailable, match="not been run"):
+        conversation.check(lends)
+
+
 def test_a_daemon_is_met_once_and_another_one_anew() -> None:
     shelf = Shelf()
     conversation = Conversation(shelf)

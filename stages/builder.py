@@ -7,7 +7,8 @@ next. It has to have run a little before the next frame: until then the schedule
 
 But where others want the core too, such a thread may starve, and with it whoever waits for what it holds. There, and
 where no frames flow, stages are built by one of nice 5, which gives way, but not so far that it starves (at nice 19 it
-would take many times as long).
+would take many times as long). If others come while the idle one is at work, its orders are taken from it: what it has
+begun it leaves, as soon as it gets that far.
 
 A thread inherits these from who starts it, and cannot rise again. So there is a thread for each, and a stage of several
 threads is built by yet another, which is neither nice nor idle.
@@ -33,6 +34,16 @@ _NICE: Final = 5
 _FLOWING_S: Final = 0.5  # since the last frame
 _LEAST_SHARE: Final = 0.65  # daemon and clients may use the core too, but nothing that is always at work: that has half
 _REMEMBERED: Final = 31 / 32  # of what earlier frames took, after each
+_PATIENCE_S: Final = 0.2  # with a builder that gets hardly any of the core
+_HARDLY_ANY: Final = 0.1  # where frames leave it a third
+
+
+@dataclass(slots=True, eq=False)
+class Order:
+    """A stage to be built. `taken_away`: by another builder, so that what this one makes of it is wanted by nobody."""
+
+    prepare: Prepare
+    taken_away: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +54,7 @@ class Built:
     stage: BuiltStage | None
 
 
-Finished: TypeAlias = "queue.SimpleQueue[tuple[Prepare, Built]]"
+Finished: TypeAlias = "queue.SimpleQueue[tuple[Order, Built]]"
 
 
 class Manner(enum.Enum):
@@ -58,24 +69,42 @@ class Builder:
     """One of the threads that build, in the order in which they are asked."""
 
     def __init__(
-        self, manner: Manner, build: Callable[[Prepare], Built], finished: Finished, wake: Callable[[], None]
+        self, manner: Manner, build: Callable[[Order], Built], finished: Finished, wake: Callable[[], None]
     ) -> None:
         self._manner = manner
         self._build = build
         self._finished = finished
         self._wake = wake
-        self._orders: queue.SimpleQueue[Prepare] = queue.SimpleQueue()
-        self._asked, self._done = 0, 0  # each is written by one thread only
+        self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
+        self._undone: dict[Order, None] = {}  # both threads change it, by single steps of the interpreter
+        self._since = 0.0, 0.0  # when it could begin with the first of them, and its CPU seconds then
         self._thread = threading.Thread(target=self._build_all, name="builder", daemon=True)
         self._thread.start()
 
-    def ask(self, order: Prepare) -> None:
-        self._asked += 1
+    def ask(self, prepare: Prepare) -> None:
+        if not self._undone:
+            self._since = time.monotonic(), self.cpu_s
+        order = Order(prepare)
+        self._undone[order] = None
         self._orders.put(order)
 
     @property
     def busy(self) -> bool:
-        return self._asked != self._done
+        return bool(self._undone)
+
+    def starves(self, now_s: float, frame_s: float) -> bool:
+        """Whether others have the core, while frames of `frame_s` leave it some between one and the next."""
+        since_s, before_s = self._since
+        passed_s = now_s - since_s
+        return self.busy and passed_s > _PATIENCE_S + 4 * frame_s and self.cpu_s - before_s < _HARDLY_ANY * passed_s
+
+    def take_away(self) -> list[Prepare]:
+        """All that is not done yet, in its order."""
+        orders = list(self._undone)
+        self._undone.clear()
+        for order in orders:
+            order.taken_away = True
+        return [order.prepare for order in orders]
 
     @property
     def cpu_s(self) -> float:
@@ -91,9 +120,11 @@ class Builder:
                 os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         while True:
             order = self._orders.get()
-            self._finished.put((order, self._build(order)))
-            self._done += 1
-            self._wake()
+            if not order.taken_away:
+                self._finished.put((order, self._build(order)))
+                self._undone.pop(order, None)
+                self._since = time.monotonic(), time.thread_time()
+                self._wake()
 
 
 class FramesCore:
@@ -113,6 +144,11 @@ class FramesCore:
     def taken_by_frames(self, now_s: float) -> bool:
         """Whether frames flow, and hardly anything else uses their core."""
         return now_s - self._ended_s < _FLOWING_S and self._cpu_s >= _LEAST_SHARE * self._wall_s
+
+    @property
+    def frame_s(self) -> float:
+        """CPU seconds of the last one."""
+        return self._last_cpu_s
 
     def left_free_s(self, share: float, now_s: float) -> float:
         """How much longer the core should stay free for it to be so for `share` of the last frame's CPU time."""

@@ -19,7 +19,7 @@ import msgspec
 
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.messages import Prepare, Prepared, PrepareFailed
-from stages.builder import Builder, Built, Finished, FramesCore, Manner
+from stages.builder import Builder, Built, Finished, FramesCore, Manner, Order
 from stages.built_stage import BuiltStage
 from stages.emulate.place import Demand, EmulatedPlace
 from stages.engines.onnxruntime.segment import OptimisedSegment
@@ -115,7 +115,7 @@ class Executor:
             if manner is Manner.IDLE:
                 time.sleep(_HEAD_START_S)
         else:
-            self._built.put((order, self._ready(order, kept[0], build_s=0.0, warm_s=kept[1], private_bytes=0)))
+            self._built.put((Order(order), self._ready(order, kept[0], build_s=0.0, warm_s=kept[1], private_bytes=0)))
             self._wake()
 
     def retire(self, epoch: int) -> None:
@@ -131,8 +131,9 @@ class Executor:
         """Swap in what has been built since; the answers are for the daemon. Dropped epochs are left out."""
         answers: list[Prepared | PrepareFailed] = []
         while not self._built.empty():
-            order, built = self._built.get()
-            if order.epoch not in self._wanted:
+            asked, built = self._built.get()
+            order = asked.prepare
+            if asked.taken_away or order.epoch not in self._wanted:
                 continue
             if built.stage is not None:
                 loaded = _Loaded(built.stage, order.modelled_cpu_s, self._is_inline(order))
@@ -158,9 +159,20 @@ class Executor:
             self._core.note(cpu_s, start_s, time.monotonic())
         return Ran(cpu_s, self._paced_cpu_s(cpu_s, segments_s), segments_s)
 
+    def look_after_builders(self) -> None:
+        """Every so often while `building`: what one does not get on with, as others have the core, another builds."""
+        if self._idle_builder.starves(time.monotonic(), self._core.frame_s):
+            for order in self._idle_builder.take_away():
+                self._builders[Manner.NICE].ask(order)
+
+    @property
+    def building(self) -> bool:
+        """By the builder that may starve."""
+        return self._idle_builder.busy
+
     def give_way(self) -> None:
         """Before a frame: leave the core some time to a builder that has it only while nobody else wants it."""
-        if self._idle_builder.busy:
+        if self.building:
             time.sleep(self._core.left_free_s(_LEFT_FREE, time.monotonic()))
 
     def _frame_cpu_s(self) -> float:
@@ -185,17 +197,21 @@ class Executor:
         """A place divides CPU time by its threads, and segments know what they take on theirs."""
         return sum(segments_s) * self._threads if segments_s else cpu_s
 
-    def _build(self, order: Prepare) -> Built:
+    def _build(self, asked: Order) -> Built:
+        order = asked.prepare
         cpu_clock = _builder_clock(self._is_inline(order))
         try:
             before_bytes = _private_bytes()
             start_s = time.monotonic()
             stage = self._build_stage(order)
             built_s = time.monotonic()
+            _go_on(asked)
             stage.warm(cpu_clock)
             warm_s = time.monotonic()
+            _go_on(asked)
             too_short = self._why_too_short(order, stage)
             for slot in range(self._arena.slot_count):
+                _go_on(asked)
                 stage.bind(self._arena, slot)
                 time.sleep(0)  # this holds the interpreter, which a frame may be waiting for
         except Exception as error:
@@ -241,6 +257,12 @@ class Executor:
             difference=stage.difference,
         )
         return Built(answer, stage)
+
+
+def _go_on(asked: Order) -> None:
+    """Raises unless it is still to be built here. Whatever is answered to it then is heard by nobody."""
+    if asked.taken_away:
+        raise InterruptedError("another builder has it")
 
 
 def _builder_clock(inline: bool) -> CpuClock:

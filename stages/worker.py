@@ -41,6 +41,7 @@ from stages.executor import Executor, Ran, WholeStage, one_line
 
 _HEARTBEAT_S: Final = 0.1
 _LONGEST_POLL_S: Final = 60.0
+_BUILDING_MS: Final = 100  # how often builders are looked after, if nothing comes
 _PR_SET_TIMERSLACK: Final = 29
 _SWITCH_S: Final = 0.0002  # a builder at work keeps the interpreter for so long from a frame that waits for it
 
@@ -130,6 +131,8 @@ class Worker:
             if self._executor.has_built:
                 for answer in self._executor.take_built():
                     self._send(answer)
+            if self._executor.building:
+                self._executor.look_after_builders()
             if self._part is not None:
                 self._end_if_due(self._part)
             elif self._pending:
@@ -138,7 +141,7 @@ class Worker:
 
     def _wait(self, poller: select.poll) -> None:
         """Until something has come, or been built, or the part is due but for a millisecond."""
-        patience_ms = None
+        patience_ms = _BUILDING_MS if self._executor.building else None
         if self._part is not None:
             patience_ms = max(0, int(min(_LONGEST_POLL_S, self._part.due_s - time.monotonic()) * 1e3))
         if (self._wake_fd, select.POLLIN) in poller.poll(patience_ms):

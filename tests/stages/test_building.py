@@ -6,13 +6,14 @@ import gc
 import os
 import queue
 import threading
+import time
 from collections.abc import Hashable
 
 import pytest
 
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.messages import Prepare, PrepareFailed
-from stages.builder import Builder, Built, Finished, FramesCore, Manner
+from stages.builder import Builder, Built, Finished, FramesCore, Manner, Order
 from stages.engines.session import CpuClock
 from stages.kept_stages import KeptStages
 
@@ -81,14 +82,18 @@ def test_a_stage_in_use_is_there_however_large_it_is() -> None:
     assert kept.find("large") is None
 
 
+def nothing(order: Order) -> Built:
+    return Built(PrepareFailed(order.prepare.epoch, order.prepare.stage, 1, "nothing is built here"), None)
+
+
 @pytest.mark.parametrize("manner", Manner)
 def test_a_builder_is_as_urgent_as_it_should_be(manner: Manner) -> None:
     """And those that it starts with it: a team's threads are not to be nicer than others."""
     nice, found = os.getpriority(os.PRIO_PROCESS, 0), []
 
-    def build(order: Prepare) -> Built:
+    def build(order: Order) -> Built:
         found.append((os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, threading.get_native_id())))
-        return Built(PrepareFailed(order.epoch, order.stage, 1, "nothing is built here"), None)
+        return nothing(order)
 
     finished: Finished = queue.SimpleQueue()
     woken = threading.Semaphore(0)
@@ -98,7 +103,7 @@ def test_a_builder_is_as_urgent_as_it_should_be(manner: Manner) -> None:
         builder.ask(Prepare(epoch, 0, ((0, 0),)))
     for epoch in (1, 2):
         assert woken.acquire(timeout=60)
-        assert finished.get()[0].epoch == epoch
+        assert finished.get()[0].prepare.epoch == epoch
     assert not builder.busy
     expected = {
         Manner.IDLE: (os.SCHED_IDLE, min(19, nice + 5)),
@@ -106,6 +111,35 @@ def test_a_builder_is_as_urgent_as_it_should_be(manner: Manner) -> None:
         Manner.TEAM: (os.SCHED_OTHER, nice),
     }
     assert found == [expected[manner]] * 2
+
+
+def test_what_a_builder_does_not_get_on_with_is_taken_from_it() -> None:
+    """Others have its core: here it waits for the test."""
+    may_go_on, begun, woken = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    def build(order: Order) -> Built:
+        begun.set()
+        assert may_go_on.wait(60)
+        return nothing(order)
+
+    finished: Finished = queue.SimpleQueue()
+    builder = Builder(Manner.IDLE, build, finished, woken.release)
+    orders = [Prepare(epoch, 0, ((0, 0),)) for epoch in (1, 2, 3)]
+    for order in orders[:2]:
+        builder.ask(order)
+    assert begun.wait(60)
+    now_s = time.monotonic()
+    assert not builder.starves(now_s, frame_s=60.0), "frames leave it the core only every so often"
+    assert builder.starves(now_s + 60, frame_s=0.01)
+    assert builder.take_away() == orders[:2]
+    assert not builder.busy
+    assert not builder.starves(now_s + 60, frame_s=0.01)
+    builder.ask(orders[2])
+    may_go_on.set()
+    for _ in range(2):
+        assert woken.acquire(timeout=60)
+    done = [finished.get()[0] for _ in range(2)]
+    assert [(order.prepare, order.taken_away) for order in done] == [(orders[0], True), (orders[2], False)]
 
 
 def frames(core: FramesCore, count: int, *, cpu_s: float, wall_s: float, start_s: float = 100.0) -> float:

@@ -1,4 +1,4 @@
-"""The CPU time of another process, by thread: `/proc/PID/task/TID/schedstat` counts nanoseconds, not ticks."""
+"""The CPU time of another process, of its main thread and the others: in nanoseconds, not in the kernel's ticks."""
 
 from __future__ import annotations
 
@@ -26,15 +26,9 @@ class CpuTime:
 
 
 def cpu_time(pid: int) -> CpuTime:
-    """What the threads of `pid` that are there now have used so far."""
-    main_s = rest_s = 0.0
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        seconds = int((task / "schedstat").read_text().split()[0]) / 1e9
-        if task.name == str(pid):
-            main_s += seconds
-        else:
-            rest_s += seconds
-    return CpuTime(main_s, rest_s)
+    """What the threads of `pid` have used so far, those that have ended too."""
+    main_s = int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
+    return CpuTime(main_s, max(0.0, whole_cpu_s(pid) - main_s))
 
 
 def whole_cpu_s(pid: int) -> float:

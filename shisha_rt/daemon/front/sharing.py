@@ -65,7 +65,7 @@ class Sharing:
             log.warning("clients cannot share memory, and send bytes: %s", error)
             _remove_empty(path.parent)
             return
-        self.path = path
+        self.path = path.absolute()  # clients may be elsewhere
         self._listening = socket.socket(fileno=self._bound.hand_over())
         self._listen()
 

@@ -44,7 +44,7 @@ def test_the_plans_between_which_the_load_chooses() -> None:
         "latency     180 frames/s, 5.50 ms for one by itself: fast0+slow0: 0-25",
     ]
     lines = _lines(found | {"utilisation": None, "trying": None, "plans": {"throughput": most, "latency": None}})
-    assert lines[0].startswith("watching (shisha for throughput, as the load asks, alpha")
+    assert lines[0].startswith("watching (shisha for throughput, later as the load asks, alpha")
     assert [line.split()[0] for line in lines[2:]] == ["throughput", "in"]
 
 
@@ -52,7 +52,7 @@ def test_a_daemon_without_a_tuner(run: Run, daemon: DaemonProcess) -> None:
     ran = run("tuner", "--endpoint", daemon.endpoint, "--json")
     assert (ran.status, ran.err) == (0, "")
     assert ran.object == daemon.control.call("tuner_get")["tuner"]
-    assert run("tuner", "--endpoint", daemon.endpoint).out.startswith("off (seed")
+    assert run("tuner", "--endpoint", daemon.endpoint).out.startswith("off (seed, alpha")
     ran = run("tuner", "pause", "--endpoint", daemon.endpoint)
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == "shisha-rt: the daemon was started without a tuner (strategy seed)\n"

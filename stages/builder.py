@@ -39,7 +39,7 @@ _HARDLY_ANY: Final = 0.1  # where frames leave it a third
 
 
 @dataclass(slots=True, eq=False)
-class Order:
+class Ordered:
     """A stage to be built. `taken_away`: by another builder, so that what this one makes of it is wanted by nobody."""
 
     prepare: Prepare
@@ -54,7 +54,7 @@ class Built:
     stage: BuiltStage | None
 
 
-Finished: TypeAlias = "queue.SimpleQueue[tuple[Order, Built]]"
+Finished: TypeAlias = "queue.SimpleQueue[tuple[Ordered, Built]]"
 
 
 class Manner(enum.Enum):
@@ -69,14 +69,14 @@ class Builder:
     """One of the threads that build, in the order in which they are asked."""
 
     def __init__(
-        self, manner: Manner, build: Callable[[Order], Built], finished: Finished, wake: Callable[[], None]
+        self, manner: Manner, build: Callable[[Ordered], Built], finished: Finished, wake: Callable[[], None]
     ) -> None:
         self._manner = manner
         self._build = build
         self._finished = finished
         self._wake = wake
-        self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
-        self._undone: dict[Order, None] = {}  # both threads change it, by single steps of the interpreter
+        self._orders: queue.SimpleQueue[Ordered] = queue.SimpleQueue()
+        self._undone: dict[Ordered, None] = {}  # both threads change it, by single steps of the interpreter
         self._since = 0.0, 0.0  # when it could begin with the first of them, and its CPU seconds then
         self._thread = threading.Thread(target=self._build_all, name="builder", daemon=True)
         self._thread.start()
@@ -84,7 +84,7 @@ class Builder:
     def ask(self, prepare: Prepare) -> None:
         if not self._undone:
             self._since = time.monotonic(), self.cpu_s
-        order = Order(prepare)
+        order = Ordered(prepare)
         self._undone[order] = None
         self._orders.put(order)
 

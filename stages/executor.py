@@ -19,7 +19,7 @@ import msgspec
 
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.messages import Prepare, Prepared, PrepareFailed
-from stages.builder import Builder, Built, Finished, FramesCore, Manner, Order
+from stages.builder import Builder, Built, Finished, FramesCore, Manner, Ordered
 from stages.built_stage import BuiltStage
 from stages.emulate.place import Demand, EmulatedPlace
 from stages.engines.onnxruntime.segment import OptimisedSegment
@@ -115,7 +115,7 @@ class Executor:
             if manner is Manner.IDLE:
                 time.sleep(_HEAD_START_S)
         else:
-            self._built.put((Order(order), self._ready(order, kept[0], build_s=0.0, warm_s=kept[1], private_bytes=0)))
+            self._built.put((Ordered(order), self._ready(order, kept[0], build_s=0.0, warm_s=kept[1], private_bytes=0)))
             self._wake()
 
     def retire(self, epoch: int) -> None:
@@ -197,7 +197,7 @@ class Executor:
         """A place divides CPU time by its threads, and segments know what they take on theirs."""
         return sum(segments_s) * self._threads if segments_s else cpu_s
 
-    def _build(self, asked: Order) -> Built:
+    def _build(self, asked: Ordered) -> Built:
         order = asked.prepare
         cpu_clock = _builder_clock(self._is_inline(order))
         try:
@@ -259,7 +259,7 @@ class Executor:
         return Built(answer, stage)
 
 
-def _go_on(asked: Order) -> None:
+def _go_on(asked: Ordered) -> None:
     """Raises unless it is still to be built here. Whatever is answered to it then is heard by nobody."""
     if asked.taken_away:
         raise InterruptedError("another builder has it")

@@ -13,7 +13,7 @@ import pytest
 
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.messages import Prepare, PrepareFailed
-from stages.builder import Builder, Built, Finished, FramesCore, Manner, Order
+from stages.builder import Builder, Built, Finished, FramesCore, Manner, Ordered
 from stages.engines.session import CpuClock
 from stages.kept_stages import KeptStages
 
@@ -82,7 +82,7 @@ def test_a_stage_in_use_is_there_however_large_it_is() -> None:
     assert kept.find("large") is None
 
 
-def nothing(order: Order) -> Built:
+def nothing(order: Ordered) -> Built:
     return Built(PrepareFailed(order.prepare.epoch, order.prepare.stage, 1, "nothing is built here"), None)
 
 
@@ -91,7 +91,7 @@ def test_a_builder_is_as_urgent_as_it_should_be(manner: Manner) -> None:
     """And those that it starts with it: a team's threads are not to be nicer than others."""
     nice, found = os.getpriority(os.PRIO_PROCESS, 0), []
 
-    def build(order: Order) -> Built:
+    def build(order: Ordered) -> Built:
         found.append((os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, threading.get_native_id())))
         return nothing(order)
 
@@ -117,7 +117,7 @@ def test_what_a_builder_does_not_get_on_with_is_taken_from_it() -> None:
     """Others have its core: here it waits for the test."""
     may_go_on, begun, woken = threading.Event(), threading.Event(), threading.Semaphore(0)
 
-    def build(order: Order) -> Built:
+    def build(order: Ordered) -> Built:
         begun.set()
         assert may_go_on.wait(60)
         return nothing(order)

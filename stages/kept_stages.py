@@ -13,7 +13,7 @@ from typing import Final
 
 from stages.built_stage import BuiltStage
 
-MOST_STAGES: Final = 8
+MOST_STAGES: Final = 4
 MOST_BYTES: Final = 64 << 20
 
 

@@ -223,7 +223,7 @@ def load(
     absent = {name: why for name in names if name in SERVERS and (why := missing(name, interpreters[name]))}
     notes = {name: f"left out: {why}" for name, why in absent.items()}
     names = [name for name in names if name not in absent]
-    words = "".join(f" --server-python {one}" for one in server_python or [])
+    words = " --server-python PATH" if server_python else ""  # where it lies here says nothing elsewhere
     about = facts(
         f"load --models {models} --machine {machine} --rivals {rivals} --seconds {seconds:g} --frames {frames} "
         f"--rounds {count} --steps {steps} --hold {hold:g}{words}"

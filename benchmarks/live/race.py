@@ -150,7 +150,7 @@ def race(
         if name in names and (why := missing(name, interpreters[name])) is not None:
             left_out[name] = why
             names.remove(name)
-    words = "".join(f" --server-python {one}" for one in server_python or [])
+    words = " --server-python PATH" if server_python else ""  # where it lies here says nothing elsewhere
     command = (
         f"race --models {models} --machine {machine} --sides {sides} --seconds {seconds:g} --rounds {count}{words}"
     )

@@ -140,15 +140,13 @@ class Step:
 
 
 def switched_s(step: Step, events: Sequence[Event]) -> float | None:
-    """From the step until the best plan for its objective was live; None: it was not, until the next step."""
-    wanted = None
+    """From the step until the best plan for its objective served, which is when the daemon says that its objective has
+    changed; None: it did not, until the next step.
+    """
     for event in events:
-        if not step.at_s <= event["time_s"] < step.until_s:
-            continue
-        if event["kind"] == "objective_changed":
-            wanted = event["plan"] if event["objective"] == step.objective else None
-        elif event["kind"] == "plan_live" and wanted is not None and event["plan"] == wanted:
-            return float(event["time_s"] - step.at_s)
+        if step.at_s <= event["time_s"] < step.until_s and event["kind"] == "objective_changed":
+            if event["objective"] == step.objective and event["plan"] is not None:
+                return float(event["time_s"] - step.at_s)
     return None
 
 

@@ -102,11 +102,12 @@ def live(at_s: float, plan: str) -> dict[str, Any]:
 def test_a_step_is_followed_when_the_plan_for_its_objective_is_live() -> None:
     events = [
         live(1.0, "tried before"),
-        changed(10.5, "throughput"),
         live(10.6, "tried"),
         live(10.75, "throughput"),
-        changed(16.0, "latency"),
+        changed(10.75, "throughput"),
         live(16.5, "latency"),
+        changed(16.5, "latency"),
+        changed(20.5, "throughput") | {"plan": None},  # it is searched for
         live(21.0, "tried"),
     ]
     up, down, again = Step("throughput", 10.0, 15.0), Step("latency", 15.0, 20.0), Step("throughput", 20.0, 25.0)

@@ -144,9 +144,9 @@ def switched_s(step: Step, events: Sequence[Event]) -> float | None:
     changed; None: it did not, until the next step.
     """
     for event in events:
-        if step.at_s <= event["time_s"] < step.until_s and event["kind"] == "objective_changed":
-            if event["objective"] == step.objective and event["plan"] is not None:
-                return float(event["time_s"] - step.at_s)
+        during = step.at_s <= event["time_s"] < step.until_s and event["kind"] == "objective_changed"
+        if during and event["objective"] == step.objective and event["plan"] is not None:
+            return float(event["time_s"] - step.at_s)
     return None
 
 

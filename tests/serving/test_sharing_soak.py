@@ -4,6 +4,7 @@ what a client lends is its own again with the answer.
 
 from __future__ import annotations
 
+import itertools
 import random
 import subprocess
 import sys
@@ -24,7 +25,6 @@ from tests.serving.random_plans import Cuttable
 PLACES = ("a", "b", "c", "d")
 SIZE = 36
 """Frames of 83 KB, which Python's client shares."""
-KILL_EVERY = 12
 
 
 class DoomedClients(threading.Thread):
@@ -54,8 +54,8 @@ class DoomedClients(threading.Thread):
         assert not self.is_alive()
 
 
-@pytest.mark.parametrize("frames", [600, pytest.param(100_000, marks=pytest.mark.long)])
-def test_nothing_is_lost_doubled_or_written_late(tmp_path: Path, frames: int) -> None:
+@pytest.mark.parametrize(("frames", "kill_every"), [(600, 12), pytest.param(100_000, 60, marks=pytest.mark.long)])
+def test_nothing_is_lost_doubled_or_written_late(tmp_path: Path, frames: int, kill_every: int) -> None:
     model = write_branching_identity_model(tmp_path, size=SIZE)
     compiled = compile_model(model)
     cuttable = Cuttable(len(compiled.layers), compiled.legal_cuts, compiled.index.needs)
@@ -69,10 +69,11 @@ def test_nothing_is_lost_doubled_or_written_late(tmp_path: Path, frames: int) ->
             Load(daemon.endpoint, 1, sharing=path, shape=shape, model_name=compiled.model.name) as two,
         ):
             doomed.start()
-            killed = 0
-            while one.answered + two.answered < frames or not killed:
-                plans = [cuttable.random_plan(rng, PLACES) for _ in range(KILL_EVERY)]
-                killed += change_plans(daemon, one, plans, PLACES, KILL_EVERY)
+            plans = (cuttable.random_plan(rng, PLACES) for _ in itertools.count())
+            going_on = itertools.takewhile(lambda _: one.answered + two.answered < frames, plans)
+            killed = change_plans(
+                daemon, one, itertools.chain(itertools.islice(plans, kill_every), going_on), PLACES, kill_every
+            )
             doomed.end()
         assert_kept(one, two)
         assert doomed.faults == []

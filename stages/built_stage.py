@@ -8,9 +8,10 @@ from shisha_rt.fabric.arena import Arena
 from stages.engines.session import CpuClock
 
 
-class BuiltStage(Protocol):
-    """A built stage. `frame_bytes`: weights, inputs and outputs that one frame moves, of the largest shape.
+class Warmable(Protocol):
+    """What there is to know of a stage before it is bound.
 
+    `frame_bytes`: weights, inputs and outputs that one frame moves, of the largest shape.
     `described`: descriptions say how long it takes, and not this host; `paced`: its time is emulated at present.
     `difference`: by how much its devices' precision changes what it hands on (see `stages.built.placed`).
     """
@@ -28,8 +29,12 @@ class BuiltStage(Protocol):
     def difference(self) -> float: ...
 
     def warm(self, cpu_clock: CpuClock) -> tuple[float, ...]:
-        """Run once on memory of its own; returns what `run` does."""
+        """Run once on memory of its own; returns what a run does: see `BuiltStage.run`."""
         ...
+
+
+class BuiltStage(Warmable, Protocol):
+    """A stage that computes in the arena's slots."""
 
     def bind(self, arena: Arena, slot: int) -> None:
         """Make ready what is needed for frames in `slot`."""

@@ -123,7 +123,7 @@ class Worker:
         gc.freeze()  # what is there now stays: not to be looked through between two frames
         while self._channel.open:
             # Under load the next part is there already: it is read without being waited for.
-            data = next(self._channel.receive(), None)
+            data = self._channel.take()
             if data is not None:
                 self._take(messages.TO_WORKER.decode(data))
             elif self._part is not None or not self._pending:
@@ -181,12 +181,9 @@ class Worker:
             ran = self._executor.run(part.epoch, part.stage, part.slot, run.layout)
             if run.writes:
                 write_lent(run.writes, self._lent, self._arena, part.slot, run.layout)
-        except (LentFault, NoRoom) as error:
-            self._send(messages.Failed(part, str(error)))
-            self._end(time.monotonic())
-            return
         except Exception as error:
-            self._send(messages.Failed(part, one_line(error)))
+            reason = str(error) if isinstance(error, LentFault | NoRoom) else one_line(error)
+            self._send(messages.Failed(part, reason))
             self._end(time.monotonic())
             return
         end_s = time.monotonic()

@@ -33,6 +33,7 @@ SHELLS_WITHIN: Final = frozenset(
         "shisha_rt.machine.detect",
         "shisha_rt.wire.lent_memory",
         "shisha_rt.wire.link",
+        "shisha_rt.wire.multipart",
     }
 )
 FOR_STAGES: Final = ("shisha_rt", "shisha_rt.fabric*", "shisha_rt.graph.reader*")

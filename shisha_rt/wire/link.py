@@ -26,6 +26,7 @@ from shisha_rt.wire.conversation import Conversation, Outgoing, Settled
 from shisha_rt.wire.exceptions import FailedPrecondition, InvalidArgument, ShishaError, Timeout, Unavailable
 from shisha_rt.wire.frame_tensors import Array, Shape, is_large
 from shisha_rt.wire.lent_memory import LentMemory
+from shisha_rt.wire.multipart import receive_parts, send_parts
 
 Context: TypeAlias = zmq.Context[Any]
 """A pyzmq context of either kind, blocking or asyncio."""
@@ -40,7 +41,6 @@ _RECONNECT_MS: Final = 100
 _LOOKED_S: Final = 1e-3
 """For so long nobody looks again whether the connection is still the same."""
 # As plain numbers: combining members of an enumeration takes longer than the call.
-_DONTWAIT: Final = int(zmq.DONTWAIT)
 _EVENTS: Final = int(zmq.EVENTS)
 _POLLIN: Final = int(zmq.POLLIN)
 _POLLOUT: Final = int(zmq.POLLOUT)
@@ -118,12 +118,8 @@ class Link:
         if self.closed:
             raise FailedPrecondition("the client is closed")
         self.conversation.check(outgoing)
-        parts = outgoing.parts
         try:
-            if len(parts) == 1:
-                self.socket.send(parts[0], _DONTWAIT)
-            else:
-                self.socket.send_multipart(parts, _DONTWAIT, copy=copy)
+            send_parts(self.socket, outgoing.parts, copy=copy)
         except zmq.Again:
             return False
         self.conversation.sent(outgoing)
@@ -140,7 +136,7 @@ class Link:
         if cancel is None or self.closed:
             return False
         try:
-            self.socket.send_multipart(cancel.parts, zmq.DONTWAIT)
+            send_parts(self.socket, cancel.parts, copy=True)
         except zmq.Again:
             return False
         return True
@@ -183,12 +179,7 @@ class Link:
 
     def _read(self) -> list[Settled]:
         """The message that is there."""
-        frame = self.socket.recv(_DONTWAIT, copy=False)
-        parts = [frame.buffer]
-        while frame.more:
-            frame = self.socket.recv(_DONTWAIT, copy=False)
-            parts.append(frame.buffer)
-        settled = self.conversation.receive(parts)
+        settled = self.conversation.receive([frame.buffer for frame in receive_parts(self.socket)])
         if self.conversation.in_doubt:
             self.probe()
         return settled

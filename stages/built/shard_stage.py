@@ -14,25 +14,12 @@ import numpy as np
 
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.split.rewrite.shards import Excerpt
+from stages.built_stage import Warmable
 from stages.engines.session import Array, Bound, CpuClock
 
 
-class OnArrays(Protocol):
-    """What computes it, on whatever arrays it is bound to; for the others see `built_stage.BuiltStage`."""
-
-    @property
-    def frame_bytes(self) -> int: ...
-
-    @property
-    def described(self) -> bool: ...
-
-    @property
-    def paced(self) -> bool: ...
-
-    @property
-    def difference(self) -> float: ...
-
-    def warm(self, cpu_clock: CpuClock) -> tuple[float, ...]: ...
+class OnArrays(Warmable, Protocol):
+    """What computes it, on whatever arrays it is bound to."""
 
     def bind_to(self, stage_ends: Mapping[str, Array]) -> tuple[Bound, ...]: ...
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import json
 import mmap
 import socket
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -69,3 +71,12 @@ def talk(end: socket.socket, message: bytes) -> tuple[dict[str, Any] | None, lis
     except (ConnectionResetError, BrokenPipeError):
         return None, []
     return (json.loads(data) if data else None), array.array("i", fds).tolist()
+
+
+def regions_of(*pids: int) -> list[str]:
+    """The descriptors of regions that these processes have, which must be there."""
+    found = []
+    for fd in (fd for pid in pids for fd in Path(f"/proc/{pid}/fd").iterdir()):
+        with contextlib.suppress(FileNotFoundError):  # it has just been closed
+            found.append(str(fd.readlink()))
+    return [link for link in found if "shisha-rt-region" in link]

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import psutil
 import pytest
 import zmq
 
@@ -22,7 +21,7 @@ from shisha_rt.client import Client
 from shisha_rt.plan.plan import Plan
 from tests.serving.daemon_process import PATIENCE_MS, PATIENCE_S, DaemonProcess, machine_file, until
 from tests.serving.identity_model import NAME, SHAPE, frame_of
-from tests.serving.lent_region import ClientRegion, Refused, talk
+from tests.serving.lent_region import ClientRegion, Refused, regions_of, talk
 
 FRAME_BYTES: Final = 4 * int(np.prod(SHAPE))
 RAW: Final = {"binary_data_size": FRAME_BYTES}
@@ -179,14 +178,13 @@ def test_memory_that_changes_while_a_frame_runs_spoils_that_frame_alone(
 
 
 def test_a_client_that_goes_with_frames_in_flight_leaves_nothing(daemon: DaemonProcess, path: str) -> None:
-    processes = [psutil.Process(daemon.pid), *map(psutil.Process, daemon.wait_for_workers().values())]
-    before = [process.num_fds() for process in processes]
+    pids = daemon.pid, *daemon.wait_for_workers().values()
     for _ in range(5):
         with connect(daemon) as gone, ClientRegion(path, REGION_BYTES) as region:
             for number in range(8):
                 piece = region.piece(number * FRAME_BYTES, FRAME_BYTES)
                 infer(gone, str(number), piece, wanted=piece)
-    until(lambda: [process.num_fds() for process in processes] == before, "as few descriptors as before")
+    until(lambda: not regions_of(*pids), "the end of every region")
 
 
 def test_very_many_regions_are_refused_and_had_again(daemon: DaemonProcess, path: str) -> None:
@@ -237,15 +235,14 @@ def test_what_is_not_understood_ends_the_connection(path: str, said: bytes) -> N
 def test_a_connection_has_one_region_and_who_asks_for_two_has_none(
     daemon: DaemonProcess, connection: zmq.Socket[bytes], path: str
 ) -> None:
-    processes = [psutil.Process(daemon.pid), *map(psutil.Process, daemon.wait_for_workers().values())]
-    before = [process.num_fds() for process in processes]
+    pids = daemon.pid, *daemon.wait_for_workers().values()
     with ClientRegion(path, FRAME_BYTES) as region:
         infer(connection, "lent to a worker", region.piece(0, FRAME_BYTES))
         assert "error" not in answer(connection)[0]
         found, _ = talk(region._end, b'{"op":"region","size_bytes":1}')
         assert found is not None
         assert found["error"]["code"] == "FAILED_PRECONDITION"
-        until(lambda: [process.num_fds() for process in processes] == before, "as few descriptors as before")
+        until(lambda: not regions_of(*pids), "the end of every region")
 
 
 def test_the_socket_is_for_this_user_alone(path: str) -> None:

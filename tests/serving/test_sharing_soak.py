@@ -11,13 +11,13 @@ import sys
 import threading
 from pathlib import Path
 
-import psutil
 import pytest
 
 from shisha_rt.ready.compile import compile_model
 from tests.serving.changed_plans import change_plans
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, machine_file, until
 from tests.serving.identity_model import write_branching_identity_model
+from tests.serving.lent_region import regions_of
 from tests.serving.load import Load, assert_kept
 from tests.serving.page import counter
 from tests.serving.random_plans import Cuttable
@@ -80,13 +80,5 @@ def test_nothing_is_lost_doubled_or_written_late(tmp_path: Path, frames: int, ki
         names = ("shisha_lent_regions", "shisha_lent_bytes", "shisha_frames_in_flight")
         left = [counter(daemon.metrics, name) for name in names]
         until(lambda: not any(gauge() for gauge in left), "the end of regions and of frames")
-        regions = [link for pid in (daemon.pid, *daemon.wait_for_workers().values()) for link in regions_of(pid)]
-        assert regions == []
+        assert regions_of(daemon.pid, *daemon.wait_for_workers().values()) == []
         print(f"{one.answered + two.answered} frames, {killed} workers and {doomed.killed} clients killed")
-
-
-def regions_of(pid: int) -> list[str]:
-    """The descriptors of regions that a process has."""
-    assert psutil.pid_exists(pid)
-    links = [str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()]
-    return [link for link in links if "shisha-rt-region" in link]

@@ -19,10 +19,10 @@ from shisha_rt.daemon.front.outbox import Outbox
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import FrameAnswer, Output
 from shisha_rt.errors import BadInput
-from shisha_rt.fabric.multipart import receive_parts
 from shisha_rt.wire.codes import Code, WireError
 from shisha_rt.wire.header import TensorData, TensorHeader, encode_answer, encode_error, encode_infer_answer
 from shisha_rt.wire.limits import Limits
+from shisha_rt.wire.multipart import receive_parts
 from shisha_rt.wire.request import InferRequest, OpRequest, Signature, parse, split_envelope
 
 _MESSAGES_PER_TURN: Final = 32

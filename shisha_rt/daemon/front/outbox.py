@@ -18,7 +18,7 @@ from typing import Final
 
 import zmq
 
-from shisha_rt.fabric.multipart import send_parts
+from shisha_rt.wire.multipart import send_parts
 
 AGAIN_S: Final = 0.02
 UNASKED_S: Final = 0.1

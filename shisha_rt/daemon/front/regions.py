@@ -7,10 +7,11 @@ its descriptor stays open, whatever becomes of its client.
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from shisha_rt.fabric.lent import LentPiece, create_region
@@ -45,21 +46,21 @@ class _Held:
     size_bytes: int = 0
 
 
-@dataclass(slots=True)
 class Regions:
     """At most `most` regions of `most_bytes` together, of which `size_bytes` are lent.
 
     `left`: the numbers of those that have ended, to be told on.
     """
 
-    most: int
-    most_bytes: int
-    size_bytes: int = 0
-    left: list[int] = field(default_factory=list)
-    _by_token: dict[str, LentRegion] = field(default_factory=dict)
-    _by_number: dict[int, LentRegion] = field(default_factory=dict)
-    _held: dict[int, _Held] = field(default_factory=dict)
-    _numbers: int = 0
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self.most = most
+        self.most_bytes = most_bytes
+        self.size_bytes = 0
+        self.left: list[int] = []
+        self._by_token: dict[str, LentRegion] = {}
+        self._by_number: dict[int, LentRegion] = {}
+        self._held: dict[int, _Held] = {}
+        self._numbers = itertools.count(1)
 
     @property
     def count(self) -> int:
@@ -84,8 +85,7 @@ class Regions:
             fd = create_region(size_bytes)
         except OSError as error:
             raise WireError(Code.RESOURCE_EXHAUSTED, f"no region can be made: {error.strerror}") from None
-        self._numbers += 1
-        region = LentRegion(self._numbers, secrets.token_hex(_TOKEN_BYTES), fd, size_bytes, holder)
+        region = LentRegion(next(self._numbers), secrets.token_hex(_TOKEN_BYTES), fd, size_bytes, holder)
         self._by_token[region.token] = self._by_number[region.number] = region
         held.regions += 1
         held.size_bytes += size_bytes

@@ -122,10 +122,8 @@ class Requests:
             pending.fault = fault
 
     def lent(self, frame: int, *, reads: bool, writes: bool) -> tuple[tuple[LentPiece, ...], tuple[LentPiece, ...]]:
-        """What the worker of one of its parts is to copy. A frame that has been answered lends nothing more."""
-        pending = self._pending.get(frame)
-        if pending is None:
-            return (), ()
+        """What the worker of one of its parts is to copy."""
+        pending = self._pending[frame]
         return pending.reads if reads else (), pending.writes if writes else ()
 
     def layout_in(self, slot: int) -> int:

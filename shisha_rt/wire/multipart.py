@@ -1,7 +1,7 @@
 """ZeroMQ's messages, part by part, without waiting: pyzmq's own functions for that take two to three times as long.
 
 They ask the socket after each part whether there is another, put their flags together anew each time, and where one
-part is large they track the small ones, too.
+part is large they track the small ones, too. Shell.
 """
 
 from __future__ import annotations

@@ -20,8 +20,10 @@ from typing import Any, Final, Protocol
 
 from benchmarks.rigs.child_process import say
 from benchmarks.rigs.stage_rig import random_inputs
+from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.requests import FrameAnswer
-from shisha_rt.daemon.server import Daemon, Planning
+from shisha_rt.daemon.planning import Planning
+from shisha_rt.daemon.server import Daemon
 from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.ready.compile import Compiled
@@ -179,7 +181,7 @@ def main(arguments: list[str]) -> int:
         teams=teams,
     )
     stored = ready.layer_costs() if planning.strategy == "guided" else None
-    daemon = Daemon(ready, settings["endpoint"], 0, planning, stored)
+    daemon = Daemon(ready, Addresses(settings["endpoint"]), planning, stored)
     orders = Orders(daemon, Generator(daemon, ready.compiled))
     daemon.run(lambda: say(endpoint=daemon.gateway.endpoint, slots=slot_count(daemon)), orders.turn)
     return 0

@@ -19,11 +19,13 @@ from benchmarks.rigs.daemon_process import Orders
 from shisha_rt.daemon.counting import Counting
 from shisha_rt.daemon.fleet.link import WorkerLink
 from shisha_rt.daemon.fleet.telemetry import StageWindow
+from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.gateway import Gateway, Reply
 from shisha_rt.daemon.front.outbox import Outbox
 from shisha_rt.daemon.front.requests import Requests
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.daemon.server import Daemon, Planning
+from shisha_rt.daemon.planning import Planning
+from shisha_rt.daemon.server import Daemon
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.lifecycle.dealing import Dealing
@@ -153,7 +155,7 @@ def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
     ready = make_ready(resolve_model(settings["model"]), load_machine(settings["machine"]))
     cost = LoopCost()
-    daemon = Daemon(ready, settings["endpoint"], 0, Planning())
+    daemon = Daemon(ready, Addresses(settings["endpoint"]), Planning())
     orders = Orders(daemon, Tells(cost))
     daemon.run(lambda: say(endpoint=daemon.gateway.endpoint), orders.turn)
     return 0

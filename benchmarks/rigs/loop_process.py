@@ -23,8 +23,10 @@ from typing import Any, Final
 from benchmarks.rigs.child_process import say
 from benchmarks.rigs.daemon_process import Orders, slot_count
 from benchmarks.rigs.host_speed import host_slowness
+from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.gateway import Arrived
-from shisha_rt.daemon.server import Daemon, Planning
+from shisha_rt.daemon.planning import Planning
+from shisha_rt.daemon.server import Daemon
 from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.ready.model_on_machine import make_ready
@@ -182,7 +184,7 @@ def main(arguments: list[str]) -> int:
     ready = make_ready(resolve_model(settings["model"]), load_machine(settings["machine"]), teams=True)
     stored = ready.layer_costs()
     os.environ["XDG_CACHE_HOME"] = str(Path(settings["keep"]).resolve())
-    daemon = TimedDaemon(ready, settings["endpoint"], 0, Planning("guided"), stored)
+    daemon = TimedDaemon(ready, Addresses(settings["endpoint"]), Planning("guided"), stored)
     orders = Orders(daemon, Report(daemon))
 
     def turn() -> None:

@@ -16,7 +16,9 @@ from typing import Any
 
 from benchmarks.rigs.child_process import say
 from benchmarks.rigs.daemon_process import Orders, slot_count
-from shisha_rt.daemon.server import Daemon, Planning
+from shisha_rt.daemon.front.addresses import Addresses
+from shisha_rt.daemon.planning import Planning
+from shisha_rt.daemon.server import Daemon
 from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.ready.model_on_machine import make_ready
@@ -86,7 +88,7 @@ def main(arguments: list[str]) -> int:
     ready = make_ready(resolve_model(settings["model"]), machine)
     costs = ready.layer_costs()
     os.environ["XDG_CACHE_HOME"] = str(Path(settings["keep"]).resolve())
-    daemon = Daemon(ready, settings["endpoint"], 0, Planning(settings["strategy"]), costs)
+    daemon = Daemon(ready, Addresses(settings["endpoint"]), Planning(settings["strategy"]), costs)
     orders = Orders(daemon, Meter(daemon))
     daemon.run(lambda: say(endpoint=daemon.gateway.endpoint, slots=slot_count(daemon)), orders.turn)
     return 0

@@ -68,6 +68,27 @@ def serve(
         Path | None,
         typer.Option(metavar="PLAN.json", help="Begin with this plan, as plan --json prints it, and leave it live."),
     ] = None,
+    http: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Speak HTTP there, too: the Open Inference Protocol, and a page to watch; or unix:PATH.",
+        ),
+    ] = None,
+    http_certificate: Annotated[
+        Path | None, typer.Option(metavar="PEM", help="For HTTP that other hosts can reach, with --http-key.")
+    ] = None,
+    http_key: Annotated[Path | None, typer.Option(metavar="PEM", help="The key of that certificate.")] = None,
+    http_shared_memory: Annotated[
+        bool | None,
+        typer.Option("--http-shared-memory", help="Known callers of HTTP may name their files in /dev/shm."),
+    ] = None,
+    access: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Who may come, by keys and tokens; read again on SIGHUP.")
+    ] = None,
+    secret_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The daemon's own key, made by: shisha-rt keys new.")
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Begin anew; leave the best plan of earlier runs as it is.")
     ] = False,
@@ -86,14 +107,16 @@ def serve(
       shisha-rt serve zoo:squeezenet
       shisha-rt serve zoo:resnet50 --objective latency
       shisha-rt serve model.onnx --machine shared-2 --endpoint tcp://127.0.0.1:0
+      shisha-rt serve zoo:squeezenet --http 127.0.0.1:8000
       shisha-rt serve lines.onnx --shape x=1x3x48x160 --shape x=1x3x48x640
       shisha-rt serve zoo:squeezenet --machine npu-board --precision any --strategy partitiontuner
       shisha-rt serve daemon.toml
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from msgspec.structs import replace
 
-    from shisha_rt.daemon.front.endpoint import check_endpoint
-    from shisha_rt.daemon.server import Daemon, Planning
+    from shisha_rt.daemon.front.addresses import addresses_of
+    from shisha_rt.daemon.planning import Planning
+    from shisha_rt.daemon.server import Daemon
     from shisha_rt.daemon.settings import Settings, check_built, layer_kind, objective_of, read_settings
     from shisha_rt.graph.input_sizes import InputSizes
     from shisha_rt.graph.zoo import resolve_model
@@ -107,15 +130,18 @@ def serve(
     given: dict[str, object] = {"machine": machine, "endpoint": endpoint, "metrics": metrics, "strategy": strategy}
     given |= {"precision": precision, "solver": solver, "objective": objective, "replicate": replicate}
     given |= {"layers": layers, "max_output_bytes": max_output_bytes, "calibration": calibration}
-    given |= {"plan": None if plan is None else str(plan), "groups": tuple(group) if group else None}
+    given |= {"groups": tuple(group) if group else None, "http": tuple(http) if http else None}
+    files = {"plan": plan, "http_certificate": http_certificate, "http_key": http_key}
+    files |= {"access": access, "secret_key": secret_key}
+    given |= {name: str(path) for name, path in files.items() if path is not None}
+    given |= {"http_shared_memory": http_shared_memory}
     settings = replace(
         settings,
         dims={**settings.dims, **parse_dims(dim)},
         **{name: value for name, value in given.items() if value is not None},
     )
     check_built(settings, source)
-    check_endpoint(settings.endpoint)
-    port = settings.metrics_port
+    addresses = addresses_of(settings)
     places = load_machine(settings.machine)
     check_runnable(places)
     with _sigterm_ends_a_start():
@@ -143,11 +169,11 @@ def serve(
             stored = ready.layer_costs(progress)
         elif settings.strategy == "guided":
             stored = ready.known_costs()
-        daemon = Daemon(ready, settings.endpoint, port, planning, stored, settings.max_output_bytes)
+        daemon = Daemon(ready, addresses, planning, stored, settings.max_output_bytes)
 
         def announce() -> None:
             line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}
-            print(json.dumps(line), flush=True)
+            print(json.dumps(line | ({"http": daemon.web.urls} if daemon.web.urls else {})), flush=True)
 
         progress(f"starting {len(places.places)} workers")
         daemon.run(announce)

@@ -37,6 +37,8 @@ COUNTERS: Final[_Table] = (
     ("shisha_stale_replies", "Worker replies that matched nothing.", ()),
     ("shisha_answers_undeliverable", "Answers given up: their client left or does not read.", ()),
     ("shisha_connections_cut", "Clients cut off, as a message of theirs went on beyond its size.", ()),
+    ("shisha_http_requests", "Requests over HTTP, by the status of their answer.", ("status",)),
+    ("shisha_access_refused", "Requests of those who may not make them, by why.", ("reason",)),
     ("shisha_memory_reserved_bytes", "Bytes moved through a memory that has a limit.", ("memory",)),
     (
         "shisha_pacing_dropped_seconds",

@@ -13,100 +13,58 @@ import resource
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
-import msgspec
 import psutil
 import zmq
 
-from shisha_rt.cache import cache_folder
-from shisha_rt.costs.costs import Costs
-from shisha_rt.costs.costs_file import costs_object
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.children.keeper import Keeper
 from shisha_rt.daemon.fleet.supervisor import LOOK_EVERY_S, Supervisor
+from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.gateway import Arrived, Gateway
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.sharing import RegionsLeft, Sharing
+from shisha_rt.daemon.front.web import Web
 from shisha_rt.daemon.gauges import Gauges
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.loop.signals import Signalled, signals
 from shisha_rt.daemon.loop.undisturbed import undisturbed
 from shisha_rt.daemon.metrics import Metrics
 from shisha_rt.daemon.operations import Operations
+from shisha_rt.daemon.planning import (
+    Planning,
+    first_cores,
+    largest_request_bytes,
+    plans_file,
+    plans_for_others,
+    told_first,
+)
 from shisha_rt.daemon.shell import Shell, Timing
 from shisha_rt.daemon.status import Status
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.budgets import Budgets
 from shisha_rt.fabric.layout import OUTPUT_BYTES, Layout, layouts_of
+from shisha_rt.http.messages import HttpCounted
 from shisha_rt.lifecycle.events import Stop, Tick
 from shisha_rt.lifecycle.lifecycle import Lifecycle
-from shisha_rt.lifecycle.policy import Policy
-from shisha_rt.machine.detect import usable_cores
-from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC
 from shisha_rt.placement.placed_costs import PlacedCosts
-from shisha_rt.placement.processors import ProcessorCosts
-from shisha_rt.placement.scheme_plans import scheme_plan
-from shisha_rt.placement.solver_names import SchemeName, as_scheme
-from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import OBJECTIVES, AnyObjective, Objective
-from shisha_rt.ready import plan_store
 from shisha_rt.ready.compile import Compiled
 from shisha_rt.ready.model_on_machine import ModelOnMachine
-from shisha_rt.ready.told_costs import plans_by_costs, told_costs
-from shisha_rt.tuning import tuner_messages as tm
-from shisha_rt.tuning.at_once import AtOnce
-from shisha_rt.tuning.best import BestPlans
-from shisha_rt.tuning.choice import Choice
-from shisha_rt.tuning.cores import Cores
+from shisha_rt.ready.told_costs import told_costs
 from shisha_rt.tuning.events import Look
-from shisha_rt.tuning.placing import Placing
-from shisha_rt.tuning.run import SearchOptions
 from shisha_rt.tuning.state import Profiles
-from shisha_rt.tuning.tuning import Tuning
 from shisha_rt.wire import journal
 from shisha_rt.wire.limits import Limits
 from shisha_rt.wire.request import InferRequest, Signature
 
 _DRAIN_S: Final = 30.0
-_SCHEDULING_S: Final = 20.0
-"""For the first schedule of partitions; of very large networks it is then a good one."""
-_LEAST_STARTS: Final = 4
 _MOST_REGIONS: Final = 1024
 _DESCRIPTORS_A_REGION: Final = 4  # its own and its connection's, and as many for all else
 _PART_OF_MEMORY: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Planning:
-    """How plans are made. `strategy`: "seed" tunes nothing; `solver` places operators, where places have devices.
-
-    `fresh`: the best plan of earlier runs is neither used nor replaced. `replicate`: plans of the daemon's own may have
-    copies and teams. `objective`: what they are chosen for; `auto`: as the load asks. `processors`: of a scheme of
-    partitions, what it goes by. `plan`: the first one, which stays live as one that a client has set.
-    """
-
-    strategy: str = "seed"
-    solver: str = "exact"
-    fresh: bool = False
-    replicate: bool = True
-    objective: AnyObjective = "throughput"
-    processors: ProcessorCosts | None = None
-    plan: Plan | None = None
-
-    @property
-    def first_objective(self) -> Objective:
-        """What the first plan is chosen for, unless the best ones are known."""
-        return "throughput" if self.objective == "auto" else self.objective
-
-    @property
-    def scheme(self) -> SchemeName | None:
-        return as_scheme(self.strategy)
 
 
 class Daemon:
@@ -120,8 +78,7 @@ class Daemon:
     def __init__(
         self,
         ready: ModelOnMachine,
-        endpoint: str,
-        metrics_port: int,
+        addresses: Addresses,
         planning: Planning,
         stored: LayerCosts | PlacedCosts | None = None,
         output_bytes: int = OUTPUT_BYTES,
@@ -135,8 +92,8 @@ class Daemon:
         searches = planning.strategy != "seed" and planning.scheme is None
         splits = ready.splits if searches else ()  # by formulas it takes long to price them
         costs = None if stored is None else told_costs(stored, ready.machine.time_scale, *splits)
-        self._plan_ahead = partial(_plans_for_others, costs, planning)
-        cores = _cores(ready, planning, costs)
+        self._plan_ahead = partial(plans_for_others, costs, planning)
+        cores = first_cores(ready, planning, costs)
         indexes = [shape.index for shape in ready.compiled.each]
         layout, *further = layouts_of(indexes, output_bytes)
         limits = _limits(ready.compiled, (layout, *further), cores.lifecycle)
@@ -144,8 +101,8 @@ class Daemon:
             metrics = Metrics()
             self._closing.callback(metrics.close)
             regions = Regions(*_most_regions())
-            self.gateway = self._gateway(endpoint, ready.compiled, limits, metrics, regions)
-            self.metrics_page = metrics.serve(metrics_port)
+            self.gateway = self._gateway(addresses.endpoint, ready.compiled, limits, metrics, regions)
+            self.metrics_page = metrics.serve(addresses.metrics_port)
             self._poller = Poller()
             self._closing.callback(self._poller.close)
             self._poller.watch_socket(self.gateway.socket, self.gateway.receive)
@@ -158,15 +115,17 @@ class Daemon:
             self._closing.callback(budgets.close)
             supervisor = Supervisor(ready, arena, budgets, self._poller)
             self._closing.callback(supervisor.end_all)
-            keeper = Keeper(None if planning.fresh else _plans_file(), ready.compiled.key)
+            keeper = Keeper(None if planning.fresh else plans_file(), ready.compiled.key)
             self._closing.callback(keeper.close)
             tunes = planning.strategy != "seed"
-            known = _told(costs, ready.compiled.needs, planning)
+            known = told_first(costs, ready.compiled.needs, planning)
             self._children = Children(self._poller, ready, keeper, planning.solver, known if tunes else None)
             self._closing.callback(self._children.close)
             instance = uuid.uuid4().hex
             self._sharing = Sharing(self.gateway.endpoint, instance, regions, self._poller)
             self._closing.callback(self._sharing.close)
+            self.web = Web(addresses, self.gateway.endpoint, None, self._poller, metrics.counter)
+            self._closing.callback(self.web.close)
         except BaseException:
             self._closing.close()
             raise
@@ -208,6 +167,7 @@ class Daemon:
                 self.shell.supervisor.end_all()  # first: with its answer a client has back what it lends
                 self.shell.post(Stop(), "the end")
                 self.gateway.outbox.flush(math.inf)
+                self.web.finish()
                 # The last answers are with ZeroMQ's own thread: give it a moment to hand them to the kernel.
                 self.gateway.socket.setsockopt(zmq.LINGER, 1000)
 
@@ -251,6 +211,8 @@ class Daemon:
                     self._operations.answer(client, request, reply)
             case Signalled():
                 self.stop()
+            case HttpCounted():
+                self.web.count(event)
             case RegionsLeft():
                 self.shell.take_back_regions()
             case _:
@@ -265,7 +227,7 @@ class Daemon:
             for lead, part_s in shell.telemetry.expected_s(epoch.number, epoch.plan).items():
                 expected[lead] = max(part_s * self._time_scale, expected.get(lead, 0.0))
         having_parts = {worker.incarnation for worker in lifecycle.places.workers.values() if worker.out}
-        for event in (*shell.supervisor.look(expected, having_parts), *self._children.look()):
+        for event in (*shell.supervisor.look(expected, having_parts), *self._children.look(), *self.web.look()):
             shell.take(event)
         shell.post(Look(), "the clock")
         shell.post(shell.counting.frames(lifecycle.frames.streams), "the clock")
@@ -294,59 +256,6 @@ class Daemon:
         return False
 
 
-def _cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) -> Cores:
-    """The three pure cores; `costs` are in the time of measurements."""
-    machine, rules = ready.machine, ready.rules
-    # Two parts for each worker, and slack at both ends: admission and answers never hold one up.
-    slots = 2 * len(machine.places) + 2
-    lifecycle = Lifecycle(rules, slots, _policy(ready.compiled, slots))
-    begins_anew = planning.fresh or planning.strategy == "seed"
-    kept = {} if begins_anew else plan_store.load_plans(_plans_file(), ready.compiled.key)
-    guided = planning.strategy == "guided"
-    wanted = planning.first_objective
-    by_costs = plans_by_costs(costs, planning.replicate, [wanted]) if guided and costs is not None else {}
-    if planning.scheme is not None and planning.processors is not None:
-        until_s = time.monotonic() + _SCHEDULING_S
-        found = scheme_plan(planning.scheme, planning.processors, lambda: until_s - time.monotonic())
-        by_costs = {} if found is None else {wanted: found.plan}
-    unknown = Profiles.COMING if guided else Profiles.UNWANTED
-    weights = [layer.weight for layer in ready.compiled.layers]
-    choice = Choice(
-        machine,
-        rules,
-        weights,
-        BestPlans(kept),
-        by_costs,
-        objective=planning.objective,
-        replicate=planning.replicate,
-        profiles=unknown if costs is None else Profiles.KNOWN,
-    )
-    choice.of_client, choice.scheme, choice.partial = planning.plan, planning.scheme, ready.partial
-    options = None
-    if planning.strategy != "seed":
-        options = SearchOptions(planning.strategy, DEFAULT_ALPHA, DEFAULT_HEURISTIC.balance)
-    tuning = Tuning(lifecycle, choice, options, warm_up=len(ready.compiled.each) * lifecycle.frames.slot_count + 2)
-    placing = None
-    if rules.devices:
-        at_once = AtOnce(ready.operator_costs, ready.compiled.index.operators_of)
-        placing = Placing(lifecycle, tuning, planning.solver, at_once)
-    return Cores(lifecycle, tuning, placing)
-
-
-def _told(costs: Costs | None, needs: tuple[frozenset[int], ...], planning: Planning) -> list[tm.ToTuner]:
-    """What a tuner has to hear before it searches."""
-    if planning.processors is not None:
-        return [tm.StoredProcessors(planning.processors)]
-    return [] if costs is None else [tm.StoredCosts(msgspec.json.encode(costs_object(costs)), needs)]
-
-
-def _plans_for_others(costs: Costs | None, planning: Planning) -> dict[Objective, Plan]:
-    """By costs, for the objectives that are not wanted at the start, but may be later."""
-    if costs is None or planning.strategy != "guided":
-        return {}
-    return plans_by_costs(costs, planning.replicate, [one for one in OBJECTIVES if one != planning.first_objective])
-
-
 def _timing(ready: ModelOnMachine, stored: LayerCosts | PlacedCosts | None) -> Timing:
     machine = ready.machine
     if machine.timing != "modelled":
@@ -357,24 +266,6 @@ def _timing(ready: ModelOnMachine, stored: LayerCosts | PlacedCosts | None) -> T
             'expected "measured"'
         )
     return Timing(machine.time_scale, lambda place, first, last: stored.segment_cpu_s(first, last, place))
-
-
-def _plans_file() -> Path:
-    return cache_folder() / plan_store.FILE_NAME
-
-
-def _policy(compiled: Compiled, slots: int) -> Policy:
-    """Of large frames a client may have fewer in flight: what fits into the slots, and into the room for waiting."""
-    usual, request_bytes = Policy(), _largest_request_bytes(compiled)
-    return replace(
-        usual,
-        max_in_flight=min(usual.max_in_flight, slots + usual.waiting_bytes // max(1, request_bytes)),
-        starts_at_once=max(_LEAST_STARTS, 2 * len(usable_cores())),
-    )
-
-
-def _largest_request_bytes(compiled: Compiled) -> int:
-    return max(sum(tensor.size_bytes for tensor in shape.model.graph.inputs) for shape in compiled.each)
 
 
 def _most_regions() -> tuple[int, int]:
@@ -390,7 +281,7 @@ def _limits(compiled: Compiled, layouts: Sequence[Layout], lifecycle: Lifecycle)
     names = [tensor.name for tensor in compiled.model.graph.outputs]
     answer_bytes = max(sum(layout.regions[name].room_bytes for name in names) for layout in layouts)
     return Limits(
-        max_message_bytes=_largest_request_bytes(compiled) + answer_bytes + Limits().max_header_bytes,
+        max_message_bytes=largest_request_bytes(compiled) + answer_bytes + Limits().max_header_bytes,
         max_answer_bytes=max(1, answer_bytes),
         max_in_flight=lifecycle.policy.max_in_flight,
     )

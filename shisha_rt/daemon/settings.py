@@ -29,6 +29,9 @@ LEAST_OUTPUT_BYTES: Final = 1 << 10
 MOST_OUTPUT_BYTES: Final = 1 << 30
 
 
+_FILES: Final = ("plan", "calibration", "http_certificate", "http_key", "access", "secret_key")
+"""Keys that are files."""
+
 _Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_SIZE)]
 
 
@@ -39,7 +42,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     and `objective` are by default what the strategy goes by; `max_output_bytes`: the room of each output whose shape
     depends on the data; `plan`: a file with the first plan; `groups`: operators in a row that are measured as one, as
     "Conv+Relu"; `shape`: of several shapes that are served at once, the inputs of each; `calibration`: a file of frames
-    that scales in int8 are found on (see `ready.scales`). As a daemon file has them, key by key.
+    that scales in int8 are found on (see `ready.scales`). `http`: addresses, each HOST:PORT or unix:PATH; what other
+    hosts can reach takes `http_certificate` and `http_key` (PEM), `access` (a file: who may come) and for ZeroMQ
+    `secret_key` (the daemon's own). As a daemon file has them, key by key.
     """
 
     model: str
@@ -58,6 +63,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_output_bytes: int = OUTPUT_BYTES
     plan: str | None = None
     groups: tuple[str, ...] = ()
+    http: tuple[str, ...] = ()
+    http_certificate: str | None = None
+    http_key: str | None = None
+    http_shared_memory: bool = False
+    access: str | None = None
+    secret_key: str | None = None
 
     @property
     def metrics_port(self) -> int:
@@ -78,13 +89,12 @@ def read_settings(path: Path) -> Settings:
         raise BadInput(f"{path}: {error}; expected TOML") from None
     settings = convert(raw, Settings, str(path))
     model = settings.model if settings.model.startswith("zoo:") else str(path.parent / settings.model)
-    machine, plan, calibration = settings.machine, settings.plan, settings.calibration
+    files = {name: getattr(settings, name) for name in _FILES}
     return replace(
         settings,
         model=model,
-        machine=_beside(path, machine),
-        plan=None if plan is None else str(path.parent / plan),
-        calibration=None if calibration is None else str(path.parent / calibration),
+        machine=_beside(path, settings.machine),
+        **{name: str(path.parent / file) for name, file in files.items() if file is not None},
     )
 
 

@@ -189,6 +189,8 @@ class Shell:
                 self._profiled(event)
             case records.ProfilerEnded():
                 self.write(event, "the profiler's end")
+            case records.HttpEnded():
+                self.write(event, "the end of the HTTP process")
             case te.PlacerSaid() | te.PlacerDied():
                 self.post(event, "the placer" if isinstance(event, te.PlacerSaid) else "the placer's end")
             case _:

@@ -179,6 +179,10 @@ class ProfilerEnded(Record, frozen=True, tag="profiler_died"):
     reason: str
 
 
+class HttpEnded(Record, frozen=True, tag="http_died"):
+    reason: str
+
+
 class TuningBegan(Record, frozen=True):
     run: int
     reason: str
@@ -276,6 +280,7 @@ AnyRecord: TypeAlias = (
     | ProfilingEnded
     | ProfilingFailed
     | ProfilerEnded
+    | HttpEnded
     | TuningBegan
     | ObjectiveChanged
     | TuningResumed

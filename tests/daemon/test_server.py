@@ -7,8 +7,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.requests import AnswerTo, FrameAnswer
-from shisha_rt.daemon.server import Daemon, Planning
+from shisha_rt.daemon.planning import Planning
+from shisha_rt.daemon.server import Daemon
 from shisha_rt.fabric.messages import Done
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.detect import usable_cores
@@ -26,7 +28,7 @@ class Fault(RuntimeError):
 def daemon(tmp_path: Path) -> Daemon:
     text = f'[[place]]\nname = "a"\ncores = [{usable_cores()[0]}]\n'
     ready = make_ready(write_identity_model(tmp_path), parse_machine(text, name="one", source="one"))
-    return Daemon(ready, "tcp://127.0.0.1:0", 0, Planning())
+    return Daemon(ready, Addresses("tcp://127.0.0.1:0"), Planning())
 
 
 def submit(daemon: Daemon, count: int, answer_to: AnswerTo) -> None:

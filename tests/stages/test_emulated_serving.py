@@ -19,7 +19,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shisha_rt.client import Client
-from shisha_rt.daemon.server import Daemon, Planning
+from shisha_rt.daemon.front.addresses import Addresses
+from shisha_rt.daemon.planning import Planning
+from shisha_rt.daemon.server import Daemon
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.machine import Machine, target_s
@@ -234,7 +236,7 @@ def test_a_time_scale_too_small_is_found_when_the_real_time_is_known(identity: P
 def test_modelled_times_need_stored_costs(identity: Path, emulated: Path) -> None:
     machine = replace(load_machine(str(emulated)), timing="modelled")
     with pytest.raises(BadInput, match='timing = "modelled": measured costs are needed'):
-        Daemon(make_ready(identity, machine), "tcp://127.0.0.1:0", 0, Planning())
+        Daemon(make_ready(identity, machine), Addresses("tcp://127.0.0.1:0"), Planning())
 
 
 def refusal(model: Path, machine: Path) -> str:

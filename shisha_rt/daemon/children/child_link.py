@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +35,7 @@ class ChildLink(Generic[ToT, FromT]):
     """Keeps `python -m MODULE CHANNEL PARENT` running; `greeting` is the first that each such process hears.
 
     What it says comes out of `poller` as `said(message)`; how it ended, once another runs, as `died(reason)` there or
-    out of `look`. `idle`: none runs before there is something to say.
+    out of `look`. `idle`: none runs before there is something to say. `beside`: descriptors that it inherits, too.
     """
 
     def __init__(
@@ -47,8 +48,10 @@ class ChildLink(Generic[ToT, FromT]):
         greeting: Sequence[ToT] = (),
         *,
         idle: bool = False,
+        beside: Sequence[int] = (),
     ) -> None:
         self._module = module
+        self._beside = beside
         self._poller = poller
         self._to, self._from = codecs
         self._said = said
@@ -68,7 +71,7 @@ class ChildLink(Generic[ToT, FromT]):
         channel, theirs = Channel.pair()
         try:
             fd = theirs.fileno()
-            child = start_child(self._module, str(fd), str(os.getpid()), pass_fds=[fd])
+            child = start_child(self._module, str(fd), str(os.getpid()), pass_fds=[fd, *self._beside])
         except OSError:
             channel.close()
             raise
@@ -147,6 +150,11 @@ class ChildLink(Generic[ToT, FromT]):
                 self._again_at_s = time.monotonic() + self._delay_s
                 return
             yield self._died(reason)
+
+    def wait(self, within_s: float) -> None:
+        """For its end, which it has been told of."""
+        if self._line is not None:
+            select.select([self._line[0].pidfd], [], [], within_s)
 
     def close(self) -> None:
         """End the process, if it has not ended itself."""

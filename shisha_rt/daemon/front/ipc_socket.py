@@ -23,8 +23,11 @@ _EXPECTED: Final = "expected a path at which there is nothing yet"
 
 
 def check_ipc_path(endpoint: str) -> Path:
-    """The path of `ipc://PATH`. Raises BadInput if no socket fits there, or something else than a socket is there."""
-    path = Path(endpoint.removeprefix("ipc://"))
+    """The path of `ipc://PATH` or `unix:PATH`.
+
+    Raises BadInput if no socket fits there, or something else than a socket is there.
+    """
+    path = Path(endpoint.removeprefix("ipc://").removeprefix("unix:"))
     size_bytes = len(os.fsencode(path))
     if size_bytes > _MAX_PATH_BYTES:
         limit = f"expected at most {_MAX_PATH_BYTES}, as UNIX sockets have it"

@@ -1,0 +1,80 @@
+"""Where a daemon is to be found: by its own clients, by Prometheus, over HTTP; and who may come."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from shisha_rt.daemon.front.endpoint import check_endpoint
+from shisha_rt.daemon.front.http_address import HttpAddress, http_address
+from shisha_rt.daemon.settings import ENDPOINT, Settings
+from shisha_rt.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """`metrics_port`: on loopback; 0: any free one. `certificate`, `key`: PEM, for HTTP that other hosts can reach.
+
+    `shared_memory`: HTTP callers may name files in /dev/shm. `access`: the allow-list; `secret_key`: the daemon's own.
+    """
+
+    endpoint: str = ENDPOINT
+    metrics_port: int = 0
+    http: tuple[HttpAddress, ...] = ()
+    certificate: Path | None = None
+    key: Path | None = None
+    shared_memory: bool = False
+    access: Path | None = None
+    secret_key: Path | None = None
+
+
+def addresses_of(settings: Settings) -> Addresses:
+    """Raises BadInput for an address that cannot be, or that other hosts can reach without what that takes."""
+    check_endpoint(settings.endpoint)
+    addresses = Addresses(
+        settings.endpoint,
+        settings.metrics_port,
+        tuple(map(http_address, settings.http)),
+        _path(settings.http_certificate),
+        _path(settings.http_key),
+        settings.http_shared_memory,
+        _path(settings.access),
+        _path(settings.secret_key),
+    )
+    _check_http(addresses)
+    return addresses
+
+
+def _check_http(its: Addresses) -> None:
+    if (its.certificate is None) != (its.key is None):
+        raise BadInput("http_certificate and http_key: one without the other; expected both, or neither")
+    if its.certificate is not None and its.key is not None:
+        _check_certificate(its.certificate, its.key)
+    for address in its.http:
+        if address.beyond and (its.certificate is None or its.access is None):
+            raise BadInput(
+                f"http {address}: other hosts can reach it; expected --http-certificate and --http-key (TLS) and "
+                "--access (who may come) with it, or an address of loopback"
+            )
+
+
+def _check_certificate(certificate: Path, key: Path) -> None:
+    for path in (certificate, key):
+        if not path.is_file():
+            raise BadInput(f"{path}: there is no such file; expected PEM")
+    if key.stat().st_mode & 0o077:
+        raise BadInput(f"{key}: others may read it; expected a file of the daemon's own: chmod 600 {key}")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=_no_password)
+    except (ssl.SSLError, OSError) as error:
+        raise BadInput(f"{certificate}, {key}: {error}; expected a certificate and its key, in PEM") from None
+
+
+def _no_password() -> str:
+    """A key that asks for one cannot be used: there is nobody to type it."""
+    return ""
+
+
+def _path(name: str | None) -> Path | None:
+    return None if name is None else Path(name)

@@ -1,0 +1,103 @@
+"""Where HTTP is spoken: `HOST:PORT` or `unix:PATH`. The daemon binds, so that the address outlives its HTTP process."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import ipaddress
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from shisha_rt.daemon.front.ipc_socket import IpcSocket, check_ipc_path
+from shisha_rt.errors import BadInput
+
+_BACKLOG: Final = 512
+_EXPECTED: Final = "expected HOST:PORT, as 127.0.0.1:8000, or unix:PATH"
+_OWN_ONLY: Final = 0o600
+_EVERYBODY: Final = 0o666
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAddress:
+    """One of both: `path`, or `host` (a name or an address, without brackets) and `port` (0: any free one)."""
+
+    host: str = ""
+    port: int = 0
+    path: Path | None = None
+
+    @property
+    def beyond(self) -> bool:
+        """Whether other hosts can reach it."""
+        return self.path is None and not is_loopback(self.host)
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+def http_address(text: str) -> HttpAddress:
+    """Raises BadInput."""
+    if text.startswith("unix:"):
+        if text == "unix:":
+            raise BadInput(f"http {text!r}: {_EXPECTED}")
+        return HttpAddress(path=check_ipc_path(text))
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (colon and host and port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise BadInput(f"http {text!r}: {_EXPECTED}")
+    return HttpAddress(host, int(port))
+
+
+class HttpListener:
+    """A socket at an address, listening. Raises BadInput where it cannot be. `open_to_all`: other users may connect to
+    a UNIX socket, too.
+    """
+
+    def __init__(self, address: HttpAddress, *, secure: bool, open_to_all: bool = False) -> None:
+        self.address = address
+        self._ipc: IpcSocket | None = None
+        if address.path is not None:
+            self._ipc = IpcSocket(str(address))
+            self.socket = socket.socket(fileno=self._ipc.hand_over())
+            address.path.chmod(_EVERYBODY if open_to_all else _OWN_ONLY)
+            self.url = f"unix:{address.path}"
+            return
+        self.socket = _bound(address)
+        port = self.socket.getsockname()[1]
+        scheme = "https" if secure and address.beyond else "http"
+        self.url = f"{scheme}://{HttpAddress(address.host, port)}"
+
+    def close(self) -> None:
+        self.socket.close()
+        if self._ipc is not None:
+            self._ipc.close()
+
+
+def _bound(address: HttpAddress) -> socket.socket:
+    end: socket.socket | None = None
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        end = socket.socket(family, kind, protocol)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        end.bind(where)
+        end.listen(_BACKLOG)
+        end.setblocking(False)
+    except OSError as error:
+        if end is not None:
+            end.close()
+        said = "another program serves there" if error.errno == errno.EADDRINUSE else error.strerror
+        raise BadInput(f"http {address}: {said}; expected an address of this host and a free port") from None
+    return end

@@ -1,0 +1,91 @@
+"""The HTTP process as the daemon has it: sockets that stay while processes come and go, and what it counts."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from prometheus_client import Counter
+
+from shisha_rt.daemon.children.child_link import ChildLink
+from shisha_rt.daemon.front.addresses import Addresses
+from shisha_rt.daemon.front.http_address import HttpListener
+from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.http import messages as hm
+from shisha_rt.wire import journal
+from shisha_rt.wire.access import User
+
+log = logging.getLogger(__name__)
+
+_PROCESS: Final = "shisha_rt.http.process"
+_LAST_ANSWERS_S: Final = 4.0
+
+
+class Web:
+    """Raises BadInput for an address that cannot be bound. `urls`: as they are told to people."""
+
+    def __init__(
+        self,
+        addresses: Addresses,
+        endpoint: str,
+        users: Sequence[User] | None,
+        poller: Poller,
+        counter: Callable[[str], Counter],
+    ) -> None:
+        self._counter = counter
+        self._closing = contextlib.ExitStack()
+        self._link: ChildLink[hm.ToHttp, hm.FromHttp] | None = None
+        secure, open_to_all = addresses.certificate is not None, users is not None
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._closing.close)
+            listeners = [HttpListener(address, secure=secure, open_to_all=open_to_all) for address in addresses.http]
+            for listener in listeners:
+                self._closing.callback(listener.close)
+            self.urls = [listener.url for listener in listeners]
+            self._greeting = hm.ServeHttp(
+                endpoint,
+                tuple(
+                    hm.Listener(one.socket.fileno(), one.address.path is not None, one.address.beyond)
+                    for one in listeners
+                ),
+                None if addresses.certificate is None else str(addresses.certificate),
+                None if addresses.key is None else str(addresses.key),
+                addresses.shared_memory,
+                None if users is None else tuple(users),
+            )
+            if listeners:
+                codecs = hm.TO_HTTP, hm.FROM_HTTP
+                beside = [one.socket.fileno() for one in listeners]
+                self._link = ChildLink(_PROCESS, poller, codecs, _said, _died, [self._greeting], beside=beside)
+                self._closing.callback(self._link.close)
+            undo.pop_all()
+
+    def look(self) -> Iterable[object]:
+        """Every so often."""
+        return () if self._link is None else self._link.look()
+
+    def finish(self) -> None:
+        """The last answers have been given: wait until they have been passed on."""
+        if self._link is not None:
+            self._link.send(hm.EndHttp())
+            self._link.wait(_LAST_ANSWERS_S)
+
+    def close(self) -> None:
+        self._closing.close()
+
+    def count(self, counted: hm.HttpCounted) -> None:
+        for status, count in counted.by_status.items():
+            self._counter("shisha_http_requests").labels(str(status)).inc(count)
+        for reason, count in counted.refused.items():
+            self._counter("shisha_access_refused").labels(f"http_{reason}").inc(count)
+            log.warning("HTTP has refused %d requests: %s", count, reason)
+
+
+def _said(message: hm.FromHttp) -> object:
+    return message
+
+
+def _died(reason: str) -> object:
+    return journal.HttpEnded(reason=reason)

@@ -1,0 +1,107 @@
+"""Who calls, and whether from where a caller may: before every route.
+
+- `Host` is a name of this machine's own loopback, where only that can be reached. Else any web site could have its name
+  point here (DNS rebinding) and read what it likes with its visitor's browser.
+- `Origin`, which browsers send along, is our own: no other site's page may send frames or steer the daemon.
+- Where there is an allow-list: a token (`Authorization: Bearer`), a session of the page, or the kernel's word for who
+  is at the other end of a UNIX socket.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Mapping
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from shisha_rt.http.connection import PEER_UID
+from shisha_rt.http.faults import HttpFault, fault_answer
+from shisha_rt.http.house import Caller, House
+from shisha_rt.http.messages import Listener
+from shisha_rt.wire.access import Permission
+
+_LOOPBACK_NAMES: Final = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
+_OPERATOR: Final = Caller("", Permission.OPERATOR)
+_BEARER: Final = b"bearer "
+
+
+class Guard:
+    """In front of `app`, for what comes by one listener. Leaves the caller and the headers by name in the scope."""
+
+    def __init__(self, app: ASGIApp, house: House, listener: Listener) -> None:
+        self._app = app
+        self._house = house
+        self._listener = listener
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._house.count(message["status"])
+            await send(message)
+
+        headers = dict(scope["headers"])
+        try:
+            self._check_origin(scope, headers)
+            scope["caller"] = self._caller(scope, headers)
+        except HttpFault as fault:
+            answer = fault_answer(fault)
+            if fault.status == 401:
+                answer.headers["WWW-Authenticate"] = "Bearer"
+            await answer(scope, receive, counted)
+            return
+        scope["headers_by_name"] = headers
+        await self._app(scope, receive, counted)
+
+    def _check_origin(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+        if self._listener.unix:
+            return
+        host = headers.get(b"host", b"")
+        name = host.rpartition(b":")[0] if host[-1:].isdigit() and b":" in host else host
+        if not host or (not self._listener.beyond and name.lower() not in _LOOPBACK_NAMES):
+            raise self._refused("host", 421, "Host is not this machine's; expected localhost")
+        origin = headers.get(b"origin")
+        own = scope["scheme"].encode() + b"://" + host
+        foreign = origin is not None and origin.lower() != own.lower()
+        navigates = scope["method"] == "GET" and headers.get(b"sec-fetch-mode") == b"navigate"
+        if foreign or (headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site") and not navigates):
+            raise self._refused("origin", 403, "the request comes from another site's page; expected none, or our own")
+
+    def _caller(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Caller:
+        users = self._house.users
+        if self._listener.unix:
+            return self._at_socket(scope["extensions"][PEER_UID]["uid"])
+        if users is None:
+            return _OPERATOR
+        given = headers.get(b"authorization", b"")
+        if given[: len(_BEARER)].lower() != _BEARER:
+            raise self._refused("no_token", 401, "no token; expected the header Authorization: Bearer TOKEN")
+        user = users.of_token(given[len(_BEARER) :].strip().decode("latin-1"))
+        if user is None:
+            raise self._refused("unknown_token", 401, "the token is nobody's")
+        return Caller(user.name, user.permission, _uid(user.unix_user))
+
+    def _at_socket(self, uid: int) -> Caller:
+        """The daemon's own user and root may do everything; others what the allow-list says of them."""
+        if uid in (os.getuid(), 0):
+            return Caller("", Permission.OPERATOR, uid)
+        users = self._house.users
+        for user in () if users is None else users.users:
+            if user.unix_user is not None and _uid(user.unix_user) == uid:
+                return Caller(user.name, user.permission, uid)
+        raise self._refused("unknown_user", 403, "another user's program; expected one whom the allow-list names")
+
+    def _refused(self, reason: str, status: int, message: str) -> HttpFault:
+        self._house.refuse(reason)
+        return HttpFault(status, message)
+
+
+def _uid(name: str | None) -> int | None:
+    """Of a user of this host; None: there is none of that name."""
+    if name is None:
+        return None
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None

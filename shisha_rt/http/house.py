@@ -1,0 +1,52 @@
+"""What all routes of the HTTP process share: its two clients of the daemon, who may come, and what is counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+
+from shisha_rt.client import AsyncClient
+from shisha_rt.http.messages import HttpCounted, ServeHttp
+from shisha_rt.wire.access import AccessList, Permission
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whose request it is. `name` is "" and `uid` None where nobody asked who it is."""
+
+    name: str
+    permission: Permission
+    uid: int | None = None
+
+
+class House:
+    """`ending` is set when the daemon has given its last answers: whatever goes on by itself is to end."""
+
+    def __init__(self, settings: ServeHttp) -> None:
+        self.settings = settings
+        self.client = AsyncClient(settings.endpoint)
+        self.operator = AsyncClient(settings.endpoint, share=False)
+        self.users = None if settings.users is None else AccessList(settings.users)
+        self.ending = asyncio.Event()
+        self._by_status: Counter[int] = Counter()
+        self._refused: Counter[str] = Counter()
+
+    def count(self, status: int) -> None:
+        self._by_status[status] += 1
+
+    def refuse(self, reason: str) -> None:
+        self._refused[reason] += 1
+
+    def counted(self) -> HttpCounted | None:
+        """Since the last call; None: nothing."""
+        if not (self._by_status or self._refused):
+            return None
+        counted = HttpCounted(dict(self._by_status), dict(self._refused))
+        self._by_status.clear()
+        self._refused.clear()
+        return counted
+
+    async def close(self) -> None:
+        await self.client.close()
+        await self.operator.close()

@@ -1,0 +1,129 @@
+"""`python -m shisha_rt.http.process CHANNEL PARENT`: serves HTTP on sockets that the daemon has bound, until it is told
+that the daemon has given its last answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+import uvicorn
+
+from shisha_rt.fabric.channel import Channel, ChannelBroken
+from shisha_rt.fabric.parent import die_with
+from shisha_rt.http.application import application
+from shisha_rt.http.connection import KEEP_ALIVE_S, Connection
+from shisha_rt.http.guard import Guard
+from shisha_rt.http.house import House
+from shisha_rt.http.messages import FROM_HTTP, TO_HTTP, EndHttp, Listener, ServeHttp, ToHttp, UsersChanged
+from shisha_rt.wire.access import AccessList
+
+_MOST_CONNECTIONS: Final = 512
+_LAST_ANSWERS_S: Final = 3
+_COUNT_EVERY_S: Final = 1.0
+
+
+class _Server(uvicorn.Server):
+    """Without signals: the daemon says when it ends."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Process:
+    """What the daemon says, and the servers that go by it."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._begun: asyncio.Future[ServeHttp] = asyncio.get_running_loop().create_future()
+        self._house: House | None = None
+        self._servers: list[_Server] = []
+        asyncio.get_running_loop().add_reader(channel.fileno(), self._hear)
+
+    async def run(self) -> None:
+        settings = await self._begun
+        self._house = house = House(settings)
+        app = application(house)
+        ends = [socket.socket(fileno=listener.fd) for listener in settings.listeners]
+        self._servers = [_server(Guard(app, house, listener), listener, settings) for listener in settings.listeners]
+        counting = asyncio.create_task(self._count(house))
+        try:
+            await asyncio.gather(
+                *(server.serve(sockets=[end]) for server, end in zip(self._servers, ends, strict=True))
+            )
+        finally:
+            counting.cancel()
+            await house.close()
+
+    def _hear(self) -> None:
+        for data in self._channel.receive():
+            self._take(TO_HTTP.decode(data))
+        if not self._channel.open:
+            self._take(EndHttp())
+
+    def _take(self, message: ToHttp) -> None:
+        match message:
+            case ServeHttp():
+                self._begun.set_result(message)
+            case UsersChanged(users=users):
+                if self._house is not None:
+                    self._house.users = AccessList(users)
+            case EndHttp():
+                if self._house is None:
+                    raise SystemExit(0)
+                self._house.ending.set()
+                for server in self._servers:
+                    server.should_exit = True
+
+    async def _count(self, house: House) -> None:
+        while True:
+            await asyncio.sleep(_COUNT_EVERY_S)
+            counted = house.counted()
+            if counted is not None:
+                with contextlib.suppress(ChannelBroken):
+                    self._channel.send(FROM_HTTP.encode(counted))
+
+
+def _server(guarded: Guard, listener: Listener, settings: ServeHttp) -> _Server:
+    secure = listener.beyond
+    return _Server(
+        uvicorn.Config(
+            guarded,
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_LAST_ANSWERS_S,
+            limit_concurrency=_MOST_CONNECTIONS,
+            ssl_certfile=settings.certificate if secure else None,
+            ssl_keyfile=settings.key if secure else None,
+        )
+    )
+
+
+async def _serve(fd: int) -> None:
+    await _Process(Channel(socket.socket(fileno=fd), blocking=False)).run()
+
+
+def main() -> None:
+    channel, parent = map(int, sys.argv[1:])
+    die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the daemon, which still has answers to give
+    # uvicorn warns of every malformed request: strangers would write our log.
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    asyncio.run(_serve(channel))
+
+
+if __name__ == "__main__":
+    main()

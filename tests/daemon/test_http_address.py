@@ -1,0 +1,129 @@
+"""Where HTTP may be spoken, and what that takes."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from shisha_rt.daemon.front.addresses import addresses_of
+from shisha_rt.daemon.front.http_address import HttpListener, http_address
+from shisha_rt.daemon.settings import Settings
+from shisha_rt.errors import BadInput
+
+
+@pytest.mark.parametrize(
+    ("text", "beyond"),
+    [
+        ("127.0.0.1:8000", False),
+        ("localhost:0", False),
+        ("[::1]:8000", False),
+        ("127.9.9.9:1", False),
+        ("unix:/run/shisha.sock", False),
+        ("0.0.0.0:8000", True),
+        ("[::]:8000", True),
+        ("10.0.0.7:8000", True),
+        ("gpu1.example.org:443", True),
+    ],
+)
+def test_an_address_says_whether_other_hosts_reach_it(text: str, beyond: bool) -> None:
+    address = http_address(text)
+    assert address.beyond is beyond
+    assert str(address) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "8000",
+        ":8000",
+        "127.0.0.1",
+        "127.0.0.1:",
+        "127.0.0.1:x",
+        "h:65536",
+        "h:-1",
+        "h:٣",
+        "unix:",
+        "unix:" + "x" * 200,
+    ],
+)
+def test_what_is_no_address_is_refused_in_a_line(text: str) -> None:
+    with pytest.raises(BadInput, match="expected") as refused:
+        http_address(text)
+    assert "\n" not in str(refused.value)
+
+
+def test_beyond_loopback_it_takes_a_certificate_and_a_list_of_who_may_come(tmp_path: Path) -> None:
+    certificate, key = certificate_in(tmp_path)
+    both = {"http_certificate": str(certificate), "http_key": str(key)}
+    whole = Settings("m.onnx", http=("0.0.0.0:0",), access="access.toml", **both)
+    assert addresses_of(whole).http[0].beyond
+    for missing in (
+        Settings("m.onnx", http=("0.0.0.0:0",)),
+        Settings("m.onnx", http=("0.0.0.0:0",), access="access.toml"),
+        Settings("m.onnx", http=("0.0.0.0:0",), **both),
+    ):
+        with pytest.raises(BadInput, match="other hosts can reach it; expected --http-certificate"):
+            addresses_of(missing)
+
+
+def test_a_certificate_is_looked_at_before_anything_is_served(tmp_path: Path) -> None:
+    certificate, key = certificate_in(tmp_path)
+
+    def refusal(certificate: Path | None, key: Path | None) -> str:
+        settings = Settings(
+            "m.onnx",
+            http_certificate=None if certificate is None else str(certificate),
+            http_key=None if key is None else str(key),
+        )
+        with pytest.raises(BadInput) as refused:
+            addresses_of(settings)
+        return str(refused.value)
+
+    assert "one without the other" in refusal(certificate, None)
+    assert "no such file" in refusal(certificate, tmp_path / "none.pem")
+    other, _ = certificate_in(tmp_path / "other")
+    assert "expected a certificate and its key" in refusal(other, key)
+    (tmp_path / "text.pem").write_text("nothing")
+    assert "expected a certificate and its key" in refusal(tmp_path / "text.pem", key)
+    key.chmod(0o640)
+    assert f"chmod 600 {key}" in refusal(certificate, key)
+
+
+def test_a_listener_is_there_from_the_start_and_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "http.sock"
+    listeners = [HttpListener(http_address(text), secure=False) for text in ("127.0.0.1:0", f"unix:{path}")]
+    port = listeners[0].socket.getsockname()[1]
+    assert [one.url for one in listeners] == [f"http://127.0.0.1:{port}", f"unix:{path}"]
+    assert path.stat().st_mode & 0o777 == 0o600
+    with socket.create_connection(("127.0.0.1", port)):
+        pass
+    for text in (f"127.0.0.1:{port}", f"unix:{path}"):
+        with pytest.raises(BadInput, match="serves there"):
+            HttpListener(http_address(text), secure=False)
+    for one in listeners:
+        one.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_address_of_another_host_cannot_be_bound() -> None:
+    with pytest.raises(BadInput, match="expected an address of this host"):
+        HttpListener(http_address("192.0.2.1:0"), secure=True)
+
+
+def certificate_in(folder: Path) -> tuple[Path, Path]:
+    """A certificate for localhost that vouches for itself, and its key."""
+    folder.mkdir(exist_ok=True)
+    certificate, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+        + ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+        + ["-keyout", str(key), "-out", str(certificate)],
+        check=True,
+        capture_output=True,
+    )
+    key.chmod(0o600)
+    return certificate, key

@@ -1,0 +1,1 @@
+"""The HTTP process: its routes, its guard, its life."""

@@ -1,0 +1,151 @@
+"""Who may call, and from where: what the guard lets through to the routes, and what it answers itself."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import hashlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from shisha_rt.http.connection import PEER_UID
+from shisha_rt.http.guard import Guard
+from shisha_rt.http.house import Caller, House
+from shisha_rt.http.messages import Listener, ServeHttp
+from shisha_rt.wire.access import Permission, User
+
+LOOPBACK = Listener(0, unix=False, beyond=False)
+BEYOND = Listener(0, unix=False, beyond=True)
+UNIX = Listener(0, unix=True, beyond=False)
+USERS = (
+    User("camera", token_sha256=hashlib.sha256(b"t0ken").hexdigest()),
+    User("ops", Permission.OPERATOR, token_sha256=hashlib.sha256(b"oper").hexdigest(), unix_user=getpass.getuser()),
+    User("nobody", unix_user="nobody"),
+)
+
+
+def call(
+    listener: Listener,
+    headers: Mapping[str, str],
+    *,
+    users: tuple[User, ...] | None = None,
+    method: str = "POST",
+    path: str = "/v2",
+    uid: int | None = None,
+) -> tuple[int, Any]:
+    """The status and body of the guard's answer, or 0 and the caller that got through."""
+    seen: list[Caller] = []
+    sent: list[Any] = []
+
+    async def app(scope: Any, _receive: object, _send: object) -> None:
+        seen.append(scope["caller"])
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def run() -> None:
+        house = House(ServeHttp("tcp://127.0.0.1:1", (listener,), users=users))
+        scope = {
+            "type": "http",
+            "method": method,
+            "scheme": "https" if listener.beyond else "http",
+            "path": path,
+            "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+            "extensions": {} if uid is None else {PEER_UID: {"uid": uid}},
+        }
+        try:
+            await Guard(app, house, listener)(scope, _nothing, send)
+            if sent:
+                counted = house.counted()
+                assert counted is not None
+                assert sum(counted.refused.values()) == 1
+                assert counted.by_status == {sent[0]["status"]: 1}
+        finally:
+            await house.close()
+
+    asyncio.run(run())
+    if seen:
+        return 0, seen[0]
+    return sent[0]["status"], msgspec.json.decode(sent[1]["body"])["error"]
+
+
+async def _nothing() -> Any:
+    return {"type": "http.disconnect"}
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:8000", "LOCALHOST:1", "127.0.0.1:9", "[::1]:8000", "[::1]"])
+def test_a_host_of_loopback_passes(host: str) -> None:
+    assert call(LOOPBACK, {"Host": host}) == (0, Caller("", Permission.OPERATOR))
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "evil.example",
+        "evil.example:8000",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example:80",
+        "x@localhost",
+        "[::2]:1",
+    ],
+)
+def test_no_other_name_can_be_made_to_point_here(host: str) -> None:
+    assert call(LOOPBACK, {"Host": host})[0] == 421
+    assert call(LOOPBACK, {})[0] == 421
+
+
+def test_other_hosts_call_it_as_they_like() -> None:
+    headers = {"Host": "gpu1.example:8443", "Authorization": "Bearer t0ken"}
+    assert call(BEYOND, headers, users=USERS)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "https://localhost:8000"},
+        {"Origin": "http://localhost:9000"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_no_other_sites_page_can_send_or_read(headers: dict[str, str], method: str) -> None:
+    status, error = call(LOOPBACK, {"Host": "localhost:8000", **headers}, method=method)
+    assert status == 403
+    assert "another site" in error
+
+
+def test_the_page_itself_and_a_link_to_it_pass() -> None:
+    host = {"Host": "localhost:8000"}
+    assert call(LOOPBACK, {**host, "Origin": "http://localhost:8000", "Sec-Fetch-Site": "same-origin"})[0] == 0
+    linked = {**host, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert call(LOOPBACK, linked, method="GET", path="/")[0] == 0
+    assert call(LOOPBACK, linked, method="POST", path="/")[0] == 403
+
+
+@pytest.mark.parametrize("listener", [LOOPBACK, BEYOND])
+def test_with_a_list_it_takes_a_token(listener: Listener) -> None:
+    def by(authorization: str | None) -> tuple[int, Any]:
+        headers = {"Host": "localhost"} | ({} if authorization is None else {"Authorization": authorization})
+        return call(listener, headers, users=USERS)
+
+    assert by("Bearer t0ken") == (0, Caller("camera", Permission.CLIENT))
+    assert by("bearer  oper ") == (0, Caller("ops", Permission.OPERATOR, os.getuid()))
+    for wrong in (None, "", "Bearer", "Bearer ", "Bearer t0ke", "Bearer t0ken2", "Basic t0ken", "Bearer \u00ff"):
+        assert by(wrong)[0] == 401
+
+
+def test_a_unix_socket_knows_its_callers() -> None:
+    own = os.getuid()
+    assert call(UNIX, {}, uid=own) == (0, Caller("", Permission.OPERATOR, own))
+    assert call(UNIX, {"Host": "anything"}, uid=0) == (0, Caller("", Permission.OPERATOR, 0))
+    assert call(UNIX, {}, uid=65534, users=USERS) == (0, Caller("nobody", Permission.CLIENT, 65534))
+    assert call(UNIX, {}, uid=65533, users=USERS)[0] == 403
+    assert call(UNIX, {}, uid=65534)[0] == 403

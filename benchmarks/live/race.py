@@ -25,7 +25,7 @@ from typing import Annotated, Final
 
 import typer
 
-from benchmarks.live.race_aims import Standing, aims, mean_rows
+from benchmarks.live.race_aims import HTTP, Standing, aims, mean_rows
 from benchmarks.live.race_page import save_page
 from benchmarks.report.facts import facts
 from benchmarks.report.progress import Progress
@@ -80,6 +80,7 @@ class Raced:
             None if best is None else self.ms(best).median,
             {way: self.over(way, self.engines) for way in ways},
             {way: self.over(way, list(SERVERS)) for way in ways},
+            {way: self.over(way, ["mosec"]) for way in ways if way in HTTP},
         )
 
     def row(self, side: str) -> Row:

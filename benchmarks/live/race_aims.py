@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
@@ -12,6 +12,8 @@ from benchmarks.report.results import Row, Spread, written
 
 SHARED: Final = "daemon_shared"
 IPC: Final = "daemon_ipc"
+HTTP: Final = ("daemon_http", "daemon_http_shared")
+OVER_MOSEC: Final = 1.0
 LESS: Final[Mapping[str, float]] = MappingProxyType({SHARED: 0.0, IPC: 0.03})
 """By how much less than the aims a way of asking the daemon may reach; others have no aim."""
 NAMED: Final[Mapping[str, float]] = MappingProxyType({"squeezenet": 0.95, "shufflenet": 0.90})
@@ -26,13 +28,14 @@ OVER_SERVERS: Final[Mapping[bool, float]] = MappingProxyType({False: 1.2, True: 
 class Standing:
     """A network's figures: a frame's time by the best plain engine, and the daemon's rates over it and the best server.
 
-    Both by way of asking; None where there is no such rival.
+    Both, and those over Mosec, by way of asking; None where there is no such rival.
     """
 
     model: str
     engine_ms: float | None
     over_engine: Mapping[str, Spread | None]
     over_server: Mapping[str, Spread | None]
+    over_mosec: Mapping[str, Spread | None] = field(default_factory=dict)
 
     @property
     def is_long(self) -> bool:
@@ -66,6 +69,12 @@ def aims(standings: Sequence[Standing]) -> list[Row]:
     rows += [
         _row(f"{SHARED} / best server", its.model, OVER_SERVERS[its.is_long], its.over_server.get(SHARED))
         for its in standings
+    ]
+    rows += [
+        _row(f"{way} / mosec", its.model, OVER_MOSEC, its.over_mosec[way])
+        for its in standings
+        for way in HTTP
+        if way in its.over_mosec
     ]
     return rows
 

@@ -2,6 +2,8 @@
 
 - `daemon_shared`, `daemon_ipc`, `daemon_tcp`: the daemon with its own Python client, which shares memory with it over
   an ipc endpoint, or does not over ipc and TCP. One is tuned; the one behind TCP is given its plan.
+- `daemon_http`, `daemon_http_shared`: the same over HTTP, with the Open Inference Protocol: frames as raw bytes over
+  TCP, or in a file of shared memory that is named over a UNIX socket. The client is the one that the servers have.
 - plain engines in a process of their own, without any daemon or client: see `engine_process`.
 - servers, two workers each with a session of ONNX Runtime on one thread, and a client: see `benchmarks/servers`.
 
@@ -29,7 +31,7 @@ from benchmarks.rigs.profiled import profiled
 from benchmarks.rigs.served import IN_FLIGHT
 from benchmarks.rigs.servers import SERVERS, awake, running
 from benchmarks.rigs.tune import tune
-from shisha_rt.cli.drive.child_daemon import child_daemon
+from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
 from shisha_rt.client import Client, plan_of
 from shisha_rt.errors import Failure
 from shisha_rt.graph.datatypes import NUMPY_OF
@@ -40,6 +42,8 @@ DAEMON: Final[Mapping[str, tuple[str, bool]]] = {
     "daemon_shared": ("ipc", True),
     "daemon_ipc": ("ipc", False),
     "daemon_tcp": ("tcp", False),
+    "daemon_http": ("http", False),
+    "daemon_http_shared": ("http", True),
 }
 """By side: the transport, and whether the client shares memory."""
 SIDES: Final = (*DAEMON, *PLAIN, *SERVERS)
@@ -164,53 +168,84 @@ def contest(
         yield Contest(network.model, sides, len(network.cores), plan, left_out)
 
 
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A daemon, and what it spends."""
+
+    daemon: ChildDaemon
+    control: Client
+    workers: Sequence[int]
+
+    def spent(self) -> Spent:
+        its = cpu_time(self.daemon.pid)
+        return {"workers": sum(map(whole_cpu_s, self.workers)), "loop": its.main_s, "I/O threads": its.rest_s}
+
+    def spent_with_http(self) -> Spent:
+        return {**self.spent(), "front": sum(map(whole_cpu_s, self._http()))}
+
+    def _http(self) -> list[int]:
+        children = psutil.Process(self.daemon.pid).children()
+        return [child.pid for child in children if "shisha_rt.http.process" in child.cmdline()]
+
+
 @contextlib.contextmanager
 def _daemons(network: Network, machine: Machine, names: Sequence[str]) -> Iterator[tuple[str, list[Side]]]:
-    """The first is tuned, as it is asked by the first of `names`; another one gets its plan."""
+    """One behind ipc and HTTP, another behind TCP.
+
+    The first is tuned, as it is asked by the first of `names`; the other one gets its plan.
+    """
     with contextlib.ExitStack() as closing:
         folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="race-"))
         found: list[Side] = []
-        started: dict[str, str] = {}
-        workers: dict[str, Callable[[], Spent]] = {}
+        served: dict[str, _Served] = {}
         plan = None
         for name in names:
             transport, share = DAEMON[name]
-            control = None
-            if transport not in started:
-                endpoint = f"ipc://{folder}/daemon" if transport == "ipc" else "tcp://127.0.0.1:0"
-                options = ("--machine", machine.source, "--strategy", "guided", "--objective", "throughput", "--fresh")
-                daemon = closing.enter_context(child_daemon(f"zoo:{network.model}", *options, endpoint=endpoint))
-                control = closing.enter_context(Client(daemon.endpoint, timeout_s=_TIMEOUT_S))
-                places = [place["pid"] for place in control.status()["places"]]
-                started[transport] = daemon.endpoint
-                workers[transport] = _daemon_spent(daemon.pid, places)
-            client, told = closing.enter_context(
-                child_process(
-                    "benchmarks.rigs.client_process", endpoint=started[transport], in_flight=IN_FLIGHT, share=share
-                )
-            )
-            if share and not told["sharing"]:
-                raise Failure(f"{name}: client and daemon share no memory, expected them to")
-            if control is not None:
-                if plan is None:
-                    tune(control, client)
-                    plan = plan_of(control.plan()["stages"])
-                elif (settled := control.set_plan(plan))["outcome"] != "live":
-                    raise Failure(f"{name}: {plan} is {settled['outcome']}: {settled['reason']}")
-            found.append(Side(name, transport, client, _with_client(workers[transport], client.pid)))
+            behind = "tcp" if transport == "tcp" else "ipc"
+            begins = behind not in served
+            if begins:
+                served[behind] = closing.enter_context(_daemon(network, machine, folder, behind))
+            its = served[behind]
+            client = closing.enter_context(_client(network, its.daemon, transport, share))
+            if begins and plan is None:
+                tune(its.control, client)
+                plan = plan_of(its.control.plan()["stages"])
+            elif begins and plan is not None and (settled := its.control.set_plan(plan))["outcome"] != "live":
+                raise Failure(f"{name}: {plan} is {settled['outcome']}: {settled['reason']}")
+            spent = its.spent_with_http if transport == "http" else its.spent
+            found.append(Side(name, behind, client, _with_client(spent, client.pid)))
         yield str(plan), found
 
 
-def _daemon_spent(pid: int, workers: Sequence[int]) -> Callable[[], Spent]:
-    def spent() -> Spent:
-        its = cpu_time(pid)
-        return {
-            "workers": sum(map(whole_cpu_s, workers)),
-            "loop": its.main_s,
-            "I/O threads": its.rest_s,
-        }
+@contextlib.contextmanager
+def _daemon(network: Network, machine: Machine, folder: str, behind: str) -> Iterator[_Served]:
+    options = ["--machine", machine.source, "--strategy", "guided", "--objective", "throughput", "--fresh"]
+    endpoint = "tcp://127.0.0.1:0"
+    if behind == "ipc":
+        endpoint = f"ipc://{folder}/daemon"
+        options += ["--http", "127.0.0.1:0", "--http", f"unix:{folder}/http", "--http-shared-memory"]
+    with (
+        child_daemon(f"zoo:{network.model}", *options, endpoint=endpoint) as daemon,
+        Client(daemon.endpoint, timeout_s=_TIMEOUT_S) as control,
+    ):
+        yield _Served(daemon, control, [place["pid"] for place in control.status()["places"]])
 
-    return spent
+
+@contextlib.contextmanager
+def _client(network: Network, daemon: ChildDaemon, transport: str, share: bool) -> Iterator[ChildProcess]:
+    settings: dict[str, Any]
+    if transport == "http":
+        tcp, unix = daemon.http
+        way = {"unix": unix.removeprefix("unix:")} if share else {"ports": [int(tcp.rpartition(":")[2])]}
+        settings = {**way, "shared": share, "model": network.model, "inputs": network.inputs}
+        with child_process("benchmarks.rigs.http_process", **settings, in_flight=IN_FLIGHT) as (client, _):
+            yield client
+        return
+    settings = {"endpoint": daemon.endpoint, "in_flight": IN_FLIGHT, "share": share}
+    with child_process("benchmarks.rigs.client_process", **settings) as (client, told):
+        if share and not told["sharing"]:
+            raise Failure("client and daemon share no memory, expected them to")
+        yield client
 
 
 def _with_client(server: Callable[[], Spent], pid: int) -> Callable[[], Spent]:

@@ -2,17 +2,26 @@
 
 One thread, connections that stay until a server closes those that are idle, requests made once. Answers are not looked
 at, but for how long they are.
+
+Settings: `ports` (of loopback, of which the first is taken) or `unix` (the path of a socket), `inputs`, `in_flight`.
+With `model` a frame is a request of the Open Inference Protocol, else raw bytes for `/inference`; with `shared` its
+inputs lie in a file of shared memory that the server is told of.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import select
 import selectors
 import socket
 import sys
 import time
-from typing import Final
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -24,13 +33,20 @@ _END: Final = b"\r\n\r\n"
 CLOSED: Final = "cut off"
 _REFUSALS: Final = (429, 503)
 
+Address: TypeAlias = int | str
+"""A port of loopback, or the path of a UNIX socket."""
+
 
 class Connection:
     """One request at a time."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, address: Address) -> None:
+        if isinstance(address, str):
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.connect(address)
+        else:
+            self.socket = socket.create_connection(("127.0.0.1", address))
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
         self.number = 0
         self._unsent = memoryview(b"")
@@ -90,8 +106,8 @@ def length(head: bytes) -> int:
 class HttpAsker:
     """As many connections as there are requests at once; those that have been answered are used again."""
 
-    def __init__(self, port: int, request: bytes, connections: int) -> None:
-        self._port = port
+    def __init__(self, address: Address, request: bytes, connections: int) -> None:
+        self._address = address
         self._request = request
         self._selector = selectors.EpollSelector()
         self._buffer = memoryview(bytearray(_READ_BYTES))
@@ -131,25 +147,74 @@ class HttpAsker:
         return found
 
     def _open(self) -> Connection:
-        connection = Connection(self._port)
+        connection = Connection(self._address)
         self._selector.register(connection.socket, selectors.EVENT_READ, connection)
         return connection
 
 
-def request_of(body: bytes, port: int) -> bytes:
-    head = (
-        f"POST /inference HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/octet-stream\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
-    )
+def post(target: str, body: bytes, headers: str = "") -> bytes:
+    head = f"POST {target} HTTP/1.1\r\nHost: localhost\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
+
+
+def infer(model: str, inputs: Sequence[dict[str, Any]], raw: bytes = b"") -> bytes:
+    """A request of the Open Inference Protocol, its outputs wanted as bytes, too."""
+    header = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
+    return post(
+        f"/v2/models/{model}/infer",
+        header + raw,
+        f"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: {len(header)}\r\n",
+    )
+
+
+@contextlib.contextmanager
+def frame_request(settings: dict[str, Any], address: Address) -> Iterator[bytes]:
+    """The request that is sent again and again."""
+    generator = np.random.default_rng(0)
+    frame = [generator.standard_normal(one["shape"]).astype(one["dtype"]).tobytes() for one in settings["inputs"]]
+    if "model" not in settings:
+        yield post("/inference", b"".join(frame), "Content-Type: application/octet-stream\r\n")
+        return
+    told = [{key: one[key] for key in ("name", "shape", "datatype")} for one in settings["inputs"]]
+    sizes = list(map(len, frame))
+    if not settings.get("shared"):
+        for one, size_bytes in zip(told, sizes, strict=True):
+            one["parameters"] = {"binary_data_size": size_bytes}
+        yield infer(settings["model"], told, b"".join(frame))
+        return
+    region = Path("/dev/shm") / f"race-{os.getpid()}"
+    try:
+        region.write_bytes(b"".join(frame))
+        about = {"key": f"/{region.name}", "offset": 0, "byte_size": sum(sizes)}
+        register(address, region.name, about)
+        for one, size_bytes, offset in zip(told, sizes, accumulate([0, *sizes[:-1]]), strict=True):
+            one["parameters"] = {
+                "shared_memory_region": region.name,
+                "shared_memory_offset": offset,
+                "shared_memory_byte_size": size_bytes,
+            }
+        yield infer(settings["model"], told)
+    finally:
+        region.unlink(missing_ok=True)
+
+
+def register(address: Address, name: str, about: dict[str, Any]) -> None:
+    connection = Connection(address)
+    connection.begin(0, post(f"/v2/systemsharedmemory/region/{name}/register", json.dumps(about).encode()))
+    outcome, buffer = None, memoryview(bytearray(_READ_BYTES))
+    while outcome is None:
+        select.select([connection.socket], [], [])
+        outcome = connection.read(buffer)
+    connection.socket.close()
+    if outcome != ANSWERED:
+        raise RuntimeError(f"a region of shared memory was {outcome}")
 
 
 def main(arguments: list[str]) -> int:
     settings = json.loads(arguments[0])
-    generator = np.random.default_rng(0)
-    frame = [generator.standard_normal(one["shape"]).astype(one["dtype"]) for one in settings["inputs"]]
-    request = request_of(b"".join(array.tobytes() for array in frame), settings["ports"][0])
-    obey(Asking(HttpAsker(settings["ports"][0], request, settings["in_flight"])), settings["in_flight"])
+    address = settings.get("unix") or settings["ports"][0]
+    with frame_request(settings, address) as request:
+        obey(Asking(HttpAsker(address, request, settings["in_flight"])), settings["in_flight"])
     return 0
 
 

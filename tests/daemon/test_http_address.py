@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from shisha_rt.daemon.front.addresses import addresses_of
 from shisha_rt.daemon.front.http_address import HttpListener, http_address
@@ -58,13 +59,14 @@ def test_what_is_no_address_is_refused_in_a_line(text: str) -> None:
 
 def test_beyond_loopback_it_takes_a_certificate_and_a_list_of_who_may_come(tmp_path: Path) -> None:
     certificate, key = certificate_in(tmp_path)
-    both = {"http_certificate": str(certificate), "http_key": str(key)}
-    whole = Settings("m.onnx", http=("0.0.0.0:0",), access="access.toml", **both)
+    whole = Settings(
+        "m.onnx", http=("0.0.0.0:0",), access="access.toml", http_certificate=str(certificate), http_key=str(key)
+    )
     assert addresses_of(whole).http[0].beyond
     for missing in (
-        Settings("m.onnx", http=("0.0.0.0:0",)),
-        Settings("m.onnx", http=("0.0.0.0:0",), access="access.toml"),
-        Settings("m.onnx", http=("0.0.0.0:0",), **both),
+        replace(whole, access=None, http_certificate=None, http_key=None),
+        replace(whole, http_certificate=None, http_key=None),
+        replace(whole, access=None),
     ):
         with pytest.raises(BadInput, match="other hosts can reach it; expected --http-certificate"):
             addresses_of(missing)

@@ -30,6 +30,7 @@ class ChildDaemon:
     pid: int
     endpoint: str
     metrics: str
+    http: tuple[str, ...] = ()
 
 
 @contextlib.contextmanager
@@ -48,7 +49,7 @@ def child_daemon(*arguments: str, endpoint: str = "tcp://127.0.0.1:0") -> Iterat
                 raise Failure(f"the daemon did not start: {last_line(stderr) or _SILENT}")
             ready = json.loads(line)
             try:
-                yield ChildDaemon(child.popen.pid, ready["endpoint"], ready["metrics"])
+                yield ChildDaemon(child.popen.pid, ready["endpoint"], ready["metrics"], tuple(ready.get("http", ())))
             except Failure:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     status = child.popen.wait(_ENDING_S)

@@ -20,6 +20,7 @@ from shisha_rt.wire.conversation import Fields, Outcome, Outgoing, Settled, Stag
 from shisha_rt.wire.exceptions import FailedPrecondition, ShishaError
 from shisha_rt.wire.frame_tensors import Answer, Array, Inputs, Shape
 from shisha_rt.wire.link import ENDPOINT, PROBE_S, TIMEOUT_S, Context, Link, Patience
+from shisha_rt.wire.request import Signature
 
 _LOOK_S: Final = 0.001
 """How often it is looked whether a region has come. A daemon takes less to make one."""
@@ -143,6 +144,13 @@ class AsyncClient:
 
     async def status(self) -> Fields:
         return cast("Fields", (await self.call("status"))["status"])
+
+    async def signature(self) -> Signature:
+        """The model's inputs and outputs, as the daemon has told them on this connection."""
+        await self._introduce(self._patience(None))
+        signature = self._link.conversation.signature
+        assert signature is not None
+        return signature
 
     async def plan(self) -> Fields:
         """`{"epoch", "stages"}`: the plan that new frames take; `plan_of(stages)` is it as a `Plan`."""

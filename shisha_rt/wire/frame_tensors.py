@@ -127,7 +127,7 @@ class FrameTensors:
         headers = self._headers[_number(arrays, self.signature)]
         lent = LentTensors()
         if self._lender is None:
-            raw: list[Buffer] = list(map(_raw, arrays))
+            raw: list[Buffer] = list(map(raw_bytes, arrays))
             wanted = tuple(map(RequestedOutput, outputs))
         else:
             headers, raw = self._lend(self._lender, headers, arrays, lent)
@@ -144,7 +144,7 @@ class FrameTensors:
             place = _place(lender, array, lent) if array.nbytes >= LEAST_LENT_BYTES else None
             if place is None:
                 placed.append(header)
-                raw.append(_raw(array))
+                raw.append(raw_bytes(array))
             else:
                 placed.append(TensorHeader(header.name, header.shape, header.datatype, place))
         return tuple(placed), raw
@@ -231,7 +231,7 @@ def _checked(array: Array, tensor: Tensor) -> Array:
     return array
 
 
-def _raw(array: Array) -> memoryview:
+def raw_bytes(array: Array) -> memoryview:
     """The bytes of an array of any shape (none and empty too), in a row; without a copy if they are so already."""
     return np.asarray(array, order="C").reshape(-1).view(np.uint8).data
 

@@ -1,0 +1,81 @@
+"""An answer of inference as its JSON and raw tensors. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from shisha_rt.graph.datatypes import NAME_OF
+from shisha_rt.http.inference.request import InferenceAsked, WantedOutput
+from shisha_rt.wire.exceptions import InvalidArgument
+from shisha_rt.wire.frame_tensors import Answer, raw_bytes
+
+VERSION: Final = "1"
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def wanted(asked: InferenceAsked, answer: Answer) -> Sequence[WantedOutput]:
+    """Those that were asked for, or all."""
+    return asked.outputs or [WantedOutput(name, asked.binary) for name in answer.outputs]
+
+
+def answer_parts(model: str, asked: InferenceAsked, answer: Answer) -> tuple[bytes, list[memoryview]]:
+    """The header, and the tensors that follow it as bytes. Raises `InvalidArgument` for what cannot be put so."""
+    raw: list[memoryview] = []
+    outputs = [_told(one, answer.outputs[one.name], raw) for one in wanted(asked, answer)]
+    parameters: dict[str, Any] = {
+        "epoch": answer.epoch,
+        "frame": answer.frame,
+        "queue_ms": round(answer.queue_s * 1e3, 3),
+        "compute_ms": round(answer.compute_s * 1e3, 3),
+    }
+    if answer.sequence is not None:
+        parameters["sequence"] = answer.sequence
+    header: dict[str, Any] = {"model_name": model, "model_version": VERSION}
+    if asked.id:
+        header["id"] = asked.id
+    return _ENCODER.encode(header | {"parameters": parameters, "outputs": outputs}), raw
+
+
+def _told(one: WantedOutput, array: npt.NDArray[Any], raw: list[memoryview]) -> Mapping[str, object]:
+    if one.classes:
+        array = _classes(array, one.classes)
+    told: dict[str, object] = {
+        "name": one.name,
+        "datatype": "BYTES" if one.classes else NAME_OF[array.dtype],
+        "shape": array.shape,
+    }
+    if one.region is not None:
+        told["parameters"] = {
+            "shared_memory_region": one.region.name,
+            "shared_memory_offset": one.region.offset,
+            "shared_memory_byte_size": array.nbytes,
+        }
+    elif one.binary:
+        data = _strings(array) if one.classes else raw_bytes(array)
+        raw.append(data)
+        told["parameters"] = {"binary_data_size": len(data)}
+    else:
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise InvalidArgument(f"output {one.name!r} has values that JSON has not (NaN, infinity); ask for bytes")
+        told["data"] = array.reshape(-1).tolist()
+    return told
+
+
+def _classes(array: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+    """The largest values of each batch as Triton tells them: "value:index", the largest first."""
+    rows = array.reshape(array.shape[0] if array.ndim > 1 else 1, -1)
+    count = min(count, rows.shape[1])
+    order = np.argsort(-rows, axis=1, kind="stable")[:, :count]
+    words = [[f"{row[index]:f}:{index}" for index in indexes] for row, indexes in zip(rows, order, strict=True)]
+    return np.array(words if array.ndim > 1 else words[0], dtype=object)
+
+
+def _strings(array: npt.NDArray[Any]) -> memoryview:
+    """As the binary extension has them: each with its length before it, 4 bytes, little-endian."""
+    texts = [text.encode() for text in array.reshape(-1)]
+    return memoryview(b"".join(len(text).to_bytes(4, "little") + text for text in texts))

@@ -1,0 +1,121 @@
+"""The body of a request as it comes: unpacked, and stopped at what it may be.
+
+Nothing is kept but what its reader asks for: uvicorn reads on only when that has been taken, and a compressed body is
+unpacked as far as it is expected to go, so that one which is small and becomes large costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from typing import Final, Protocol
+
+from starlette.types import Receive
+
+from shisha_rt.http.faults import HttpFault
+
+PATIENCE_S: Final = 20.0
+SLOWEST_BYTES_PER_S: Final = 100_000
+_WINDOW_OF: Final = {b"gzip": 31, b"x-gzip": 31, b"deflate": 47}  # zlib's own words: 16 more for gzip, 32 for either
+_PIECE_BYTES: Final = 256 << 10
+
+
+class HungUp(Exception):
+    """The caller has gone; nobody waits for an answer."""
+
+
+class _Unpacker(Protocol):
+    @property
+    def unconsumed_tail(self) -> bytes: ...
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int = ..., /) -> bytes: ...
+
+
+class Body:
+    """`encoding`: of the header Content-Encoding. Raises HttpFault for one that is not known.
+
+    Whoever takes longer for it than `PATIENCE_S` and `SLOWEST_BYTES_PER_S` allow is given up.
+    """
+
+    def __init__(self, receive: Receive, encoding: bytes | None) -> None:
+        self._receive = receive
+        self._packed: _Unpacker | None = None
+        self._piece: bytes = b""
+        self._more = True
+        self._begun_s = time.monotonic()
+        self._read_bytes = 0
+        name = (encoding or b"identity").strip().lower()
+        if name in _WINDOW_OF:
+            self._packed = zlib.decompressobj(_WINDOW_OF[name])
+        elif name != b"identity":
+            known = ", ".join(one.decode() for one in _WINDOW_OF)
+            raise HttpFault(415, f"Content-Encoding {name.decode('latin-1')!r}; expected {known}, or none")
+
+    async def whole(self, most_bytes: int) -> bytearray:
+        """All that is left of it. Raises HttpFault for more than `most_bytes`."""
+        found = bytearray()
+        while piece := await self._next(most_bytes + 1 - len(found)):
+            found += piece
+            if len(found) > most_bytes:
+                raise HttpFault(413, f"the body has more than {most_bytes} bytes; expected at most so many")
+        return found
+
+    async def exactly(self, size_bytes: int) -> bytearray:
+        found = bytearray(size_bytes)
+        await self.into(memoryview(found))
+        return found
+
+    async def into(self, room: memoryview) -> None:
+        """Fill `room`. Raises HttpFault if the body ends before."""
+        filled = 0
+        while filled < len(room):
+            piece = await self._next(len(room) - filled)
+            if not piece:
+                raise HttpFault(400, "the body ends too early; expected as many bytes as its header says")
+            room[filled : filled + len(piece)] = piece
+            filled += len(piece)
+
+    async def end(self) -> None:
+        """Raises HttpFault if there is more."""
+        if await self._next(1):
+            raise HttpFault(400, "the body goes on; expected as many bytes as its header says")
+
+    async def _next(self, most_bytes: int) -> bytes | memoryview:
+        """A piece of at most so many bytes; none: it has ended."""
+        while True:
+            if self._packed is None:
+                if self._piece:
+                    taken = memoryview(self._piece)[:most_bytes]
+                    self._piece = self._piece[most_bytes:] if len(self._piece) > most_bytes else b""
+                    return taken
+            elif unpacked := self._unpack(self._packed, min(most_bytes, _PIECE_BYTES)):
+                return unpacked
+            if not self._more:
+                if self._packed is not None and (not self._packed.eof or self._packed.unused_data):
+                    raise HttpFault(400, "the body is not all that Content-Encoding says; expected one whole piece")
+                return b""
+            await self._more_of_it()
+
+    def _unpack(self, packed: _Unpacker, most_bytes: int) -> bytes:
+        data, self._piece = packed.unconsumed_tail + self._piece, b""
+        try:
+            return packed.decompress(data, most_bytes)
+        except zlib.error:
+            raise HttpFault(400, "the body cannot be unpacked; expected what Content-Encoding says") from None
+
+    async def _more_of_it(self) -> None:
+        until_s = self._begun_s + PATIENCE_S + self._read_bytes / SLOWEST_BYTES_PER_S
+        try:
+            async with asyncio.timeout(until_s - time.monotonic()):
+                message = await self._receive()
+        except TimeoutError:
+            raise HttpFault(408, f"the body comes too slowly: {self._read_bytes} bytes of it so far") from None
+        if message["type"] != "http.request":
+            raise HungUp
+        self._piece = message.get("body", b"")
+        self._read_bytes += len(self._piece)
+        self._more = message.get("more_body", False)

@@ -1,0 +1,188 @@
+"""`POST v2/models/M/infer`: a request's tensors to where the daemon finds them, one frame, and its answer back.
+
+A plain ASGI callable, since every frame comes by here. A tensor that comes as bytes is written piece by piece into
+memory that is shared with the daemon: nothing of it is joined or copied again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import zlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy.typing as npt
+from starlette.types import Receive, Scope, Send
+
+from shisha_rt.http.faults import HttpFault, fault_answer, fault_of
+from shisha_rt.http.house import Caller, House
+from shisha_rt.http.inference.answer import answer_parts, wanted
+from shisha_rt.http.inference.body import Body, HungUp
+from shisha_rt.http.inference.names import check_model
+from shisha_rt.http.inference.request import (
+    MAX_HEADER_BYTES,
+    InferenceAsked,
+    array_of,
+    longest_json,
+    raw_request,
+    read_header,
+)
+from shisha_rt.http.inference.room import Room
+from shisha_rt.http.inference.shared_memory import SharedFiles
+from shisha_rt.wire.exceptions import ShishaError
+from shisha_rt.wire.frame_tensors import Answer, raw_bytes
+
+_ROOM_BYTES: Final = 256 << 20
+_HEADER_LENGTH: Final = b"inference-header-content-length"
+_ONE_PIECE_BYTES: Final = 64 << 10
+_PACKED_LEVEL: Final = 1  # floats hardly get smaller at all
+_CLIENT_CLOSED: Final = 499
+
+Frame = dict[str, npt.NDArray[Any]]
+
+
+class Infer:
+    """The route. `files` None: there is no shared memory over HTTP."""
+
+    def __init__(self, house: House, files: SharedFiles | None) -> None:
+        self._house = house
+        self._files = files
+        self._room = Room(_ROOM_BYTES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._answer(scope, receive, send)
+        except HungUp:
+            self._house.count(_CLIENT_CLOSED)
+        except HttpFault as fault:
+            await fault_answer(fault)(scope, receive, send)
+        except ShishaError as error:
+            await fault_answer(fault_of(error))(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: Mapping[bytes, bytes] = scope["headers_by_name"]
+        caller: Caller = scope["caller"]
+        signature = await self._house.client.signature()
+        check_model(scope["path_params"], signature.model_name)
+        body = Body(receive, headers.get(b"content-encoding"))
+        size_bytes = _number(headers, b"content-length")
+        length = _number(headers, _HEADER_LENGTH)
+        if length is None:
+            limit = longest_json(signature)
+            if size_bytes is not None and size_bytes > limit:
+                raise HttpFault(413, f"the body has {size_bytes} bytes; expected at most {limit}")
+            # Of JSON nothing says how much will come: room for what may, less what is short anyway.
+            with self._room.take(size_bytes or limit):
+                asked = read_header(await body.whole(limit), signature)
+                frame, answer = await self._run(asked, body, caller, receive)
+        else:
+            if length > MAX_HEADER_BYTES:
+                raise HttpFault(413, f"a header of {length} bytes; expected at most {MAX_HEADER_BYTES}")
+            if length:
+                asked = read_header(await body.exactly(length), signature)
+            else:
+                asked = raw_request(-1 if size_bytes is None else size_bytes, signature)
+            with self._room.take(asked.binary_bytes):
+                frame, answer = await self._run(asked, body, caller, receive)
+        del frame
+        self._write(asked, answer, caller)
+        header, raw = answer_parts(signature.model_name, asked, answer)
+        await _send(send, header, raw, headers.get(b"accept-encoding", b""))
+
+    async def _run(self, asked: InferenceAsked, body: Body, caller: Caller, receive: Receive) -> tuple[Frame, Answer]:
+        frame = await self._tensors(asked, body, caller)
+        self._check_rooms(asked, caller)
+        stream = None if asked.stream is None else f"{caller.name}/{asked.stream}"
+        return frame, await self._unless_hung_up(asked, frame, stream, receive)
+
+    async def _tensors(self, asked: InferenceAsked, body: Body, caller: Caller) -> Frame:
+        frame: Frame = {}
+        for one in asked.inputs:
+            if one.data is not None:
+                frame[one.name] = array_of(one.data, one.shape, one.dtype)
+                continue
+            array = frame[one.name] = await self._house.client.empty(one.shape, one.dtype)
+            if one.region is None:
+                await body.into(raw_bytes(array))
+            else:
+                self._shared().read(caller, one.region, raw_bytes(array))
+        await body.end()
+        return frame
+
+    async def _unless_hung_up(
+        self, asked: InferenceAsked, frame: Frame, stream: str | None, receive: Receive
+    ) -> Answer:
+        """Whoever hangs up wants no answer: the frame is cancelled."""
+        running = asyncio.current_task()
+        assert running is not None
+        gone = False
+
+        async def watch() -> None:
+            nonlocal gone
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            gone = True
+            running.cancel()
+
+        watching = asyncio.create_task(watch())
+        try:
+            return await self._house.client.infer(
+                frame,
+                deadline_s=asked.deadline_s,
+                stream=stream,
+                sequence=asked.sequence,
+                outputs=[one.name for one in asked.outputs],
+            )
+        except asyncio.CancelledError:
+            if not gone:
+                raise
+            running.uncancel()
+            raise HungUp from None
+        finally:
+            watching.cancel()
+
+    def _check_rooms(self, asked: InferenceAsked, caller: Caller) -> None:
+        """Before a frame is run whose outputs have nowhere to go."""
+        for one in asked.outputs:
+            if one.region is not None:
+                self._shared().check_room(caller, one.region, 0)
+
+    def _write(self, asked: InferenceAsked, answer: Answer, caller: Caller) -> None:
+        for one in wanted(asked, answer):
+            if one.region is not None:
+                self._shared().write(caller, one.region, raw_bytes(answer.outputs[one.name]))
+
+    def _shared(self) -> SharedFiles:
+        if self._files is None:
+            raise HttpFault(400, "shared memory over HTTP is off; expected: serve --http-shared-memory")
+        return self._files
+
+
+def _number(headers: Mapping[bytes, bytes], name: bytes) -> int | None:
+    text = headers.get(name)
+    if text is None:
+        return None
+    if not text.isdigit() or len(text) > 18:
+        raise HttpFault(400, f"{name.decode()} {text.decode('latin-1')!r}; expected a number")
+    return int(text)
+
+
+async def _send(send: Send, header: bytes, raw: list[memoryview], accepted: bytes) -> None:
+    names = [(b"content-type", b"application/octet-stream" if raw else b"application/json")]
+    if raw:
+        names.append((_HEADER_LENGTH, str(len(header)).encode()))
+    pieces: list[bytes | memoryview] = [header, *raw]
+    packing = next((name for name in (b"gzip", b"deflate") if name in accepted), None)
+    if packing is not None:
+        whole = b"".join(pieces)
+        packed = gzip.compress(whole, _PACKED_LEVEL) if packing == b"gzip" else zlib.compress(whole, _PACKED_LEVEL)
+        pieces = [packed]
+        names.append((b"content-encoding", packing))
+    size_bytes = sum(map(len, pieces))
+    if size_bytes <= _ONE_PIECE_BYTES:
+        pieces = [b"".join(pieces)]
+    names.append((b"content-length", str(size_bytes).encode()))
+    await send({"type": "http.response.start", "status": 200, "headers": names})
+    for number, piece in enumerate(pieces):
+        await send({"type": "http.response.body", "body": piece, "more_body": number + 1 < len(pieces)})

@@ -1,0 +1,236 @@
+"""The JSON of a request for inference: what is asked for, and where its tensors are.
+
+Only the form is checked here. Whether names, shapes and datatypes are the model's is compared with its signature before
+anything is read, since that says how many bytes may come. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from msgspec import Meta, Struct
+
+from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.wire.exceptions import InvalidArgument
+from shisha_rt.wire.limits import MAX_DEADLINE_MS, MAX_INTEGER, MAX_NAME_LENGTH
+from shisha_rt.wire.request import Signature
+
+MAX_HEADER_BYTES: Final = 1 << 20
+MAX_JSON_BYTES_A_VALUE: Final = 32
+"""The longest that a sane number gets, with what stands around it."""
+
+_Size = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
+_Name = Annotated[str, Meta(max_length=MAX_NAME_LENGTH)]
+
+
+class Region(Struct, frozen=True):
+    """A piece of a region of shared memory that the caller has registered."""
+
+    name: str
+    offset: int
+    size_bytes: int
+
+
+class _TensorParameters(Struct, frozen=True):
+    binary_data_size: _Size | None = None
+    binary_data: bool | None = None
+    classification: _Size = 0
+    shared_memory_region: _Name | None = None
+    shared_memory_offset: _Size = 0
+    shared_memory_byte_size: _Size | None = None
+
+    @property
+    def region(self) -> Region | None:
+        if self.shared_memory_region is None:
+            return None
+        if self.shared_memory_byte_size is None:
+            raise InvalidArgument("shared_memory_byte_size is missing beside shared_memory_region")
+        return Region(self.shared_memory_region, self.shared_memory_offset, self.shared_memory_byte_size)
+
+
+class _Input(Struct, frozen=True):
+    name: _Name
+    shape: Annotated[tuple[_Size, ...], Meta(max_length=32)]
+    datatype: str
+    parameters: _TensorParameters = _TensorParameters()
+    data: msgspec.Raw | None = None
+
+
+class _Output(Struct, frozen=True):
+    name: _Name
+    parameters: _TensorParameters = _TensorParameters()
+
+
+class _Parameters(Struct, frozen=True):
+    """`timeout` is Triton's, in microseconds; what else it knows has no meaning here and is ignored."""
+
+    binary_data_output: bool = False
+    stream: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)] | None = None
+    sequence: _Size | None = None
+    deadline_ms: Annotated[float, Meta(ge=0, le=MAX_DEADLINE_MS)] | None = None
+    timeout: Annotated[int, Meta(ge=0, le=MAX_INTEGER)] | None = None
+
+
+class _Header(Struct, frozen=True):
+    inputs: Annotated[tuple[_Input, ...], Meta(min_length=1, max_length=64)]
+    outputs: Annotated[tuple[_Output, ...], Meta(max_length=64)] = ()
+    id: _Name = ""
+    parameters: _Parameters = _Parameters()
+
+
+_DECODER: Final = msgspec.json.Decoder(_Header)
+
+
+class InputTensor(Struct, frozen=True):
+    """One input of the model, of a shape and datatype that it takes, and one place where its values are: `binary_bytes`
+    in the body behind the header, `data` (JSON) in the header, or a `region`.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: npt.DTypeLike
+    binary_bytes: int | None = None
+    data: bytes | None = None
+    region: Region | None = None
+
+
+class WantedOutput(Struct, frozen=True):
+    """`classes`: so many of the largest values, in words, in place of all. `region`: where it is to be written."""
+
+    name: str
+    binary: bool
+    classes: int = 0
+    region: Region | None = None
+
+
+class InferenceAsked(Struct, frozen=True):
+    """`outputs` empty: all of them, as bytes if `binary`."""
+
+    id: str
+    inputs: tuple[InputTensor, ...]
+    outputs: tuple[WantedOutput, ...]
+    binary: bool
+    stream: str | None
+    sequence: int | None
+    deadline_s: float | None
+
+    @property
+    def binary_bytes(self) -> int:
+        """Behind the header."""
+        return sum(one.binary_bytes or 0 for one in self.inputs)
+
+
+def read_header(data: bytes | bytearray | memoryview, signature: Signature) -> InferenceAsked:
+    """Raises `InvalidArgument`, with what is wrong in one line."""
+    try:
+        header = _DECODER.decode(data)
+        inputs = tuple(_input(one, signature) for one in header.inputs)
+        outputs = tuple(_output(one, header.parameters.binary_data_output, signature) for one in header.outputs)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidArgument(f"the request's JSON: {_line(error)}") from None
+    names = [one.name for one in inputs]
+    expected = [tensor.name for tensor in signature.inputs]
+    if sorted(names) != sorted(expected):
+        raise InvalidArgument(f"inputs {names} do not match the model's; expected {expected}")
+    if len({one.name for one in outputs}) < len(outputs):
+        raise InvalidArgument("an output is asked for twice")
+    given = header.parameters
+    deadline_s = None if given.deadline_ms is None else given.deadline_ms / 1e3
+    if deadline_s is None and given.timeout:
+        deadline_s = min(given.timeout / 1e6, MAX_DEADLINE_MS / 1e3)
+    return InferenceAsked(
+        header.id, inputs, outputs, given.binary_data_output, given.stream, given.sequence, deadline_s
+    )
+
+
+def raw_request(size_bytes: int, signature: Signature) -> InferenceAsked:
+    """A body that is nothing but the one input's bytes, as Triton takes it with a header of no bytes."""
+    if len(signature.inputs) != 1 or signature.shapes:
+        raise InvalidArgument("a body without a header is for models of one input of one shape")
+    (its,) = signature.inputs
+    dtype = NUMPY_OF[its.datatype]
+    expected = math.prod(its.shape) * dtype.itemsize
+    if size_bytes != expected:
+        raise InvalidArgument(f"the body has {size_bytes} bytes; expected {expected}, input {its.name!r} alone")
+    return InferenceAsked("", (InputTensor(its.name, its.shape, dtype, size_bytes),), (), True, None, None, None)
+
+
+def longest_json(signature: Signature) -> int:
+    """So many bytes a request may have whose tensors are JSON."""
+    shapes = signature.shapes or (signature.inputs,)
+    values = max(sum(math.prod(tensor.shape) for tensor in shape) for shape in shapes)
+    return MAX_HEADER_BYTES + MAX_JSON_BYTES_A_VALUE * values
+
+
+def array_of(data: bytes, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """A tensor written in JSON: all values in a row, or nested as its shape says. Raises `InvalidArgument`."""
+    kind = np.dtype(dtype)
+    of: Any = bool if kind.kind == "b" else float if kind.kind == "f" else int
+    nested: Any = of
+    for _ in shape:
+        nested = list[nested]
+    try:
+        values = msgspec.json.decode(data, type=list[of])
+    except msgspec.ValidationError:
+        try:
+            values = msgspec.json.decode(data, type=nested)
+        except msgspec.MsgspecError as error:
+            raise InvalidArgument(f"data: {_line(error)}") from None
+    try:
+        with np.errstate(over="raise"):
+            array = np.array(values, kind)
+    except (ValueError, OverflowError, FloatingPointError):
+        raise InvalidArgument(f"data: what is no array of {kind}") from None
+    if array.size != math.prod(shape) or (array.ndim > 1 and array.shape != tuple(shape)):
+        raise InvalidArgument(f"data: an array of shape {list(array.shape)}; expected {list(shape)}, or all in a row")
+    return array.reshape(shape)
+
+
+def _input(given: _Input, signature: Signature) -> InputTensor:
+    its = next((tensor for tensor in signature.inputs if tensor.name == given.name), None)
+    if its is None:
+        known = ", ".join(tensor.name for tensor in signature.inputs)
+        raise InvalidArgument(f"input {given.name!r}: the model has none of that name; expected {known}")
+    if given.datatype != its.datatype:
+        raise InvalidArgument(f"input {given.name!r}: datatype {given.datatype!r}; expected {its.datatype}")
+    _check_shape(given, signature)
+    dtype = NUMPY_OF[its.datatype]
+    size_bytes = math.prod(given.shape) * dtype.itemsize
+    region, binary_bytes, data = given.parameters.region, given.parameters.binary_data_size, given.data
+    if (region is not None) + (binary_bytes is not None) + (data is not None) != 1:
+        raise InvalidArgument(f"input {given.name!r}: expected one of data, binary_data_size, shared_memory_region")
+    for told in (binary_bytes, None if region is None else region.size_bytes):
+        if told is not None and told != size_bytes:
+            raise InvalidArgument(
+                f"input {given.name!r}: {told} bytes; expected {size_bytes} for its shape and datatype"
+            )
+    return InputTensor(given.name, given.shape, dtype, binary_bytes, None if data is None else bytes(data), region)
+
+
+def _check_shape(given: _Input, signature: Signature) -> None:
+    """That it is one that is served; of several shapes which one all inputs have together the client will say."""
+    shapes = signature.shapes or (signature.inputs,)
+    served = [tensor.shape for shape in shapes for tensor in shape if tensor.name == given.name]
+    if given.shape not in served:
+        expected = " or ".join(str(list(shape)) for shape in dict.fromkeys(served))
+        raise InvalidArgument(f"input {given.name!r}: shape {list(given.shape)}; expected {expected}")
+
+
+def _output(given: _Output, binary: bool, signature: Signature) -> WantedOutput:
+    if given.name not in (tensor.name for tensor in signature.outputs):
+        known = ", ".join(tensor.name for tensor in signature.outputs)
+        raise InvalidArgument(f"output {given.name!r}: the model has none of that name; expected {known}")
+    its = given.parameters
+    region = its.region
+    if region is not None and its.classification:
+        raise InvalidArgument(f"output {given.name!r}: classification in shared memory is not supported")
+    return WantedOutput(given.name, binary if its.binary_data is None else its.binary_data, its.classification, region)
+
+
+def _line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,146 @@
+"""Triton's system shared memory: files in /dev/shm that callers have made, and name as inputs and outputs.
+
+A name of a file is a stranger's word. So a file is opened in that one folder, without following links; it is an
+ordinary one of the caller's own, whom the kernel or a token has named; and it is read and written, never mapped: one
+that shrinks costs an error, and not this process its life. Regions are by caller, and nobody finds another's.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from shisha_rt.http.house import Caller
+from shisha_rt.http.inference.request import Region
+from shisha_rt.wire.exceptions import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    ResourceExhausted,
+)
+
+FOLDER: Final = "/dev/shm"
+MOST_REGIONS: Final = 512
+"""For each caller, and twice as many for all: each has a descriptor open."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFile:
+    """A registered region: `size_bytes` of the open file from `offset` on."""
+
+    name: str
+    key: str
+    fd: int
+    offset: int
+    size_bytes: int
+
+
+class SharedFiles:
+    """All regions of all callers. `folder` is where their files are."""
+
+    def __init__(self, folder: str = FOLDER) -> None:
+        self._folder = folder
+        self._by_caller: dict[int, dict[str, SharedFile]] = {}
+
+    def register(self, caller: Caller, name: str, key: str, offset: int, size_bytes: int) -> None:
+        uid = _known(caller)
+        regions = self._by_caller.setdefault(uid, {})
+        if name in regions:
+            raise FailedPrecondition(f"shared memory region {name!r} is registered already")
+        if len(regions) >= MOST_REGIONS or sum(map(len, self._by_caller.values())) >= 2 * MOST_REGIONS:
+            raise ResourceExhausted(f"there are {len(regions)} regions; expected at most {MOST_REGIONS}")
+        fd = self._open(key, uid)
+        try:
+            held_bytes = os.fstat(fd).st_size
+            if size_bytes < 1 or offset + size_bytes > held_bytes:
+                raise InvalidArgument(
+                    f"shared memory {key!r}: {size_bytes} bytes from {offset} on; it has {held_bytes} in all"
+                )
+        except BaseException:
+            os.close(fd)
+            raise
+        regions[name] = SharedFile(name, key, fd, offset, size_bytes)
+
+    def unregister(self, caller: Caller, name: str | None = None) -> None:
+        """One, which need not be there, or all of the caller's."""
+        regions = self._by_caller.get(_known(caller), {})
+        for its in [name] if name is not None else list(regions):
+            if its in regions:
+                os.close(regions.pop(its).fd)
+
+    def of(self, caller: Caller) -> Mapping[str, SharedFile]:
+        return self._by_caller.get(_known(caller), {})
+
+    def read(self, caller: Caller, region: Region, into: memoryview) -> None:
+        """Fill `into`, which is as large as the region is said to be."""
+        file = self._find(caller, region)
+        begin = file.offset + region.offset
+        if os.preadv(file.fd, [into], begin) != region.size_bytes:
+            raise InvalidArgument(f"shared memory region {region.name!r}: its file has become shorter")
+
+    def check_room(self, caller: Caller, region: Region, size_bytes: int) -> None:
+        """Raises `InvalidArgument` if an output of so many bytes does not fit."""
+        self._find(caller, region)
+        if size_bytes > region.size_bytes:
+            raise InvalidArgument(
+                f"shared memory region {region.name!r}: {region.size_bytes} bytes; the output has {size_bytes}"
+            )
+
+    def write(self, caller: Caller, region: Region, data: memoryview) -> None:
+        """Where the file has become shorter, nothing is written: it must not grow by us."""
+        self.check_room(caller, region, len(data))
+        file = self._find(caller, region)
+        begin = file.offset + region.offset
+        if begin + len(data) > os.fstat(file.fd).st_size:
+            raise InvalidArgument(f"shared memory region {region.name!r}: its file has become shorter")
+        os.pwritev(file.fd, [data], begin)
+
+    def close(self) -> None:
+        for regions in self._by_caller.values():
+            for region in regions.values():
+                os.close(region.fd)
+        self._by_caller.clear()
+
+    def _find(self, caller: Caller, region: Region) -> SharedFile:
+        file = self.of(caller).get(region.name)
+        if file is None:
+            raise NotFound(f"shared memory region {region.name!r} is not registered")
+        if region.offset + region.size_bytes > file.size_bytes:
+            raise InvalidArgument(
+                f"shared memory region {region.name!r}: {region.size_bytes} bytes from {region.offset} on; "
+                f"it has {file.size_bytes}"
+            )
+        return file
+
+    def _open(self, key: str, uid: int) -> int:
+        name = key.removeprefix("/")
+        if not name or "/" in name or "\0" in name or name in (".", ".."):
+            raise InvalidArgument(f"shared memory key {key!r}: expected the plain name of a file in {self._folder}")
+        folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        except OSError:  # one word for all: what others have there is nobody's business
+            raise _not_yours(key) from None
+        finally:
+            os.close(folder)
+        its = os.fstat(fd)
+        if not stat.S_ISREG(its.st_mode) or its.st_uid != uid:
+            os.close(fd)
+            raise _not_yours(key)
+        return fd
+
+
+def _not_yours(key: str) -> NotFound:
+    return NotFound(f"shared memory {key!r}: you have no such file, or it cannot be opened")
+
+
+def _known(caller: Caller) -> int:
+    if caller.uid is None:
+        raise PermissionDenied(
+            "shared memory is for callers whose user is known; expected a UNIX socket, or a token with a unix_user"
+        )
+    return caller.uid

@@ -58,7 +58,7 @@ class _Input(Struct, frozen=True):
     shape: Annotated[tuple[_Size, ...], Meta(max_length=32)]
     datatype: str
     parameters: _TensorParameters = _TensorParameters()
-    data: msgspec.Raw | None = None
+    data: msgspec.Raw = msgspec.Raw()  # no bytes: left out
 
 
 class _Output(Struct, frozen=True):
@@ -201,7 +201,7 @@ def _input(given: _Input, signature: Signature) -> InputTensor:
     _check_shape(given, signature)
     dtype = NUMPY_OF[its.datatype]
     size_bytes = math.prod(given.shape) * dtype.itemsize
-    region, binary_bytes, data = given.parameters.region, given.parameters.binary_data_size, given.data
+    region, binary_bytes, data = given.parameters.region, given.parameters.binary_data_size, bytes(given.data) or None
     if (region is not None) + (binary_bytes is not None) + (data is not None) != 1:
         raise InvalidArgument(f"input {given.name!r}: expected one of data, binary_data_size, shared_memory_region")
     for told in (binary_bytes, None if region is None else region.size_bytes):
@@ -209,7 +209,7 @@ def _input(given: _Input, signature: Signature) -> InputTensor:
             raise InvalidArgument(
                 f"input {given.name!r}: {told} bytes; expected {size_bytes} for its shape and datatype"
             )
-    return InputTensor(given.name, given.shape, dtype, binary_bytes, None if data is None else bytes(data), region)
+    return InputTensor(given.name, given.shape, dtype, binary_bytes, data, region)
 
 
 def _check_shape(given: _Input, signature: Signature) -> None:

@@ -13,6 +13,10 @@ from shisha_rt.lifecycle.streams import Streams
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning.events import FramesCounted
 
+LATENCIES_S: Final = tuple(float(f"{1e-4 * 2 ** (step / 8):.4g}") for step in range(140))
+"""The upper bounds that latencies are counted under: eight for each doubling, 0.1 ms to 17 s, so that percentiles
+between two looks are known within some 5%."""
+
 MOST_SERIES: Final = 256
 """Of stages' service times, beyond those of live plans: every plan that is tried may add some, 20 lines each."""
 
@@ -31,6 +35,7 @@ class Counting:
         self._services: dict[tuple[int, str], PlainSeries] = {}
         self._service = metrics.histogram("shisha_stage_service_seconds")
         self._latency = metrics.histogram("shisha_frame_latency_seconds").labels()
+        self._latencies = PlainSeries(LATENCIES_S)
 
     def answered(self, answer: FrameAnswer) -> None:
         if answer.code is not None:
@@ -39,12 +44,21 @@ class Counting:
         self.outcomes["OK"] += 1
         self.by_shape[answer.request.layout] += 1
         self._latency.observe(answer.latency_s)
+        self._latencies.observe(answer.latency_s)
         self.queue_s += answer.queue_s
         self.compute_s += answer.compute_s
 
     @property
     def latency_s(self) -> float:
         return self._latency.sum
+
+    def latencies(self) -> list[tuple[float | None, int]]:
+        """How many answers took at most so many seconds, and more than the bound before; None: beyond the last one.
+
+        Of bounds that have any.
+        """
+        counts = self._latencies.counts
+        return [(bound, count) for bound, count in zip((*LATENCIES_S, None), counts, strict=True) if count]
 
     def frames(self, streams: Streams) -> FramesCounted:
         """All since the start."""

@@ -24,18 +24,18 @@ PAGE_BYTES: Final = 256 * 2**10
 
 
 class Journal:
-    """Events numbered from 0; the oldest are forgotten beyond a bound."""
+    """Events numbered from 0; the oldest are forgotten beyond a bound. `next`: the number of the one to come."""
 
     def __init__(self) -> None:
         self._events: deque[msgspec.Raw] = deque(maxlen=KEPT)
-        self._next = 0
+        self.next = 0
 
     def write(self, record: Record, cause: str) -> None:
         """`cause`: what came to the daemon, so that this happened."""
         fields: dict[str, Any] = msgspec.to_builtins(record)
-        event = {"event": self._next, "time_s": round(time.time(), 3), **fields, "cause": cause}
+        event = {"event": self.next, "time_s": round(time.time(), 3), **fields, "cause": cause}
         self._events.append(msgspec.Raw(msgspec.json.encode(event)))
-        self._next += 1
+        self.next += 1
         if log.isEnabledFor(logging.INFO):
             told = " ".join(f"{key}={value}" for key, value in fields.items() if key != "kind")
             # A client's words may have line breaks, and a line is an event.
@@ -46,7 +46,7 @@ class Journal:
 
         They are fewer where they have more than `PAGE_BYTES`, but one at least: there are no more when none comes.
         """
-        oldest = self._next - len(self._events)
+        oldest = self.next - len(self._events)
         start = max(number, oldest)
         found: list[msgspec.Raw] = []
         room = PAGE_BYTES

@@ -97,6 +97,7 @@ class Status:
                 "replayed": lifecycle.frames.replayed,
             },
             "fault": fault.reason if fault is not None else None,
+            "next_event": self._shell.journal.next,
         }
 
     def plan(self) -> dict[str, object]:
@@ -121,6 +122,7 @@ class Status:
                 "queue": {"count": succeeded, "ns": round(counted.queue_s * 1e9)},
                 "compute_infer": {"count": succeeded, "ns": round(counted.compute_s * 1e9)},
             },
+            "latency_counts": counted.latencies(),
         }
         return {"model_stats": [stats]}
 
@@ -131,8 +133,10 @@ class Status:
             return None, []
         epoch, plan = live
         stages = written(plan)
+        queued = self._shell.cores.lifecycle.frames.queued(epoch)
         for index, (stage, windows) in enumerate(zip(stages, self._windows(epoch, plan), strict=True)):
             stage |= pooled(windows)
+            stage["queued"] = queued.get(index, 0)
             segments_s = windows[0].segments_s
             stage["placement"] = None if placing is None else placing.describe(epoch, index, segments_s)
             stage["teams"] = [

@@ -8,14 +8,15 @@ from starlette.responses import Response
 
 from shisha_rt.http.faults import HttpFault, fault_answer, fault_of
 from shisha_rt.http.house import House
-from shisha_rt.http.inference.routes import routes
+from shisha_rt.http.inference.routes import routes as inference_routes
+from shisha_rt.http.page.routes import routes as page_routes
 from shisha_rt.wire.exceptions import ShishaError
 
 
 def application(house: House) -> Starlette:
     """Each route finds what they share as `request.app.state.house`."""
     app = Starlette(
-        routes=[*routes(house)],
+        routes=[*inference_routes(house), *page_routes(house)],
         exception_handlers={404: _no_route, 405: _no_method, HttpFault: _fault, ShishaError: _fault},
     )
     app.state.house = house

@@ -14,6 +14,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 PEER_UID: Final = "shisha.peer_uid"
 """The extension in an ASGI scope that has the user at the other end of a UNIX socket."""
+ABORT: Final = "shisha.abort"
+"""The one that cuts the connection off, and drops what its reader has not read."""
 KEEP_ALIVE_S: Final = 75
 _HEAD_S: Final = 10.0
 _HEAD_BYTES: Final = 64 << 10
@@ -53,8 +55,9 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self._in_head = True
         self._head_bytes = 0
+        self.scope["extensions"] = {ABORT: {"call": self.transport.abort}}
         if self._uid is not None:
-            self.scope["extensions"] = {PEER_UID: {"uid": self._uid}}
+            self.scope["extensions"][PEER_UID] = {"uid": self._uid}
 
     def on_headers_complete(self) -> None:
         self._in_head = False

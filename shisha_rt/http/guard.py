@@ -20,6 +20,8 @@ from shisha_rt.http.connection import PEER_UID
 from shisha_rt.http.faults import HttpFault, fault_answer
 from shisha_rt.http.house import Caller, House
 from shisha_rt.http.messages import Listener
+from shisha_rt.http.page.routes import is_open
+from shisha_rt.http.page.sessions import session_of
 from shisha_rt.wire.access import Permission
 
 _LOOPBACK_NAMES: Final = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
@@ -28,7 +30,10 @@ _BEARER: Final = b"bearer "
 
 
 class Guard:
-    """In front of `app`, for what comes by one listener. Leaves the caller and the headers by name in the scope."""
+    """In front of `app`, for what comes by one listener. Leaves the caller and the headers by name in the scope.
+
+    The caller is None where nobody knows them, and they ask for what anybody may have: the page without its figures.
+    """
 
     def __init__(self, app: ASGIApp, house: House, listener: Listener) -> None:
         self._app = app
@@ -68,7 +73,7 @@ class Guard:
         if foreign or (headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site") and not navigates):
             raise self._refused("origin", 403, "the request comes from another site's page; expected none, or our own")
 
-    def _caller(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Caller:
+    def _caller(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Caller | None:
         users = self._house.users
         if self._listener.unix:
             return self._at_socket(scope["extensions"][PEER_UID]["uid"])
@@ -76,6 +81,9 @@ class Guard:
             return _OPERATOR
         given = headers.get(b"authorization", b"")
         if given[: len(_BEARER)].lower() != _BEARER:
+            caller = self._house.sessions.caller(session_of(headers), users)
+            if caller is not None or is_open(scope["method"], scope["path"]):
+                return caller
             raise self._refused("no_token", 401, "no token; expected the header Authorization: Bearer TOKEN")
         user = users.of_token(given[len(_BEARER) :].strip().decode("latin-1"))
         if user is None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from shisha_rt.client import AsyncClient
 from shisha_rt.http.messages import HttpCounted, ServeHttp
+from shisha_rt.http.page.sessions import Sessions
+from shisha_rt.http.page.watching import Watching
 from shisha_rt.wire.access import AccessList, Permission
 
 
@@ -29,6 +31,8 @@ class House:
         self.operator = AsyncClient(settings.endpoint, share=False)
         self.users = None if settings.users is None else AccessList(settings.users)
         self.ending = asyncio.Event()
+        self.sessions = Sessions()
+        self.watching = Watching(self.client)
         self._by_status: Counter[int] = Counter()
         self._refused: Counter[str] = Counter()
 

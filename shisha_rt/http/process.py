@@ -53,13 +53,18 @@ class _Process:
         app = application(house)
         ends = [socket.socket(fileno=listener.fd) for listener in settings.listeners]
         self._servers = [_server(Guard(app, house, listener), listener, settings) for listener in settings.listeners]
-        counting = asyncio.create_task(self._count(house))
+        besides = [asyncio.create_task(self._count(house)), asyncio.create_task(house.watching.run())]
+        for task in besides:
+            task.add_done_callback(lambda _: self._take(EndHttp()))  # it has failed: the daemon starts another process
         try:
             await asyncio.gather(
                 *(server.serve(sockets=[end]) for server, end in zip(self._servers, ends, strict=True))
             )
         finally:
-            counting.cancel()
+            for task in besides:
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.gather(*besides)
             await house.close()
 
     def _hear(self) -> None:

@@ -1,0 +1,59 @@
+"""What the page may ask of the daemon: the operations that steer it, checked before they are sent on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from shisha_rt.http.faults import HttpFault
+from shisha_rt.wire.operations import OPERATIONS
+
+STEERING: Final = ("tuner_set", "place_set", "plan_set")
+MOST_BYTES: Final = 256 * 2**10
+"""Of a request: a plan of 1024 stages has less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An operation and its arguments, as the wire has them."""
+
+    op: str
+    arguments: Mapping[str, Any]
+
+
+def order_of(body: bytes) -> Order:
+    """`{"op": "tuner_set", "pause": true}`, say. Raises `HttpFault` with what is wrong with it."""
+    try:
+        given = msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise HttpFault(400, f"the request: {error}; expected a JSON object with op and its arguments") from None
+    op = given.pop("op", None)
+    if op not in STEERING:
+        raise HttpFault(400, f"op: {_shown(op)}; expected one of {', '.join(STEERING)}")
+    form = OPERATIONS[op]
+    unknown = sorted(set(given) - {field.name for field in msgspec.structs.fields(form)})
+    if unknown:
+        raise HttpFault(400, f"{op} takes no {_shown(unknown[0])}")
+    try:
+        msgspec.convert(given, form)
+    except msgspec.ValidationError as error:
+        raise HttpFault(400, f"{op}: {error}") from None
+    return Order(op, given)
+
+
+def check_sender(headers: Mapping[bytes, bytes], scheme: str) -> None:
+    """Raises `HttpFault` unless the request is JSON and comes from this page, as browsers say it."""
+    kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
+    if kind != b"application/json":
+        raise HttpFault(415, "Content-Type: expected application/json")
+    own = f"{scheme}://".encode() + headers.get(b"host", b"")
+    if headers.get(b"origin", b"").lower() != own.lower():
+        raise HttpFault(403, "Origin: expected that of the page itself")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

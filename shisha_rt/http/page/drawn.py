@@ -1,0 +1,52 @@
+"""What the page draws of a status, beside the status itself: what follows from it, told as `top` tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from shisha_rt.cli.views.picture import after_in_words, stage_in_words
+from shisha_rt.cli.views.stages import pool_lines, stage_boxes
+from shisha_rt.cli.views.story import in_words
+from shisha_rt.http.page.lanes import drawing
+from shisha_rt.plan.form import plan_of
+
+_LEFT_OUT: Final = ("stages",)
+
+
+def drawn(status: Mapping[str, Any]) -> dict[str, Any]:
+    """`stages`: for each what it is in words, `bar` (0 to 1; 1: it alone takes what the slowest pool takes for a
+    frame) and `teams`; `shared`: a line for each pool of several stages. `lanes`: the column of where frames come in,
+    of each stage, and of where answers go out; `ways` between these (from, to, column).
+    """
+    stages = status["plan"]["stages"]
+    plan = plan_of(stages)
+    boxes = stage_boxes(stages, status["bottleneck_stage"])
+    passed = {one for stage in plan.stages for one in stage.after}
+    ends = [index + 1 for index in range(len(plan.stages)) if index not in passed]
+    ways = drawing([(), *([one + 1 for one in stage.after] or [0] for stage in plan.stages), ends or [0]])
+    used = set(plan.places)
+    return {
+        "chain": plan.is_chain,
+        "stages": [
+            {
+                "work": stage_in_words(stage),
+                "after": "" if plan.is_chain else after_in_words(stage.after),
+                "time": box.label,
+                "bar": round(min(1.0, box.bar), 4),
+                "slowest": box.is_slowest,
+                "notes": box.notes,
+                "teams": stage.teams,
+            }
+            for stage, box in zip(plan.stages, boxes, strict=True)
+        ],
+        "lanes": ways.lanes,
+        "ways": ways.ways,
+        "shared": pool_lines(stages),
+        "unused": [place["name"] for place in status["places"] if place["name"] not in used],
+    }
+
+
+def told(event: Mapping[str, Any]) -> dict[str, Any]:
+    """An event with its line in words; without what would only fill a feed."""
+    return {key: value for key, value in event.items() if key not in _LEFT_OUT} | {"words": in_words(event)}

@@ -1,0 +1,132 @@
+"""A feed: server-sent events of what is new in the watching, for one page.
+
+`status` (the daemon's, with what is drawn of it), `history` (samples of throughput and latency), `journal` (events, in
+words too; its id is where it is to go on from) and `trouble` (the daemon does not answer). A feed keeps numbers of what
+it has sent, and nothing else: whoever reads slowly gets fewer statuses, and whoever does not read at all is cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from shisha_rt.http.connection import ABORT
+from shisha_rt.http.page.files import HEADERS
+from shisha_rt.http.page.watching import Watching
+
+MOST_FEEDS: Final = 32
+EVENTS_AT_ONCE: Final = 200
+SILENCE_S: Final = 5.0
+"""At the latest then something is sent, so that a page knows that it is still connected."""
+_SEND_WITHIN_S: Final = 20.0
+
+
+class Cursor:
+    """Where one feed stands. `last`: the id of the last event of the journal that its reader had, `INSTANCE:NUMBER`."""
+
+    def __init__(self, watching: Watching, last: str = "") -> None:
+        self._watching = watching
+        self._instance, _, number = last.rpartition(":")
+        self._next_event = int(number) if number.isdecimal() else 0
+        self._samples = 0
+        self._history: object = None
+        self._status = -1
+        self._trouble: str | None = None
+
+    def cut(self, *, quiet: bool = False) -> Iterator[bytes]:
+        """What is new, one piece after the other; `quiet`: nothing was sent for long, so the status is sent again."""
+        watching = self._watching
+        if watching.trouble is not None and (quiet or watching.trouble != self._trouble):
+            yield _event(b"trouble", msgspec.json.encode({"reason": watching.trouble}))
+        self._trouble = watching.trouble
+        if watching.trouble is None and watching.statuses and (quiet or self._status != watching.statuses):
+            self._status = watching.statuses
+            yield _event(b"status", watching.status)
+        history = watching.history
+        is_new = history is not self._history
+        samples = history.since(0 if is_new else self._samples)
+        self._history, self._samples = history, history.number
+        if samples or is_new:
+            yield _event(b"history", msgspec.json.encode({"new": is_new, "samples": samples}))
+        if watching.instance is not None:
+            yield from self._journal(watching.instance)
+
+    def _journal(self, instance: str) -> Iterator[bytes]:
+        is_new = instance != self._instance
+        if is_new:
+            self._instance, self._next_event = instance, 0
+        events = [(number, event) for number, event in self._watching.events if number >= self._next_event]
+        if is_new and not events:
+            yield _event(b"journal", b'{"new":true,"events":[]}')
+        for start in range(0, len(events), EVENTS_AT_ONCE):
+            some = events[start : start + EVENTS_AT_ONCE]
+            self._next_event = some[-1][0] + 1
+            new = b"true" if is_new and not start else b"false"
+            data = b'{"new":%b,"events":[%b]}' % (new, b",".join(event for _, event in some))
+            yield _event(b"journal", data, f"{instance}:{self._next_event}".encode())
+
+
+def _event(name: bytes, data: bytes, number: bytes = b"") -> bytes:
+    """JSON has no line breaks, so that it is one line of data."""
+    return b"%bevent: %b\ndata: %b\n\n" % (b"id: %b\n" % number if number else b"", name, data)
+
+
+class Feed:
+    """An answer without an end: until its reader goes, or reads nothing for too long, or the process ends."""
+
+    def __init__(self, watching: Watching, last: str, ending: asyncio.Event) -> None:
+        self._watching = watching
+        self._cursor = Cursor(watching, last)
+        self._ending = ending
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {**HEADERS, "Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-store"}
+        raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        leaving = [asyncio.ensure_future(_gone(receive)), asyncio.ensure_future(self._ending.wait())]
+        sending = asyncio.ensure_future(self._send(send, raw))
+        self._watching.opened()
+        try:
+            await asyncio.wait([sending, *leaving], return_when=asyncio.FIRST_COMPLETED)
+            if sending.done() and sending.exception() is not None:
+                _cut_off(scope)
+        finally:
+            self._watching.closed()
+            for task in (sending, *leaving):
+                task.cancel()
+            await asyncio.wait([sending, *leaving])
+        if self._ending.is_set():
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
+        async def put(message: dict[str, Any]) -> None:
+            async with asyncio.timeout(_SEND_WITHIN_S):
+                await send(message)
+
+        await put({"type": "http.response.start", "status": 200, "headers": headers})
+        await put({"type": "http.response.body", "body": b"retry: 1000\n\n", "more_body": True})
+        said_s = asyncio.get_running_loop().time()
+        while True:
+            now_s, news = asyncio.get_running_loop().time(), self._watching.news
+            for piece in self._cursor.cut(quiet=now_s - said_s >= SILENCE_S):
+                await put({"type": "http.response.body", "body": piece, "more_body": True})
+                said_s = now_s
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SILENCE_S):
+                    await news.wait()
+
+
+def _cut_off(scope: Scope) -> None:
+    """Whoever does not read would keep what was sent last in memory, and the connection, as long as it likes."""
+    abort = scope.get("extensions", {}).get(ABORT)
+    if abort is not None:
+        abort["call"]()
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

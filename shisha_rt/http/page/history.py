@@ -1,0 +1,94 @@
+"""Throughput and latency over the last minutes, from what the daemon counts: a sample for each look at it. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+KEPT: Final = 600
+"""Samples; with one a second, ten minutes."""
+
+Sample: TypeAlias = tuple[float, float | None, float | None, float | None, float | None]
+"""When (seconds since 1970), frames a second since the sample before, and their latency: mean, median and 99th
+percentile in seconds. None: not known, as no frame was answered or nobody was there to tell.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What `model_statistics` said at `time_s`. `counts`: by the upper bound of their latency; inf: beyond all."""
+
+    time_s: float
+    frames: int
+    latency_s: float
+    counts: Mapping[float, int]
+
+    @classmethod
+    def of(cls, time_s: float, statistics: Mapping[str, Any]) -> Look:
+        (its,) = statistics["model_stats"]
+        success = its["inference_stats"]["success"]
+        counts = {math.inf if bound is None else bound: count for bound, count in its["latency_counts"]}
+        return cls(time_s, success["count"], success["ns"] / 1e9, counts)
+
+
+class History:
+    """The last samples. `number`: of all that there have been, so that a reader knows which are new to it."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._samples: deque[Sample] = deque(maxlen=KEPT)
+        self._before: Look | None = None
+
+    def saw(self, look: Look) -> None:
+        before, self._before = self._before, look
+        if before is not None and look.time_s > before.time_s and look.frames >= before.frames:
+            self._add(_between(before, look))
+
+    def missed(self, time_s: float) -> None:
+        """Nobody was there to tell: a gap."""
+        self._before = None
+        self._add((round(time_s, 2), None, None, None, None))
+
+    def since(self, number: int) -> list[Sample]:
+        """Those that came when there had been so many, as far as they are kept."""
+        new = min(len(self._samples), max(0, self.number - number))
+        return list(self._samples)[len(self._samples) - new :]
+
+    def _add(self, sample: Sample) -> None:
+        self._samples.append(sample)
+        self.number += 1
+
+
+def _between(before: Look, look: Look) -> Sample:
+    frames = look.frames - before.frames
+    rate = round(frames / (look.time_s - before.time_s), 2)
+    if not frames:
+        return round(look.time_s, 2), rate, None, None, None
+    counts = sorted((bound, count - before.counts.get(bound, 0)) for bound, count in look.counts.items())
+    mean_s = (look.latency_s - before.latency_s) / frames
+    return round(look.time_s, 2), rate, _rounded(mean_s), percentile(counts, 0.5), percentile(counts, 0.99)
+
+
+def percentile(counts: Sequence[tuple[float, int]], share: float) -> float | None:
+    """The bound under which `share` of the values lie, in proportion within its bucket.
+
+    `counts`: (bound, values up to it and above the one before), ascending; bounds are taken to be 9% apart. None: no
+    values, or it is beyond all bounds.
+    """
+    wanted = share * sum(count for _, count in counts)
+    for bound, count in counts:
+        if count and wanted <= count:
+            lower = bound / _STEP
+            return None if math.isinf(bound) else _rounded(lower + (bound - lower) * wanted / count)
+        wanted -= count
+    return None
+
+
+_STEP: Final = 2 ** (1 / 8)
+
+
+def _rounded(seconds: float) -> float:
+    return float(f"{seconds:.4g}")

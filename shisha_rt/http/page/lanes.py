@@ -1,0 +1,51 @@
+"""Where the stages of a plan and the ways between them are drawn, one stage below the other. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+MOST_LANES: Final = 8
+"""Wider graphs share the last one: they say in words what each stage is after."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """`lanes` (stages,): the column of each. `ways`: from a stage (index), to a later one, and the column between."""
+
+    lanes: tuple[int, ...]
+    ways: tuple[tuple[int, int, int], ...]
+
+
+def drawing(after: Sequence[Sequence[int]]) -> Drawing:
+    """Of stages that are each after earlier ones. A chain is one straight line.
+
+    A stage goes on in the column of one that it is after, if nothing came there since; else in the first free one.
+    """
+    lanes: list[int] = []
+    ways: list[tuple[int, int, int]] = []
+    taken: list[int] = []  # by column, the last row that something is drawn in
+    for index, own in enumerate(after):
+        known = sorted(own)
+        lane = next((lanes[one] for one in known if taken[lanes[one]] <= one), None)
+        if lane is None:
+            lane = _free(taken, min(known, default=-1))
+        for one in known:
+            its = lanes[one]
+            between = its if taken[its] <= one else lane if taken[lane] <= one else _free(taken, one)
+            if index - one > 1 or between == lane:
+                taken[between] = max(taken[between], index - 1)
+            ways.append((one, index, between))
+        taken[lane] = index
+        lanes.append(lane)
+    return Drawing(tuple(lanes), tuple(ways))
+
+
+def _free(taken: list[int], since: int) -> int:
+    """The first column that has nothing below the row `since`."""
+    found = next((lane for lane, row in enumerate(taken) if row <= since), None)
+    if found is None and len(taken) < MOST_LANES:
+        taken.append(since)
+        found = len(taken) - 1
+    return MOST_LANES - 1 if found is None else found

@@ -1,0 +1,177 @@
+"""The routes of the page: itself, its files, its feed, who its reader is, and control."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from shisha_rt.http.faults import HttpFault, fault_answer
+from shisha_rt.http.house import Caller, House
+from shisha_rt.http.page.control import MOST_BYTES, check_sender, order_of
+from shisha_rt.http.page.feed import MOST_FEEDS, Feed
+from shisha_rt.http.page.files import HEADERS, static_files
+from shisha_rt.http.page.sessions import session_of, set_cookie
+from shisha_rt.wire.access import Permission
+
+_INDEX: Final = "index.html"
+_PATIENCE_S: Final = 120.0
+"""With the daemon: it answers a plan when it is live."""
+_BODY_WITHIN_S: Final = 10.0
+_NOT_ALLOWED: Final = {
+    True: "Log in with an operator's token to steer the daemon.",
+    False: "This user may look, but not steer: the allow-list gives it the permission 'client'.",
+}
+
+
+class _Login(msgspec.Struct, frozen=True):
+    token: str
+
+
+def is_open(method: str, path: str) -> bool:
+    """Whether anybody may have it who may connect: what says nothing of the daemon, and the way to log in."""
+    if method == "POST":
+        return path in ("/page/login", "/page/logout")
+    return path in ("/", "/page/caller") or (path.startswith("/page/") and path[len("/page/") :] in static_files())
+
+
+def routes(house: House) -> list[BaseRoute]:
+    page = _Page(house)
+    return [
+        Route("/", page.index),
+        Route("/page/feed", _Asgi(page.feed)),
+        Route("/page/caller", page.caller),
+        Route("/page/control", page.control, methods=["POST"]),
+        Route("/page/login", page.login, methods=["POST"]),
+        Route("/page/logout", page.logout, methods=["POST"]),
+        Route("/page/{name}", page.file),
+    ]
+
+
+class _Page:
+    """What the routes share. A feed is a request that goes on; all else is answered at once."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    async def index(self, request: Request) -> Response:
+        answer = static_files()[_INDEX].answer(request.headers.get("if-none-match"))
+        self._know_again(request, answer)
+        return answer
+
+    async def file(self, request: Request) -> Response:
+        found = static_files().get(request.path_params["name"])
+        if found is None:
+            raise HttpFault(404, f"there is nothing at {request.url.path!r}")
+        return found.answer(request.headers.get("if-none-match"))
+
+    async def feed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        if self._house.watching.feeds >= MOST_FEEDS:
+            answer = fault_answer(HttpFault(503, f"{MOST_FEEDS} pages are open, which is the most; close one"))
+            await answer(scope, receive, send)
+            return
+        last = request.headers.get("last-event-id") or request.query_params.get("last", "")
+        await Feed(self._house.watching, last, self._house.ending)(scope, receive, send)
+
+    async def caller(self, request: Request) -> Response:
+        """Who reads the page, and whether they may steer; the page asks it whenever it has come back."""
+        caller, users = self._of_session(request), self._house.users
+        is_known = caller is not None or (users is None and request.scope["caller"] is not None)
+        if caller is None and users is None:
+            caller = request.scope["caller"]
+        steers = caller is not None and caller.permission is Permission.OPERATOR
+        about = {
+            "name": "" if caller is None else caller.name,
+            "may_watch": is_known,
+            "may_control": steers,
+            "reason": None if steers else _NOT_ALLOWED[caller is None],
+            "has_login": users is not None,
+            "is_full": self._house.watching.feeds >= MOST_FEEDS,
+        }
+        answer = _json(about)
+        self._know_again(request, answer)
+        return answer
+
+    async def control(self, request: Request) -> Response:
+        """Only from the page itself: JSON, our own origin, and the cookie that the page came with."""
+        check_sender(request.scope["headers_by_name"], request.url.scheme)
+        caller = self._of_session(request)
+        if caller is None:
+            raise HttpFault(403, "the session of this page has ended: load it again, or log in")
+        order = order_of(await _body(request))
+        if not caller.permission.may(order.op):
+            self._house.refuse("permission")
+            raise HttpFault(403, _NOT_ALLOWED[False])
+        answer = await self._house.operator.call(order.op, timeout_s=_PATIENCE_S, **order.arguments)
+        return _json({key: value for key, value in answer.items() if key != "id"})
+
+    async def login(self, request: Request) -> Response:
+        check_sender(request.scope["headers_by_name"], request.url.scheme)
+        users = self._house.users
+        if users is None:
+            raise HttpFault(409, "nobody has to log in: this daemon has no allow-list")
+        try:
+            token = msgspec.json.decode(await _body(request), type=_Login).token
+        except msgspec.DecodeError as error:
+            raise HttpFault(400, f'the request: {error}; expected {{"token": "..."}}') from None
+        user = users.of_token(token.strip())
+        if user is None:
+            self._house.refuse("unknown_token")
+            raise HttpFault(401, "the token is nobody's")
+        answer = _json({"name": user.name, "permission": user.permission.value})
+        session_id = self._house.sessions.begin(Caller(user.name, user.permission), user.token_sha256)
+        self._give_cookie(request, answer, session_id)
+        return answer
+
+    async def logout(self, request: Request) -> Response:
+        check_sender(request.scope["headers_by_name"], request.url.scheme)
+        self._house.sessions.end(session_of(request.scope["headers_by_name"]))
+        answer = _json({})
+        self._give_cookie(request, answer, "")
+        return answer
+
+    def _of_session(self, request: Request) -> Caller | None:
+        return self._house.sessions.caller(session_of(request.scope["headers_by_name"]), self._house.users)
+
+    def _know_again(self, request: Request, answer: Response) -> None:
+        """Where nobody logs in, whoever loads the page begins a session."""
+        if self._house.users is None and self._of_session(request) is None:
+            self._give_cookie(request, answer, self._house.sessions.begin(request.scope["caller"]))
+
+    def _give_cookie(self, request: Request, answer: Response, session_id: str) -> None:
+        host = request.headers.get("host", "")
+        answer.headers["Set-Cookie"] = set_cookie(host, session_id, secure=request.url.scheme == "https")
+
+
+class _Asgi:
+    """Starlette takes an object for an ASGI application, and a method for a function of a request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    try:
+        async with asyncio.timeout(_BODY_WITHIN_S):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > MOST_BYTES:
+                    raise HttpFault(413, f"the request is too long; expected at most {MOST_BYTES} bytes")
+    except TimeoutError:
+        raise HttpFault(408, f"the request did not come within {_BODY_WITHIN_S:g} s") from None
+    return body
+
+
+def _json(fields: dict[str, object]) -> Response:
+    headers = {**HEADERS, "Cache-Control": "no-store"}
+    return Response(msgspec.json.encode(fields), headers=headers, media_type="application/json")

@@ -1,0 +1,92 @@
+"""Who is behind a cookie: callers that the page knows again, so that it may steer the daemon in their name."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING, Final
+
+from shisha_rt.wire.access import AccessList
+
+if TYPE_CHECKING:
+    from shisha_rt.http.house import Caller
+
+MOST: Final = 256
+"""At the same time; the oldest is forgotten for a new one."""
+LASTS_S: Final = 12 * 3600.0
+_ID_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    caller: Caller
+    token_sha256: str | None
+    ends_s: float
+
+
+class Sessions:
+    """By the SHA-256 of their ids: nothing that a caller sends is compared with an id byte by byte.
+
+    Ids are 256 random bits, and are kept nowhere but in the browser.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._sessions: dict[bytes, _Session] = {}
+
+    def begin(self, caller: Caller, token_sha256: str | None = None) -> str:
+        """The id of a new session; `token_sha256`: of the token that it began with, which must stay that user's."""
+        now_s = self._clock()
+        for key in [key for key, session in self._sessions.items() if session.ends_s <= now_s]:
+            del self._sessions[key]
+        while len(self._sessions) >= MOST:
+            del self._sessions[next(iter(self._sessions))]
+        session_id = secrets.token_urlsafe(_ID_BYTES)
+        self._sessions[_digest(session_id)] = _Session(caller, token_sha256, now_s + LASTS_S)
+        return session_id
+
+    def caller(self, session_id: str | None, users: AccessList | None) -> Caller | None:
+        """Whose it is; None: nobody's, or it has ended, or its user may not come (in that way) any more."""
+        session = None if session_id is None else self._sessions.get(_digest(session_id))
+        if session is None or session.ends_s <= self._clock():
+            return None
+        if users is None:
+            return session.caller if session.token_sha256 is None else None
+        user = next((user for user in users.users if user.name == session.caller.name), None)
+        if user is None or session.token_sha256 is None or user.token_sha256 != session.token_sha256:
+            return None
+        return replace(session.caller, permission=user.permission)
+
+    def end(self, session_id: str | None) -> None:
+        if session_id is not None:
+            self._sessions.pop(_digest(session_id), None)
+
+
+def cookie_name(host: str) -> str:
+    """Of the daemon whose page came from `host` (a name and a port): cookies do not tell ports apart."""
+    port = host.rpartition(":")[2]
+    return f"shisha_rt_{port}" if port.isdigit() else "shisha_rt"
+
+
+def session_of(headers: Mapping[bytes, bytes]) -> str | None:
+    """The id that a request brings."""
+    try:
+        cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
+    except CookieError:
+        return None
+    found = cookies.get(cookie_name(headers.get(b"host", b"").decode("latin-1")))
+    return None if found is None else found.value
+
+
+def set_cookie(host: str, session_id: str, *, secure: bool) -> str:
+    """The header's value. An empty id takes the cookie away."""
+    ending = "" if session_id else "; Max-Age=0"
+    return f"{cookie_name(host)}={session_id}; Path=/; HttpOnly; SameSite=Strict{'; Secure' * secure}{ending}"
+
+
+def _digest(session_id: str) -> bytes:
+    return hashlib.sha256(session_id.encode()).digest()

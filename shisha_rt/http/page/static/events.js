@@ -1,0 +1,46 @@
+// The kinds of the journal's events: which are marks on the charts, and what they look like.
+
+const GLYPHS = {
+  plan_live: "◆", plan_refused: "◇", plan_dropped: "◇", replan: "◆",
+  worker_gone: "✕", place_given_up: "✕", place_missed: "✕", place_down: "✕", part_failed: "✕",
+  place_up: "▲", place_is_back: "▲", place_speed: "△", device_speed: "△", device_ratio: "△", drift: "△",
+  tuning_began: "▷", tuning_resumed: "▷", tuning_paused: "‖", tuning_ended: "■", objective_changed: "⇄",
+  ready: "▲", draining: "■",
+};
+const BAD = ["worker_gone", "worker_killed", "place_given_up", "place_missed", "place_down", "part_failed", "plan_refused", "profiling_failed", "tuner_died", "placer_died", "profiler_died"];
+const ROUTINE = ["worker_started", "plan_preparing", "placement_solved", "placed_at_once"];
+const GROUPS = {
+  trials: ["trial", "tuning_began", "tuning_ended", "tuning_paused", "tuning_resumed", "drift"],
+  plans: ["plan_live", "plan_refused", "plan_dropped", "replan", "objective_changed", "placement_solved", "placed_at_once", "placement_refused", "plan_preparing"],
+  places: ["worker_gone", "worker_killed", "worker_started", "place_given_up", "place_missed", "place_is_back", "place_down", "place_up", "place_speed", "device_speed", "device_ratio", "part_failed"],
+};
+
+export const FILTERS = { main: "what matters", trials: "trials", plans: "plans", places: "places", all: "all" };
+
+/** A plan of the tuner's that goes live is told by the trial that follows. */
+export function prepared(event) {
+  const isTuners = event.kind === "plan_live" && String(event.proposal).startsWith("tuner");
+  return { ...event, isMinor: isTuners };
+}
+
+export function isMark(event) {
+  return event.kind === "trial" || event.kind in GLYPHS;
+}
+
+export function glyph(event) {
+  if (event.kind === "trial") return { better: "●", first: "●", not_better: "○", cannot_run: "✕" }[event.verdict] ?? "○";
+  return GLYPHS[event.kind] ?? (event.kind.endsWith("_died") ? "✕" : "·");
+}
+
+/** Its colour: "good", "bad", "plan" or none. */
+export function tone(event) {
+  if (event.kind === "trial") return { better: "good", cannot_run: "bad" }[event.verdict] ?? "";
+  if (BAD.includes(event.kind)) return "bad";
+  return event.kind.startsWith("plan_") || event.kind === "replan" || event.kind === "objective_changed" ? "plan" : "";
+}
+
+export function passes(filter, event) {
+  if (filter === "all") return true;
+  if (filter === "main") return !event.isMinor && !ROUTINE.includes(event.kind);
+  return GROUPS[filter].includes(event.kind);
+}

@@ -1,0 +1,80 @@
+// The feed of the daemon's page: it comes back by itself, and knows where it was.
+
+const SILENT_MS = 15000; // something comes each 5 seconds
+const AGAIN_MS = [500, 1000, 2000, 4000];
+
+/** `heard(name, data)` for each event; `changed(state)`: "live", "silent", "gone", "login" or "full". */
+export class Feed {
+  constructor(heard, changed) {
+    this.heard = heard;
+    this.changed = changed;
+    this.last = "";
+    this.failures = 0;
+    document.addEventListener("visibilitychange", () => (document.hidden ? this.rest() : this.open()));
+  }
+
+  open() {
+    this.rest();
+    const source = (this.source = new EventSource(`/page/feed?last=${encodeURIComponent(this.last)}`));
+    for (const name of ["status", "history", "journal", "trouble"]) {
+      source.addEventListener(name, (event) => {
+        this.failures = 0;
+        if (event.lastEventId) this.last = event.lastEventId;
+        this.listen();
+        this.changed(name === "trouble" ? "silent" : "live");
+        this.heard(name, JSON.parse(event.data));
+      });
+    }
+    source.onerror = () => this.lost();
+    this.listen();
+  }
+
+  /** Of a page that nobody sees: browsers have few connections to one address, and the daemon has other things to do. */
+  rest() {
+    clearTimeout(this.timer);
+    this.source?.close();
+  }
+
+  listen() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.lost(), SILENT_MS);
+  }
+
+  async lost() {
+    this.rest();
+    const caller = await askCaller();
+    const state = caller === null ? "gone" : !caller.may_watch ? "login" : caller.is_full ? "full" : "gone";
+    this.changed(state);
+    if (document.hidden || state === "login") return;
+    const wait = AGAIN_MS[Math.min(this.failures++, AGAIN_MS.length - 1)];
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.open(), wait);
+  }
+}
+
+/** Who we are to the daemon; null: it does not answer. */
+export async function askCaller() {
+  try {
+    const answer = await fetch("/page/caller", { cache: "no-store" });
+    return answer.ok ? await answer.json() : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Send an order of the page. Returns the answer's fields; raises Error with the daemon's words. */
+export async function order(path, fields) {
+  let answer;
+  try {
+    answer = await fetch(path, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(fields),
+    });
+  } catch {
+    throw new Error("the daemon does not answer");
+  }
+  const said = await answer.json().catch(() => ({ error: `HTTP ${answer.status}` }));
+  if (!answer.ok) throw new Error(said.error ?? `HTTP ${answer.status}`);
+  return said;
+}

@@ -1,0 +1,63 @@
+// The tuner: what it does and why, the best plan that it knows, and how far that is from what is possible.
+
+import { byId, count, digits, el, milliseconds, percent, plural, say } from "./dom.js";
+
+const STATES = {
+  off: "There is no tuner: the plan stays as it is.",
+  profiling: "It waits until it is known what layers cost, which is measured beside the frames.",
+  no_costs: "What layers cost could not be measured. Another strategy would go on without.",
+  paused: "It is paused: the plan stays as it is.",
+  tuning: "It tries one plan after the other.",
+  settling: "The best plan that it has found is being made live.",
+  watching: "It watches whether stages take what they took.",
+  waiting: "It waits for frames: without them nothing can be measured.",
+};
+
+export class Tuner {
+  constructor() {
+    this.says = el("p", { className: "sentence" });
+    this.facts = el("dl", { className: "facts" });
+    this.gauge = el("div", { className: "gauge" }, el("div", { className: "bound" }));
+    this.gap = el("p", { className: "quiet" });
+    this.meter = el("div", { className: "gap", hidden: true }, this.gauge, this.gap);
+    byId("tuner").replaceChildren(this.says, this.meter, this.facts);
+    this.known = "";
+  }
+
+  show(status) {
+    const tuner = status.tuner;
+    say(byId("tuner-state"), tuner.state.replaceAll("_", " "));
+    byId("tuner-state").hidden = false;
+    byId("tuner-state").dataset.state = tuner.state;
+    say(this.says, tuner.trying ? `It tries a plan: ${tuner.trying}.` : STATES[tuner.state] ?? "");
+    this.showGap(tuner);
+    const facts = [["strategy", `${tuner.strategy}, alpha ${tuner.alpha}`], ["objective", tuner.objective === "auto" ? `auto: ${tuner.serves} now` : tuner.objective]];
+    if (tuner.run) facts.push(["search", `number ${tuner.run}, ${plural(tuner.trials, "trial")}`]);
+    if (tuner.best_plan) facts.push(["best plan of it", tuner.best_plan], ["it allows", `${digits(tuner.best_throughput_fps)} frames/s, ${milliseconds(tuner.best_latency_s)} for one by itself`]);
+    for (const [objective, plan] of Object.entries(tuner.plans ?? {})) {
+      if (plan) facts.push([`best for ${objective}`, `${digits(plan.throughput_fps)} frames/s, ${milliseconds(plan.latency_s)}: ${plan.plan}`]);
+    }
+    facts.push(["since the start", `${plural(tuner.trials_total, "trial")}, ${count(tuner.moves_total)} layers moved`]);
+    const key = JSON.stringify(facts);
+    if (key === this.known) return;
+    this.known = key;
+    this.facts.replaceChildren(...facts.flatMap(([name, text]) => [el("dt", { textContent: name }), el("dd", { textContent: text })]));
+  }
+
+  /** The best plan against the bound, by the objective of the search. */
+  showGap(tuner) {
+    const best = tuner.serves === "latency" ? tuner.best_latency_s : tuner.best_throughput_fps && 1 / tuner.best_throughput_fps;
+    const bound = tuner.lower_bound_s;
+    this.meter.hidden = !best;
+    if (!best) return;
+    this.gauge.hidden = !bound;
+    if (!bound) {
+      say(this.gap, `best so far: ${milliseconds(best)} a frame. This strategy knows no bound.`);
+      return;
+    }
+    this.gauge.firstChild.style.width = `${Math.min(100, (100 * bound) / best)}%`;
+    const over = best / bound - 1;
+    const gap = over > 0.001 ? `${percent(over)} above the bound` : "at the bound";
+    say(this.gap, `best ${milliseconds(best)} a frame, ${gap} of ${milliseconds(bound)} that no plan beats by known costs`);
+  }
+}

@@ -1,0 +1,140 @@
+"""One look at the daemon for all feeds: what it counts each second, all it says of itself while somebody watches.
+
+The loop of a daemon that is asked answers nobody else meanwhile. So a status, which is long where there are many
+stages, is asked for as seldom as keeps that under a hundredth of its time, and only while a feed is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from shisha_rt.http.page.drawn import drawn, told
+from shisha_rt.http.page.history import History, Look
+from shisha_rt.wire.exceptions import ShishaError
+
+MOST_EVENTS: Final = 1000
+"""Of the journal, the last that are kept here."""
+
+_COUNT_EVERY_S: Final = 1.0
+_LEAST_S: Final = 0.5
+_MOST_S: Final = 4.0
+_SHARE: Final = 0.01
+"""Of the daemon's time."""
+_PATIENCE_S: Final = 5.0
+
+
+class Asked(Protocol):
+    """What is needed of a client."""
+
+    def call(self, op: str, *, timeout_s: float | None = None, **arguments: object) -> Awaitable[dict[str, Any]]: ...
+
+
+class Watching:
+    """What is known of the daemon.
+
+    `status`: the last one as JSON with what is drawn of it, and `statuses` how many there have been; `events`: the
+    number of each and its JSON, of the daemon `instance`; `trouble`: why it does not answer, or None.
+    """
+
+    def __init__(self, client: Asked) -> None:
+        self.history = History()
+        self.status = b""
+        self.statuses = 0
+        self.events: deque[tuple[int, bytes]] = deque(maxlen=MOST_EVENTS)
+        self.instance: str | None = None
+        self.trouble: str | None = None
+        self._client = client
+        self._said: dict[str, Any] = {}
+        self._next_event = 0
+        self._feeds = 0
+        self._wanted = asyncio.Event()
+        self._news = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._count())
+            tasks.create_task(self._look())
+
+    @property
+    def feeds(self) -> int:
+        return self._feeds
+
+    def opened(self) -> None:
+        """One more feed wants a status."""
+        self._feeds += 1
+        self._wanted.set()
+
+    def closed(self) -> None:
+        self._feeds -= 1
+        if not self._feeds:
+            self._wanted.clear()
+
+    @property
+    def news(self) -> asyncio.Event:
+        """It is set when something is new after now."""
+        return self._news
+
+    async def _count(self) -> None:
+        while True:
+            began_s = time.monotonic()
+            try:
+                statistics = await self._client.call("model_statistics", timeout_s=_PATIENCE_S)
+            except ShishaError as error:
+                self.history.missed(time.time())
+                self._lost(error)
+            else:
+                self.history.saw(Look.of(time.time(), statistics))
+                self._found()
+            await asyncio.sleep(max(0.05, _COUNT_EVERY_S - (time.monotonic() - began_s)))
+
+    async def _look(self) -> None:
+        while True:
+            await self._wanted.wait()
+            began_s = time.monotonic()
+            try:
+                status = (await self._client.call("status", timeout_s=_PATIENCE_S))["status"]
+                took_s = time.monotonic() - began_s
+                await self._read(status)
+            except ShishaError as error:
+                self._lost(error)
+                took_s = 0.0
+            await asyncio.sleep(min(_MOST_S, max(_LEAST_S, took_s / _SHARE)))
+
+    async def _read(self, status: Mapping[str, Any]) -> None:
+        if status["instance"] != self.instance:
+            if self.instance is not None:
+                self.history = History()
+            self.instance = status["instance"]
+            self.events.clear()
+            self._next_event = max(0, status["next_event"] - MOST_EVENTS)
+        while self._next_event < status["next_event"]:
+            page = await self._client.call("events", since=self._next_event, timeout_s=_PATIENCE_S)
+            if not page["events"]:
+                break
+            self.events.extend((event["event"], msgspec.json.encode(told(event))) for event in page["events"])
+            self._next_event = page["next"]
+        said = {**status, "uptime_s": 0}
+        if said != self._said:
+            self._said = said
+            self.status = msgspec.json.encode({"status": status, "drawn": drawn(status)})
+            self.statuses += 1
+        self._found()
+
+    def _found(self) -> None:
+        self.trouble = None
+        self._tell()
+
+    def _lost(self, error: ShishaError) -> None:
+        self.trouble = error.message
+        self._tell()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()

@@ -6,7 +6,7 @@ import { glyph, isMark, tone } from "./events.js";
 const SPANS = { 120: "2 min", 600: "10 min" };
 const LEFT = 50;
 const RIGHT = 14;
-const LANE = 24; // px of the marks above the charts
+const LANE = 42; // px of the marks above the charts, and the title above these
 const GAP = 30;
 const NEAR = 14; // px from a mark that is pointed at
 
@@ -81,16 +81,16 @@ export class Charts {
       }
       parts.push(svg("text", { class: "axis", x: LEFT, y: at }, title));
     };
-    grid(rate, digits, "frames a second", LANE - 8);
+    grid(rate, digits, "frames a second", 12);
     grid(late, (tick) => digits(tick * 1e3), "latency, ms", top - 9);
-    const step = seconds > 200 ? 120 : 30;
+    const step = seconds / (width < 520 ? 2 : seconds > 200 ? 5 : 4);
     for (let back = 0; back <= seconds; back += step) {
       const text = back === 0 ? "now" : back % 60 ? `−${back} s` : `−${back / 60} min`;
       const anchor = back === 0 ? "end" : back === seconds ? "start" : "middle";
       parts.push(svg("text", { class: "tick", x: x(now - back), y: height - 5, "text-anchor": anchor }, text));
     }
     for (const mark of marks.filter((one) => one.kind !== "trial" && !one.isMinor && tone(one) !== "")) {
-      parts.push(svg("line", { class: `hair ${tone(mark)}`, x1: x(mark.time_s), x2: x(mark.time_s), y1: LANE - 3, y2: top + high }));
+      parts.push(svg("line", { class: `hair ${tone(mark)}`, x1: x(mark.time_s), x2: x(mark.time_s), y1: LANE - 5, y2: top + high }));
     }
     if (allowed) {
       parts.push(svg("line", { class: "allowed", x1: LEFT, x2: width - RIGHT, y1: rate.y(allowed), y2: rate.y(allowed) }));
@@ -104,7 +104,7 @@ export class Charts {
     this.targets = [];
     for (const mark of marks) {
       const isTrial = mark.kind === "trial" && mark.throughput_fps;
-      const at = { x: x(mark.time_s), y: isTrial ? rate.y(mark.throughput_fps) : LANE - 12 + 4, mark };
+      const at = { x: x(mark.time_s), y: isTrial ? rate.y(mark.throughput_fps) : LANE - 14, mark };
       this.targets.push(at);
       parts.push(this.drawn(at, isTrial));
       if (isTrial && mark.latency_s) {

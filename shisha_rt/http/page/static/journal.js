@@ -4,7 +4,7 @@ import { byId, choice, clock, el } from "./dom.js";
 import { FILTERS, glyph, passes, tone } from "./events.js";
 
 const MOST = 1000;
-const SHOWN = 60;
+const SHOWN = matchMedia("(max-width: 560px)").matches ? 20 : 40;
 
 /** `pointed(event)` is told which line is pointed at or has the focus. */
 export class Journal {

@@ -35,7 +35,7 @@ export class Tuner {
     if (tuner.run) facts.push(["search", `number ${tuner.run}, ${plural(tuner.trials, "trial")}`]);
     if (tuner.best_plan) facts.push(["best plan of it", tuner.best_plan], ["it allows", `${digits(tuner.best_throughput_fps)} frames/s, ${milliseconds(tuner.best_latency_s)} for one by itself`]);
     for (const [objective, plan] of Object.entries(tuner.plans ?? {})) {
-      if (plan) facts.push([`best for ${objective}`, `${digits(plan.throughput_fps)} frames/s, ${milliseconds(plan.latency_s)}: ${plan.plan}`]);
+      if (plan && plan.plan !== tuner.best_plan) facts.push([`best for ${objective}`, `${digits(plan.throughput_fps)} frames/s, ${milliseconds(plan.latency_s)}: ${plan.plan}`]);
     }
     facts.push(["since the start", `${plural(tuner.trials_total, "trial")}, ${count(tuner.moves_total)} layers moved`]);
     const key = JSON.stringify(facts);

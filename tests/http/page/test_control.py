@@ -1,0 +1,73 @@
+"""What the page may ask for, as it comes in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from shisha_rt.http.faults import HttpFault
+from shisha_rt.http.page.control import check_sender, order_of
+
+SENT = {
+    b"host": b"127.0.0.1:8000",
+    b"origin": b"http://127.0.0.1:8000",
+    b"content-type": b"application/json",
+}
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"op": "tuner_set", "pause": True},
+        {"op": "tuner_set", "strategy": "guided", "alpha": 5, "objective": "latency"},
+        {"op": "place_set", "place": "slow0", "down": True},
+        {"op": "place_set", "place": "board", "device": "pim", "speed": 0.5},
+        {"op": "plan_set", "stages": [{"first": 0, "last": 25, "places": [["a", "b"]]}]},
+    ],
+)
+def test_orders_are_passed_on_as_they_are(order: dict[str, Any]) -> None:
+    found = order_of(json.dumps(order).encode())
+    assert {"op": found.op, **found.arguments} == order
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"", "expected a JSON object"),
+        (b"[]", "expected a JSON object"),
+        (b"\xff", "expected a JSON object"),
+        (b'{"op":"infer"}', "op: 'infer'; expected one of tuner_set, place_set, plan_set"),
+        (b'{"op":["tuner_set"]}', "op: ['tuner_set']; expected one of"),
+        (b'{"pause":true}', "op: None; expected one of"),
+        (b'{"op":"tuner_set","pause":true,"timeout_s":1}', "tuner_set takes no 'timeout_s'"),
+        (b'{"op":"tuner_set","pause":true,"resume":true}', "at most one of pause, resume, restart"),
+        (b'{"op":"tuner_set","alpha":0}', "alpha"),
+        (b'{"op":"place_set","place":"x"}', "exactly one of"),
+        (b'{"op":"plan_set","stages":[]}', "stages"),
+    ],
+)
+def test_what_is_no_order_is_refused_in_words(body: bytes, expected: str) -> None:
+    with pytest.raises(HttpFault) as fault:
+        order_of(body)
+    assert fault.value.status == 400
+    assert expected in fault.value.message
+    assert "\n" not in fault.value.message
+
+
+def test_only_json_from_the_pages_own_origin() -> None:
+    check_sender(SENT, "http")
+    check_sender(SENT | {b"content-type": b"application/json; charset=utf-8"}, "http")
+    for change, status in [
+        ({b"content-type": b"text/plain"}, 415),
+        ({b"content-type": b""}, 415),
+        ({b"origin": b"null"}, 403),
+        ({b"origin": b"http://127.0.0.1:8001"}, 403),
+        ({b"origin": b"https://127.0.0.1:8000"}, 403),
+    ]:
+        with pytest.raises(HttpFault) as fault:
+            check_sender(SENT | change, "http")
+        assert fault.value.status == status
+    with pytest.raises(HttpFault):
+        check_sender({name: value for name, value in SENT.items() if name != b"origin"}, "http")

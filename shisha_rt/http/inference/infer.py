@@ -19,7 +19,7 @@ from shisha_rt.http.faults import HttpFault, fault_answer, fault_of
 from shisha_rt.http.house import Caller, House
 from shisha_rt.http.inference.answer import answer_parts, wanted
 from shisha_rt.http.inference.body import Body, HungUp
-from shisha_rt.http.inference.names import check_model
+from shisha_rt.http.inference.names import check_path
 from shisha_rt.http.inference.request import (
     MAX_HEADER_BYTES,
     InferenceAsked,
@@ -64,7 +64,7 @@ class Infer:
         headers: Mapping[bytes, bytes] = scope["headers_by_name"]
         caller: Caller = scope["caller"]
         signature = await self._house.client.signature()
-        check_model(scope["path_params"], signature.model_name)
+        check_path(scope["path_params"], signature.model_name)
         body = Body(receive, headers.get(b"content-encoding"))
         size_bytes = _number(headers, b"content-length")
         length = _number(headers, _HEADER_LENGTH)

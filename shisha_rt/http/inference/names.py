@@ -8,7 +8,7 @@ from shisha_rt.http.inference.answer import VERSION
 from shisha_rt.wire.exceptions import NotFound
 
 
-def check_model(path: Mapping[str, str], name: str) -> None:
+def check_path(path: Mapping[str, str], name: str) -> None:
     """Raises `NotFound` for another model or version."""
     if path["model"] != name:
         raise NotFound(f"no model {path['model']!r} is served; expected {name!r}")

@@ -28,7 +28,7 @@ _Size = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 _Name = Annotated[str, Meta(max_length=MAX_NAME_LENGTH)]
 
 
-class Region(Struct, frozen=True):
+class FilePiece(Struct, frozen=True):
     """A piece of a region of shared memory that the caller has registered."""
 
     name: str
@@ -45,12 +45,12 @@ class _TensorParameters(Struct, frozen=True):
     shared_memory_byte_size: _Size | None = None
 
     @property
-    def region(self) -> Region | None:
+    def region(self) -> FilePiece | None:
         if self.shared_memory_region is None:
             return None
         if self.shared_memory_byte_size is None:
             raise InvalidArgument("shared_memory_byte_size is missing beside shared_memory_region")
-        return Region(self.shared_memory_region, self.shared_memory_offset, self.shared_memory_byte_size)
+        return FilePiece(self.shared_memory_region, self.shared_memory_offset, self.shared_memory_byte_size)
 
 
 class _Input(Struct, frozen=True):
@@ -96,7 +96,7 @@ class InputTensor(Struct, frozen=True):
     dtype: npt.DTypeLike
     binary_bytes: int | None = None
     data: bytes | None = None
-    region: Region | None = None
+    region: FilePiece | None = None
 
 
 class WantedOutput(Struct, frozen=True):
@@ -105,7 +105,7 @@ class WantedOutput(Struct, frozen=True):
     name: str
     binary: bool
     classes: int = 0
-    region: Region | None = None
+    region: FilePiece | None = None
 
 
 class InferenceAsked(Struct, frozen=True):

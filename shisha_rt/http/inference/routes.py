@@ -11,7 +11,7 @@ from shisha_rt.http.inference.infer import Infer
 from shisha_rt.http.inference.shared_memory import SharedFiles
 
 
-def routes(house: House) -> Sequence[BaseRoute]:
+def inference_routes(house: House) -> Sequence[BaseRoute]:
     files = SharedFiles() if house.settings.shared_memory else None
     infer = Infer(house, files)
     return [

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from shisha_rt.http.house import Caller
-from shisha_rt.http.inference.request import Region
+from shisha_rt.http.inference.request import FilePiece
 from shisha_rt.wire.exceptions import (
     FailedPrecondition,
     InvalidArgument,
@@ -75,14 +75,14 @@ class SharedFiles:
     def of(self, caller: Caller) -> Mapping[str, SharedFile]:
         return self._by_caller.get(_known(caller), {})
 
-    def read(self, caller: Caller, region: Region, into: memoryview) -> None:
+    def read(self, caller: Caller, region: FilePiece, into: memoryview) -> None:
         """Fill `into`, which is as large as the region is said to be."""
         file = self._find(caller, region)
         begin = file.offset + region.offset
         if os.preadv(file.fd, [into], begin) != region.size_bytes:
             raise InvalidArgument(f"shared memory region {region.name!r}: its file has become shorter")
 
-    def check_room(self, caller: Caller, region: Region, size_bytes: int) -> None:
+    def check_room(self, caller: Caller, region: FilePiece, size_bytes: int) -> None:
         """Raises `InvalidArgument` if an output of so many bytes does not fit."""
         self._find(caller, region)
         if size_bytes > region.size_bytes:
@@ -90,7 +90,7 @@ class SharedFiles:
                 f"shared memory region {region.name!r}: {region.size_bytes} bytes; the output has {size_bytes}"
             )
 
-    def write(self, caller: Caller, region: Region, data: memoryview) -> None:
+    def write(self, caller: Caller, region: FilePiece, data: memoryview) -> None:
         """Where the file has become shorter, nothing is written: it must not grow by us."""
         self.check_room(caller, region, len(data))
         file = self._find(caller, region)
@@ -105,7 +105,7 @@ class SharedFiles:
                 os.close(region.fd)
         self._by_caller.clear()
 
-    def _find(self, caller: Caller, region: Region) -> SharedFile:
+    def _find(self, caller: Caller, region: FilePiece) -> SharedFile:
         file = self.of(caller).get(region.name)
         if file is None:
             raise NotFound(f"shared memory region {region.name!r} is not registered")

@@ -6,19 +6,24 @@ import contextlib
 import dataclasses
 import json
 import logging
+import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shisha_rt.cli.options import Dims, Groups, ManyShapes, parse_dims, parse_shapes, progress
 from shisha_rt.placement.solver_names import SCHEMES
 
+if TYPE_CHECKING:
+    from shisha_rt.daemon.settings import Settings
+
 
 def serve(
+    context: typer.Context,
     source: Annotated[
         str, typer.Argument(metavar="CONFIG|MODEL", help="A daemon file (.toml), an ONNX file, or zoo:NAME.")
     ],
@@ -112,12 +117,11 @@ def serve(
       shisha-rt serve zoo:squeezenet --machine npu-board --precision any --strategy partitiontuner
       shisha-rt serve daemon.toml
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from msgspec.structs import replace
-
     from shisha_rt.daemon.front.addresses import addresses_of
     from shisha_rt.daemon.planning import Planning
     from shisha_rt.daemon.server import Daemon
-    from shisha_rt.daemon.settings import Settings, check_built, layer_kind, objective_of, read_settings
+    from shisha_rt.daemon.service_manager import ServiceManager
+    from shisha_rt.daemon.settings import layer_kind, objective_of
     from shisha_rt.graph.input_sizes import InputSizes
     from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config.machine_file import check_runnable, load_machine
@@ -126,57 +130,71 @@ def serve(
     from shisha_rt.ready.processors import processor_costs
 
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
-    settings = read_settings(Path(source)) if source.endswith(".toml") else Settings(source)
-    given: dict[str, object] = {"machine": machine, "endpoint": endpoint, "metrics": metrics, "strategy": strategy}
-    given |= {"precision": precision, "solver": solver, "objective": objective, "replicate": replicate}
-    given |= {"layers": layers, "max_output_bytes": max_output_bytes, "calibration": calibration}
-    given |= {"groups": tuple(group) if group else None, "http": tuple(http) if http else None}
-    files = {"plan": plan, "http_certificate": http_certificate, "http_key": http_key}
-    files |= {"access": access, "secret_key": secret_key}
-    given |= {name: str(path) for name, path in files.items() if path is not None}
-    given |= {"http_shared_memory": http_shared_memory}
-    settings = replace(
-        settings,
-        dims={**settings.dims, **parse_dims(dim)},
-        **{name: value for name, value in given.items() if value is not None},
-    )
-    check_built(settings, source)
+    manager = ServiceManager(os.environ)  # before any other process is started
+
+    def tell(message: str) -> None:
+        progress(message)
+        manager.tell(message)
+
+    settings = settings_of(context.params)  # all that a daemon file may say, too
     addresses = addresses_of(settings)
     places = load_machine(settings.machine)
     check_runnable(places)
-    with _sigterm_ends_a_start():
-        model = resolve_model(settings.model, progress)
+    with _sigterm_ends_a_start(), contextlib.closing(manager):
+        model = resolve_model(settings.model, tell)
         ready = make_ready(
             model,
             places,
-            sizes=[
-                InputSizes(settings.dims, one) for one in (parse_shapes(shape) if shape else settings.shape or ({},))
-            ],
+            sizes=[InputSizes(settings.dims, one) for one in settings.shape or ({},)],
             precision=settings.precision,
             calibration=None if settings.calibration is None else Path(settings.calibration),
             kind=layer_kind(settings, places),
             teams=settings.replicate and settings.strategy == "guided",
-            on_progress=progress,
+            on_progress=tell,
         )
         planning = Planning(settings.strategy, settings.solver, fresh, settings.replicate, objective_of(settings))
         if settings.strategy in SCHEMES:
-            profiled = processor_costs(ready, progress, settings.groups)
+            profiled = processor_costs(ready, tell, settings.groups)
             planning = dataclasses.replace(planning, processors=profiled.costs)
         if settings.plan is not None:
             planning = dataclasses.replace(planning, plan=read_plan(Path(settings.plan), ready))
         stored = None
         if places.timing == "modelled":
-            stored = ready.layer_costs(progress)
+            stored = ready.layer_costs(tell)
         elif settings.strategy == "guided":
             stored = ready.known_costs()
-        daemon = Daemon(ready, addresses, planning, stored, settings.max_output_bytes)
+        daemon = Daemon(ready, addresses, planning, stored, settings.max_output_bytes, manager)
 
         def announce() -> None:
             line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}
             print(json.dumps(line | ({"http": daemon.web.urls} if daemon.web.urls else {})), flush=True)
 
-        progress(f"starting {len(places.places)} workers")
+        tell(f"starting {len(places.places)} workers")
         daemon.run(announce)
+
+
+def settings_of(options: Mapping[str, Any]) -> Settings:
+    """What `serve` is started with: the daemon file's keys, and over them the options. Raises BadInput."""
+    from msgspec.structs import replace
+
+    from shisha_rt.daemon.settings import Settings, check_built, read_settings
+
+    source: str = options["source"]
+    settings = read_settings(Path(source)) if source.endswith(".toml") else Settings(source)
+    given = {"groups" if name == "group" else name: _plain(value) for name, value in options.items()}
+    given["dims"] = {**settings.dims, **parse_dims(options["dim"])}
+    given["shape"] = tuple(parse_shapes(options["shape"])) if options["shape"] else settings.shape
+    keys = Settings.__struct_fields__
+    settings = replace(settings, **{name: value for name, value in given.items() if name in keys and value is not None})
+    check_built(settings, source)
+    return settings
+
+
+def _plain(value: object) -> object:
+    """As a daemon file would have it; None where an option was not given."""
+    if isinstance(value, list | tuple):
+        return tuple(value) or None
+    return str(value) if isinstance(value, Path) else value
 
 
 @contextlib.contextmanager

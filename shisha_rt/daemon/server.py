@@ -42,6 +42,7 @@ from shisha_rt.daemon.planning import (
     plans_for_others,
     told_first,
 )
+from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.shell import Shell, Timing
 from shisha_rt.daemon.status import Status
 from shisha_rt.errors import BadInput, Failure
@@ -72,7 +73,7 @@ class Daemon:
 
     `stored`: what layers cost here, by which a machine with modelled timing is paced; raises `BadInput` if it is needed
     for that and not given. The strategy `guided` begins with it; without it layers are measured while frames come.
-    `output_bytes`: the room of each output whose shape depends on the data.
+    `output_bytes`: the room of each output whose shape depends on the data. `manager`: who is told how it goes.
     """
 
     def __init__(
@@ -82,11 +83,11 @@ class Daemon:
         planning: Planning,
         stored: LayerCosts | PlacedCosts | None = None,
         output_bytes: int = OUTPUT_BYTES,
+        manager: ServiceManager | None = None,
     ) -> None:
-        self._source = ready.machine.source
-        self._time_scale = ready.machine.time_scale
-        self._stopping = False
-        self._stop_at_s = float("inf")
+        self._manager = ServiceManager({}) if manager is None else manager
+        self._machine = ready.machine
+        self._stop_at_s = math.inf
         self._closing = contextlib.ExitStack()
         timing = _timing(ready, stored)
         searches = planning.strategy != "seed" and planning.scheme is None
@@ -139,7 +140,7 @@ class Daemon:
             timing=timing,
             regions=regions,
         )
-        status = Status(self.shell, ready, instance)
+        self._status = status = Status(self.shell, ready, instance)
         self._gauges = Gauges(self.shell, budgets)
         self._operations = Operations(self.shell, status, ready, limits, self._sharing.path)
 
@@ -174,8 +175,12 @@ class Daemon:
     def stop(self) -> None:
         """Stop admitting, answer what is in flight, then end. Again: do not wait any longer."""
         self._stop_at_s = time.monotonic() + (0.0 if self._stopping else _DRAIN_S)
-        self._stopping = True
+        self._manager.stopping()
         self._operations.drain()
+
+    @property
+    def _stopping(self) -> bool:
+        return self._stop_at_s < math.inf
 
     def _serve(self, on_ready: Callable[[], None], turn: Callable[[], None]) -> None:
         shell, lifecycle = self.shell, self.shell.cores.lifecycle
@@ -225,7 +230,7 @@ class Daemon:
         expected: dict[str, float] = {}
         for epoch in lifecycle.epochs.live.values():
             for lead, part_s in shell.telemetry.expected_s(epoch.number, epoch.plan).items():
-                expected[lead] = max(part_s * self._time_scale, expected.get(lead, 0.0))
+                expected[lead] = max(part_s * self._machine.time_scale, expected.get(lead, 0.0))
         having_parts = {worker.incarnation for worker in lifecycle.places.workers.values() if worker.out}
         for event in (*shell.supervisor.look(expected, having_parts), *self._children.look(), *self.web.look()):
             shell.take(event)
@@ -233,12 +238,14 @@ class Daemon:
         shell.post(shell.counting.frames(lifecycle.frames.streams), "the clock")
         self._sharing.look()
         self._gauges.update(now_s)
+        self._manager.look(now_s, self._status.line)
 
     def _check_start(self, on_ready: Callable[[], None]) -> bool:
         """Ready with the first live plan; a place that cannot be brought up at the start ends the daemon."""
         cores = self.shell.cores
         if cores.lifecycle.live is not None:
             self.shell.write(journal.Readied(endpoint=self.gateway.endpoint, metrics=self.metrics_page), "start")
+            self._manager.ready()
             on_ready()
             if cores.tuning.choice.profiles is Profiles.COMING:
                 self.shell.write(journal.ProfilingBegan(), "start")
@@ -251,7 +258,7 @@ class Daemon:
         fault = cores.tuning.fault
         if fault is not None:
             if fault.bad_machine is not None:
-                raise BadInput(f"{self._source}: {fault.bad_machine}")
+                raise BadInput(f"{self._machine.source}: {fault.bad_machine}")
             raise Failure(f"the first plan cannot be prepared: {fault.reason}")
         return False
 

@@ -100,6 +100,17 @@ class Status:
             "next_event": self._shell.journal.next,
         }
 
+    def line(self) -> str:
+        """In one line, for people: the plan, what it passes, and what the tuner does."""
+        live, cores = self._shell.cores.lifecycle.live, self._shell.cores
+        if live is None:
+            return "starting"
+        epoch, plan = live
+        rate = self._shell.telemetry.rate(epoch, plan)
+        up_to = f"up to {1 / rate.bottleneck_s:.1f} frames/s, " if rate is not None and rate.bottleneck_s else ""
+        doing = "draining" if cores.lifecycle.frames.draining else cores.tuning.doing(time.monotonic())
+        return f"epoch {epoch}: {plan}; {up_to}{doing}"
+
     def plan(self) -> dict[str, object]:
         live = self._shell.cores.lifecycle.live
         if live is None:

@@ -1,0 +1,93 @@
+"""The service manager that started the daemon, as the daemon sees it: systemd, or what speaks as it does.
+
+It is told in datagrams, lines of NAME=VALUE, at a UNIX socket that the environment names: sd_notify(3). Nothing is ever
+waited for: a manager that does not read is told later, one that has gone is not told. Without one nothing happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+_STATUS_EVERY_S: Final = 5.0
+_PART_OF_WATCHDOG: Final = 1 / 4
+"""The loop looks every quarter of a second only, and half of the watchdog's time must not pass."""
+
+
+class ServiceManager:
+    """`environment` loses what is meant for this process alone: a child must not speak for the daemon."""
+
+    def __init__(self, environment: MutableMapping[str, str]) -> None:
+        address = environment.pop("NOTIFY_SOCKET", "")
+        watchdog_us, watched = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
+        self._to = "\0" + address[1:] if address[:1] == "@" else address  # an abstract one is written with @
+        self._socket: socket.socket | None = None
+        if address[:1] in ("/", "@"):
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        is_watched = watchdog_us.isdecimal() and watched in ("", str(os.getpid()))
+        self._alive_every_s = int(watchdog_us) / 1e6 * _PART_OF_WATCHDOG if is_watched else math.inf
+        self._alive_s = self._status_s = -math.inf
+        self._status = ""
+        self._unsaid: dict[str, str] = {}
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+
+    def tell(self, status: str) -> None:
+        """One line for people: `systemctl status` shows it."""
+        if status != self._status:
+            self._status = status
+            self._say(STATUS=" ".join(status.split()))
+
+    def ready(self) -> None:
+        self._status_s = -math.inf  # there is more to tell now
+        self._say(READY="1")
+
+    @contextlib.contextmanager
+    def reloading(self) -> Iterator[None]:
+        """While files are read again, whatever comes of that."""
+        self._say(RELOADING="1", MONOTONIC_USEC=str(time.monotonic_ns() // 1000))
+        try:
+            yield
+        finally:
+            self._say(READY="1")
+
+    def stopping(self) -> None:
+        self._say(STOPPING="1")
+
+    def look(self, now_s: float, status: Callable[[], str]) -> None:
+        """Every so often, from the loop and from nowhere else: the watchdog is to notice a loop that is stuck."""
+        if self._socket is None:
+            return
+        if now_s >= self._status_s + _STATUS_EVERY_S:
+            self._status_s = now_s
+            self.tell(status())
+        if now_s >= self._alive_s + self._alive_every_s:
+            self._alive_s = now_s
+            self._say(WATCHDOG="1")
+        elif self._unsaid:
+            self._say()
+
+    def _say(self, **lines: str) -> None:
+        if self._socket is None:
+            return
+        if "READY" in lines:  # both in one message would be read as the reload that has just ended
+            self._unsaid.pop("RELOADING", None)
+        self._unsaid |= lines
+        text = "\n".join(f"{name}={value}" for name, value in self._unsaid.items())
+        try:
+            self._socket.sendto(text.encode(errors="replace"), self._to)
+        except BlockingIOError:
+            return  # with the next
+        except OSError as error:
+            log.info("the service manager cannot be told: %s", error.strerror)
+        self._unsaid.clear()

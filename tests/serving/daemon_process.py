@@ -62,13 +62,14 @@ class DaemonProcess:
             )
         try:
             ready = json.loads(self._first_line(ready_within_s))
-            assert ready.keys() == {"ready", "endpoint", "metrics"}
+            assert ready.keys() - {"http"} == {"ready", "endpoint", "metrics"}
             assert ready["ready"] is True
         except BaseException:
             self._end_everything()
             raise
         self.endpoint: str = ready["endpoint"]
         self.metrics: str = ready["metrics"]
+        self.http: list[str] = ready.get("http", [])
         self.control = Client(self.endpoint, timeout_s=PATIENCE_S)
 
     def __enter__(self) -> Self:

@@ -1,0 +1,104 @@
+"""The HTTP process lives and dies beside a daemon that goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.http.http_caller import HttpCaller
+from tests.serving.daemon_process import DaemonProcess, until
+from tests.serving.identity_model import Array, frame_of, write_identity_model
+from tests.serving.tuned import events
+
+SHAPE = (1, 64, 32, 32)  # takes some milliseconds: requests are under way for a while
+
+Call = Callable[[str], HttpCaller]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
+    model = write_identity_model(tmp_path, channels=SHAPE[1], size=SHAPE[2])
+    arguments = (model, "--http", "127.0.0.1:0", "--http", f"unix:{tmp_path / 'http.sock'}")
+    with DaemonProcess(tmp_path, *arguments) as process:
+        yield process
+
+
+@pytest.fixture
+def call() -> Iterator[Call]:
+    """Connections that are closed in the end."""
+    with contextlib.ExitStack() as closing:
+        yield lambda url: closing.enter_context(contextlib.closing(HttpCaller(url)))
+
+
+def frame(number: int) -> Array:
+    return frame_of(number, SHAPE)
+
+
+def http_pid(daemon: DaemonProcess) -> int | None:
+    found = [one.pid for one in psutil.Process(daemon.pid).children() if "shisha_rt.http.process" in one.cmdline()]
+    return found[0] if found else None
+
+
+def assert_answers(caller: HttpCaller, number: int) -> None:
+    status, output = caller.answer(SHAPE)
+    assert status == 200, output
+    assert (output == frame(number)).all()
+
+
+def test_it_is_started_again_at_the_same_addresses(daemon: DaemonProcess, call: Call) -> None:
+    for url in daemon.http:
+        caller = call(url)
+        caller.send_frame(frame(1))
+        assert_answers(caller, 1)
+    killed = http_pid(daemon)
+    assert killed is not None
+    call(daemon.http[0]).send_frame(frame(2))
+    os.kill(killed, signal.SIGKILL)
+    waits = call(daemon.http[0])  # the address is the daemon's: whoever comes meanwhile is served by the next process
+    waits.send_frame(frame(3))
+    assert_answers(waits, 3)
+    assert http_pid(daemon) != killed
+    (died,) = events(daemon.control, "http_died")
+    assert died["reason"] == "killed by signal 9"
+    assert daemon.control.infer(frame(4)).output.shape == SHAPE
+
+
+def test_who_hangs_up_is_given_up_and_who_waits_is_answered_to_the_last(daemon: DaemonProcess, call: Call) -> None:
+    assert call(daemon.http[0]).infer(frame(0), deadline_ms=0)[0] == 504
+    gone = [call(daemon.http[0]) for _ in range(40)]
+    for number, caller in enumerate(gone):
+        caller.send_frame(frame(number))
+    until(lambda: frames(daemon)["in_flight"] > 0, "frames")
+    for caller in gone:
+        caller.close()
+    until(lambda: frames(daemon)["answered"].get("CANCELLED", 0) > 0, "cancelled frames")
+    until(lambda: frames(daemon)["in_flight"] == 0, "the end of all")
+
+    before = sum(frames(daemon)["answered"].values())
+    callers = [call(url) for url in daemon.http * 8]
+    for number, caller in enumerate(callers):
+        caller.send_frame(frame(number))
+
+    def came() -> Any:
+        its = frames(daemon)
+        return its["in_flight"] + sum(its["answered"].values()) - before
+
+    until(lambda: came() >= len(callers), "all frames")
+    daemon.popen.send_signal(signal.SIGTERM)
+    for number, caller in enumerate(callers):
+        assert_answers(caller, number)
+    assert daemon.wait() == 0
+    daemon.assert_nothing_left()
+    assert not Path(daemon.http[1].removeprefix("unix:")).exists()
+
+
+def frames(daemon: DaemonProcess) -> dict[str, Any]:
+    found: dict[str, Any] = daemon.control.status()["frames"]
+    return found

@@ -22,6 +22,7 @@ from benchmarks.live.emulation import emulation
 from benchmarks.live.engines import engines
 from benchmarks.live.first_answer import first_answer
 from benchmarks.live.guided_live import guided_live
+from benchmarks.live.hostile import hostile
 from benchmarks.live.live_change import MODELS as CHANGED
 from benchmarks.live.live_change import live_change
 from benchmarks.live.load import load
@@ -82,6 +83,7 @@ for command in (
     loop,
     loop_cost,
     race,
+    hostile,
     int8_accuracy,
     partitiontuner,
     splits_fit,

@@ -17,13 +17,13 @@ PEER_UID: Final = "shisha.peer_uid"
 ABORT: Final = "shisha.abort"
 """The one that cuts the connection off, and drops what its reader has not read."""
 KEEP_ALIVE_S: Final = 75
-_HEAD_S: Final = 10.0
+_PATIENCE_S: Final = 10.0
 _HEAD_BYTES: Final = 64 << 10
 _CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
 
 
 class Connection(HttpToolsProtocol):
-    """Cuts off whoever takes longer than `_HEAD_S` for a request's head, or makes it longer than `_HEAD_BYTES`."""
+    """Cuts off whoever takes longer than `_PATIENCE_S` for a request's head, or makes it longer than `_HEAD_BYTES`."""
 
     _in_head = True
     _head_bytes = 0
@@ -67,10 +67,17 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._in_head = True
         self._head_bytes = 0
+        self._end_patience()
         super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        """Whoever has had an answer before all of the request has come may send the rest, for a while."""
+        super().on_response_complete()
+        if self.cycle.response_complete and self.cycle.more_body and self._patience is None:
+            self._begin_patience()
+
     def _begin_patience(self) -> None:
-        self._patience = self.loop.call_later(_HEAD_S, self._out_of_patience)
+        self._patience = self.loop.call_later(_PATIENCE_S, self._out_of_patience)
 
     def _end_patience(self) -> None:
         if self._patience is not None:

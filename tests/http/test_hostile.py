@@ -1,0 +1,85 @@
+"""Whatever strangers send over HTTP: nothing dies, nothing grows, and who is polite is served."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from benchmarks.rigs.hostile_process import malformed, slow
+from tests.http.http_caller import HttpCaller
+from tests.serving.daemon_process import DaemonProcess, until
+from tests.serving.identity_model import NAME, SHAPE, frame_of, write_identity_model
+
+_ROOM_BYTES = 48 * 2**20
+TENSOR = {"name": "x", "datatype": "FP32", "shape": list(SHAPE)}
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    folder = tmp_path_factory.mktemp("hostile")
+    with DaemonProcess(folder, write_identity_model(folder), "--http", "127.0.0.1:0") as process:
+        yield process
+
+
+@pytest.mark.parametrize("count", [400, pytest.param(100_000, marks=pytest.mark.long)])
+def test_malformed_requests_cost_their_sender_and_nobody_else(daemon: DaemonProcess, count: int) -> None:
+    settings = {"port": port(daemon), "model": NAME, "tensor": TENSOR, "seed": count}
+    asyncio.run(malformed(settings, 200))  # what is made once is there
+    before = held(daemon)
+    strangers = threading.Thread(target=lambda: asyncio.run(malformed(settings, count)))
+    strangers.start()
+    numbers = 0
+    with closing(HttpCaller(daemon.http[0])) as polite:
+        while strangers.is_alive():
+            numbers += 1
+            status, output = polite.infer(frame_of(numbers))
+            assert status == 200, output
+            assert (output == frame_of(numbers)).all()
+    assert numbers > 10
+    assert_as_before(daemon, before)
+
+
+@pytest.mark.long
+def test_slow_and_half_open_connections_are_cut_off(daemon: DaemonProcess) -> None:
+    settings = {"port": port(daemon), "model": NAME, "tensor": TENSOR, "seed": 0}
+    asyncio.run(malformed(settings, 200))
+    before = held(daemon)
+    found: dict[str, int] = {}
+    strangers = threading.Thread(target=lambda: found.update(asyncio.run(slow(settings, 200, 40))))
+    strangers.start()
+    with closing(HttpCaller(daemon.http[0])) as polite:
+        while strangers.is_alive():
+            assert polite.infer(frame_of(1))[0] == 200
+    assert found["silent"] == found["head"] == found["body"] == 50
+    assert_as_before(daemon, before)
+
+
+def port(daemon: DaemonProcess) -> int:
+    return int(daemon.http[0].rpartition(":")[2])
+
+
+def held(daemon: DaemonProcess) -> dict[str, Any]:
+    """Processes that there are, and what the HTTP process has."""
+    children = psutil.Process(daemon.pid).children()
+    http = next(one for one in children if "shisha_rt.http.process" in one.cmdline())
+    return {
+        "pids": sorted(one.pid for one in children),
+        "bytes": http.memory_info().rss,
+        "descriptors": len(list(Path(f"/proc/{http.pid}/fd").iterdir())),
+    }
+
+
+def assert_as_before(daemon: DaemonProcess, before: dict[str, Any]) -> None:
+    assert held(daemon)["pids"] == before["pids"]
+    until(lambda: held(daemon)["descriptors"] <= before["descriptors"] + 2, "the end of strangers' connections")
+    assert held(daemon)["bytes"] < before["bytes"] + _ROOM_BYTES
+    assert "Traceback" not in daemon.stderr()
+    with closing(HttpCaller(daemon.http[0])) as polite:
+        assert polite.infer(frame_of(7))[0] == 200

@@ -23,7 +23,11 @@ class Gauges:
         self._replayed = self._stale = 0
         self._shown: int | None = None
         self._queues: list[Gauge] = []
+        self._standings: dict[str, str] = {}
         metrics = shell.counting.metrics
+        for place in self._machine.places:  # whoever asks how much they grow has to see where they began
+            metrics.counter("shisha_worker_restarts").labels(place.name)
+            metrics.counter("shisha_pacing_dropped_seconds").labels(place.name)
         if shell.cores.placing is not None:
             metrics.counter("shisha_placement_solves").labels(shell.cores.placing.solver)
         for memory in self._machine.memories:
@@ -48,9 +52,18 @@ class Gauges:
         metrics.gauge("shisha_load_ratio").set(math.nan if used is None else used)
         self._count_frames()
         self._count_reserved()
+        self._show_places()
         live = cores.lifecycle.live
         if live is not None:
             self._show_plan(*live)
+
+    def _show_places(self) -> None:
+        places = self._shell.cores.lifecycle.places
+        for name in places.by_name:
+            standing = places.standing(name)
+            if standing != self._standings.get(name):
+                self._shell.counting.metrics.place.labels(name).state(standing)
+                self._standings[name] = standing
 
     def _show_plan(self, epoch: int, plan: Plan) -> None:
         shell, metrics = self._shell, self._shell.counting.metrics

@@ -17,6 +17,7 @@ from prometheus_client import start_http_server as serve_http
 
 from shisha_rt.daemon.plain_metrics import CountsByLabel, PlainHistogram
 from shisha_rt.errors import BadInput
+from shisha_rt.lifecycle.places import STANDINGS
 from shisha_rt.plan.rate import OBJECTIVES
 from shisha_rt.tuning.state import WAITING, State
 
@@ -113,6 +114,9 @@ class Metrics:
         )
         self.objective = Enum(
             "shisha_objective", "What the live plan is chosen for.", states=[*OBJECTIVES], registry=registry
+        )
+        self.place = Enum(
+            "shisha_place_state", "What has become of a place.", ("place",), states=STANDINGS, registry=registry
         )
         for name in ("shisha_tuner_gap_ratio", "shisha_load_ratio"):
             self.gauge(name).set(math.nan)

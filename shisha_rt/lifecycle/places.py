@@ -10,12 +10,15 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from typing import Final
 
 from shisha_rt.lifecycle import instructions as do
 from shisha_rt.lifecycle.events import WorkerGone
 from shisha_rt.lifecycle.policy import Policy
 from shisha_rt.lifecycle.records import PlaceState, WorkerState
 from shisha_rt.lifecycle.tables import PLACE, PlacePhase, Transition, step
+
+STANDINGS: Final = ("up", "starting", "restarting", "away", "given_up", "down")
 
 
 class Places:
@@ -50,6 +53,15 @@ class Places:
     def lost(self) -> set[str]:
         """The places that have no worker and get none soon."""
         return self.out | self.away if self.away else self.out
+
+    def standing(self, name: str) -> str:
+        """What people are told of a place, one of `STANDINGS`; `down` is one that somebody took out of planning."""
+        place = self.by_name[name]
+        if place.given_up:
+            return "given_up"
+        if not place.available or place.phase is PlacePhase.OUT:
+            return "down"
+        return "away" if name in self.away else place.phase.name.lower()
 
     @property
     def settled(self) -> bool:
@@ -153,6 +165,7 @@ class Places:
         too_many = len(place.deaths_s) > self._policy.deaths_in_window
         if too_many and any(name != place.name for name in self.available):
             self._mark(place, available=False)
+            place.given_up = True
             self._step(place, "quit")
             self._emit(do.GivenUp(place.name, f"{len(place.deaths_s)} deaths; the last: {event.reason}"))
             return
@@ -224,7 +237,7 @@ class Places:
                 self.kill(worker, "its place was taken out of planning", now, blameless=True)
 
     def _mark(self, place: PlaceState, *, available: bool) -> None:
-        place.available = available
+        place.available, place.given_up = available, False
         if available:
             self.down.discard(place.name)
         else:

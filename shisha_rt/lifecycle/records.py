@@ -171,13 +171,15 @@ class WorkerState:
 class PlaceState:
     """`available`: may be planned on. `incarnation` is that of its present process, if it has one.
 
-    `delay_s`: how long the last restart was put off; it grows while deaths follow each other. `lost_s`: since when it
-    has had no worker that serves; None if it has one, or never had. `usual_start_s`: what its last start took.
+    `given_up`: it may not, as its workers died too often, and nobody has said otherwise since. `delay_s`: how long the
+    last restart was put off; it grows while deaths follow each other. `lost_s`: since when it has had no worker that
+    serves; None if it has one, or never had. `usual_start_s`: what its last start took.
     """
 
     name: str
     phase: PlacePhase = PlacePhase.RESTARTING
     available: bool = True
+    given_up: bool = False
     incarnation: int | None = None
     start_at_s: float = 0.0
     deaths_s: deque[float] = field(default_factory=deque)

@@ -358,6 +358,33 @@ def test_more_than_five_deaths_in_thirty_seconds_take_a_place_out() -> None:
     assert list(daemon.lifecycle.places.available) == ["a", "b"]
 
 
+def test_what_people_are_told_of_a_place() -> None:
+    daemon = live()
+    told = [daemon.lifecycle.places.standing("a")]
+
+    def tell() -> None:
+        told.append(daemon.lifecycle.places.standing("a"))
+
+    daemon.kill("a", crashed=True)
+    tell()
+    daemon.feed(ev.Tick())
+    tell()
+    daemon.feed(ev.Tick(), after_s=daemon.lifecycle.policy.away_s)
+    tell()
+    daemon.connect("a")
+    tell()
+    daemon.feed(ev.PlaceDown("a"))
+    tell()
+    daemon.feed(ev.PlaceUp("a"))
+    while "a" in daemon.lifecycle.available:
+        daemon.restart("a")
+        daemon.kill("a", crashed=True)
+    tell()
+    daemon.feed(ev.PlaceDown("a"))  # what somebody has said is no fault of the place any more
+    tell()
+    assert told == ["up", "restarting", "starting", "away", "up", "down", "given_up", "down"]
+
+
 def test_deaths_far_apart_do_not_count_together() -> None:
     daemon = live()
     for _ in range(20):

@@ -23,6 +23,12 @@ def values(samples: list[Sample], name: str, label: str) -> dict[str, float]:
     return {sample.labels[label]: sample.value for sample in samples if sample.name == name}
 
 
+def standing(address: str) -> dict[str, str]:
+    """What has become of each place."""
+    name = "shisha_place_state"
+    return {one.labels["place"]: one.labels[name] for one in scrape(address) if one.name == name and one.value}
+
+
 def value(samples: list[Sample], name: str) -> float:
     """The one sample of this name."""
     (found,) = (sample.value for sample in samples if sample.name == name)

@@ -21,6 +21,7 @@ from shisha_rt.client import Client, Internal
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, machine_file, until
 from tests.serving.identity_model import LAYERS, frame_of, write_identity_model
 from tests.serving.load import PAUSE_S, Load, assert_kept
+from tests.serving.page import standing
 
 PLACES: Final = ("p0", "p1", "p2")
 PLAN: Final = [
@@ -182,6 +183,7 @@ def test_a_place_that_keeps_dying_is_given_up(daemon: DaemonProcess, loads: list
     place = next(place for place in status["places"] if place["name"] == "p1")
     assert (place["state"], place["pid"]) == ("out", None)
     assert "SIGKILL" in place["last_error"]
+    until(lambda: standing(daemon.metrics)["p1"] == "given_up", "the same on the page of metrics")
     events = daemon.control.events(limit=10_000)["events"]
     reasons = {event["kind"]: event["reason"] for event in events if event["kind"] in ("place_given_up", "replan")}
     assert "6 deaths" in reasons["place_given_up"]
@@ -192,6 +194,7 @@ def test_a_place_that_keeps_dying_is_given_up(daemon: DaemonProcess, loads: list
     forgive(daemon, "p1")
     assert daemon.control.set_plan(PLAN)["outcome"] == "live"
     everything_sent_is_answered(loads)
+    until(lambda: set(standing(daemon.metrics).values()) == {"up"}, "all is well again")
 
 
 def test_the_second_death_is_the_frames_own_error(tmp_path: Path) -> None:

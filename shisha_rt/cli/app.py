@@ -26,6 +26,7 @@ from shisha_rt.cli.layers import layers
 from shisha_rt.cli.place import place
 from shisha_rt.cli.plan import plan
 from shisha_rt.cli.serve import serve
+from shisha_rt.cli.service import service
 from shisha_rt.cli.status import status
 from shisha_rt.cli.submit import submit
 from shisha_rt.cli.top import top
@@ -37,6 +38,7 @@ _EXIT_FAILURE, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED, _EXIT_TERMINATED = 1, 2, 130,
 
 app = typer.Typer(name=_NAME, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command("check")(check_command)
+app.command("service", context_settings={"ignore_unknown_options": True})(service)
 for command in (layers, costs, plan, place, serve, submit, status, top, events, tuner, demo):
     app.command()(command)
 

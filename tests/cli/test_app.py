@@ -12,7 +12,21 @@ from shisha_rt import __version__
 from shisha_rt.errors import Failure
 from tests.cli.conftest import Run
 
-COMMANDS = ("layers", "costs", "plan", "serve", "submit", "status", "top", "events", "tuner", "demo")
+COMMANDS = (
+    "check",
+    "layers",
+    "costs",
+    "plan",
+    "place",
+    "serve",
+    "service",
+    "submit",
+    "status",
+    "top",
+    "events",
+    "tuner",
+    "demo",
+)
 MAIN = "import sys; from shisha_rt.cli.app import main; sys.exit(main())"
 
 

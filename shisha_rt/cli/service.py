@@ -1,0 +1,142 @@
+"""`shisha-rt service`: a systemd unit that starts `serve` as it is asked for here."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from shisha_rt.cli.serve import serve, settings_of
+from shisha_rt.cli.views.systemd_unit import Unit
+from shisha_rt.errors import BadInput
+
+if TYPE_CHECKING:
+    from shisha_rt.daemon.settings import Settings
+    from shisha_rt.machine.machine import Machine
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_ADDRESSES: Final = ("ipc://", "unix:")
+"""How one begins that is a path."""
+_FILES: Final = ("calibration",)
+"""Options that are files, of those that are read as text."""
+
+
+def service(
+    context: typer.Context,
+    arguments: Annotated[
+        list[str], typer.Argument(metavar="CONFIG|MODEL [SERVE'S OPTIONS]", help="As for serve, word for word.")
+    ],
+    name: Annotated[str, typer.Option(metavar="NAME", help="Of the unit, its cache and its runtime folder.")] = (
+        "shisha-rt"
+    ),
+    user: Annotated[bool, typer.Option("--user", help="For your own systemd, instead of the host's.")] = False,
+) -> None:
+    """Print a systemd unit that serves a model: started at boot, watched, and closed to all that it does not need.
+
+    Nothing is started or installed. What is named is checked as serve does it, and relative paths become absolute, so
+    that the unit holds wherever it is kept. The host's systemd runs it as whoever prints it (as a user of its own if
+    that is root), with the cache in /var/cache/NAME; with --user it shares the cache of the other commands.
+
+    \b
+    Examples:
+      shisha-rt service zoo:squeezenet --http 127.0.0.1:8000
+      shisha-rt service daemon.toml --name camera > camera.service
+      shisha-rt service --user model.onnx --machine board.toml > ~/.config/systemd/user/shisha-rt.service
+
+    Exit status: 0; 2 if serve would refuse the arguments. See also: serve, and docs/install.md.
+    """  # noqa: D301 (\b keeps the examples on lines of their own)
+    from shisha_rt.daemon.front.addresses import addresses_of
+    from shisha_rt.machine.config.machine_file import load_machine
+
+    if not _NAME.fullmatch(name):
+        raise BadInput(f"--name {name}: expected letters, digits, and between them _ . -")
+    words, options = _as_serve_reads(arguments)
+    settings = settings_of(options)
+    addresses_of(settings)
+    machine = load_machine(settings.machine)
+    if not settings.model.startswith("zoo:") and not Path(settings.model).is_file():
+        raise BadInput(f"{settings.model}: there is no such file; expected an ONNX file, or zoo:NAME")
+    unit = Unit(
+        name,
+        Path(settings.model).stem if "/" in settings.model else settings.model,
+        [sys.executable, "-P", "-m", "shisha_rt", "serve", *words],
+        shlex.join(["shisha-rt", "service", *(["--user"] if user else []), "--name", name, *arguments]),
+        user=_runs_as(),
+        sockets=list(_sockets(settings)),
+        generates_code=_generates_code(settings, machine),
+        for_user=user,
+    )
+    print(unit.text, end="")
+
+
+def _as_serve_reads(arguments: Sequence[str]) -> tuple[list[str], Mapping[str, Any]]:
+    """The words of a command line of `serve` with absolute paths, and its options by name. Raises as `serve` does."""
+    reader = typer.Typer(add_completion=False)
+    reader.command("serve")(serve)
+    command = typer.main.get_command(reader)
+    context = command.make_context("shisha-rt serve", list(arguments))
+    options = {name: _absolute(name, value) for name, value in context.params.items()}
+    words: list[str] = []
+    for parameter in command.params:
+        name = str(parameter.name)
+        if str(context.get_parameter_source(name)).endswith("COMMANDLINE"):
+            words += _words(parameter.opts, parameter.secondary_opts, options[name])
+    return words, options
+
+
+def _words(names: Sequence[str], opposites: Sequence[str], value: object) -> Iterator[str]:
+    """An option (or an argument, whose name has no dashes) as one writes it."""
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, bool):
+            yield (names if one else opposites)[0]
+        else:
+            yield from [names[0]] * names[0].startswith("-")
+            yield str(one)
+
+
+def _absolute(name: str, value: Any) -> Any:
+    """A path as it is from anywhere; `value` itself if it is none."""
+    if isinstance(value, list):
+        return [_absolute(name, one) for one in value]
+    text = str(value)
+    start = next((start for start in _ADDRESSES if text.startswith(start)), "")
+    is_path = (
+        isinstance(value, Path)
+        or (name in _FILES and value is not None)
+        or (name == "machine" and text.endswith(".toml"))
+        or (name == "source" and not text.startswith("zoo:"))
+        or start
+    )
+    return f"{start}{Path(text.removeprefix(start)).absolute()}" if is_path else value
+
+
+def _sockets(settings: Settings) -> Iterator[Path]:
+    """Raises BadInput for a relative one, which can only be a daemon file's."""
+    for address in (settings.endpoint, *settings.http):
+        start = next((start for start in _ADDRESSES if address.startswith(start)), None)
+        if start is not None:
+            path = Path(address.removeprefix(start))
+            if not path.is_absolute():
+                raise BadInput(f"{address}: a service is in no folder of its own; expected a path that begins with /")
+            yield path
+
+
+def _generates_code(settings: Settings, machine: Machine) -> bool:
+    """OpenVINO does: it cannot be where memory is never both written and run."""
+    from shisha_rt.machine.config.device_files import running_devices
+
+    devices = [running_devices(machine, place, settings.precision) for place in machine.places]
+    return any(device.engine == "openvino" for its in devices for device in its)
+
+
+def _runs_as() -> str | None:
+    """Whoever prints the unit; None for root itself."""
+    user = os.environ.get("SUDO_USER") or pwd.getpwuid(os.geteuid()).pw_name
+    return None if user == "root" else user

@@ -1,0 +1,150 @@
+"""A systemd unit for `serve`, as text. Pure.
+
+What is closed to the daemon is what it was seen to run without; docs/install.md says what stays open and why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+WATCHDOG_S: Final = 30
+STOP_S: Final = 45
+"""The daemon answers what is in flight first, for up to 30 s."""
+
+_PLAIN: Final = re.compile(r"[\w@+=:,./-]+", re.ASCII)
+_TEMPORARY: Final = (Path("/tmp"), Path("/var/tmp"))
+
+# Filters of system calls, which need no rights to set up.
+_CLOSED_TO_ALL: Final = (
+    "NoNewPrivileges=yes",
+    "LockPersonality=yes",
+    "RestrictNamespaces=yes",
+    "RestrictRealtime=yes",
+    "RestrictSUIDSGID=yes",
+    "# AF_NETLINK: by it the names of network interfaces are asked for when an address is bound",
+    "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+    "SystemCallArchitectures=native",
+    "SystemCallFilter=@system-service",
+    "SystemCallErrorNumber=EPERM",
+)
+# What a manager of root's sets up, with mounts and capabilities.
+_CLOSED_TO_A_SYSTEM_SERVICE: Final = (
+    "ProtectSystem=strict",
+    "ProtectHome=read-only",
+    "PrivateDevices=yes",
+    "ProtectKernelTunables=yes",
+    "ProtectKernelModules=yes",
+    "ProtectKernelLogs=yes",
+    "ProtectControlGroups=yes",
+    "ProtectClock=yes",
+    "ProtectHostname=yes",
+    "CapabilityBoundingSet=",
+    "UMask=0077",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """`command`: with absolute paths. `user`: who runs it; None: a user of its own that systemd makes up.
+
+    `sockets`: UNIX sockets that the daemon is to listen at. `generates_code`: an engine writes machine code as it runs.
+    `for_user`: for a user's own service manager instead of the host's.
+    """
+
+    name: str
+    about: str
+    command: Sequence[str]
+    made_by: str
+    user: str | None = None
+    sockets: Sequence[Path] = ()
+    generates_code: bool = False
+    for_user: bool = False
+
+    @property
+    def text(self) -> str:
+        manage = "systemctl --user" if self.for_user else "systemctl"
+        folder = "~/.config/systemd/user" if self.for_user else "/etc/systemd/system"
+        return "\n".join(
+            [
+                f"# Made by: {self.made_by}",
+                f"# Keep it as {folder}/{self.name}.service; then:",
+                f"#   {manage} daemon-reload && {manage} enable --now {self.name}",
+                "",
+                "[Unit]",
+                f"Description=shisha-rt: {self.about.replace('%', '%%')}",
+                "After=network.target",
+                "",
+                "[Service]",
+                "Type=notify",
+                f"ExecStart={' '.join(quoted(word).replace('$', '$$') for word in self.command)}",
+                "ExecReload=/bin/kill -HUP $MAINPID",
+                *self._identity(),
+                "",
+                "# The first start with a model optimises it, which has limits of its own",
+                "TimeoutStartSec=infinity",
+                f"WatchdogSec={WATCHDOG_S}",
+                "Restart=on-failure",
+                "RestartSec=2",
+                "# 2: bad input, which another start would not mend",
+                "RestartPreventExitStatus=2",
+                "# It answers what is in flight first, for up to 30 s, and ends its workers itself",
+                f"TimeoutStopSec={STOP_S}",
+                "KillMode=mixed",
+                "# A worker that is killed for its memory is started again; no reason to end the daemon",
+                "OOMPolicy=continue",
+                "LimitNOFILE=65536",
+                "# AllowedCPUs=0-3",
+                "",
+                *_CLOSED_TO_ALL,
+                *self._memory(),
+                *self._files(),
+                "",
+                "[Install]",
+                f"WantedBy={'default.target' if self.for_user else 'multi-user.target'}",
+                "",
+            ]
+        )
+
+    def _identity(self) -> list[str]:
+        if self.for_user:
+            return []
+        return [
+            "DynamicUser=yes" if self.user is None else f"User={self.user}",
+            f"CacheDirectory={self.name}",
+            f"RuntimeDirectory={self.name}",
+            f"Environment=XDG_CACHE_HOME=%C/{self.name} XDG_RUNTIME_DIR=%t/{self.name}",
+        ]
+
+    def _memory(self) -> list[str]:
+        if self.generates_code:
+            return ["# No MemoryDenyWriteExecute: OpenVINO writes machine code as it runs"]
+        return ["MemoryDenyWriteExecute=yes"]
+
+    def _files(self) -> list[str]:
+        if self.for_user:
+            return []
+        folders = sorted({socket.parent for socket in self.sockets})
+        temporary = [folder for folder in folders if any(folder.is_relative_to(its) for its in _TEMPORARY)]
+        own = Path("/run") / self.name
+        written = [folder for folder in folders if folder not in temporary and not folder.is_relative_to(own)]
+        private = ["PrivateTmp=yes"]
+        if temporary:
+            private = [f"# No PrivateTmp: clients look for a socket in {temporary[0]}", *map(_written, temporary)]
+        return [*_CLOSED_TO_A_SYSTEM_SERVICE, *private, *map(_written, written)]
+
+
+def _written(folder: Path) -> str:
+    return f"ReadWritePaths={quoted(str(folder))}"
+
+
+def quoted(word: str) -> str:
+    """A word as systemd reads it. In a command `$` has to be doubled besides, but in nothing else."""
+    doubled = word.replace("%", "%%")
+    if _PLAIN.fullmatch(word):
+        return word
+    escaped = doubled.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    return f'"{escaped}"'

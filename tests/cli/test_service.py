@@ -1,0 +1,152 @@
+"""The unit that `service` prints: what it starts, what it closes, and that systemd understands it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from shisha_rt.cli.views.systemd_unit import STOP_S, Unit, quoted
+from shisha_rt.daemon import server
+from tests.cli.conftest import Ran, Run
+
+START = [sys.executable, "-P", "-m", "shisha_rt", "serve"]
+
+
+def value(ran: Ran, key: str) -> str:
+    assert (ran.status, ran.err) == (0, "")
+    (found,) = [line.removeprefix(f"{key}=") for line in ran.out.splitlines() if line.startswith(f"{key}=")]
+    return found
+
+
+def has(ran: Ran, *lines: str) -> bool:
+    return set(lines) <= set(ran.out.splitlines())
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a space in its name to be in, with a model file, and a login name that is not root's."""
+    folder = tmp_path / "my models"
+    folder.mkdir()
+    (folder / "m.onnx").touch()
+    (folder / "board.toml").write_text('[[place]]\nname = "a"\ncores = [0]\n')
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("SUDO_USER", "ann")
+    return folder
+
+
+def test_paths_become_absolute_and_words_are_quoted(run: Run, here: Path) -> None:
+    ran = run(
+        *("service", "m.onnx", "--machine", "board.toml", "--http", "unix:h.sock", "--http", "127.0.0.1:8000"),
+        *("--name", "camera", "--plan", "p.json", "--calibration", "f.npz", "--dim", "N=1", "--no-replicate", "-v"),
+    )
+    words = [
+        *START,
+        *(f'"{here}/m.onnx"', "--machine", f'"{here}/board.toml"', "--calibration", f'"{here}/f.npz"'),
+        *("--no-replicate", "--plan", f'"{here}/p.json"', "--http", f'"unix:{here}/h.sock"', "--http"),
+        *("127.0.0.1:8000", "--dim", "N=1", "--verbose"),
+    ]
+    assert value(ran, "ExecStart") == " ".join(words)
+    assert value(ran, "Description") == "shisha-rt: m"
+    assert value(ran, "User") == "ann"
+    assert has(ran, "CacheDirectory=camera", "RuntimeDirectory=camera", "MemoryDenyWriteExecute=yes")
+
+
+def test_names_stay_names(run: Run, here: Path) -> None:
+    ran = run("service", "zoo:squeezenet", "--machine", "shared-2")
+    assert value(ran, "ExecStart") == " ".join([*START, "zoo:squeezenet", "--machine", "shared-2"])
+    assert has(ran, "PrivateTmp=yes", "ProtectSystem=strict", "Type=notify", "WantedBy=multi-user.target")
+    assert "ReadWritePaths" not in ran.out
+
+
+def test_a_daemon_file_says_where_its_sockets_are(run: Run, here: Path) -> None:
+    Path("d.toml").write_text('model = "m.onnx"\nendpoint = "ipc:///srv/cam/socket"\nhttp = ["unix:/tmp/h.sock"]\n')
+    ran = run("service", "d.toml")
+    assert value(ran, "ExecStart") == " ".join([*START, f'"{here}/d.toml"'])
+    assert has(ran, "ReadWritePaths=/srv/cam", "ReadWritePaths=/tmp")
+    assert "PrivateTmp=yes" not in ran.out
+    Path("d.toml").write_text('model = "m.onnx"\nendpoint = "ipc://socket"\n')
+    assert "ipc://socket: a service is in no folder of its own" in run("service", "d.toml").complaint
+
+
+def test_a_socket_in_its_own_runtime_folder_needs_no_leave(run: Run, here: Path) -> None:
+    ran = run("service", "zoo:squeezenet", "--endpoint", "ipc:///run/camera/socket", "--name", "camera")
+    assert has(ran, "PrivateTmp=yes")
+    assert "ReadWritePaths" not in ran.out
+
+
+def test_for_a_user_it_asks_for_nothing_that_takes_root(run: Run, here: Path) -> None:
+    ran = run("service", "zoo:squeezenet", "--user")
+    assert has(ran, "NoNewPrivileges=yes", "WantedBy=default.target")
+    assert not any(word in ran.out for word in ("\nUser=", "DynamicUser", "Protect", "Private", "CacheDirectory"))
+
+
+def test_root_gets_a_user_made_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    assert has(run("service", "zoo:squeezenet"), "DynamicUser=yes")
+
+
+@pytest.mark.skipif(find_spec("openvino") is None, reason="needs the extra `openvino`")
+def test_an_engine_that_generates_code_may(run: Run, here: Path) -> None:
+    """OpenVINO ends with "can't protect" where memory is never both written and run."""
+    assert "MemoryDenyWriteExecute=yes" not in run("service", "zoo:squeezenet", "--machine", "two-engines").out
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        ((), "shisha-rt service: missing argument"),
+        (("no.onnx",), "no.onnx: there is no such file; expected an ONNX file, or zoo:NAME"),
+        (("m.onnx", "--bogus"), "shisha-rt serve: no such option: --bogus"),
+        (("m.onnx", "--strategy", "x"), 'strategy = "x": not built yet, expected one of'),
+        (("m.onnx", "--machine", "no-such"), "no-such"),
+        (("m.onnx", "--http", "0.0.0.0:8000"), "other hosts can reach it"),
+        (("m.onnx", "--name", "a/b"), "--name a/b: expected letters"),
+        (("m.onnx", "--dim", "x"), "--dim x: expected NAME=SIZE"),
+    ],
+)
+def test_what_serve_would_refuse_makes_no_unit(run: Run, here: Path, argv: tuple[str, ...], expected: str) -> None:
+    assert expected in run("service", *argv).complaint
+
+
+def test_there_is_time_to_answer_what_is_in_flight() -> None:
+    assert server._DRAIN_S + 10 <= STOP_S
+
+
+@pytest.mark.parametrize(
+    ("word", "written"),
+    [
+        ("a-b_c.d/e:f=1,2+@", "a-b_c.d/e:f=1,2+@"),
+        ("", '""'),
+        ("a b", '"a b"'),
+        ("50%", '"50%%"'),
+        ('say "a\\b"', '"say \\"a\\\\b\\""'),
+        ("a\nb", '"a\\nb"'),
+        (";", '";"'),
+    ],
+)
+def test_words_for_systemd(word: str, written: str) -> None:
+    assert quoted(word) == written
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+@pytest.mark.parametrize("scope", ["--system", "--user"])
+def test_systemd_understands_it(tmp_path: Path, scope: str) -> None:
+    command = [sys.executable, "-P", "-m", "shisha_rt", "serve", "a $HOME %h; 'b' \"c\" \\", "x"]
+    sockets = [Path("/srv/a b%$c/socket")]
+    unit = Unit("cam", "50% of it", command, "shisha-rt service", "root", sockets, for_user=scope == "--user")
+    path = tmp_path / "cam.service"
+    path.write_text(unit.text)
+    checked = subprocess.run(
+        ["systemd-analyze", scope, "--man=no", "verify", str(path)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
+    )
+    assert (checked.returncode, [line for line in checked.stderr.splitlines() if "cam.service" in line]) == (0, [])

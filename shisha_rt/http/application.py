@@ -9,7 +9,7 @@ from starlette.responses import Response
 from shisha_rt.http.faults import HttpFault, fault_answer, fault_of
 from shisha_rt.http.house import House
 from shisha_rt.http.inference.routes import inference_routes
-from shisha_rt.http.page.routes import routes as page_routes
+from shisha_rt.http.page.routes import page_routes
 from shisha_rt.wire.exceptions import ShishaError
 
 

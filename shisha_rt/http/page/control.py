@@ -17,14 +17,14 @@ MOST_BYTES: Final = 256 * 2**10
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Steering:
     """An operation and its arguments, as the wire has them."""
 
     op: str
     arguments: Mapping[str, Any]
 
 
-def order_of(body: bytes) -> Order:
+def order_of(body: bytes) -> Steering:
     """`{"op": "tuner_set", "pause": true}`, say. Raises `HttpFault` with what is wrong with it."""
     try:
         given = msgspec.json.decode(body, type=dict[str, Any])
@@ -41,7 +41,7 @@ def order_of(body: bytes) -> Order:
         msgspec.convert(given, form)
     except msgspec.ValidationError as error:
         raise HttpFault(400, f"{op}: {error}") from None
-    return Order(op, given)
+    return Steering(op, given)
 
 
 def check_sender(headers: Mapping[bytes, bytes], scheme: str) -> None:

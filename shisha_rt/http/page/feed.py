@@ -32,7 +32,7 @@ class Cursor:
     def __init__(self, watching: Watching, last: str = "") -> None:
         self._watching = watching
         self._instance, _, number = last.rpartition(":")
-        self._next_event = int(number) if number.isdecimal() else 0
+        self._next_event = int(number) if number.isdecimal() and len(number) < 20 else 0
         self._samples = 0
         self._history: object = None
         self._status = -1

@@ -18,7 +18,7 @@ percentile in seconds. None: not known, as no frame was answered or nobody was t
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Reading:
     """What `model_statistics` said at `time_s`. `counts`: by the upper bound of their latency; inf: beyond all."""
 
     time_s: float
@@ -27,7 +27,7 @@ class Look:
     counts: Mapping[float, int]
 
     @classmethod
-    def of(cls, time_s: float, statistics: Mapping[str, Any]) -> Look:
+    def of(cls, time_s: float, statistics: Mapping[str, Any]) -> Reading:
         (its,) = statistics["model_stats"]
         success = its["inference_stats"]["success"]
         counts = {math.inf if bound is None else bound: count for bound, count in its["latency_counts"]}
@@ -40,9 +40,9 @@ class History:
     def __init__(self) -> None:
         self.number = 0
         self._samples: deque[Sample] = deque(maxlen=KEPT)
-        self._before: Look | None = None
+        self._before: Reading | None = None
 
-    def saw(self, look: Look) -> None:
+    def saw(self, look: Reading) -> None:
         before, self._before = self._before, look
         if before is not None and look.time_s > before.time_s and look.frames >= before.frames:
             self._add(_between(before, look))
@@ -62,7 +62,7 @@ class History:
         self.number += 1
 
 
-def _between(before: Look, look: Look) -> Sample:
+def _between(before: Reading, look: Reading) -> Sample:
     frames = look.frames - before.frames
     rate = round(frames / (look.time_s - before.time_s), 2)
     if not frames:

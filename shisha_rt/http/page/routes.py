@@ -40,7 +40,7 @@ def is_open(method: str, path: str) -> bool:
     return path in ("/", "/page/caller") or (path.startswith("/page/") and path[len("/page/") :] in static_files())
 
 
-def routes(house: House) -> list[BaseRoute]:
+def page_routes(house: House) -> list[BaseRoute]:
     page = _Page(house)
     return [
         Route("/", page.index),

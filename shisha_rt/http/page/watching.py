@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from shisha_rt.http.page.drawn import drawn, told
-from shisha_rt.http.page.history import History, Look
+from shisha_rt.http.page.history import History, Reading
 from shisha_rt.wire.exceptions import ShishaError
 
 MOST_EVENTS: Final = 1000
@@ -90,7 +90,7 @@ class Watching:
                 self.history.missed(time.time())
                 self._lost(error)
             else:
-                self.history.saw(Look.of(time.time(), statistics))
+                self.history.saw(Reading.of(time.time(), statistics))
                 self._found()
             await asyncio.sleep(max(0.05, _COUNT_EVERY_S - (time.monotonic() - began_s)))
 

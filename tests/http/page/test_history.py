@@ -10,10 +10,10 @@ import pytest
 
 from shisha_rt.daemon.counting import LATENCIES_S
 from shisha_rt.daemon.plain_metrics import PlainSeries
-from shisha_rt.http.page.history import KEPT, History, Look, percentile
+from shisha_rt.http.page.history import KEPT, History, Reading, percentile
 
 
-def look(time_s: float, latencies_s: list[float]) -> Look:
+def look(time_s: float, latencies_s: list[float]) -> Reading:
     """As after these latencies in all."""
     series = PlainSeries(LATENCIES_S)
     for latency_s in latencies_s:
@@ -21,7 +21,7 @@ def look(time_s: float, latencies_s: list[float]) -> Look:
     pairs = [(bound, count) for bound, count in zip((*LATENCIES_S, None), series.counts, strict=True) if count]
     success = {"count": len(latencies_s), "ns": round(sum(latencies_s) * 1e9)}
     statistics = {"model_stats": [{"inference_stats": {"success": success}, "latency_counts": pairs}]}
-    return Look.of(time_s, statistics)
+    return Reading.of(time_s, statistics)
 
 
 def test_percentiles_are_near_those_of_the_values() -> None:

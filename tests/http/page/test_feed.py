@@ -1,0 +1,198 @@
+"""The feed: what is new to a reader, once, and nothing that waits for one who does not read."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from shisha_rt.http.connection import ABORT
+from shisha_rt.http.page import feed as feeds
+from shisha_rt.http.page import watching as watchings
+from shisha_rt.http.page.feed import Cursor, Feed
+from shisha_rt.http.page.watching import Watching
+from shisha_rt.wire.exceptions import Unavailable
+from tests.cli.journal import event
+from tests.cli.statuses import FORK, FORK_S, status_of
+
+
+class Told:
+    """A daemon that says what it is told to."""
+
+    def __init__(self) -> None:
+        self.status = status_of(FORK, FORK_S) | {"next_event": 0}
+        self.events: list[dict[str, Any]] = []
+        self.asked = 0
+        self.is_there = True
+
+    def happened(self, count: int) -> None:
+        first = len(self.events)
+        self.events += [event(first + i, "place_up", place=f"<b>{first + i}</b>", cause="a test") for i in range(count)]
+        self.status["next_event"] = len(self.events)
+
+    async def call(self, op: str, *, timeout_s: float | None = None, **arguments: Any) -> dict[str, Any]:
+        if not self.is_there:
+            raise Unavailable("nobody is there")
+        if op == "events":
+            page = self.events[arguments["since"] :][:300]
+            return {"events": page, "next": arguments["since"] + len(page)}
+        if op == "model_statistics":
+            its = {"inference_stats": {"success": {"count": 0, "ns": 0}}, "latency_counts": []}
+            return {"model_stats": [its]}
+        self.asked += 1
+        return {"status": copy.deepcopy(self.status)}
+
+
+@pytest.fixture
+def daemon(monkeypatch: pytest.MonkeyPatch) -> Told:
+    monkeypatch.setattr(watchings, "_LEAST_S", 0.001)
+    monkeypatch.setattr(watchings, "_SHARE", 1.0)
+    return Told()
+
+
+async def looked(watching: Watching, daemon: Told) -> None:
+    """Until the daemon has been asked twice more."""
+    before = daemon.asked
+    while daemon.asked < before + 2:
+        await asyncio.sleep(0.001)
+
+
+def parsed(pieces: Iterable[bytes]) -> list[tuple[str, Any, str]]:
+    """Name, data and id of each event, as a browser reads them."""
+    found = []
+    for text in b"".join(pieces).decode().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in text.splitlines())
+        if "event" in fields:
+            found.append((fields["event"], json.loads(fields["data"]), fields.get("id", "")))
+    return found
+
+
+def numbers(told: list[tuple[str, Any, str]]) -> list[int]:
+    return [one["event"] for name, data, _ in told if name == "journal" for one in data["events"]]
+
+
+def test_each_reader_gets_all_that_is_new_to_it(daemon: Told) -> None:
+    async def run() -> None:
+        watching = Watching(daemon)
+        watching.opened()
+        task = asyncio.create_task(watching.run())
+        daemon.happened(450)
+        await looked(watching, daemon)
+        cursor = Cursor(watching)
+        told = parsed(cursor.cut())
+        assert [name for name, *_ in told if name != "journal"] == ["status", "history"]
+        (status,) = (data for name, data, _ in told if name == "status")
+        assert status["status"]["plan"] == daemon.status["plan"]
+        assert [stage["after"] for stage in status["drawn"]["stages"]] == ["input", "after 0", "after 0", "after 1, 2"]
+        assert numbers(told) == list(range(450))
+        last = told[-1][2]
+        assert parsed(cursor.cut()) == []
+        daemon.happened(3)
+        await looked(watching, daemon)
+        assert numbers(parsed(cursor.cut())) == [450, 451, 452]
+        resumed = parsed(Cursor(watching, last).cut())
+        assert numbers(resumed) == [450, 451, 452]
+        assert [data["new"] for name, data, _ in resumed if name == "journal"] == [False]
+        for wrong in ("", "x", ":", "other:7", f"{watching.instance}:-1", f"{watching.instance}:{'9' * 5000}"):
+            parsed(Cursor(watching, wrong).cut())
+        task.cancel()
+
+    asyncio.run(run())
+
+
+def test_a_status_is_asked_for_only_while_somebody_watches_and_sent_only_when_it_says_more(daemon: Told) -> None:
+    async def run() -> None:
+        watching = Watching(daemon)
+        task = asyncio.create_task(watching.run())
+        await asyncio.sleep(0.02)
+        assert daemon.asked == 0
+        watching.opened()
+        await looked(watching, daemon)
+        cursor = Cursor(watching)
+        assert list(cursor.cut())
+        daemon.status["uptime_s"] += 1
+        await looked(watching, daemon)
+        assert parsed(cursor.cut()) == []
+        assert [name for name, *_ in parsed(cursor.cut(quiet=True))] == ["status"]
+        daemon.status["frames"]["in_flight"] = 7
+        await looked(watching, daemon)
+        assert [name for name, *_ in parsed(cursor.cut())] == ["status"]
+        task.cancel()
+
+    asyncio.run(run())
+
+
+def test_another_daemon_begins_anew_and_a_silent_one_is_told_of(daemon: Told) -> None:
+    async def run() -> None:
+        watching = Watching(daemon)
+        watching.opened()
+        task = asyncio.create_task(watching.run())
+        daemon.happened(5)
+        await looked(watching, daemon)
+        cursor = Cursor(watching)
+        list(cursor.cut())
+        daemon.is_there = False
+        while watching.trouble is None:
+            await asyncio.sleep(0.001)
+        assert parsed(cursor.cut()) == [("trouble", {"reason": "nobody is there"}, "")]
+        daemon.is_there, daemon.events = True, []
+        daemon.happened(2)
+        daemon.status["instance"] = "next"
+        await looked(watching, daemon)
+        told = parsed(cursor.cut())
+        assert numbers(told) == [0, 1]
+        assert all(data["new"] for name, data, _ in told if name != "status")
+        task.cancel()
+
+    asyncio.run(run())
+
+
+def test_whoever_does_not_read_is_cut_off(daemon: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "_SEND_WITHIN_S", 0.01)
+
+    async def run() -> None:
+        watching, cut = Watching(daemon), asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            await asyncio.Event().wait()
+            return {}
+
+        async def send(message: Any) -> None:
+            if message.get("body"):
+                await asyncio.Event().wait()
+
+        scope = {"type": "http", "extensions": {ABORT: {"call": cut.set}}}
+        await asyncio.wait_for(Feed(watching, "", asyncio.Event())(scope, receive, send), 30)
+        assert cut.is_set()
+        assert watching.feeds == 0
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_feed_ends_with_its_reader_and_with_the_process(daemon: Told, *, leaves: bool) -> None:
+    async def run() -> None:
+        watching, ending, gone = Watching(daemon), asyncio.Event(), asyncio.Event()
+        sent: list[Any] = []
+
+        async def receive() -> dict[str, Any]:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        feed = asyncio.create_task(Feed(watching, "", ending)({"type": "http"}, receive, send))
+        while not sent:
+            await asyncio.sleep(0)
+        assert watching.feeds == 1
+        (gone if leaves else ending).set()
+        await asyncio.wait_for(feed, 30)
+        assert watching.feeds == 0
+        assert sent[0]["status"] == 200
+
+    asyncio.run(run())

@@ -1,0 +1,177 @@
+"""The page's routes behind the guard: files, headers, who is known again, who may steer."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shisha_rt.http.application import application
+from shisha_rt.http.guard import Guard
+from shisha_rt.http.house import House
+from shisha_rt.http.messages import Listener, ServeHttp
+from shisha_rt.http.page.control import MOST_BYTES
+from shisha_rt.http.page.feed import MOST_FEEDS
+from shisha_rt.http.page.files import FOLDER, POLICY
+from shisha_rt.wire.access import AccessList, Permission, User
+
+HOST = "127.0.0.1:8000"
+FROM_PAGE = {"Origin": f"http://{HOST}", "Content-Type": "application/json"}
+PAUSE = {"op": "tuner_set", "pause": True}
+ANN = User("ann", Permission.OPERATOR, token_sha256=hashlib.sha256(b"ann's").hexdigest())
+BOB = User("bob", Permission.CLIENT, token_sha256=hashlib.sha256(b"bob's").hexdigest())
+
+
+class Browser:
+    """Asks the routes of one house as over a connection, with the cookies that it got."""
+
+    def __init__(self, users: tuple[User, ...] | None = None) -> None:
+        listener = Listener(0, unix=False, beyond=False)
+        self.house = House(ServeHttp("tcp://127.0.0.1:1", (listener,), users=users))
+        self._app = Guard(application(self.house), self.house, listener)
+        self.cookie = ""
+
+    async def ask(
+        self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, dict[str, str], Any]:
+        sent: list[Any] = []
+        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        given = {"Host": HOST, **(headers or {}), **({"Cookie": self.cookie} if self.cookie else {})}
+        parts = [{"type": "http.request", "body": data, "more_body": False}]
+
+        async def receive() -> Any:
+            return parts.pop() if parts else {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
+            "extensions": {},
+        }
+        await self._app(scope, receive, send)
+        found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        if "set-cookie" in found:
+            self.cookie = found["set-cookie"].split(";")[0]
+        content = b"".join(message.get("body", b"") for message in sent[1:])
+        is_json = found.get("content-type") == "application/json"
+        return sent[0]["status"], found, json.loads(content) if is_json and content else content
+
+
+def run(steps: Callable[[Browser], Coroutine[Any, Any, None]], users: tuple[User, ...] | None = None) -> None:
+    async def whole() -> None:
+        browser = Browser(users)
+        try:
+            await steps(browser)
+        finally:
+            await browser.house.close()
+
+    asyncio.run(whole())
+
+
+def test_all_that_the_page_loads_is_there_and_loads_nothing_of_elsewhere() -> None:
+    async def steps(browser: Browser) -> None:
+        status, headers, page = await browser.ask("GET", "/")
+        assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert headers["content-security-policy"] == POLICY
+        assert b"style=" not in page
+        for path in FOLDER.iterdir():
+            status, headers, content = await browser.ask("GET", f"/page/{path.name}")
+            assert (status, content) == (200, path.read_bytes())
+            assert headers["x-content-type-options"] == "nosniff"
+            assert b"innerHTML" not in content
+            assert b"//" not in content.replace(b"http://www.w3.org/2000/svg", b"").replace(b"// ", b"")
+            again = await browser.ask("GET", f"/page/{path.name}", headers={"If-None-Match": headers["etag"]})
+            assert (again[0], again[2]) == (304, b"")
+        for missing in ("/page/../files.py", "/page/%2e%2e/files.py", "/page/none.js", "/page/", "/page/a/b"):
+            assert (await browser.ask("GET", missing))[0] == 404
+
+    run(steps)
+
+
+def test_control_only_from_the_page_and_with_its_cookie() -> None:
+    async def steps(browser: Browser) -> None:
+        assert (await browser.ask("POST", "/page/control", PAUSE, FROM_PAGE))[0] == 403
+        headers = (await browser.ask("GET", "/"))[1]
+        assert "HttpOnly; SameSite=Strict" in headers["set-cookie"]
+        assert "set-cookie" not in (await browser.ask("GET", "/"))[1]
+        for change, status in [
+            ({"Origin": ""}, 403),
+            ({"Origin": "http://evil.example"}, 403),
+            ({"Origin": "null"}, 403),
+            ({"Content-Type": "text/plain"}, 415),
+            ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
+        ]:
+            assert (await browser.ask("POST", "/page/control", PAUSE, FROM_PAGE | change))[0] == status
+        no_origin = {"Content-Type": "application/json"}
+        assert (await browser.ask("POST", "/page/control", PAUSE, no_origin))[0] == 403
+        assert (await browser.ask("GET", "/page/control", headers=FROM_PAGE))[0] == 404
+        assert (await browser.ask("POST", "/page/control", {"op": "infer"}, FROM_PAGE))[0] == 400
+        long = b" " * (MOST_BYTES + 1)
+        assert (await browser.ask("POST", "/page/control", long, FROM_PAGE))[0] == 413
+        browser.cookie = browser.cookie[:-1]
+        assert (await browser.ask("POST", "/page/control", PAUSE, FROM_PAGE))[0] == 403
+
+    run(steps)
+
+
+def test_with_an_allow_list_the_page_shows_nothing_before_a_login() -> None:
+    async def steps(browser: Browser) -> None:
+        assert (await browser.ask("GET", "/"))[0] == 200
+        assert (await browser.ask("GET", "/page/app.js"))[0] == 200
+        assert browser.cookie == ""
+        about = (await browser.ask("GET", "/page/caller"))[2]
+        assert (about["may_watch"], about["may_control"], about["has_login"]) == (False, False, True)
+        assert (await browser.ask("GET", "/page/feed"))[0] == 401
+        assert (await browser.ask("POST", "/page/control", PAUSE, FROM_PAGE))[0] == 401
+        assert (await browser.ask("POST", "/page/login", {"token": "wrong"}, FROM_PAGE))[0] == 401
+        assert (await browser.ask("POST", "/page/login", {"token": 5}, FROM_PAGE))[0] == 400
+        assert (await browser.ask("POST", "/page/login", {"token": "bob's"}, {**FROM_PAGE, "Origin": "x:"}))[0] == 403
+        assert browser.cookie == ""
+
+        assert (await browser.ask("POST", "/page/login", {"token": "bob's"}, FROM_PAGE))[0] == 200
+        about = (await browser.ask("GET", "/page/caller"))[2]
+        assert (about["name"], about["may_watch"], about["may_control"]) == ("bob", True, False)
+        status, _, answer = await browser.ask("POST", "/page/control", PAUSE, FROM_PAGE)
+        assert (status, answer) == (403, {"error": about["reason"]})
+
+        assert (await browser.ask("POST", "/page/login", {"token": "ann's"}, FROM_PAGE))[0] == 200
+        assert (await browser.ask("GET", "/page/caller"))[2]["may_control"] is True
+        browser.house.users = AccessList([BOB])
+        assert (await browser.ask("GET", "/page/feed"))[0] == 401
+        browser.house.users = AccessList([ANN, BOB])
+        assert (await browser.ask("GET", "/page/caller"))[2]["may_watch"] is True
+        assert (await browser.ask("POST", "/page/logout", {}, FROM_PAGE))[0] == 200
+        assert (await browser.ask("GET", "/page/caller"))[2]["may_watch"] is False
+
+    run(steps, (ANN, BOB))
+
+
+def test_only_so_many_feeds() -> None:
+    async def steps(browser: Browser) -> None:
+        for _ in range(MOST_FEEDS):
+            browser.house.watching.opened()
+        status, headers, answer = await browser.ask("GET", "/page/feed")
+        assert (status, answer) == (503, {"error": "32 pages are open, which is the most; close one"})
+        assert "retry-after" in headers
+        assert (await browser.ask("GET", "/page/caller"))[2]["is_full"] is True
+
+    run(steps)
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)
+def test_what_a_file_names_is_there(path: Path) -> None:
+    names = re.findall(r"""from "\./([^"]+)"|"/page/([\w.]+\.(?:css|js|svg))\"""", path.read_text())
+    assert [name for pair in names for name in pair if name and not (FOLDER / name).exists()] == []

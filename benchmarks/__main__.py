@@ -26,6 +26,7 @@ from benchmarks.live.hostile import hostile
 from benchmarks.live.live_change import MODELS as CHANGED
 from benchmarks.live.live_change import live_change
 from benchmarks.live.load import load
+from benchmarks.live.loadgen import loadgen
 from benchmarks.live.loop import loop
 from benchmarks.live.loop_cost import loop_cost
 from benchmarks.live.online_tuning import online_tuning
@@ -84,6 +85,7 @@ for command in (
     loop_cost,
     race,
     hostile,
+    loadgen,
     int8_accuracy,
     partitiontuner,
     splits_fit,

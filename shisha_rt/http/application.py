@@ -5,21 +5,39 @@ from __future__ import annotations
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shisha_rt.http.faults import HttpFault, fault_answer, fault_of
 from shisha_rt.http.house import House
+from shisha_rt.http.inference.infer import Infer
 from shisha_rt.http.inference.routes import inference_routes
 from shisha_rt.http.page.routes import page_routes
 from shisha_rt.wire.exceptions import ShishaError
 
 
-def application(house: House) -> Starlette:
-    """Each route finds what they share as `request.app.state.house`."""
-    app = Starlette(
-        routes=[*inference_routes(house), *page_routes(house)],
+def application(house: House) -> ASGIApp:
+    """Each route finds what they share as `request.app.state.house`.
+
+    Frames do not go through all that is made for the rest: they are many, and what they take is taken from the engines.
+    """
+    routes = [*inference_routes(house), *page_routes(house)]
+    straight = [route for route in routes if isinstance(route, Route) and isinstance(route.app, Infer)]
+    rest = Starlette(
+        routes=routes,
         exception_handlers={404: _no_route, 405: _no_method, HttpFault: _fault, ShishaError: _fault},
     )
-    app.state.house = house
+    rest.state.house = house
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for route in straight:
+            match, found = route.matches(scope)
+            if match is Match.FULL:
+                scope.update(found)
+                await route.app(scope, receive, send)
+                return
+        await rest(scope, receive, send)
+
     return app
 
 

@@ -6,29 +6,60 @@ uvicorn waits for ever for a head that does not end, and httptools keeps as much
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 import struct
+from dataclasses import dataclass
 from typing import Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 PEER_UID: Final = "shisha.peer_uid"
 """The extension in an ASGI scope that has the user at the other end of a UNIX socket."""
 ABORT: Final = "shisha.abort"
 """The one that cuts the connection off, and drops what its reader has not read."""
+FILL: Final = "shisha.fill"
+"""The one that writes what comes of a body where it is wanted. uvicorn would copy it three times on its way there."""
 KEEP_ALIVE_S: Final = 75
+_BUFFER: Final = memoryview(bytearray(256 << 10))
+_HEADS: Final = _BUFFER[: 8 << 10]  # of a body hardly anything comes with its head: its place is not known yet
 _PATIENCE_S: Final = 10.0
 _HEAD_BYTES: Final = 64 << 10
 _CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
 
 
-class Connection(HttpToolsProtocol):
-    """Cuts off whoever takes longer than `_PATIENCE_S` for a request's head, or makes it longer than `_HEAD_BYTES`."""
+@dataclass(slots=True)
+class _Filling:
+    """Room that a body is written to as it comes."""
+
+    room: memoryview
+    filled_bytes: int
+    done: asyncio.Future[None]
+
+    @property
+    def left_bytes(self) -> int:
+        return len(self.room) - self.filled_bytes
+
+    def take(self, body: bytes) -> int:
+        """As much of it as there is room for; how much that is."""
+        taken = min(len(body), self.left_bytes)
+        end = self.filled_bytes + taken
+        self.room[self.filled_bytes : end] = body if taken == len(body) else memoryview(body)[:taken]
+        self.filled_bytes = end
+        return taken
+
+
+class Connection(HttpToolsProtocol, asyncio.BufferedProtocol):
+    """Reads into one buffer for all connections, and bodies from there to where they are wanted (`FILL`).
+
+    Cuts off whoever takes longer than `_PATIENCE_S` for a request's head, or makes it longer than `_HEAD_BYTES`.
+    """
 
     _in_head = True
     _head_bytes = 0
     _patience: asyncio.TimerHandle | None = None
     _uid: int | None = None
+    _filling: _Filling | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -40,7 +71,14 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_patience()
+        self._end_filling(lost=True)
         super().connection_lost(exc)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return _HEADS if self._in_head else _BUFFER
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(_BUFFER[:nbytes])  # type: ignore[arg-type]  # all of it is taken, or copied
 
     def data_received(self, data: bytes) -> None:
         if self._in_head:
@@ -63,11 +101,24 @@ class Connection(HttpToolsProtocol):
         self._in_head = False
         self._end_patience()
         super().on_headers_complete()
+        self.scope["extensions"][FILL] = {"call": functools.partial(self._fill, self.cycle)}
+
+    def on_body(self, body: bytes) -> None:
+        filling = self._filling
+        if filling is None:
+            super().on_body(body)
+            return
+        taken = filling.take(body)
+        if not filling.left_bytes:
+            self._end_filling()
+            if taken < len(body):
+                super().on_body(body[taken:])
 
     def on_message_complete(self) -> None:
         self._in_head = True
         self._head_bytes = 0
         self._end_patience()
+        self._end_filling()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -75,6 +126,34 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
         if self.cycle.response_complete and self.cycle.more_body and self._patience is None:
             self._begin_patience()
+
+    async def _fill(self, cycle: RequestResponseCycle, room: memoryview) -> int:
+        """Fill `room` with what comes next of a body; how many bytes it was, fewer where the body has ended.
+
+        Raises ConnectionError if the connection is lost before.
+        """
+        kept = cycle.body[: len(room)]
+        room[: len(kept)] = kept
+        del cycle.body[: len(kept)]
+        if len(kept) == len(room) or not cycle.more_body:
+            return len(kept)
+        if cycle.disconnected:
+            raise ConnectionResetError
+        filling = self._filling = _Filling(room, len(kept), self.loop.create_future())
+        self.flow.resume_reading()
+        try:
+            await filling.done
+        finally:
+            self._filling = None
+        return filling.filled_bytes
+
+    def _end_filling(self, *, lost: bool = False) -> None:
+        filling, self._filling = self._filling, None
+        if filling is not None and not filling.done.done():
+            if lost:
+                filling.done.set_exception(ConnectionResetError())
+            else:
+                filling.done.set_result(None)
 
     def _begin_patience(self) -> None:
         self._patience = self.loop.call_later(_PATIENCE_S, self._out_of_patience)

@@ -9,16 +9,21 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeAlias
 
-from starlette.types import Receive
+from starlette.types import Receive, Scope
 
+from shisha_rt.http.connection import FILL
 from shisha_rt.http.faults import HttpFault
 
 PATIENCE_S: Final = 20.0
 SLOWEST_BYTES_PER_S: Final = 100_000
 _WINDOW_OF: Final = {b"gzip": 31, b"x-gzip": 31, b"deflate": 47}  # zlib's own words: 16 more for gzip, 32 for either
 _PIECE_BYTES: Final = 256 << 10
+
+
+Fill: TypeAlias = Callable[[memoryview], Awaitable[int]]
 
 
 class HungUp(Exception):
@@ -36,13 +41,15 @@ class _Unpacker(Protocol):
 
 
 class Body:
-    """`encoding`: of the header Content-Encoding. Raises HttpFault for one that is not known.
+    """`encoding`: of the header Content-Encoding; `size_bytes`: Content-Length. Raises HttpFault for one not known.
 
     Whoever takes longer for it than `PATIENCE_S` and `SLOWEST_BYTES_PER_S` allow is given up.
     """
 
-    def __init__(self, receive: Receive, encoding: bytes | None) -> None:
+    def __init__(self, scope: Scope, receive: Receive, encoding: bytes | None, size_bytes: int | None) -> None:
         self._receive = receive
+        self._fill: Fill = scope["extensions"][FILL]["call"]
+        self._size_bytes = size_bytes
         self._packed: _Unpacker | None = None
         self._piece: bytes = b""
         self._more = True
@@ -71,7 +78,7 @@ class Body:
 
     async def into(self, room: memoryview) -> None:
         """Fill `room`. Raises HttpFault if the body ends before."""
-        filled = 0
+        filled = 0 if self._piece or self._packed is not None else await self._straight_into(room)
         while filled < len(room):
             piece = await self._next(len(room) - filled)
             if not piece:
@@ -81,8 +88,22 @@ class Body:
 
     async def end(self) -> None:
         """Raises HttpFault if there is more."""
+        if self._packed is None and not self._piece and self._read_bytes == self._size_bytes:
+            return
         if await self._next(1):
             raise HttpFault(400, "the body goes on; expected as many bytes as its header says")
+
+    async def _straight_into(self, room: memoryview) -> int:
+        """So much of it as comes, past all that is between."""
+        try:
+            async with self._patience(len(room)):
+                filled = await self._fill(room)
+        except TimeoutError:
+            raise self._too_slow() from None
+        except ConnectionError:
+            raise HungUp from None
+        self._read_bytes += filled
+        return filled
 
     async def _next(self, most_bytes: int) -> bytes | memoryview:
         """A piece of at most so many bytes; none: it has ended."""
@@ -108,14 +129,20 @@ class Body:
             raise HttpFault(400, "the body cannot be unpacked; expected what Content-Encoding says") from None
 
     async def _more_of_it(self) -> None:
-        until_s = self._begun_s + PATIENCE_S + self._read_bytes / SLOWEST_BYTES_PER_S
         try:
-            async with asyncio.timeout(until_s - time.monotonic()):
+            async with self._patience(0):
                 message = await self._receive()
         except TimeoutError:
-            raise HttpFault(408, f"the body comes too slowly: {self._read_bytes} bytes of it so far") from None
+            raise self._too_slow() from None
         if message["type"] != "http.request":
             raise HungUp
         self._piece = message.get("body", b"")
         self._read_bytes += len(self._piece)
         self._more = message.get("more_body", False)
+
+    def _patience(self, more_bytes: int) -> asyncio.Timeout:
+        until_s = self._begun_s + PATIENCE_S + (self._read_bytes + more_bytes) / SLOWEST_BYTES_PER_S
+        return asyncio.timeout(until_s - time.monotonic())
+
+    def _too_slow(self) -> HttpFault:
+        return HttpFault(408, f"the body comes too slowly: expected {SLOWEST_BYTES_PER_S} bytes a second")

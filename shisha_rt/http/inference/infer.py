@@ -65,8 +65,8 @@ class Infer:
         caller: Caller = scope["caller"]
         signature = await self._house.client.signature()
         check_path(scope["path_params"], signature.model_name)
-        body = Body(receive, headers.get(b"content-encoding"))
         size_bytes = _number(headers, b"content-length")
+        body = Body(scope, receive, headers.get(b"content-encoding"), size_bytes)
         length = _number(headers, _HEADER_LENGTH)
         if length is None:
             limit = longest_json(signature)

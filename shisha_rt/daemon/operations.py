@@ -6,7 +6,7 @@ Each is a function from typed arguments to the fields of its answer; a `WireErro
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,7 +71,7 @@ class Operations:
             "tuner_set": self._tuner_set,
         }
 
-    def answer(self, client: bytes, request: OpRequest, reply: Reply) -> None:
+    def answer(self, client: Hashable, request: OpRequest, reply: Reply) -> None:
         """Answer one operation: at once, but for `plan_set`, which answers when its plan is settled."""
         try:
             match request.arguments:

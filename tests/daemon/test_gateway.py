@@ -93,9 +93,9 @@ def peers() -> Iterator[Peers]:
 def test_a_slow_client_keeps_its_answers_in_order_and_holds_up_nobody(peers: Peers) -> None:
     slow, quick = peers.peer(b"slow"), peers.peer(b"quick")
     for number in range(10):
-        peers.outbox.send([b"slow", b"%d" % number])
+        peers.outbox.send(b"slow", [b"slow", b"%d" % number])
     assert not peers.outbox.empty
-    peers.outbox.send([b"quick", b"answer"])
+    peers.outbox.send(b"quick", [b"quick", b"answer"])
     assert quick.recv() == b"answer"
     received: list[int] = []
     while len(received) < 10:
@@ -111,7 +111,7 @@ def test_a_slow_client_keeps_its_answers_in_order_and_holds_up_nobody(peers: Pee
 def test_beyond_the_limit_answers_are_counted_and_dropped(peers: Peers) -> None:
     peers.peer(b"slow")
     for _ in range(50):
-        peers.outbox.send([b"slow", bytes(ANSWER_BYTES)])
+        peers.outbox.send(b"slow", [b"slow", bytes(ANSWER_BYTES)])
     assert 50 - KEPT - 4 <= peers.lost <= 50 - KEPT
 
 
@@ -119,7 +119,7 @@ def test_however_many_do_not_read_what_is_kept_is_bounded_and_the_next_finds_roo
     for number in range(3):
         peers.peer(b"%d" % number)
         for _ in range(50):
-            peers.outbox.send([b"%d" % number, bytes(ANSWER_BYTES)])
+            peers.outbox.send(b"%d" % number, [b"%d" % number, bytes(ANSWER_BYTES)])
         in_zeromq = 4 * (number + 1)
         assert 50 * (number + 1) - peers.lost <= 2 * KEPT + in_zeromq
     lost = peers.lost
@@ -127,7 +127,7 @@ def test_however_many_do_not_read_what_is_kept_is_bounded_and_the_next_finds_roo
     slow = peers.peer(b"slow")
     assert not peers.outbox.is_full(b"slow")
     for _ in range(3):
-        peers.outbox.send([b"slow", bytes(ANSWER_BYTES)])
+        peers.outbox.send(b"slow", [b"slow", bytes(ANSWER_BYTES)])
     assert peers.lost == lost
     for _ in range(3):
         while not slow.poll(timeout=1):
@@ -138,7 +138,7 @@ def test_however_many_do_not_read_what_is_kept_is_bounded_and_the_next_finds_roo
 def test_an_answer_larger_than_a_clients_room_waits_if_no_other_of_it_does(peers: Peers) -> None:
     slow, size, sent = peers.peer(b"slow"), 2 * KEPT * (ANSWER_BYTES + 512), 0
     while not peers.lost:
-        peers.outbox.send([b"slow", bytes(size)])
+        peers.outbox.send(b"slow", [b"slow", bytes(size)])
         sent += 1
     assert not peers.outbox.empty
     for _ in range(sent - 1):
@@ -152,7 +152,7 @@ def test_what_waits_is_tried_soon_after_a_change_and_seldom_without(peers: Peers
     peers.peer(b"slow")
     assert peers.outbox.wake_s() == math.inf
     for _ in range(10):
-        peers.outbox.send([b"slow", b"answer"])
+        peers.outbox.send(b"slow", [b"slow", b"answer"])
     peers.outbox.flush(100.0)
     assert peers.outbox.wake_s() == pytest.approx(100 + UNASKED_S)
     peers.outbox.flush(100.001)
@@ -160,7 +160,7 @@ def test_what_waits_is_tried_soon_after_a_change_and_seldom_without(peers: Peers
 
 
 def test_a_client_that_left_costs_its_answers_only(peers: Peers) -> None:
-    peers.outbox.send([b"nobody", b"answer"])
+    peers.outbox.send(b"nobody", [b"nobody", b"answer"])
     assert peers.lost == 1
     assert peers.outbox.empty
 

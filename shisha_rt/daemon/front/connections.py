@@ -6,6 +6,9 @@ connection is compared with when a message was last read from it: a client that 
 waiting is cut off. What it has sent by then is at most that much and what comes between two looks.
 
 Only TCP counts what was received. On an ipc endpoint, which only this user's own programs reach, nothing is watched.
+
+Where there are keys, a message is also traced to its connection for certain, by the number that the connection was
+given at its handshake; a descriptor may by then be the next one's.
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ import os
 import socket
 import struct
 import termios
+import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,35 +37,61 @@ LOOK_EVERY_S: Final = 0.02
 IDLE_LOOK_EVERY_S: Final = 0.1
 _HEARTBEATS_BYTES_PER_S: Final = 1024
 """Of ZeroMQ's own, which are received and are no messages."""
+_LAST_ANSWERS_S: Final = 0.2
+"""For so long what has been sent to whoever is sent away may be on its way to the kernel."""
+_TO_LEAVE_S: Final = 2.0
+_EVENTS: Final = int(zmq.EVENTS)
+_CAN_BE_READ: Final = int(zmq.POLLIN)  # enums take microseconds to compare with
 _ESTABLISHED: Final = 1
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
 _RECEIVED: Final = struct.Struct("=Q")
 _RECEIVED_AT: Final = 128  # tcpi_bytes_received in the kernel's struct tcp_info
+_BROKEN_OFF: Final = frozenset({zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL, zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL})
 
 
-@dataclass(slots=True)
-class _Connection:
+@dataclass(slots=True, eq=False)
+class Connection:
     """`end` is a descriptor of our own: libzmq's may be another connection's by the time that it is looked at.
 
     `received_bytes` at `since_s`, when a message had last been read from it; `heard`: one has been since the last look.
+    With keys: `key` and `number` are those of its handshake, known from its first message on; the number is above
+    `above`.
     """
 
     end: socket.socket
     since_s: float
+    above: int
     received_bytes: int = 0
     heard: bool = False
+    open: bool = True
+    key: str = ""
+    number: int = 0
 
 
 class Connections:
-    """Those of a socket about to be bound. `allowed_bytes`: what one may have sent and nobody has read as messages."""
+    """Those of a socket about to be bound. `allowed_bytes`: what one may have sent and nobody has read as messages.
 
-    def __init__(self, bound: zmq.Socket[bytes], allowed_bytes: int, cut_off: Callable[[], None]) -> None:
+    `broken_off` is called for each handshake that ended before anybody was asked who it is.
+    """
+
+    def __init__(
+        self,
+        bound: zmq.Socket[bytes],
+        allowed_bytes: int,
+        cut_off: Callable[[], None],
+        broken_off: Callable[[], None] | None = None,
+    ) -> None:
         self._allowed_bytes = allowed_bytes
         self._cut_off = cut_off
-        self._by_fd: dict[int, _Connection] = {}
+        self._broken_off = broken_off
+        self._by_fd: dict[int, Connection] = {}
+        self._leaving: dict[Connection, float] = {}  # since when they have had nothing to wait for
+        self._number = 0
         self._look_s = 0.0
         self._bound = bound
         events = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
+        if broken_off is not None:
+            events |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
         # pyzmq's own name is made of a descriptor, which may be in use again before the name is free.
         self._monitor: zmq.Socket[bytes] = bound.get_monitor_socket(events, f"inproc://watch-{uuid.uuid4().hex}")
         self._monitor.linger = 0
@@ -78,6 +108,50 @@ class Connections:
         if connection is not None:
             connection.heard = True
         return True
+
+    def next_number(self) -> int:
+        """For a connection whose handshake is under way, and so has been accepted."""
+        self._take_events(time.monotonic())
+        self._number += 1
+        return self._number
+
+    def sender(self, frame: zmq.Frame, key: str, number: int) -> Connection | None:
+        """The connection that a message came by, of which this is a part; None: it has gone."""
+        connection = self._by_fd.get(int(frame.get(zmq.SRCFD)))
+        if connection is None or (connection.number != number and not _is_first(connection, number)):
+            return None
+        connection.key, connection.number, connection.heard = key, number, True
+        return connection
+
+    def is_open(self, connection: Connection) -> bool:
+        """Certain at this moment: libzmq tells of an end before it forgets the connection's routing id."""
+        if connection.open and int(self._monitor.getsockopt(_EVENTS)) & _CAN_BE_READ:
+            self._take_events(time.monotonic())
+        return connection.open
+
+    def send_away(self, is_known: Callable[[str], object]) -> None:
+        """Whose key is not known any more is to go, once there is nothing that it waits for."""
+        for connection in self._by_fd.values():
+            if connection.number and not is_known(connection.key):
+                self._leaving.setdefault(connection, math.inf)
+
+    def see_off(self, now_s: float, waiting: Callable[[], Collection[object]]) -> None:
+        """End the connections of those sent away, but for those that still have something coming."""
+        if not self._leaving:
+            return
+        busy = waiting()
+        for connection, idle_s in list(self._leaving.items()):
+            if not connection.open:
+                del self._leaving[connection]
+            elif connection in busy:
+                self._leaving[connection] = math.inf
+            elif idle_s == math.inf:
+                self._leaving[connection] = now_s
+            elif now_s >= idle_s + _TO_LEAVE_S:
+                self._end(connection)
+            elif now_s >= idle_s + _LAST_ANSWERS_S:
+                with contextlib.suppress(OSError):  # it hears of the end behind all that was sent to it
+                    connection.end.shutdown(socket.SHUT_WR)
 
     def fileno(self) -> int:
         """Of what tells that one has come or gone: `stirred` is to be called then."""
@@ -112,13 +186,16 @@ class Connections:
                 self._cut(fd, connection, unread_bytes)
         self._look_s = now_s + (LOOK_EVERY_S if busy else IDLE_LOOK_EVERY_S)
 
-    def _cut(self, fd: int, connection: _Connection, unread_bytes: int) -> None:
+    def _cut(self, fd: int, connection: Connection, unread_bytes: int) -> None:
         log.warning("a client is cut off: it has sent %d bytes of a message that does not end", unread_bytes)
+        self._end(connection)
+        self._forget(fd)
+        self._cut_off()
+
+    def _end(self, connection: Connection) -> None:
         with contextlib.suppress(OSError):  # it has just gone by itself
             connection.end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)  # reset, and not drained
             connection.end.shutdown(socket.SHUT_RDWR)
-        self._forget(fd)
-        self._cut_off()
 
     def _take_events(self, now_s: float) -> None:
         while True:
@@ -126,17 +203,22 @@ class Connections:
                 event = parse_monitor_message(self._monitor.recv_multipart(zmq.DONTWAIT))
             except zmq.Again:
                 return
+            if event["event"] in _BROKEN_OFF:
+                if self._broken_off is not None:
+                    self._broken_off()
+                continue
             fd = int(event["value"])
             self._forget(fd)
             if event["event"] == zmq.EVENT_ACCEPTED:
                 end = _duplicate(fd)
                 if end is not None:
-                    self._by_fd[fd] = _Connection(end, now_s)
+                    self._by_fd[fd] = Connection(end, now_s, self._number)
 
     def _forget(self, fd: int) -> None:
         """A connection is over only when our descriptor of it is closed, too."""
         connection = self._by_fd.pop(fd, None)
         if connection is not None:
+            connection.open = False
             connection.end.close()
 
     def close(self) -> None:
@@ -145,6 +227,11 @@ class Connections:
             self._forget(fd)
         self._bound.disable_monitor()
         self._monitor.close()
+
+
+def _is_first(connection: Connection, number: int) -> bool:
+    """Whether it may be the connection's own number: none is given before a connection has been accepted."""
+    return not connection.number and number > connection.above
 
 
 def _duplicate(fd: int) -> socket.socket | None:

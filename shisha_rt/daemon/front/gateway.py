@@ -1,24 +1,27 @@
 """The ZeroMQ face of the daemon: messages to requests, answers to messages. One reply for every request.
 
-A bad message costs its sender an error answer and nobody else anything.
+A bad message costs its sender an error answer and nobody else anything. A client is a connection: without keys, when
+all who can connect are trusted, known by its routing id; with keys by what cannot be chosen (see `security`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 import zmq
 from msgspec import Struct
 
-from shisha_rt.daemon.front.connections import Connections
+from shisha_rt.daemon.front.connections import Connection, Connections
 from shisha_rt.daemon.front.endpoint import any_port
 from shisha_rt.daemon.front.ipc_socket import IpcSocket
 from shisha_rt.daemon.front.outbox import Outbox
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import FrameAnswer, Output
+from shisha_rt.daemon.front.security import Security, key_and_number
 from shisha_rt.errors import BadInput
+from shisha_rt.wire.access import AccessList
 from shisha_rt.wire.codes import Code, WireError
 from shisha_rt.wire.header import TensorData, TensorHeader, encode_answer, encode_error, encode_infer_answer
 from shisha_rt.wire.limits import Limits
@@ -37,10 +40,11 @@ _UNREAD_ANSWERS: Final = 4
 class Reply:
     """Where one answer goes: a client, its envelope, and the request's id."""
 
-    __slots__ = ("_envelope", "_gateway", "request_id")
+    __slots__ = ("_client", "_envelope", "_gateway", "request_id")
 
-    def __init__(self, gateway: Gateway, envelope: Sequence[bytes], request_id: str | None) -> None:
+    def __init__(self, gateway: Gateway, client: Hashable, envelope: Sequence[bytes], request_id: str | None) -> None:
         self._gateway = gateway
+        self._client = client
         self._envelope = envelope
         self.request_id = request_id
 
@@ -68,14 +72,14 @@ class Reply:
         self._send(header, *[output.data for output in answer.outputs if output.lent is None])
 
     def _send(self, *parts: bytes) -> None:
-        self._gateway.waiting.discard((self._envelope[0], self.request_id))
-        self._gateway.outbox.send([*self._envelope, *parts])
+        self._gateway.waiting.discard((self._client, self.request_id))
+        self._gateway.outbox.send(self._client, [*self._envelope, *parts])
 
 
 class Arrived(Struct, frozen=True):
     """A request that has been checked, and where its one reply goes."""
 
-    client: bytes
+    client: Hashable
     request: InferRequest | OpRequest
     reply: Reply
 
@@ -83,7 +87,8 @@ class Arrived(Struct, frozen=True):
 class Gateway:
     """Binds the public endpoint. `waiting`: the clients' ids that are still to be answered. `regions`: what they lend.
 
-    `count` is called with the name of the counter of what has gone wrong.
+    `count` is called with the name of the counter of what has gone wrong. `security`: who may come; None: everybody
+    who can connect, and may do everything.
     """
 
     def __init__(
@@ -94,8 +99,10 @@ class Gateway:
         limits: Limits,
         regions: Regions,
         count: Callable[[str], None],
+        security: Security | None = None,
     ) -> None:
         self.signature = signature
+        self._security = security
         self._regions = regions
         self.limits = limits
         self._ipc = IpcSocket(endpoint) if endpoint.startswith("ipc://") else None
@@ -114,7 +121,10 @@ class Gateway:
             self.socket.setsockopt(option, value)
         # Those that wait, and one that is coming; their framing is small beside the header's bytes.
         allowed_bytes = (queued + 1) * (limits.max_message_bytes + limits.max_header_bytes)
-        self.connections = Connections(self.socket, allowed_bytes, partial(count, "shisha_connections_cut"))
+        cut_off = partial(count, "shisha_connections_cut")
+        broken_off = None if security is None else security.broken_off
+        self.connections = Connections(self.socket, allowed_bytes, cut_off, broken_off)
+        self.handshakes = None if security is None else security.guard(context, self.socket)
         if self._ipc is not None:
             self.socket.setsockopt(zmq.USE_FD, self._ipc.hand_over())
         try:
@@ -125,8 +135,8 @@ class Gateway:
         self.endpoint = str(self.socket.getsockopt_string(zmq.LAST_ENDPOINT))
         self._undeliverable = partial(count, "shisha_answers_undeliverable")
         unread_bytes = max(_UNREAD_BYTES, _UNREAD_ANSWERS * limits.max_answer_bytes)
-        self.outbox = Outbox(self.socket, unread_bytes, self._undeliverable)
-        self.waiting: set[tuple[bytes, str | None]] = set()
+        self.outbox = Outbox(self.socket, unread_bytes, self._undeliverable, self.connections.is_open)
+        self.waiting: set[tuple[Hashable, str | None]] = set()
 
     def receive(self) -> Iterator[Arrived]:
         """The requests that have come, up to a turn's worth; bad ones are answered here."""
@@ -135,14 +145,23 @@ class Gateway:
                 frames = receive_parts(self.socket)
             except zmq.Again:
                 return
-            known = self.connections.heard(frames[-1])
-            client = frames[0].bytes
-            if self.outbox.is_full(client):  # it reads no answers, so nothing is computed for it
+            client, known = self._sender(frames)
+            if client is None or self.outbox.is_full(client):  # nothing is computed for who has gone, or does not read
                 self._undeliverable()
                 continue
-            arrived = self._take(client, [frame.buffer for frame in frames[1:]], known)
+            arrived = self._take(client, frames, known)
             if arrived is not None:
                 yield arrived
+
+    def answer_handshakes(self) -> Iterator[object]:
+        """Of who says whose key it has: these are no requests, and `handshakes` has them."""
+        return iter(()) if self._security is None else self._security.receive(self.connections.next_number)
+
+    def change_access(self, users: AccessList) -> None:
+        """From now on others may come: who may not any more has the answers to what was accepted, and must go then."""
+        if self._security is not None:
+            self._security.access.users = users
+            self.connections.send_away(self._security.access.of_key)
 
     def tend(self, now_s: float) -> float:
         """After each turn of the loop: answers that wait are sent, and connections looked at, if it is time.
@@ -151,38 +170,53 @@ class Gateway:
         """
         self.outbox.flush(now_s)
         self.connections.look(now_s)
+        self.connections.see_off(now_s, self._awaiting)
         return min(self.outbox.wake_s(), self.connections.wake_s())
 
-    def _take(self, client: bytes, parts: Sequence[memoryview], known: bool) -> Arrived | None:
-        """`known`: its connection is, and so that what it sends is read."""
-        delimited, payload = split_envelope(parts)
-        envelope = [client, b""] if delimited else [client]
+    def _sender(self, frames: Sequence[zmq.Frame]) -> tuple[Hashable | None, bool]:
+        """The client (None: it has gone), and whether its connection is known and so what it sends is counted."""
+        if self._security is None:
+            return frames[0].bytes, self.connections.heard(frames[-1])
+        key, number = key_and_number(str(frames[-1].get("User-Id")))
+        return self.connections.sender(frames[-1], key, number), True
+
+    def _take(self, client: Hashable, frames: Sequence[zmq.Frame], known: bool) -> Arrived | None:
+        routing_id = frames[0].bytes
+        delimited, payload = split_envelope([frame.buffer for frame in frames[1:]])
+        envelope = [routing_id, b""] if delimited else [routing_id]
         if not known:  # as what comes by it could not be counted, it would be cut off in the midst
-            self._refuse(envelope, None, "the connection speaks an old ZMTP; expected 3.0 or later (libzmq 4)")
+            message = "the connection speaks an old ZMTP; expected 3.0 or later (libzmq 4)"
+            self._refuse(client, envelope, WireError(Code.INVALID_ARGUMENT, message))
             return None
         try:
             request = parse(payload, self.signature, self.limits)
+            if self._security is not None:
+                assert isinstance(client, Connection)
+                self._security.check(client, routing_id, request)
             if isinstance(request, InferRequest) and (request.lent_in or request.lent_out):
                 self._regions.check(client, request)
+            if (client, request.id) in self.waiting:
+                message = f"header at id: {request.id!r} is waiting already; expected an id that no waiting request has"
+                raise WireError(Code.INVALID_ARGUMENT, message, request.id)
         except WireError as error:
-            self._refuse(envelope, error.request_id, error.message, error.code)
-            return None
-        if (client, request.id) in self.waiting:
-            message = f"header at id: {request.id!r} is waiting already; expected an id that no waiting request has"
-            self._refuse(envelope, request.id, message)
+            self._refuse(client, envelope, error)
             return None
         self.waiting.add((client, request.id))
-        return Arrived(client, request, Reply(self, envelope, request.id))
+        return Arrived(client, request, Reply(self, client, envelope, request.id))
 
-    def _refuse(
-        self, envelope: Sequence[bytes], request_id: str | None, message: str, code: Code = Code.INVALID_ARGUMENT
-    ) -> None:
+    def _refuse(self, client: Hashable, envelope: Sequence[bytes], error: WireError) -> None:
         """Not by a `Reply`: the id may be that of a request that goes on waiting."""
-        self.outbox.send([*envelope, encode_error(request_id, code, message)])
+        self.outbox.send(client, [*envelope, encode_error(error.request_id, error.code, error.message)])
+
+    def _awaiting(self) -> set[Hashable]:
+        """The clients that still have something coming."""
+        return {client for client, _ in self.waiting}.union(self.outbox.clients)
 
     def close(self) -> None:
         self.connections.close()
         self.socket.close()
+        if self._security is not None:
+            self._security.close()
         if self._ipc is not None:
             self._ipc.close()
 

@@ -1,5 +1,10 @@
 """Answers on their way to clients that may be slow, or gone.
 
+Where there are keys a client is one connection, and an answer is for nobody else. A routing id may have become another
+user's: it is free as soon as its connection has gone, and clients may choose theirs. So only when libzmq has settled by
+the first part where a message goes (and it settles it then, once and for all) is it looked at whether the connection is
+still there; if not, the message ends with an error that says nothing.
+
 The socket never blocks. What a client's queue does not take waits here; beyond a client's room, and for one that has
 left, answers are counted as undeliverable and dropped. Room is shared out as in `lifecycle.streams`: a client may keep
 as much as nobody keeps, so one alone has half of all. Its first answer waits however large it is.
@@ -13,30 +18,43 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 import zmq
 
+from shisha_rt.daemon.front.connections import Connection
+from shisha_rt.wire.codes import Code
+from shisha_rt.wire.header import encode_error
 from shisha_rt.wire.multipart import send_parts
 
 AGAIN_S: Final = 0.02
 UNASKED_S: Final = 0.1
 _ENTRY_BYTES: Final = 512  # of memory for an answer that waits, however short it is
+_FIRST: Final = int(zmq.DONTWAIT | zmq.SNDMORE)
+_NOT_FOR_YOU: Final = encode_error(None, Code.UNAVAILABLE, "whom this was for has gone")
 
 
 class Outbox:
-    """Sends multipart messages, each starting with the client's identity, over a ROUTER socket.
+    """Sends multipart messages, each starting with the client's routing id, over a ROUTER socket.
 
-    `limit_bytes`: what waits for one client alone; for all together, twice as much.
+    `limit_bytes`: what waits for one client alone; for all together, twice as much. `is_open` says of a client that is
+    a connection whether it is still there.
     """
 
-    def __init__(self, socket: zmq.Socket[bytes], limit_bytes: int, undeliverable: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        socket: zmq.Socket[bytes],
+        limit_bytes: int,
+        undeliverable: Callable[[], None],
+        is_open: Callable[[Connection], bool] = lambda _: True,
+    ) -> None:
         self._socket = socket
         self._limit_bytes = limit_bytes
         self._undeliverable = undeliverable
-        self._waiting: dict[bytes, deque[Sequence[bytes]]] = {}
-        self._bytes: dict[bytes, int] = {}
+        self._is_open = is_open
+        self._waiting: dict[Hashable, deque[Sequence[bytes]]] = {}
+        self._bytes: dict[Hashable, int] = {}
         self._all_bytes = 0
         self._tried_s = -math.inf
         self._stirred = False
@@ -45,14 +63,18 @@ class Outbox:
     def empty(self) -> bool:
         return not self._waiting
 
-    def is_full(self, client: bytes) -> bool:
+    @property
+    def clients(self) -> Iterable[Hashable]:
+        """For whom something waits."""
+        return self._waiting.keys()
+
+    def is_full(self, client: Hashable) -> bool:
         """Whether the client has left so much unread that not even a short answer could wait for it."""
         return client in self._bytes and not self._has_room(client, _ENTRY_BYTES)
 
-    def send(self, parts: Sequence[bytes]) -> None:
+    def send(self, client: Hashable, parts: Sequence[bytes]) -> None:
         """Send now if the client takes it, else keep it; order is kept for each client."""
-        client = parts[0]
-        if client not in self._waiting and self._try(parts):
+        if client not in self._waiting and self._try(client, parts):
             return
         size = _size_bytes(parts)
         is_first = client not in self._waiting and self._all_bytes < 2 * self._limit_bytes  # it waits however large
@@ -63,7 +85,7 @@ class Outbox:
         self._bytes[client] = self._bytes.get(client, 0) + size
         self._all_bytes += size
 
-    def _has_room(self, client: bytes, size: int) -> bool:
+    def _has_room(self, client: Hashable, size: int) -> bool:
         return self._bytes.get(client, 0) + size <= 2 * self._limit_bytes - self._all_bytes - size
 
     def wake_s(self) -> float:
@@ -81,17 +103,20 @@ class Outbox:
             return
         self._tried_s, self._stirred = now_s, False
         for client, queue in list(self._waiting.items()):
-            while queue and self._try(queue[0]):
+            while queue and self._try(client, queue[0]):
                 size = _size_bytes(queue.popleft())
                 self._bytes[client] -= size
                 self._all_bytes -= size
             if not queue:
                 del self._waiting[client], self._bytes[client]
 
-    def _try(self, parts: Sequence[bytes]) -> bool:
+    def _try(self, client: Hashable, parts: Sequence[bytes]) -> bool:
         """False if the client's queue is full. A client that is gone takes everything, and gets nothing."""
         try:
-            send_parts(self._socket, parts, copy=False)
+            if isinstance(client, Connection):
+                self._send_to(client, parts)
+            else:
+                send_parts(self._socket, parts, copy=False)
         except zmq.Again:
             return False
         except zmq.ZMQError as error:
@@ -99,6 +124,15 @@ class Outbox:
                 raise
             self._undeliverable()
         return True
+
+    def _send_to(self, connection: Connection, parts: Sequence[bytes]) -> None:
+        if connection.open:
+            self._socket.send(parts[0], _FIRST)
+            if self._is_open(connection):
+                send_parts(self._socket, parts[1:], copy=False)
+                return
+            self._socket.send(_NOT_FOR_YOU)
+        self._undeliverable()
 
 
 def _size_bytes(parts: Sequence[bytes]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,7 +33,7 @@ class LentRegion:
     fd: int
     size_bytes: int
     holder: int
-    client: bytes | None = None
+    client: Hashable = None
     users: int = 0
     ended: bool = False
 
@@ -98,7 +98,7 @@ class Regions:
         del self._by_token[region.token]
         self._drop_if_unused(region)
 
-    def check(self, client: bytes, request: InferRequest) -> None:
+    def check(self, client: Hashable, request: InferRequest) -> None:
         """Raises WireError unless all that the request names is this client's; from now on it is."""
         for what, pieces in (("input", request.lent_in), ("output", request.lent_out)):
             for name, piece in pieces.items():

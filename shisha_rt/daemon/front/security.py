@@ -1,0 +1,116 @@
+"""Who is at the other end of a connection, where there are keys: CURVE on the public socket, and ZAP for it.
+
+ZeroMQ asks us (ZAP, RFC 27) at each handshake, and never again: so the allow-list is looked at for each message, too,
+by the User-Id that libzmq keeps with a connection. Ours is the key and a number that no other connection has got. With
+it a message says which connection it came by, and that is what everything of a client hangs on (its requests, answers,
+streams, lent memory): not its routing id, which libzmq (4.3.5) lets clients choose, also one like those it makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import zmq
+from zmq.utils import z85
+
+from shisha_rt.daemon.front.connections import Connection
+from shisha_rt.daemon.front.refusals import Refusals
+from shisha_rt.wire.access import AccessList, User
+from shisha_rt.wire.codes import Code, WireError
+from shisha_rt.wire.keys import KeyPair
+from shisha_rt.wire.request import InferRequest, OpRequest
+
+_DOMAIN: Final = "shisha-rt"
+_ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
+_HANDSHAKES_PER_TURN: Final = 8
+_REQUEST_PARTS: Final = 7
+_KEY_BYTES: Final = 32
+_KEY_CHARACTERS: Final = 40
+_ROUTING_ID_BYTES: Final = 5
+"""Those that libzmq makes: a zero byte, and a number."""
+_NOW: Final = int(zmq.DONTWAIT)
+
+
+class Access:
+    """Who may come now: the allow-list, which changes, and users of the daemon's own (`inner`), who stay."""
+
+    def __init__(self, users: AccessList, inner: Sequence[User] = ()) -> None:
+        self.users = users
+        self._inner = AccessList(inner)
+
+    def of_key(self, public_key: str) -> User | None:
+        return self.users.of_key(public_key) or self._inner.of_key(public_key)
+
+
+class Security:
+    """`access` says who may come, `refused` is called with the reason for which somebody may not."""
+
+    def __init__(self, keys: KeyPair, access: Access, refused: Callable[[str], None]) -> None:
+        self.access = access
+        self.refusals = Refusals(refused)
+        self._keys = keys
+        self._zap: zmq.Socket[bytes] | None = None
+
+    def guard(self, context: zmq.Context[zmq.Socket[bytes]], public: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+        """Before `public`, of this context, is bound. Returns the socket where `receive` is to be called for."""
+        self._zap = context.socket(zmq.REP)
+        self._zap.setsockopt(zmq.LINGER, 0)
+        self._zap.bind(_ZAP_ENDPOINT)
+        public.setsockopt(zmq.CURVE_SERVER, 1)
+        public.setsockopt(zmq.CURVE_SECRETKEY, self._keys.secret.encode())
+        public.setsockopt(zmq.ZAP_DOMAIN, _DOMAIN.encode())
+        public.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+        return self._zap
+
+    def receive(self, number_of: Callable[[], int]) -> Iterator[object]:
+        """Answer handshakes; there are no events in it. `number_of` a connection: none has got it before."""
+        assert self._zap is not None
+        for _ in range(_HANDSHAKES_PER_TURN):
+            try:
+                asked = self._zap.recv_multipart(_NOW)
+            except zmq.Again:
+                return
+            number = number_of()
+            self._zap.send_multipart([*asked[:2], *self._verdict(asked, number)], _NOW)
+        yield from ()
+
+    def _verdict(self, asked: Sequence[bytes], number: int) -> Sequence[bytes]:
+        """Status, its text, the User-Id, no metadata."""
+        if len(asked) != _REQUEST_PARTS or asked[5] != b"CURVE" or len(asked[6]) != _KEY_BYTES:
+            return b"500", b"expected CURVE", b"", b""
+        key = z85.encode(asked[6]).decode()
+        if self.access.of_key(key) is None:
+            where = asked[3].decode(errors="replace")
+            self.refusals.add("unknown_key", f"a client at {where}, as no user has its key {key}")
+            return b"400", b"unknown key", b"", b""
+        return b"200", b"OK", f"{key}{number}".encode(), b""
+
+    def check(self, connection: Connection, routing_id: bytes, request: InferRequest | OpRequest) -> None:
+        """Raises WireError for a request that its sender may not make now."""
+        user = self.access.of_key(connection.key)
+        if user is None:
+            self.refusals.add("revoked", f"a request with the key {connection.key}, which is no user's any more")
+            raise WireError(Code.PERMISSION_DENIED, "the daemon does not know this key any more", request.id)
+        if len(routing_id) != _ROUTING_ID_BYTES or routing_id[0]:
+            self.refusals.add("routing_id", f"a request of {user.name!r}, by a socket with a routing id of its own")
+            message = "the socket has a routing id of its own; expected none (ZMQ_ROUTING_ID) where there are keys"
+            raise WireError(Code.INVALID_ARGUMENT, message, request.id)
+        if isinstance(request, OpRequest) and not user.permission.may(request.op):
+            self.refusals.add("permission", f"{request.op}, which {user.name!r} ({user.permission}) may not ask for")
+            message = f"{request.op}: {user.name!r} is a {user.permission}; expected the key of an operator"
+            raise WireError(Code.PERMISSION_DENIED, message, request.id)
+
+    def broken_off(self) -> None:
+        """A handshake, before anybody was asked who it is."""
+        what = "a connection that spoke no CURVE, or with another daemon's key"
+        self.refusals.add("handshake", what)
+
+    def close(self) -> None:
+        """After the public socket."""
+        if self._zap is not None:
+            self._zap.close()
+
+
+def key_and_number(user_id: str) -> tuple[str, int]:
+    return user_id[:_KEY_CHARACTERS], int(user_id[_KEY_CHARACTERS:])

@@ -43,6 +43,7 @@ from shisha_rt.wire.exceptions import (
     Unimplemented,
 )
 from shisha_rt.wire.frame_tensors import Answer, Array, Inputs, Shape
+from shisha_rt.wire.keys import SecretKey, ServerKey
 from shisha_rt.wire.link import ENDPOINT, PROBE_S, TIMEOUT_S, Context, Link, Patience
 
 __all__ = [
@@ -77,7 +78,9 @@ class Client:
 
     `timeout_s` is how long a call waits unless it is told otherwise. Making a client waits for nothing; the first
     call waits for the daemon to be there. With `share` large tensors travel through memory that client and daemon
-    share, where both are on one host. `context` is a pyzmq context to use in place of the shared one.
+    share, where both are on one host. `context` is a pyzmq context to use in place of the shared one. A daemon that
+    other hosts can reach asks for keys: `secret_key` is the file of one's own (NAME.key_secret), `server_key` the
+    daemon's public key, or its file.
     """
 
     def __init__(
@@ -87,8 +90,10 @@ class Client:
         timeout_s: float = TIMEOUT_S,
         share: bool = True,
         context: Context | None = None,
+        secret_key: SecretKey | None = None,
+        server_key: ServerKey | None = None,
     ) -> None:
-        self._link = Link(endpoint, context, share=share)
+        self._link = Link(endpoint, context, share=share, secret_key=secret_key, server_key=server_key)
         self._timeout_s = timeout_s
         self._settled: dict[str, Outcome] = {}
 

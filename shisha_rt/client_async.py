@@ -19,6 +19,7 @@ from numpy.typing import DTypeLike
 from shisha_rt.wire.conversation import Fields, Outcome, Outgoing, Settled, Stages, stages_of
 from shisha_rt.wire.exceptions import FailedPrecondition, ShishaError
 from shisha_rt.wire.frame_tensors import Answer, Array, Inputs, Shape
+from shisha_rt.wire.keys import SecretKey, ServerKey
 from shisha_rt.wire.link import ENDPOINT, PROBE_S, TIMEOUT_S, Context, Link, Patience
 from shisha_rt.wire.request import Signature
 
@@ -39,8 +40,10 @@ class AsyncClient:
         timeout_s: float = TIMEOUT_S,
         share: bool = True,
         context: Context | None = None,
+        secret_key: SecretKey | None = None,
+        server_key: ServerKey | None = None,
     ) -> None:
-        self._link = Link(endpoint, context, share=share)
+        self._link = Link(endpoint, context, share=share, secret_key=secret_key, server_key=server_key)
         self._timeout_s = timeout_s
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: dict[str, asyncio.Future[Outcome]] = {}

@@ -22,6 +22,7 @@ from shisha_rt.cli.check import check_command
 from shisha_rt.cli.costs import costs
 from shisha_rt.cli.demo import demo
 from shisha_rt.cli.events import events
+from shisha_rt.cli.keys import keys
 from shisha_rt.cli.layers import layers
 from shisha_rt.cli.place import place
 from shisha_rt.cli.plan import plan
@@ -39,6 +40,7 @@ _EXIT_FAILURE, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED, _EXIT_TERMINATED = 1, 2, 130,
 app = typer.Typer(name=_NAME, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command("check")(check_command)
 app.command("service", context_settings={"ignore_unknown_options": True})(service)
+app.add_typer(keys)
 for command in (layers, costs, plan, place, serve, submit, status, top, events, tuner, demo):
     app.command()(command)
 

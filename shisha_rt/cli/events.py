@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from shisha_rt.cli.options import Endpoint
+from shisha_rt.cli.options import Endpoint, Key, ServerKey
 from shisha_rt.cli.views.story import clock, in_words
 
 _AT_ONCE: Final = 1000
@@ -17,6 +17,8 @@ _LOOK_EVERY_S: Final = 0.5
 
 def events(
     endpoint: Endpoint = None,
+    key: Key = None,
+    server_key: ServerKey = None,
     since: Annotated[int, typer.Option(metavar="N", min=0, help="Start with the event of this number.")] = 0,
     follow: Annotated[bool, typer.Option("--follow", help="Go on as events happen, until Ctrl-C.")] = False,
     as_json: Annotated[
@@ -38,7 +40,7 @@ def events(
     from shisha_rt.wire.link import ENDPOINT
 
     kept = []
-    with plainly(), Client(endpoint or ENDPOINT, timeout_s=REACH_S) as client:
+    with plainly(), Client(endpoint or ENDPOINT, timeout_s=REACH_S, secret_key=key, server_key=server_key) as client:
         while True:
             page = client.events(since, _AT_ONCE)
             since = page["next"]

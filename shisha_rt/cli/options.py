@@ -32,6 +32,13 @@ ManyShapes = Annotated[
 Endpoint = Annotated[
     str | None, typer.Option(metavar="URL", help="Where the daemon listens. Default: tcp://127.0.0.1:5555.")
 ]
+Key = Annotated[
+    Path | None,
+    typer.Option("--key", metavar="FILE", help="Your secret key, for a daemon that asks for keys: NAME.key_secret."),
+]
+ServerKey = Annotated[
+    str | None, typer.Option("--server-key", metavar="FILE|KEY", help="The public key of that daemon, or its file.")
+]
 
 Groups = Annotated[
     list[str] | None,

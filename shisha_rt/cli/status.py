@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shisha_rt.cli.layers import form_in_words
-from shisha_rt.cli.options import Endpoint, Json
+from shisha_rt.cli.options import Endpoint, Json, Key, ServerKey
 from shisha_rt.cli.views.aims import aim_in_words
 from shisha_rt.cli.views.picture import draw, milliseconds
 from shisha_rt.cli.views.stages import placement_lines, pool_lines, stage_boxes
 from shisha_rt.graph.input_sizes import shapes_in_words
 
 
-def status(endpoint: Endpoint = None, as_json: Json = False) -> None:
+def status(endpoint: Endpoint = None, key: Key = None, server_key: ServerKey = None, as_json: Json = False) -> None:
     """Show what a running daemon does.
 
     Each stage is a box on its place, with the median time that it takes for a frame; a frame passes them from left to
@@ -26,13 +26,14 @@ def status(endpoint: Endpoint = None, as_json: Json = False) -> None:
     Examples:
       shisha-rt status
       shisha-rt status --endpoint ipc:///run/user/1000/shisha.sock
+      shisha-rt status --endpoint tcp://192.168.1.20:5555 --key me.key_secret --server-key daemon.key
       shisha-rt status --json | jq .throughput_fps
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.cli.drive.reach import REACH_S, plainly
     from shisha_rt.client import Client
     from shisha_rt.wire.link import ENDPOINT
 
-    with plainly(), Client(endpoint or ENDPOINT, timeout_s=REACH_S) as client:
+    with plainly(), Client(endpoint or ENDPOINT, timeout_s=REACH_S, secret_key=key, server_key=server_key) as client:
         found = client.status()
     if as_json:
         print(json.dumps(found))

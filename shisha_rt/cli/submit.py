@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from shisha_rt.cli.options import Endpoint, Json
+from shisha_rt.cli.options import Endpoint, Json, Key, ServerKey
 from shisha_rt.errors import BadInput, Failure
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 def submit(
     endpoint: Endpoint = None,
+    key: Key = None,
+    server_key: ServerKey = None,
     frames: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="How many. Default: 100, or each frame of the inputs once."),
@@ -87,7 +89,7 @@ def submit(
     tally = Tally(keep_outputs=output is not None)
     interrupted = False
     try:
-        asyncio.run(_run(endpoint, load, tally))
+        asyncio.run(_run(endpoint, (key, server_key), load, tally))
     except KeyboardInterrupt:
         interrupted = True
     if interrupted and tally.model is None:
@@ -228,14 +230,14 @@ class Tally:
         return f"{name} {[len(arrays), *next(iter(arrays.values())).shape]}"
 
 
-async def _run(endpoint: str | None, load: _Load, tally: Tally) -> None:
+async def _run(endpoint: str | None, keys: tuple[Path | None, str | None], load: _Load, tally: Tally) -> None:
     from shisha_rt.cli.drive.frames import frames_of_any, model_shapes
     from shisha_rt.cli.drive.reach import REACH_S, plainly
     from shisha_rt.client import AsyncClient
     from shisha_rt.wire.link import ENDPOINT
 
     with plainly():
-        async with AsyncClient(endpoint or ENDPOINT) as client:
+        async with AsyncClient(endpoint or ENDPOINT, secret_key=keys[0], server_key=keys[1]) as client:
             metadata = await client.call("model_metadata", timeout_s=REACH_S)
             shapes = model_shapes(metadata)
             frames = [frame for path, content in load.contents for frame in frames_of_any(path, content, shapes)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from shisha_rt.cli.options import Endpoint
+from shisha_rt.cli.options import Endpoint, Key, ServerKey
 from shisha_rt.cli.views.screen import Screen
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ _AT_ONCE: Final = 1000
 
 def top(
     endpoint: Endpoint = None,
+    key: Key = None,
+    server_key: ServerKey = None,
     interval: Annotated[
         float, typer.Option(metavar="S", min=0.1, max=60, help="Seconds between two looks at the daemon.")
     ] = 1.0,
@@ -46,7 +48,7 @@ def top(
 
     console = Console(highlight=False)
     view = _View()
-    with plainly(), Client(endpoint or ENDPOINT, timeout_s=REACH_S) as client:
+    with plainly(), Client(endpoint or ENDPOINT, timeout_s=REACH_S, secret_key=key, server_key=server_key) as client:
         if once or not console.is_terminal:
             console.print(view.look(client))
             return

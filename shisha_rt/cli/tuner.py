@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from shisha_rt.cli.options import Endpoint, Json
+from shisha_rt.cli.options import Endpoint, Json, Key, ServerKey
 from shisha_rt.cli.views.aims import aim_in_words
 from shisha_rt.cli.views.picture import milliseconds
 from shisha_rt.plan.rate import AnyObjective
@@ -19,6 +19,8 @@ Action = Literal["pause", "resume", "restart"]
 def tuner(
     action: Annotated[Action | None, typer.Argument(help="Without one, nothing is changed.")] = None,
     endpoint: Endpoint = None,
+    key: Key = None,
+    server_key: ServerKey = None,
     alpha: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="Moves without gain that end a search; from the next one on."),
@@ -53,7 +55,7 @@ def tuner(
     wanted: dict[str, Any] = {action: True} if action else {}
     options = {"alpha": alpha, "strategy": strategy, "objective": objective}
     wanted |= {name: value for name, value in options.items() if value is not None}
-    with plainly(), Client(endpoint or ENDPOINT, timeout_s=REACH_S) as client:
+    with plainly(), Client(endpoint or ENDPOINT, timeout_s=REACH_S, secret_key=key, server_key=server_key) as client:
         found = client.call("tuner_set", **wanted) if wanted else client.call("tuner_get")
     if as_json:
         print(json.dumps(found["tuner"]))

@@ -8,6 +8,7 @@ it starts or in other processes.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import resource
 import time
@@ -24,6 +25,7 @@ from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.children.keeper import Keeper
 from shisha_rt.daemon.fleet.supervisor import LOOK_EVERY_S, Supervisor
 from shisha_rt.daemon.front.addresses import Addresses
+from shisha_rt.daemon.front.admission import Admission
 from shisha_rt.daemon.front.gateway import Arrived, Gateway
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.sharing import RegionsLeft, Sharing
@@ -62,6 +64,8 @@ from shisha_rt.wire import journal
 from shisha_rt.wire.limits import Limits
 from shisha_rt.wire.request import InferRequest, Signature
 
+log = logging.getLogger(__name__)
+
 _DRAIN_S: Final = 30.0
 _MOST_REGIONS: Final = 1024
 _DESCRIPTORS_A_REGION: Final = 4  # its own and its connection's, and as many for all else
@@ -86,7 +90,6 @@ class Daemon:
         manager: ServiceManager | None = None,
     ) -> None:
         self._manager = ServiceManager({}) if manager is None else manager
-        self._machine = ready.machine
         self._stop_at_s = math.inf
         self._closing = contextlib.ExitStack()
         timing = _timing(ready, stored)
@@ -102,11 +105,16 @@ class Daemon:
             metrics = Metrics()
             self._closing.callback(metrics.close)
             regions = Regions(*_most_regions())
+            self._admission = Admission(
+                addresses, lambda reason: metrics.counter("shisha_access_refused").labels(reason).inc()
+            )
             self.gateway = self._gateway(addresses.endpoint, ready.compiled, limits, metrics, regions)
             self.metrics_page = metrics.serve(addresses.metrics_port)
             self._poller = Poller()
             self._closing.callback(self._poller.close)
             self._poller.watch_socket(self.gateway.socket, self.gateway.receive)
+            if self.gateway.handshakes is not None:
+                self._poller.watch_socket(self.gateway.handshakes, self.gateway.answer_handshakes)
             self._poller.watch(self.gateway.connections.fileno(), self.gateway.connections.stirred)
             slots, places = cores.lifecycle.frames.slot_count, len(ready.machine.places)
             arena = Arena.create(layout, slots, places, further)
@@ -125,7 +133,7 @@ class Daemon:
             instance = uuid.uuid4().hex
             self._sharing = Sharing(self.gateway.endpoint, instance, regions, self._poller)
             self._closing.callback(self._sharing.close)
-            self.web = Web(addresses, self.gateway.endpoint, None, self._poller, metrics.counter)
+            self.web = Web(addresses, self.gateway.endpoint, self._admission, self._poller, metrics.counter)
             self._closing.callback(self.web.close)
         except BaseException:
             self._closing.close()
@@ -150,7 +158,8 @@ class Daemon:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._closing.callback(context.term)
         signature = Signature.of(compiled.model.name, [shape.model.graph for shape in compiled.each])
-        gateway = Gateway(context, endpoint, signature, limits, regions, lambda name: metrics.counter(name).inc())
+        count, security = lambda name: metrics.counter(name).inc(), self._admission.security
+        gateway = Gateway(context, endpoint, signature, limits, regions, count, security)
         self._closing.callback(gateway.close)
         return gateway
 
@@ -161,7 +170,7 @@ class Daemon:
 
         Raises `Failure`, with the root cause, if no plan can be made live at the start.
         """
-        with self._closing, undisturbed(), signals(self._poller):
+        with self._closing, undisturbed(), signals(self._poller, read_again=self._admission.path is not None):
             try:
                 self._serve(on_ready, turn)
             finally:  # a fault of ours, too, leaves nobody without an answer
@@ -214,6 +223,8 @@ class Daemon:
                     self.shell.submit(client, request, reply.frame)
                 else:
                     self._operations.answer(client, request, reply)
+            case Signalled(read_again=True):
+                self._read_access()
             case Signalled():
                 self.stop()
             case HttpCounted():
@@ -223,6 +234,18 @@ class Daemon:
             case _:
                 self.shell.take(event)
 
+    def _read_access(self) -> None:
+        try:
+            with self._manager.reloading():
+                users = self._admission.read_again()
+        except BadInput as error:
+            log.warning("the allow-list stays as it was: %s", error)
+            return
+        if users is not None:
+            self.gateway.change_access(users)
+            self.web.change_users(users.users)
+            self.shell.write(journal.AccessRead(users=len(users.users)), "a signal")
+
     def _look(self, now_s: float) -> None:
         """Every so often: hung workers, children to be started again, devices that are not as predicted, gauges."""
         shell = self.shell
@@ -230,7 +253,7 @@ class Daemon:
         expected: dict[str, float] = {}
         for epoch in lifecycle.epochs.live.values():
             for lead, part_s in shell.telemetry.expected_s(epoch.number, epoch.plan).items():
-                expected[lead] = max(part_s * self._machine.time_scale, expected.get(lead, 0.0))
+                expected[lead] = max(part_s * self._status.machine.time_scale, expected.get(lead, 0.0))
         having_parts = {worker.incarnation for worker in lifecycle.places.workers.values() if worker.out}
         for event in (*shell.supervisor.look(expected, having_parts), *self._children.look(), *self.web.look()):
             shell.take(event)
@@ -258,7 +281,7 @@ class Daemon:
         fault = cores.tuning.fault
         if fault is not None:
             if fault.bad_machine is not None:
-                raise BadInput(f"{self._machine.source}: {fault.bad_machine}")
+                raise BadInput(f"{self._status.machine.source}: {fault.bad_machine}")
             raise Failure(f"the first plan cannot be prepared: {fault.reason}")
         return False
 

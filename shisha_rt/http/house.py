@@ -7,10 +7,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 from shisha_rt.client import AsyncClient
-from shisha_rt.http.messages import HttpCounted, ServeHttp
+from shisha_rt.http.messages import HttpCounted, Keys, ServeHttp
 from shisha_rt.http.page.sessions import Sessions
 from shisha_rt.http.page.watching import Watching
 from shisha_rt.wire.access import AccessList, Permission
+from shisha_rt.wire.keys import KeyPair
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,8 @@ class House:
 
     def __init__(self, settings: ServeHttp) -> None:
         self.settings = settings
-        self.client = AsyncClient(settings.endpoint)
-        self.operator = AsyncClient(settings.endpoint, share=False)
+        self.client = _link(settings.endpoint, settings.client_keys)
+        self.operator = _link(settings.endpoint, settings.operator_keys, share=False)
         self.users = None if settings.users is None else AccessList(settings.users)
         self.ending = asyncio.Event()
         self.sessions = Sessions()
@@ -54,3 +55,9 @@ class House:
     async def close(self) -> None:
         await self.client.close()
         await self.operator.close()
+
+
+def _link(endpoint: str, keys: Keys | None, *, share: bool = True) -> AsyncClient:
+    if keys is None:
+        return AsyncClient(endpoint, share=share)
+    return AsyncClient(endpoint, share=share, secret_key=KeyPair(keys.public, keys.secret), server_key=keys.server)

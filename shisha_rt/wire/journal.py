@@ -183,6 +183,12 @@ class HttpEnded(Record, frozen=True, tag="http_died"):
     reason: str
 
 
+class AccessRead(Record, frozen=True):
+    """The allow-list, again."""
+
+    users: int
+
+
 class TuningBegan(Record, frozen=True):
     run: int
     reason: str
@@ -281,6 +287,7 @@ AnyRecord: TypeAlias = (
     | ProfilingFailed
     | ProfilerEnded
     | HttpEnded
+    | AccessRead
     | TuningBegan
     | ObjectiveChanged
     | TuningResumed

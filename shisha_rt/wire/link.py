@@ -8,6 +8,7 @@ delicate about ZeroMQ stands here once:
 - Descriptors are polled, or EVENTS asked for, before reading: that nothing is there costs an exception otherwise, which
   takes longer than all the rest.
 - Messages are read before the watch, so that answers which came before the connection broke still count.
+- A handshake that is refused ends libzmq's attempts for ever; so there is a new one with each call that comes later.
 Shell.
 """
 
@@ -22,9 +23,18 @@ import zmq
 from numpy.typing import DTypeLike
 from zmq.utils.monitor import parse_monitor_message
 
+from shisha_rt.errors import BadInput
 from shisha_rt.wire.conversation import Conversation, Outgoing, Settled
-from shisha_rt.wire.exceptions import FailedPrecondition, InvalidArgument, ShishaError, Timeout, Unavailable
+from shisha_rt.wire.exceptions import (
+    FailedPrecondition,
+    InvalidArgument,
+    PermissionDenied,
+    ShishaError,
+    Timeout,
+    Unavailable,
+)
 from shisha_rt.wire.frame_tensors import Array, Shape, is_large
+from shisha_rt.wire.keys import ClientKeys, SecretKey, ServerKey, client_keys
 from shisha_rt.wire.lent_memory import LentMemory
 from shisha_rt.wire.multipart import receive_parts, send_parts
 
@@ -44,7 +54,15 @@ _LOOKED_S: Final = 1e-3
 _EVENTS: Final = int(zmq.EVENTS)
 _POLLIN: Final = int(zmq.POLLIN)
 _POLLOUT: Final = int(zmq.POLLOUT)
-_WATCHED: Final = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+_WATCHED: Final = (
+    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_DISCONNECTED
+)
+_BROKEN_OFF: Final = 3
+"""So many handshakes in a row that end without a word are no accident, such as a daemon that has just been killed."""
 
 
 class Patience:
@@ -62,7 +80,20 @@ class Patience:
 class Link:
     """`socket` and `watch` are for waiting on; only this class reads and writes them. `memory` None: none is shared."""
 
-    def __init__(self, endpoint: str, context: Context | None, *, share: bool) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        context: Context | None,
+        *,
+        share: bool,
+        secret_key: SecretKey | None = None,
+        server_key: ServerKey | None = None,
+    ) -> None:
+        try:
+            self._keys = client_keys(secret_key, server_key)
+        except BadInput as error:
+            raise InvalidArgument(str(error)) from None
+        self._barred = _Barred(endpoint, self._keys)
         self.endpoint = endpoint
         self.memory = LentMemory() if share else None
         self.conversation = Conversation(self.memory)
@@ -74,6 +105,10 @@ class Link:
         self.socket.set(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
         self.socket.set(zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS)
         self.socket.set(zmq.RECONNECT_IVL, _RECONNECT_MS)
+        if self._keys is not None:
+            self.socket.set(zmq.CURVE_PUBLICKEY, self._keys.own.public.encode())
+            self.socket.set(zmq.CURVE_SECRETKEY, self._keys.own.secret.encode())
+            self.socket.set(zmq.CURVE_SERVERKEY, self._keys.server.encode())
         # pyzmq's own name for the watch is made of a descriptor, which may be in use again before the name is free.
         self.watch: zmq.Socket[bytes] = self.socket.get_monitor_socket(_WATCHED, f"inproc://watch-{uuid.uuid4().hex}")
         self.watch.linger = 0
@@ -113,10 +148,13 @@ class Link:
     def try_send(self, outgoing: Outgoing, *, copy: bool = True) -> bool:
         """Put a request in flight, unless no daemon takes it now. Without `copy` its arrays must stay as they are.
 
-        Raises `Unavailable` for one that was made for a daemon that has been lost since, if that has been lent memory.
+        Raises `Unavailable` for one that was made for a daemon that has been lost since, if that has been lent memory;
+        and `PermissionDenied` or `Unavailable` while the daemon there refuses us.
         """
         if self.closed:
             raise FailedPrecondition("the client is closed")
+        if self._barred.why is not None:
+            self._try_again()
         self.conversation.check(outgoing)
         try:
             send_parts(self.socket, outgoing.parts, copy=copy)
@@ -168,14 +206,25 @@ class Link:
         while _is_readable(self.socket):
             settled += self._read()
         while _is_readable(self.watch):
-            event = parse_monitor_message(self.watch.recv_multipart(zmq.DONTWAIT))["event"]
-            self.connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
-            if not self.connected:
+            told = parse_monitor_message(self.watch.recv_multipart(zmq.DONTWAIT))
+            self.connected = told["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            self._barred.hear(told["event"], int(told["value"]))
+            if told["event"] == zmq.EVENT_DISCONNECTED:
                 settled += self.conversation.lose(
                     f"the connection to {self.endpoint} was lost with the request under way; it may have been run"
                 )
         self._looked_s = time.monotonic()
         return settled
+
+    def _try_again(self) -> None:
+        """Raises why we are barred, unless that was some time ago: then it may be otherwise now."""
+        barred = self._barred
+        assert barred.why is not None
+        if time.monotonic() < barred.until_s:
+            raise barred.why
+        if barred.is_over:
+            self.socket.connect(self.endpoint)
+        self._barred = _Barred(self.endpoint, self._keys)
 
     def _read(self) -> list[Settled]:
         """The message that is there."""
@@ -199,6 +248,50 @@ class Link:
     def silence(self, request_id: str, patience: Patience) -> Timeout:
         """Why the caller stops waiting."""
         return Timeout(f"no answer from the daemon at {self.endpoint} within {patience.timeout_s:g} s", request_id)
+
+
+class _Barred:
+    """Whether the daemon refuses us, and `why`; `is_over`: libzmq has given up, and tries no more by itself."""
+
+    def __init__(self, endpoint: str, keys: ClientKeys | None) -> None:
+        self._endpoint = endpoint
+        self._keys = keys
+        self._broken_off = 0
+        self.why: ShishaError | None = None
+        self.until_s = 0.0
+        self.is_over = False
+
+    def hear(self, event: int, value: int) -> None:
+        """What the watch tells."""
+        where = f"the daemon at {self._endpoint}"
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self.why, self._broken_off = None, 0
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+            key = "" if self._keys is None else f" {self._keys.own.public}"
+            self._because(PermissionDenied(f"{where} does not know this key{key}; expected one of its allow-list's"))
+            self.is_over = True
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+            self._because(self._unlike(where, value))
+            self.is_over = True
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+            self._broken_off += 1
+            if self._broken_off >= _BROKEN_OFF:
+                self._because(Unavailable(f"{where} breaks off the handshake; {self._expected()}"))
+
+    def _unlike(self, where: str, value: int) -> ShishaError:
+        if value != zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
+            return Unavailable(f"{where} does not speak as expected; {self._expected()}")
+        if self._keys is None:
+            return PermissionDenied(f"{where} asks for a key; {self._expected()}")
+        return Unavailable(f"{where} asks for no keys; {self._expected()}")
+
+    def _expected(self) -> str:
+        if self._keys is None:
+            return "if it asks for keys: expected secret_key (--key) and server_key (--server-key)"
+        return "expected one that asks for keys, and has that of server_key (--server-key)"
+
+    def _because(self, why: ShishaError) -> None:
+        self.why, self.until_s = why, time.monotonic() + _RECONNECT_MS / 1e3
 
 
 def _is_readable(socket: zmq.Socket[bytes]) -> bool:

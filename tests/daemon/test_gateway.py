@@ -38,14 +38,33 @@ def test_this_machine_is_served(endpoint: str) -> None:
 
 @pytest.mark.parametrize(
     "endpoint",
-    ["tcp://0.0.0.0:5555", "tcp://*:5555", "tcp://192.0.2.1:5555", "tcp://example.org:5555", "tcp://127.0.0.1",
-     "tcp://127.0.0.1:http", "tcp://127.0.0.1:99999", "tcp://[::]:5555", "udp://127.0.0.1:1", "inproc://a", "ipc://",
-     "ipc://@abstract", "127.0.0.1:5555", ""],
+    ["tcp://127.0.0.1", "tcp://127.0.0.1:http", "tcp://127.0.0.1:99999", "tcp://:5555", "tcp://127.0.0.1:\u0665",
+     "udp://127.0.0.1:1", "inproc://a", "ipc://", "ipc://@abstract", "127.0.0.1:5555", ""],
 )  # fmt: skip
 def test_anything_else_is_refused_in_one_line(endpoint: str) -> None:
-    with pytest.raises(BadInput, match=r"expected tcp://127\.0\.0\.1:PORT or ipc://PATH") as caught:
+    with pytest.raises(BadInput, match=r"expected tcp://HOST:PORT or ipc://PATH") as caught:
         check_endpoint(endpoint)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["tcp://0.0.0.0:5555", "tcp://*:5555", "tcp://192.0.2.1:5555", "tcp://example.org:5555", "tcp://[::]:5555"],
+)
+def test_other_hosts_are_served_with_keys_only(endpoint: str) -> None:
+    with pytest.raises(BadInput, match=r"--access FILE \(who may come\) and --secret-key FILE") as caught:
+        check_endpoint(endpoint)
+    assert "\n" not in str(caught.value)
+    check_endpoint(endpoint, access=True, secret_key=True)
+
+
+def test_half_of_what_keys_take_is_refused() -> None:
+    for endpoint in ("tcp://0.0.0.0:5555", "tcp://127.0.0.1:5555"):
+        with pytest.raises(BadInput, match="expected --secret-key FILE, too"):
+            check_endpoint(endpoint, access=True)
+        with pytest.raises(BadInput, match="expected --access FILE, too"):
+            check_endpoint(endpoint, secret_key=True)
+    check_endpoint("ipc:///tmp/socket", access=True)
 
 
 ANSWER_BYTES = 96

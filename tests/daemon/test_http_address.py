@@ -60,7 +60,12 @@ def test_what_is_no_address_is_refused_in_a_line(text: str) -> None:
 def test_beyond_loopback_it_takes_a_certificate_and_a_list_of_who_may_come(tmp_path: Path) -> None:
     certificate, key = certificate_in(tmp_path)
     whole = Settings(
-        "m.onnx", http=("0.0.0.0:0",), access="access.toml", http_certificate=str(certificate), http_key=str(key)
+        "m.onnx",
+        endpoint=f"ipc://{tmp_path}/socket",
+        http=("0.0.0.0:0",),
+        access="access.toml",
+        http_certificate=str(certificate),
+        http_key=str(key),
     )
     assert addresses_of(whole).http[0].beyond
     for missing in (

@@ -31,7 +31,8 @@ class Addresses:
 
 def addresses_of(settings: Settings) -> Addresses:
     """Raises BadInput for an address that cannot be, or that other hosts can reach without what that takes."""
-    check_endpoint(settings.endpoint)
+    keys = {"access": settings.access is not None, "secret_key": settings.secret_key is not None}
+    check_endpoint(settings.endpoint, **keys)
     addresses = Addresses(
         settings.endpoint,
         settings.metrics_port,

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
-import ipaddress
-
+from shisha_rt.daemon.front.http_address import is_loopback
 from shisha_rt.daemon.front.ipc_socket import check_ipc_path
 from shisha_rt.errors import BadInput
 
+_EXPECTED = "expected tcp://HOST:PORT or ipc://PATH"
 
-def check_endpoint(endpoint: str) -> None:
-    """Only this machine may connect: loopback or ipc. Anything else would need CURVE, which is not built yet."""
+
+def check_endpoint(endpoint: str, *, access: bool = False, secret_key: bool = False) -> None:
+    """Other hosts reach it only with keys: `access` and `secret_key` say what is given. Raises BadInput."""
     transport, _, address = endpoint.partition("://")
     if transport == "ipc" and address and not address.startswith("@"):
         check_ipc_path(endpoint)
         return
     host, _, port = address.rpartition(":")
-    if transport != "tcp" or not port.isdigit() or int(port) > 65535:
-        raise BadInput(f"endpoint {endpoint!r}: expected tcp://127.0.0.1:PORT or ipc://PATH")
-    local = host == "localhost"
-    with contextlib.suppress(ValueError):
-        local = local or ipaddress.ip_address(host.strip("[]")).is_loopback
-    if not local:
-        raise BadInput(f"endpoint {endpoint!r}: not a loopback address; other addresses need CURVE, "
-                       "which is not built yet; expected tcp://127.0.0.1:PORT or ipc://PATH")  # fmt: skip
+    host = host.removeprefix("[").removesuffix("]")
+    if transport != "tcp" or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise BadInput(f"endpoint {endpoint!r}: {_EXPECTED}")
+    if access and not secret_key:
+        raise BadInput(f"endpoint {endpoint!r}: with an allow-list it speaks CURVE; expected --secret-key FILE, too, "
+                       "made by: shisha-rt keys new daemon")  # fmt: skip
+    if secret_key and not access:
+        raise BadInput(f"endpoint {endpoint!r}: --secret-key says nothing of who may come; expected --access FILE, too")
+    if not access and not is_loopback(host):
+        raise BadInput(f"endpoint {endpoint!r}: other hosts can reach it; expected --access FILE (who may come) and "
+                       "--secret-key FILE (made by: shisha-rt keys new daemon) too, or loopback")  # fmt: skip
 
 
 def any_port(endpoint: str) -> str:

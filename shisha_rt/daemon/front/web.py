@@ -7,10 +7,12 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from msgspec.structs import replace
 from prometheus_client import Counter
 
 from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.front.addresses import Addresses
+from shisha_rt.daemon.front.admission import Admission
 from shisha_rt.daemon.front.http_address import HttpListener
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.http import messages as hm
@@ -30,13 +32,15 @@ class Web:
         self,
         addresses: Addresses,
         endpoint: str,
-        users: Sequence[User] | None,
+        admission: Admission,
         poller: Poller,
         counter: Callable[[str], Counter],
     ) -> None:
         self._counter = counter
         self._closing = contextlib.ExitStack()
         self._link: ChildLink[hm.ToHttp, hm.FromHttp] | None = None
+        users = None if admission.users is None else admission.users.users
+        client_keys, operator_keys = admission.http_keys or (None, None)
         secure, open_to_all = addresses.certificate is not None, users is not None
         with contextlib.ExitStack() as undo:
             undo.callback(self._closing.close)
@@ -44,7 +48,7 @@ class Web:
             for listener in listeners:
                 self._closing.callback(listener.close)
             self.urls = [listener.url for listener in listeners]
-            self._greeting = hm.ServeHttp(
+            greeting = hm.ServeHttp(
                 endpoint,
                 tuple(
                     hm.Listener(one.socket.fileno(), one.address.path is not None, one.address.beyond)
@@ -53,18 +57,27 @@ class Web:
                 None if addresses.certificate is None else str(addresses.certificate),
                 None if addresses.key is None else str(addresses.key),
                 addresses.shared_memory,
-                None if users is None else tuple(users),
+                users,
+                client_keys,
+                operator_keys,
             )
+            self._greeting = [greeting]
             if listeners:
                 codecs = hm.TO_HTTP, hm.FROM_HTTP
                 beside = [one.socket.fileno() for one in listeners]
-                self._link = ChildLink(_PROCESS, poller, codecs, _said, _died, [self._greeting], beside=beside)
+                self._link = ChildLink(_PROCESS, poller, codecs, _said, _died, self._greeting, beside=beside)
                 self._closing.callback(self._link.close)
             undo.pop_all()
 
     def look(self) -> Iterable[object]:
         """Every so often."""
         return () if self._link is None else self._link.look()
+
+    def change_users(self, users: Sequence[User]) -> None:
+        """For the process that runs, and for those after it."""
+        self._greeting[:] = [replace(self._greeting[0], users=tuple(users))]
+        if self._link is not None:
+            self._link.send(hm.UsersChanged(tuple(users)))
 
     def finish(self) -> None:
         """The last answers have been given: wait until they have been passed on."""

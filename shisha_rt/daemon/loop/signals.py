@@ -14,16 +14,23 @@ from shisha_rt.daemon.loop.poller import Poller
 
 @dataclass(frozen=True, slots=True)
 class Signalled:
-    """SIGTERM or SIGINT has come."""
+    """SIGTERM or SIGINT has come; or SIGHUP, to have files `read_again`."""
+
+    read_again: bool = False
 
 
 @contextlib.contextmanager
-def signals(poller: Poller) -> Iterator[None]:
-    """SIGTERM and SIGINT become events of the poller; the old handlers come back afterwards."""
+def signals(poller: Poller, *, read_again: bool = False) -> Iterator[None]:
+    """SIGTERM and SIGINT become events of the poller, and SIGHUP where there is something to be read again: else it
+    ends the daemon, as when a terminal is closed. The old handlers come back afterwards.
+    """
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     old_fd = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    old = {number: signal.signal(number, _only_wake) for number in (signal.SIGTERM, signal.SIGINT)}
-    poller.watch(reading, lambda: [Signalled()] * len(os.read(reading, 64)))
+    old = {
+        number: signal.signal(number, _only_wake)
+        for number in (signal.SIGTERM, signal.SIGINT, *[signal.SIGHUP] * read_again)
+    }
+    poller.watch(reading, lambda: [Signalled(number == signal.SIGHUP) for number in os.read(reading, 64)])
     try:
         yield
     finally:

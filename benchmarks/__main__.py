@@ -33,6 +33,7 @@ from benchmarks.live.online_tuning import online_tuning
 from benchmarks.live.pim_board import pim_board
 from benchmarks.live.placed_prediction import placed_prediction
 from benchmarks.live.race import race
+from benchmarks.live.screenshots import screenshots
 from benchmarks.live.transport import MODELS, transport
 from benchmarks.live.walk import walk
 from benchmarks.paper.exact_planner import exact_planner
@@ -94,6 +95,7 @@ for command in (
     splits_gap,
     stale,
     readme,
+    screenshots,
 ):
     app.command(name=command.__name__)(command)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -15,43 +14,15 @@ from shisha_rt.http.page import feed as feeds
 from shisha_rt.http.page import watching as watchings
 from shisha_rt.http.page.feed import Cursor, Feed
 from shisha_rt.http.page.watching import Watching
-from shisha_rt.wire.exceptions import Unavailable
-from tests.cli.journal import event
 from tests.cli.statuses import FORK, FORK_S, status_of
-
-
-class Told:
-    """A daemon that says what it is told to."""
-
-    def __init__(self) -> None:
-        self.status = status_of(FORK, FORK_S) | {"next_event": 0}
-        self.events: list[dict[str, Any]] = []
-        self.asked = 0
-        self.is_there = True
-
-    def happened(self, count: int) -> None:
-        first = len(self.events)
-        self.events += [event(first + i, "place_up", place=f"<b>{first + i}</b>", cause="a test") for i in range(count)]
-        self.status["next_event"] = len(self.events)
-
-    async def call(self, op: str, *, timeout_s: float | None = None, **arguments: Any) -> dict[str, Any]:
-        if not self.is_there:
-            raise Unavailable("nobody is there")
-        if op == "events":
-            page = self.events[arguments["since"] :][:300]
-            return {"events": page, "next": arguments["since"] + len(page)}
-        if op == "model_statistics":
-            its = {"inference_stats": {"success": {"count": 0, "ns": 0}}, "latency_counts": []}
-            return {"model_stats": [its]}
-        self.asked += 1
-        return {"status": copy.deepcopy(self.status)}
+from tests.http.page.told import Told
 
 
 @pytest.fixture
 def daemon(monkeypatch: pytest.MonkeyPatch) -> Told:
     monkeypatch.setattr(watchings, "_LEAST_S", 0.001)
     monkeypatch.setattr(watchings, "_SHARE", 1.0)
-    return Told()
+    return Told(status_of(FORK, FORK_S))
 
 
 async def looked(watching: Watching, daemon: Told) -> None:

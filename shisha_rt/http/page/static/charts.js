@@ -6,7 +6,8 @@ import { glyph, isMark, tone } from "./events.js";
 const SPANS = { 120: "2 min", 600: "10 min" };
 const LEFT = 50;
 const RIGHT = 14;
-const LANE = 42; // px of the marks above the charts, and the title above these
+const LANE = 50; // px of the marks above the charts, in two rows, and the title above these
+const ROW = 12;
 const GAP = 30;
 const NEAR = 14; // px from a mark that is pointed at
 
@@ -102,9 +103,16 @@ export class Charts {
       for (const run of line(seen, x, (sample) => (sample[index] === null ? null : late.y(sample[index])))) parts.push(svg("path", { class: name, d: run.d }));
     }
     this.targets = [];
+    const rows = [-Infinity, -Infinity]; // where the last mark of each stands, so that none hides another
     for (const mark of marks) {
       const isTrial = mark.kind === "trial" && mark.throughput_fps;
-      const at = { x: x(mark.time_s), y: isTrial ? rate.y(mark.throughput_fps) : LANE - 14, mark };
+      const at = { x: x(mark.time_s), y: 0, mark };
+      if (isTrial) at.y = rate.y(mark.throughput_fps);
+      else {
+        const row = mark.isMinor || at.x - rows[0] >= ROW || at.x - rows[1] < ROW ? 0 : 1;
+        if (!mark.isMinor) rows[row] = at.x;
+        at.y = LANE - 14 - ROW * row;
+      }
       this.targets.push(at);
       parts.push(this.drawn(at, isTrial));
       if (isTrial && mark.latency_s) {

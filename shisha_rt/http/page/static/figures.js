@@ -23,7 +23,7 @@ export class Figures {
 
   show(status, sample) {
     const known = sample && sample[1] !== null;
-    this.set("rate", known ? `${digits(sample[1])}/s` : "–", known ? "frames answered, the last second" : "not known yet");
+    this.set("rate", known ? `${digits(sample[1])}/s` : "–", known ? "in the last second" : "not known yet");
     const hasTime = known && sample[3] !== null;
     this.set("latency", hasTime ? milliseconds(sample[3]) : "–", hasTime ? `99% within ${milliseconds(sample[4])}` : "no frame in the last second");
     if (!status) return;

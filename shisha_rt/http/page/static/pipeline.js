@@ -2,8 +2,8 @@
 
 import { byId, count, digits, el, milliseconds, plural, say, svg } from "./dom.js";
 
-const LANE = 22; // px between two columns
-const EDGE = 14; // px from the left side to the first one
+const LANE = 26; // px between two columns
+const EDGE = 15; // px from the left side to the first one
 
 export class Pipeline {
   constructor() {
@@ -46,7 +46,7 @@ export class Pipeline {
     this.svg = svg("svg", { class: "ways", "aria-hidden": "true" });
     this.notes = el("div", { className: "notes" });
     const flow = el("div", { className: "flow" }, this.svg, this.into, el("ol", {}, this.rows.map((row) => row.element)), this.out);
-    flow.style.setProperty("--gutter", `${2 * EDGE + LANE * Math.max(...drawn.lanes)}px`);
+    flow.style.setProperty("--gutter", `${2 * EDGE + LANE * Math.max(...drawn.lanes, ...drawn.ways.map((way) => way[2]))}px`);
     this.flow = flow;
     this.holder.replaceChildren(flow, this.notes);
   }
@@ -86,8 +86,11 @@ export class Pipeline {
     const circles = nodes.map(({ x, y }, i) => {
       const isEnd = i === 0 || i === nodes.length - 1;
       const isSlowest = !isEnd && this.rows[i - 1].isSlowest;
-      return svg("circle", { cx: x, cy: y, r: isEnd ? 4 : isSlowest ? 7 : 6, class: isEnd ? "end" : isSlowest ? "node slowest" : "node" });
-    });
+      const number = isEnd ? "" : this.rows[i - 1].number;
+      const r = isEnd ? 4 : (number ? 9 : 6) + Number(isSlowest);
+      const circle = svg("circle", { cx: x, cy: y, r, class: isEnd ? "end" : isSlowest ? "node slowest" : "node" });
+      return number ? [circle, svg("text", { x, y: y + 4, "text-anchor": "middle", class: "number" }, number)] : [circle];
+    }).flat();
     this.svg.replaceChildren(...ways, ...circles);
   }
 }
@@ -110,7 +113,8 @@ class Row {
     this.isSlowest = false;
     this.work = el("span", { className: "work", textContent: capital(stage.work) });
     this.tag = el("span", { className: "tag", textContent: "bottleneck", hidden: true });
-    this.head = el("p", { className: "title" }, drawn.chain ? null : el("b", { className: "number", textContent: String(index) }), this.work, this.tag);
+    this.number = drawn.chain ? "" : String(index);
+    this.head = el("p", { className: "title" }, this.work, this.tag);
     this.teams = stage.teams.map((team) => new Team(team));
     const copies = stage.teams.length > 1 ? el("span", { className: "quiet", textContent: `${stage.teams.length} copies` }) : null;
     const after = stage.after && el("span", { className: "quiet", textContent: stage.after });
@@ -153,10 +157,14 @@ class Row {
       this.bar.replaceChildren(...segments.map((segment) => el("span", { className: `part d${devices.indexOf(segment.device) % 4}`, title: segment.device })));
     }
     segments.forEach((_, i) => { this.bar.children[i].style.flexGrow = String(total ? times[i] / total : 1); });
-    if (segments.length) {
-      notes.push(segments.slice(0, 8).map((segment) =>
-        `${segment.device}: ${plural(segment.operators, "operator")}${segment.measured_s === null ? "" : ` ${milliseconds(segment.measured_s)}`}`).join(" → ")
-        + (segments.length > 8 ? ` → ${segments.length - 8} more` : ""));
+    const told = (device, operators, time) => `${device}: ${plural(operators, "operator")}${time ? `, ${milliseconds(time)}` : ""}`;
+    if (segments.length > 4) {
+      const devices = [...new Set(segments.map((segment) => segment.device))];
+      const sums = devices.map((device) => segments.reduce(([operators, time], one, i) =>
+        (one.device === device ? [operators + one.operators, time + times[i]] : [operators, time]), [0, 0]));
+      notes.push(`${segments.length} segments`, ...devices.map((device, i) => told(device, ...sums[i])));
+    } else if (segments.length) {
+      notes.push(segments.map((segment, i) => told(segment.device, segment.operators, times[i])).join(" → "));
     }
   }
 }

@@ -1,0 +1,80 @@
+"""A daemon that says what a test tells it to, and a page that asks it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import uvicorn
+
+from shisha_rt.http.application import application
+from shisha_rt.http.guard import Guard
+from shisha_rt.http.house import House
+from shisha_rt.http.messages import Listener, ServeHttp
+from shisha_rt.http.page.watching import Watching
+from shisha_rt.wire.exceptions import Unavailable
+from tests.cli.journal import event
+
+
+class Told:
+    """A daemon that says what it is told to."""
+
+    def __init__(self, status: Mapping[str, Any]) -> None:
+        self.status = {**status, "next_event": 0}
+        self.events: list[dict[str, Any]] = []
+        self.asked = 0
+        self.is_there = True
+
+    def happened(self, count: int) -> None:
+        first = len(self.events)
+        self.events += [event(first + i, "place_up", place=f"<b>{first + i}</b>", cause="a test") for i in range(count)]
+        self.status["next_event"] = len(self.events)
+
+    async def call(self, op: str, *, timeout_s: float | None = None, **arguments: Any) -> dict[str, Any]:
+        if not self.is_there:
+            raise Unavailable("nobody is there")
+        if op == "events":
+            page = self.events[arguments["since"] :][:300]
+            return {"events": page, "next": arguments["since"] + len(page)}
+        if op == "model_statistics":
+            its = {"inference_stats": {"success": {"count": 0, "ns": 0}}, "latency_counts": []}
+            return {"model_stats": [its]}
+        self.asked += 1
+        return {"status": copy.deepcopy(self.status)}
+
+
+@contextlib.contextmanager
+def page_of(daemon: Told) -> Iterator[str]:
+    """Its address; the routes and the feed are the real ones."""
+    with socket.create_server(("127.0.0.1", 0)) as end:
+        started, ending = threading.Event(), threading.Event()
+        thread = threading.Thread(target=lambda: asyncio.run(_serve(daemon, end, started, ending)))
+        thread.start()
+        try:
+            assert started.wait(60)
+            yield f"http://127.0.0.1:{end.getsockname()[1]}"
+        finally:
+            ending.set()
+            thread.join()
+
+
+async def _serve(daemon: Told, end: socket.socket, started: threading.Event, ending: threading.Event) -> None:
+    listener = Listener(0, unix=False, beyond=False)
+    house = House(ServeHttp("tcp://127.0.0.1:1", (listener,)))
+    house.watching = Watching(daemon)
+    guarded = Guard(application(house), house, listener)
+    server = uvicorn.Server(uvicorn.Config(guarded, lifespan="off", log_config=None))
+    watching, serving = asyncio.create_task(house.watching.run()), asyncio.create_task(server.serve([end]))
+    started.set()
+    while not ending.is_set():
+        await asyncio.sleep(0.02)
+    house.ending.set()
+    server.should_exit = True
+    await serving
+    watching.cancel()
+    await house.close()

@@ -122,7 +122,9 @@ export class Charts {
       }
     }
     this.cross = svg("line", { class: "cross", y1: LANE, y2: top + high, visibility: "hidden" });
-    if (!seen.length) parts.push(svg("text", { class: "none", x: (width + LEFT) / 2, y: LANE + high / 2, "text-anchor": "middle" }, "nothing measured yet"));
+    const none = (y) => parts.push(svg("text", { x: (width + LEFT) / 2, y, "text-anchor": "middle" }, "nothing yet"));
+    if (!seen.length) none(LANE + high / 2);
+    if (!late.ticks.length) none(top + high / 2);
     this.svg.replaceChildren(...parts, this.cross);
     this.frame = { width, now, x, seen, seconds };
     if (this.pointed) this.tell();

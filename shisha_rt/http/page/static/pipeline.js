@@ -87,7 +87,7 @@ export class Pipeline {
       const isEnd = i === 0 || i === nodes.length - 1;
       const isSlowest = !isEnd && this.rows[i - 1].isSlowest;
       const number = isEnd ? "" : this.rows[i - 1].number;
-      const r = isEnd ? 4 : (number ? 9 : 6) + Number(isSlowest);
+      const r = isEnd ? 4 : (number.length > 2 ? 12 : number ? 9 : 6) + Number(isSlowest);
       const circle = svg("circle", { cx: x, cy: y, r, class: isEnd ? "end" : isSlowest ? "node slowest" : "node" });
       return number ? [circle, svg("text", { x, y: y + 4, "text-anchor": "middle", class: "number" }, number)] : [circle];
     }).flat();

@@ -11,9 +11,9 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -37,12 +37,33 @@ from shisha_rt.errors import BadInput, Failure
 _NAME = "shisha-rt"
 _EXIT_FAILURE, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED, _EXIT_TERMINATED = 1, 2, 130, 143
 
-app = typer.Typer(name=_NAME, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-app.command("check")(check_command)
-app.command("service", context_settings={"ignore_unknown_options": True})(service)
+_STATUSES: Final = "Exit status: 0 done; 1 {}; 2 bad input: one line says what, and what was expected."
+_NO_DAEMON: Final = "no daemon answers"
+_COMMANDS: Final[Sequence[tuple[Callable[..., object], str, str]]] = (
+    (check_command, "the engine cannot run MODEL", "layers, serve; docs/models.md"),
+    (layers, "MODEL could not be built or written", "costs, plan; docs/models.md"),
+    (costs, "MODEL could not be run", "plan; docs/machines.md"),
+    (plan, "there is no plan, or none was found in time", "costs, serve; docs/plans.md"),
+    (place, "there is no assignment, or none was found in time", "serve; docs/machines.md"),
+    (serve, "the daemon could not go on", "status, top, submit, service; docs/cli.md"),
+    (service, "it failed", "serve; docs/install.md"),
+    (submit, f"{_NO_DAEMON}, or a frame ended in an error", "status; docs/wire.md"),
+    (status, _NO_DAEMON, "top, events; docs/plans.md"),
+    (top, _NO_DAEMON, "status, events, tuner"),
+    (events, _NO_DAEMON, "status, tuner; docs/wire.md"),
+    (tuner, f"{_NO_DAEMON}, or it refuses", "events; docs/plans.md"),
+    (demo, "a fault was found", "serve, top; README.md"),
+)
+"""Each with what its status 1 means, and where to read on."""
+
+app = typer.Typer(name=_NAME, rich_markup_mode=None, pretty_exceptions_enable=False)
+for command, failure, further in _COMMANDS:
+    app.command(
+        command.__name__.removesuffix("_command"),
+        epilog=f"{_STATUSES.format(failure)}\n\nSee also: {further}.",
+        context_settings={"ignore_unknown_options": command is service},
+    )(command)
 app.add_typer(keys)
-for command in (layers, costs, plan, place, serve, submit, status, top, events, tuner, demo):
-    app.command()(command)
 
 
 def _print_version(wanted: bool) -> None:

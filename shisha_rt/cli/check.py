@@ -7,12 +7,10 @@ import shlex
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Final
-
-import typer
+from typing import TYPE_CHECKING, Final
 
 from shisha_rt.cli.layers import form_in_words, short
-from shisha_rt.cli.options import Dims, Json, ManyShapes, parse_dims, parse_shapes, progress
+from shisha_rt.cli.options import Dims, Json, MachineFile, ManyShapes, Model, parse_dims, parse_shapes, progress
 from shisha_rt.graph.input_sizes import InputSizes
 
 if TYPE_CHECKING:
@@ -31,10 +29,8 @@ _LEAST_WIDTH: Final = 60
 
 
 def check_command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A path to an ONNX file, or zoo:NAME.")],
-    machine: Annotated[
-        str, typer.Option(metavar="FILE", help="A machine file or a shipped name, such as demo.")
-    ] = _THIS_MACHINE,
+    model: Model,
+    machine: MachineFile = _THIS_MACHINE,
     dim: Dims = None,
     shape: ManyShapes = None,
     as_json: Json = False,

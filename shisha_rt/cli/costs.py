@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from shisha_rt.cli.layers import share_bar, short
-from shisha_rt.cli.options import Dims, Json, Layers, Shapes, parse_sizes, progress
+from shisha_rt.cli.options import Dims, Json, Layers, MachineFile, Model, Shapes, parse_sizes, progress
 
 if TYPE_CHECKING:
     from shisha_rt.costs.costs import Costs
@@ -21,10 +21,8 @@ _OPERATIONS_PER_MAC: Final = 2
 
 
 def costs(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A path to an ONNX file, or zoo:NAME.")],
-    machine: Annotated[
-        str, typer.Option(metavar="FILE", help="A machine file or a shipped name, such as demo.")
-    ] = "this-machine",
+    model: Model,
+    machine: MachineFile = "this-machine",
     kind: Layers = "heavy",
     dim: Dims = None,
     shape: Shapes = None,

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
-
-from shisha_rt.cli.options import Dims, Json, Layers, Shapes, parse_sizes, progress
+from shisha_rt.cli.options import Dims, Json, Layers, Model, Shapes, parse_sizes, progress
 
 if TYPE_CHECKING:
     from shisha_rt.fabric.model_index import Form
@@ -21,7 +19,7 @@ _BETWEEN_COLUMNS: Final = 19  # two edges, and a space and a divider for each of
 
 
 def layers(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A path to an ONNX file, or zoo:NAME.")],
+    model: Model,
     kind: Layers = "heavy",
     dim: Dims = None,
     shape: Shapes = None,

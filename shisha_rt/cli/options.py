@@ -9,10 +9,19 @@ from typing import Annotated
 
 import typer
 
+from shisha_rt.cli.completion import offer_machines, offer_models
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.input_sizes import LARGEST_SIZE, InputSizes, shapes_in_words
 from shisha_rt.graph.layer_kinds import LayerKind
 
+Model = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="A path to an ONNX file, or zoo:NAME.", autocompletion=offer_models),
+]
+MachineFile = Annotated[
+    str,
+    typer.Option(metavar="FILE", help="A machine file or a shipped name, such as demo.", autocompletion=offer_machines),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Dims = Annotated[
     list[str] | None, typer.Option("--dim", metavar="NAME=8", help="Set an unknown dimension of the model; repeatable.")

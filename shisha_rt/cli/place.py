@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from shisha_rt.cli.completion import offer_machines, offer_models
 from shisha_rt.cli.options import Dims, Groups, Json, Shapes, parse_sizes, progress, read_bytes
 from shisha_rt.cli.place_split import SplitWanted, answer_split
 from shisha_rt.errors import BadInput, Failure
@@ -44,10 +45,19 @@ _TIMED: Final = ("exact", "partitiontuner", "forkjoin")
 def place(
     problem: Annotated[
         str,
-        typer.Argument(metavar="PROBLEM.json|MODEL", help="Nodes, tensors and costs; or an ONNX file, or zoo:NAME."),
+        typer.Argument(
+            metavar="PROBLEM.json|MODEL",
+            help="Nodes, tensors and costs; or an ONNX file, or zoo:NAME.",
+            autocompletion=offer_models,
+        ),
     ],
     machine: Annotated[
-        str | None, typer.Option(metavar="FILE", help="With MODEL: a machine file or shipped name, such as pim-board.")
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="With MODEL: a machine file or shipped name, such as pim-board.",
+            autocompletion=offer_machines,
+        ),
     ] = None,
     place_: Annotated[
         str | None, typer.Option("--place", metavar="NAME", help="The place; needed if the machine has several.")

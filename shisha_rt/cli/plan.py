@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shisha_rt.cli.completion import offer, offer_machines, offer_models
 from shisha_rt.cli.options import Dims, Groups, Json, Shapes, parse_sizes, progress, read_bytes
 from shisha_rt.cli.plan_partitions import Partitioning, model_on_machine, schedule_partitions
 from shisha_rt.cli.views.plan_answer import KnownSeconds, PlanAim, PlanAnswer, PlanProblem
@@ -41,10 +42,18 @@ if TYPE_CHECKING:
 
 def plan(
     model: Annotated[
-        str | None, typer.Argument(metavar="MODEL", help="A path to an ONNX file, or zoo:NAME; or give --costs.")
+        str | None,
+        typer.Argument(
+            metavar="MODEL", help="A path to an ONNX file, or zoo:NAME; or give --costs.", autocompletion=offer_models
+        ),
     ] = None,
     machine: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A machine file or a shipped name, such as this-machine.")
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="A machine file or a shipped name, such as this-machine.",
+            autocompletion=offer_machines,
+        ),
     ] = None,
     costs: Annotated[
         Path | None, typer.Option(metavar="COSTS.json", help="Layers, places and known times, in place of MODEL.")
@@ -76,10 +85,14 @@ def plan(
         str | None,
         typer.Option(
             metavar="|".join(OBJECTIVES),
+            autocompletion=offer(*OBJECTIVES),
             help="What the plan is to be best in. Default: throughput, of a schedule of partitions latency.",
         ),
     ] = None,
-    precision: Annotated[str, typer.Option(help="exact: no device that changes results; any: those too.")] = "exact",
+    precision: Annotated[
+        str,
+        typer.Option(help="exact: no device that changes results; any: those too.", autocompletion=offer(*PERMITTED)),
+    ] = "exact",
     program: Annotated[
         Path | None,
         typer.Option(metavar="FILE.py", help="Write a schedule of partitions as a Python program, with its parts."),

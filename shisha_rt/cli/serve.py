@@ -15,8 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shisha_rt.cli.completion import offer, offer_machines, offer_models
 from shisha_rt.cli.options import Dims, Groups, ManyShapes, parse_dims, parse_shapes, progress
-from shisha_rt.placement.solver_names import SCHEMES
+from shisha_rt.graph.layer_kinds import LAYER_KINDS
+from shisha_rt.machine.precision import PERMITTED
+from shisha_rt.pipeline.strategies import LIVE
+from shisha_rt.placement.solver_names import SCHEMES, STAGE_SOLVERS
+from shisha_rt.plan.rate import ANY_OBJECTIVES
 
 if TYPE_CHECKING:
     from shisha_rt.daemon.settings import Settings
@@ -25,41 +30,71 @@ if TYPE_CHECKING:
 def serve(
     context: typer.Context,
     source: Annotated[
-        str, typer.Argument(metavar="CONFIG|MODEL", help="A daemon file (.toml), an ONNX file, or zoo:NAME.")
+        str,
+        typer.Argument(
+            metavar="CONFIG|MODEL",
+            help="A daemon file (.toml), an ONNX file, or zoo:NAME.",
+            autocompletion=offer_models,
+        ),
     ],
     machine: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A machine file or a shipped name. Default: this-machine.")
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="A machine file or a shipped name. Default: this-machine.",
+            autocompletion=offer_machines,
+        ),
     ] = None,
     endpoint: Annotated[
-        str | None, typer.Option(metavar="URL", help="tcp://127.0.0.1:PORT (0: any free one) or ipc://PATH.")
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="tcp://127.0.0.1:PORT (0: any free one) or ipc://PATH. Default: tcp://127.0.0.1:5555.",
+        ),
     ] = None,
     metrics: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Where Prometheus scrapes; port 0: any free one.")
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Where Prometheus scrapes; port 0: any free one. Default: 127.0.0.1:9464."
+        ),
     ] = None,
     strategy: Annotated[
         str | None,
         typer.Option(
             help="How the live pipeline is tuned: guided (default), shisha, or seed: not at all; or a schedule of "
-            f"partitions for the least latency: {', '.join(SCHEMES)}."
+            f"partitions for the least latency: {', '.join(SCHEMES)}.",
+            autocompletion=offer(*LIVE, "seed", *SCHEMES),
         ),
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="exact (default): no device that changes results; any: those too.")
+        str | None,
+        typer.Option(
+            help="exact (default): no device that changes results; any: those too.", autocompletion=offer(*PERMITTED)
+        ),
     ] = None,
     calibration: Annotated[
         str | None, typer.Option(metavar="FRAMES.npz", help="Frames on which scales in int8 are found; noise if not.")
     ] = None,
     solver: Annotated[
-        str | None, typer.Option(help="How operators are placed on a place's devices: exact (default), or als.")
+        str | None,
+        typer.Option(
+            help="How operators are placed on a place's devices: exact (default), or als.",
+            autocompletion=offer(*STAGE_SOLVERS),
+        ),
     ] = None,
     layers: Annotated[
-        str | None, typer.Option(help="heavy (default): one for each heavy operator; operators: each, on devices.")
+        str | None,
+        typer.Option(
+            help="heavy (default): one for each heavy operator; operators: each, on devices.",
+            autocompletion=offer(*LAYER_KINDS),
+        ),
     ] = None,
     objective: Annotated[
         str | None,
         typer.Option(
             help="throughput: the most frames a second; latency: the least time of one by itself; auto (default): what "
-            "the load asks for."
+            "the load asks for.",
+            autocompletion=offer(*ANY_OBJECTIVES),
         ),
     ] = None,
     replicate: Annotated[

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from shisha_rt.cli.completion import offer_models
 from shisha_rt.cli.serve import serve, settings_of
 from shisha_rt.cli.views.systemd_unit import Unit
 from shisha_rt.errors import BadInput
@@ -31,7 +32,12 @@ _FILES: Final = ("calibration",)
 def service(
     context: typer.Context,
     arguments: Annotated[
-        list[str], typer.Argument(metavar="CONFIG|MODEL [SERVE'S OPTIONS]", help="As for serve, word for word.")
+        list[str],
+        typer.Argument(
+            metavar="CONFIG|MODEL [SERVE'S OPTIONS]",
+            help="As for serve, word for word.",
+            autocompletion=offer_models,
+        ),
     ],
     name: Annotated[str, typer.Option(metavar="NAME", help="Of the unit, its cache and its runtime folder.")] = (
         "shisha-rt"
@@ -49,8 +55,6 @@ def service(
       shisha-rt service zoo:squeezenet --http 127.0.0.1:8000
       shisha-rt service daemon.toml --name camera > camera.service
       shisha-rt service --user model.onnx --machine board.toml > ~/.config/systemd/user/shisha-rt.service
-
-    Exit status: 0; 2 if serve would refuse the arguments. See also: serve, and docs/install.md.
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.daemon.front.addresses import addresses_of
     from shisha_rt.machine.config.machine_file import load_machine

@@ -8,9 +8,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from shisha_rt.cli.completion import offer
 from shisha_rt.cli.options import Endpoint, Json, Key, ServerKey
 from shisha_rt.cli.views.aims import aim_in_words
 from shisha_rt.cli.views.picture import milliseconds
+from shisha_rt.pipeline.strategies import LIVE
 from shisha_rt.plan.rate import AnyObjective
 
 Action = Literal["pause", "resume", "restart"]
@@ -27,7 +29,10 @@ def tuner(
     ] = None,
     strategy: Annotated[
         str | None,
-        typer.Option(help="shisha or guided; from the next search on. guided needs a daemon that knows costs."),
+        typer.Option(
+            help="shisha or guided; from the next search on. guided needs a daemon that knows costs.",
+            autocompletion=offer(*LIVE),
+        ),
     ] = None,
     objective: Annotated[
         AnyObjective | None,

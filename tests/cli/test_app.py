@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 from shisha_rt import __version__
+from shisha_rt.cli.app import app
 from shisha_rt.errors import Failure
 from tests.cli.conftest import Run
 
@@ -37,6 +39,12 @@ def test_help(run: Run, argv: tuple[str, ...]) -> None:
     assert ran.out.startswith("Usage: shisha-rt")
     if len(argv) > 1:
         assert f"Examples:\n    shisha-rt {argv[0]}" in ran.out
+        assert "Exit status: 0" in ran.out
+        assert "See also: " in ran.out
+
+
+def test_every_command_has_its_help_tested() -> None:
+    assert set(typer.main.get_group(app).commands) == set(COMMANDS)
 
 
 def test_version(run: Run) -> None:
@@ -107,10 +115,12 @@ def test_a_reader_who_has_gone_away_hears_nothing(costs_file: Path, argv: tuple[
         assert process.wait() in (0, 1)
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_help_and_completion_import_nothing_heavy() -> None:
     heavy = "{'numpy', 'onnx', 'zmq', 'rich', 'onnxruntime'}"
     code = (
-        f"import sys; from shisha_rt.cli.app import main; main(['plan', '--help']); print({heavy} & set(sys.modules))"
+        "import sys; from shisha_rt.cli.app import main; main(['plan', '--help']); "
+        "from shisha_rt.cli.completion import offer_machines, offer_models; offer_machines(''); offer_models(''); "
+        f"print({heavy} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"

@@ -28,7 +28,7 @@ from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import group_layers
 from shisha_rt.graph.reader.onnx_reader import read_clean, read_model
 from shisha_rt.machine.config.device_files import parse_device
-from shisha_rt.machine.config.machine_file import shipped_configs
+from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.device import Device, Fusion, Term
 from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import segments

@@ -108,10 +108,9 @@ def test_a_network_of_the_zoo_has_its_layers(installed: Environment) -> None:
 
 
 def test_shipped_files_are_known_by_name(installed: Environment) -> None:
-    shipped = {path.stem for path in (ROOT / "configs" / "machines").glob("*.toml")}
-    command = ("plan", "zoo:squeezenet", "--precision", "any", "--json", "--machine")
-    for name in sorted(shipped):
-        assert json.loads(installed.run(*command, name))["stages"], name
+    names = {path.stem for path in (ROOT / "configs" / "machines").glob("*.toml")}
+    for name in sorted(names - {"two-engines"}):  # which takes the extra `openvino`
+        assert "ExecStart" in installed.run("service", "zoo:squeezenet", "--precision", "any", "--machine", name)
     placed = installed.run("place", "zoo:squeezenet", "--machine", "pim-board", "--json")
     assert json.loads(placed)["outcome"] == "optimal"  # devices have files of their own
 
@@ -119,7 +118,8 @@ def test_shipped_files_are_known_by_name(installed: Environment) -> None:
 def test_the_demo_runs(installed: Environment) -> None:
     seen = json.loads(installed.run("demo", "--seconds", "0.5", "--json"))
     assert seen["png"] is None  # the extra `plot` is not there
-    assert seen["counted"]["answered"] == seen["counted"]["sent"] > 0
+    assert seen["answered"] == seen["sent"] > 0
+    assert seen["faults"] == []
 
 
 def test_a_unit_starts_what_is_installed(installed: Environment) -> None:

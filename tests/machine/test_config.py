@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from shisha_rt.errors import BadInput
-from shisha_rt.machine.config.machine_file import check_runnable, load_machine, parse_machine, shipped_configs
+from shisha_rt.machine.config.machine_file import check_runnable, load_machine, parse_machine
+from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.machine import Machine, Memory, Place
 
 

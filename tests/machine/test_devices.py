@@ -10,7 +10,8 @@ import pytest
 
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.device_files import devices_of, parse_device, running_devices
-from shisha_rt.machine.config.machine_file import load_machine, parse_machine, shipped_configs
+from shisha_rt.machine.config.machine_file import load_machine, parse_machine
+from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.device import (
     Condition,
     Device,

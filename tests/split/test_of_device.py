@@ -12,7 +12,8 @@ from shisha_rt.costs.device_costs import operator_cost_s, transfer_cost_s
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.graph import Graph
 from shisha_rt.machine.config.device_files import devices_of, parse_device
-from shisha_rt.machine.config.machine_file import load_machine, shipped_configs
+from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.device import Device, Family, Multiple, Term
 from shisha_rt.split.of_device import split_block, split_device
 from shisha_rt.split.problem import SplitLayer, SplitProblem, faults, layer_cost

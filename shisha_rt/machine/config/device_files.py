@@ -19,7 +19,7 @@ from shisha_rt.errors import BadInput
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.dimensions import DIMENSIONS, PRODUCT_DIMENSIONS, Dimension
 from shisha_rt.graph.heavy import HEAVY
-from shisha_rt.machine.config.machine_file import shipped_configs
+from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.config.toml_file import parse_toml, read_text
 from shisha_rt.machine.device import (
     ChannelCount,

@@ -15,6 +15,7 @@ import msgspec
 
 from shisha_rt.checked import shown
 from shisha_rt.errors import BadInput
+from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.config.toml_file import parse_toml, read_text
 from shisha_rt.machine.detect import this_machine, usable_cores
 from shisha_rt.machine.device import MAX_DEVICES
@@ -83,15 +84,6 @@ def parse_machine(content: str, *, name: str, source: str) -> Machine:
     if fault is not None:
         raise BadInput(f"{source}: {fault}")
     return Machine(name, source, memories, places, file.timing, file.time_scale)
-
-
-def shipped_configs(kind: str) -> dict[str, Path]:
-    """The files of one folder of configs/ ("machines", ...) by the name under which they are asked for."""
-    package = Path(__file__).resolve().parents[2]
-    # In a wheel configs/ lies inside the package; in a checkout, beside it.
-    folders = (package / "configs" / kind, package.parent / "configs" / kind)
-    folder = next((folder for folder in folders if folder.is_dir()), None)
-    return {} if folder is None else {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
 def check_runnable(machine: Machine, available: Collection[int] | None = None) -> None:

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-long check bench clean
+.PHONY: demo test test-long check bench docs clean
 
 .venv/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "shisha-rt needs Python 3.11 or newer; say which with: make PYTHON=python3.11")'
@@ -35,5 +35,15 @@ test-long: .venv/.ready
 bench: .venv/.ready
 	$(BIN)/python -m benchmarks
 
+# What the site needs and the tests do not. `venv` leaves what is there as it is.
+.venv/.docs-ready: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+docs: .venv/.docs-ready
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env docs docs/_build/html
+	@echo docs/_build/html/index.html
+
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf docs/_build .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis

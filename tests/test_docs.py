@@ -24,6 +24,8 @@ QUOTED: Final = re.compile(r"`([^`\n]+)`")
 NAME: Final = r"\w[\w.*-]+"  # one letter is a quantity, as in a quotient
 PATH: Final = re.compile(rf"(?:{NAME}/)+(?:{NAME})?|{NAME}\.py")
 LINK: Final = re.compile(r"\]\(([^)#\s]+)")
+ANCHOR: Final = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
+HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
 COMMAND: Final = re.compile(r"(?:^ {4}|`)(?:shisha-rt|python -m (benchmarks)) ([a-z_]+)\b([^\n`#]*)", re.MULTILINE)
 COMMANDS: Final = typer.main.get_group(app).commands
 BENCHMARKS: Final = typer.main.get_group(benchmarks_app).commands
@@ -43,12 +45,35 @@ def exists(path: str) -> bool:
     return "/" not in wanted and any(next(base.rglob(wanted), None) for base in PACKAGES)
 
 
+def anchors(page: Path) -> set[str]:
+    """Of a page's headings, as a code host makes them: the second of one name ends in -1."""
+    found: list[str] = []
+    for heading in HEADING.findall(EXAMPLE.sub("", page.read_text(encoding="utf-8"))):
+        anchor = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+        again = sum(anchor == re.sub(r"-\d+$", "", other) for other in found)
+        found.append(f"{anchor}-{again}" if again else anchor)
+    return set(found)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_what_a_page_names_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert [path for path in paths(text) if not exists(path)] == []
     links = [link for link in LINK.findall(text) if "://" not in link]
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_to_headings_find_them(page: Path) -> None:
+    linked = [link for link in ANCHOR.findall(page.read_text(encoding="utf-8")) if "://" not in link[0]]
+    assert [its for its in linked if its[1] not in anchors(page.parent / its[0] if its[0] else page)] == []
+
+
+def test_the_index_has_every_page_under_a_heading() -> None:
+    """As `docs/conf.py` makes the site's contents of them."""
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    linked = re.findall(r"^- \[.+?\]\((\w[\w-]*\.md)\)", index.partition("\n## ")[2], re.MULTILINE)
+    assert sorted(["index.md", *linked]) == [page.name for page in PAGES[1:]]
 
 
 def test_what_counts_as_a_path() -> None:

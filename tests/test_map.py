@@ -31,6 +31,7 @@ SHELLS_WITHIN: Final = frozenset(
         "shisha_rt.graph.zoo",
         "shisha_rt.machine.config",
         "shisha_rt.machine.detect",
+        "shisha_rt.wire.keys",
         "shisha_rt.wire.lent_memory",
         "shisha_rt.wire.link",
         "shisha_rt.wire.multipart",

@@ -49,7 +49,7 @@ class _Filling:
         return taken
 
 
-class Connection(HttpToolsProtocol, asyncio.BufferedProtocol):
+class HttpConnection(HttpToolsProtocol, asyncio.BufferedProtocol):
     """Reads into one buffer for all connections, and bodies from there to where they are wanted (`FILL`).
 
     Cuts off whoever takes longer than `_PATIENCE_S` for a request's head, or makes it longer than `_HEAD_BYTES`.

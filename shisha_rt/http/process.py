@@ -18,7 +18,7 @@ import uvicorn
 from shisha_rt.fabric.channel import Channel, ChannelBroken
 from shisha_rt.fabric.parent import die_with
 from shisha_rt.http.application import application
-from shisha_rt.http.connection import KEEP_ALIVE_S, Connection
+from shisha_rt.http.connection import KEEP_ALIVE_S, HttpConnection
 from shisha_rt.http.guard import Guard
 from shisha_rt.http.house import House
 from shisha_rt.http.messages import FROM_HTTP, TO_HTTP, EndHttp, Listener, ServeHttp, ToHttp, UsersChanged
@@ -101,7 +101,7 @@ def _server(guarded: Guard, listener: Listener, settings: ServeHttp) -> _Server:
     return _Server(
         uvicorn.Config(
             guarded,
-            http=Connection,
+            http=HttpConnection,
             ws="none",
             lifespan="off",
             log_config=None,

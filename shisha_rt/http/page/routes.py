@@ -24,8 +24,8 @@ _PATIENCE_S: Final = 120.0
 """With the daemon: it answers a plan when it is live."""
 _BODY_WITHIN_S: Final = 10.0
 _NOT_ALLOWED: Final = {
-    True: "Log in with an operator's token to steer the daemon.",
-    False: "This user may look, but not steer: the allow-list gives it the permission 'client'.",
+    True: "This user may look, but not steer: the allow-list gives it the permission 'client'.",
+    False: "Log in with an operator's token to steer the daemon.",
 }
 
 
@@ -81,17 +81,16 @@ class _Page:
 
     async def caller(self, request: Request) -> Response:
         """Who reads the page, and whether they may steer; the page asks it whenever it has come back."""
-        caller, users = self._of_session(request), self._house.users
-        is_known = caller is not None or (users is None and request.scope["caller"] is not None)
-        if caller is None and users is None:
-            caller = request.scope["caller"]
-        steers = caller is not None and caller.permission is Permission.OPERATOR
+        session, has_login = self._of_session(request), self._house.users is not None
+        caller = session or request.scope["caller"]
+        is_known = session is not None or (caller is not None and not has_login)
+        steers = caller is not None and is_known and caller.permission is Permission.OPERATOR
         about = {
             "name": "" if caller is None else caller.name,
-            "may_watch": is_known,
+            "may_watch": caller is not None,
             "may_control": steers,
-            "reason": None if steers else _NOT_ALLOWED[caller is None],
-            "has_login": users is not None,
+            "reason": None if steers else _NOT_ALLOWED[is_known],
+            "has_login": has_login,
             "is_full": self._house.watching.feeds >= MOST_FEEDS,
         }
         answer = _json(about)
@@ -107,7 +106,7 @@ class _Page:
         order = order_of(await _body(request))
         if not caller.permission.may(order.op):
             self._house.refuse("permission")
-            raise HttpFault(403, _NOT_ALLOWED[False])
+            raise HttpFault(403, _NOT_ALLOWED[True])
         answer = await self._house.operator.call(order.op, timeout_s=_PATIENCE_S, **order.arguments)
         return _json({key: value for key, value in answer.items() if key != "id"})
 

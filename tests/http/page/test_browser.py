@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.wire.access import Permission, User
 from tests.cli.statuses import FORK, FORK_S, branches, status_of
 from tests.http.page.browser import NEEDS_CHROMIUM, a_page, chromium
 from tests.http.page.told import Told, page_of
@@ -256,6 +258,44 @@ def test_whatever_a_daemon_may_say(browser: Browser, name: str, width: int) -> N
         no_wider_than_the_window(page)
         assert page.locator("img, #journal b").count() == 0
         assert page.title() == f"{status['model']['name']} · shisha-rt"
+
+
+def test_with_an_allow_list_its_reader_logs_in(browser: Browser) -> None:
+    users = tuple(
+        User(name, permission, token_sha256=hashlib.sha256(f"{name}'s".encode()).hexdigest())
+        for name, permission in (("ann", Permission.OPERATOR), ("bob", Permission.CLIENT))
+    )
+    with page_of(Told(ODD["untimed"]), users) as url, a_page(browser) as page:
+        page.goto(url)
+        expect(page.locator("#login")).to_be_visible()
+        expect(page.locator("#picture")).to_be_hidden()
+        page.locator("#token").fill("wrong")
+        page.get_by_role("button", name="Log in").click()
+        expect(page.locator("#login .said")).to_have_text("the token is nobody's")
+        page.locator("#token").fill("bob's")
+        page.locator("#token").press("Enter")
+        expect(page.locator(".stage")).to_have_count(4)
+        expect(page.locator("#control")).to_contain_text("This user may look, but not steer")
+        expect(page.get_by_role("button", name="Pause")).to_be_disabled()
+        page.get_by_role("button", name="Log out bob").click()
+        page.locator("#token").fill("ann's")
+        page.locator("#token").press("Enter")
+        expect(page.get_by_role("button", name="Pause")).to_be_enabled()
+
+
+def test_the_list_is_walked_by_keys(browser: Browser) -> None:
+    daemon = Told(ODD["untimed"])
+    daemon.happened(5)
+    with page_of(daemon) as url, a_page(browser) as page:
+        page.goto(url)
+        expect(page.locator("#journal li")).to_have_count(5)
+        expect(page.locator("#journal li[tabindex='0']")).to_have_count(1)
+        page.locator("#journal li").first.focus()
+        page.keyboard.press("ArrowDown")
+        expect(page.locator("#journal li").nth(1)).to_be_focused()
+        page.keyboard.press("ArrowUp")
+        page.keyboard.press("ArrowUp")
+        expect(page.locator("#journal li").first).to_be_focused()
 
 
 def test_on_a_phone(tmp_path: Path, browser: Browser) -> None:

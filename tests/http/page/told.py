@@ -17,6 +17,7 @@ from shisha_rt.http.guard import Guard
 from shisha_rt.http.house import House
 from shisha_rt.http.messages import Listener, ServeHttp
 from shisha_rt.http.page.watching import Watching
+from shisha_rt.wire.access import User
 from shisha_rt.wire.exceptions import Unavailable
 from tests.cli.journal import event
 
@@ -49,11 +50,11 @@ class Told:
 
 
 @contextlib.contextmanager
-def page_of(daemon: Told) -> Iterator[str]:
+def page_of(daemon: Told, users: tuple[User, ...] | None = None) -> Iterator[str]:
     """Its address; the routes and the feed are the real ones."""
     with socket.create_server(("127.0.0.1", 0)) as end:
         started, ending = threading.Event(), threading.Event()
-        thread = threading.Thread(target=lambda: asyncio.run(_serve(daemon, end, started, ending)))
+        thread = threading.Thread(target=lambda: asyncio.run(_serve(daemon, users, end, started, ending)))
         thread.start()
         try:
             assert started.wait(60)
@@ -63,9 +64,15 @@ def page_of(daemon: Told) -> Iterator[str]:
             thread.join()
 
 
-async def _serve(daemon: Told, end: socket.socket, started: threading.Event, ending: threading.Event) -> None:
+async def _serve(
+    daemon: Told,
+    users: tuple[User, ...] | None,
+    end: socket.socket,
+    started: threading.Event,
+    ending: threading.Event,
+) -> None:
     listener = Listener(0, unix=False, beyond=False)
-    house = House(ServeHttp("tcp://127.0.0.1:1", (listener,)))
+    house = House(ServeHttp("tcp://127.0.0.1:1", (listener,), users=users))
     house.watching = Watching(daemon)
     guarded = Guard(application(house), house, listener)
     server = uvicorn.Server(uvicorn.Config(guarded, lifespan="off", log_config=None))

@@ -21,6 +21,7 @@ const LINKS = {
 
 let caller = { may_control: false, reason: "It is not known yet whether you may.", has_login: false };
 let last = null;
+let version = null;
 let sample = null;
 
 const figures = new Figures();
@@ -51,6 +52,8 @@ function heard(name, data) {
 
 function draw() {
   const { status } = last;
+  version ??= status.version;
+  if (version !== status.version) return location.reload(); // another daemon has another page
   document.title = `${status.model.name} · shisha-rt`;
   say(byId("model"), status.model.name);
   const machine = status.machine;

@@ -100,7 +100,7 @@ def _tuning(browser: Browser) -> None:
     with _watched(browser, *options) as watched, _load(watched, rate=55):
         watched.until(lambda status: status["bottleneck_s"], "times of all stages")
         watched.picture("seed")
-        watched.until(lambda status: status["tuner"]["trials"] >= 6, "six trials")
+        watched.until(lambda status: status["tuner"]["trials_total"] >= 5, "five trials")
         watched.picture("tuning")
         watched.until(lambda status: status["tuner"]["state"] == "watching", "the end of tuning")
         time.sleep(10)

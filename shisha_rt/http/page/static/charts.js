@@ -64,11 +64,12 @@ export class Charts {
     const x = (time) => LEFT + ((time - now + seconds) / seconds) * (width - LEFT - RIGHT);
     const seen = this.samples.filter((sample) => sample[0] > now - seconds);
     const marks = this.marks.filter((mark) => mark.time_s > now - seconds && mark.time_s <= now + 2);
+    const slower = this.status?.machine.time_scale ?? 1; // by which what is measured was divided, and what is answered not
     const trials = marks.filter((mark) => mark.kind === "trial" && mark.throughput_fps);
-    const allowed = this.status?.throughput_fps ?? null;
-    const rate = linear([...seen.map((sample) => sample[1]), ...trials.map((trial) => trial.throughput_fps), allowed], LANE + high, LANE);
+    const allowed = this.status?.throughput_fps ? this.status.throughput_fps / slower : null;
+    const rate = linear([...seen.map((sample) => sample[1]), ...trials.map((trial) => trial.throughput_fps / slower), allowed], LANE + high, LANE);
     const top = LANE + high + GAP;
-    const times = [...seen.flatMap((sample) => [sample[3], sample[4]]), ...trials.map((trial) => trial.latency_s)];
+    const times = [...seen.flatMap((sample) => [sample[3], sample[4]]), ...trials.filter((trial) => trial.latency_s).map((trial) => trial.latency_s * slower)];
     const late = logarithmic(times, top + high, top);
     const height = top + high + 22;
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -107,7 +108,7 @@ export class Charts {
     for (const mark of marks) {
       const isTrial = mark.kind === "trial" && mark.throughput_fps;
       const at = { x: x(mark.time_s), y: 0, mark };
-      if (isTrial) at.y = rate.y(mark.throughput_fps);
+      if (isTrial) at.y = rate.y(mark.throughput_fps / slower);
       else {
         const row = mark.isMinor || at.x - rows[0] >= ROW || at.x - rows[1] < ROW ? 0 : 1;
         if (!mark.isMinor) rows[row] = at.x;
@@ -116,7 +117,7 @@ export class Charts {
       this.targets.push(at);
       parts.push(this.drawn(at, isTrial));
       if (isTrial && mark.latency_s) {
-        const second = { x: at.x, y: late.y(mark.latency_s), mark };
+        const second = { x: at.x, y: late.y(mark.latency_s * slower), mark };
         this.targets.push(second);
         parts.push(this.drawn(second, true));
       }

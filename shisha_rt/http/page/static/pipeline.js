@@ -64,6 +64,8 @@ export class Pipeline {
     if (status.places.some((place) => place.emulated)) {
       lines.push("≈ emulated: it computes for real, then waits as a slower place would.");
     }
+    const slower = status.machine.time_scale;
+    if (slower !== 1) lines.push(`Everything takes ${slower} times as long here as on what is emulated: times of stages, and what the plan allows, are divided by that; frames answered and their latency are not.`);
     const text = JSON.stringify(lines);
     if (this.notes.dataset.text === text) return;
     this.notes.dataset.text = text;

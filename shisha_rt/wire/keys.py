@@ -69,8 +69,6 @@ def client_keys(secret_key: SecretKey | None, server_key: ServerKey | None) -> C
 def read_pair(path: Path) -> KeyPair:
     """A secret file. Raises BadInput, also for one that others may read."""
     found = _read(path, secret=True)
-    if "secret" not in found:
-        raise BadInput(f"{path}: no secret key in it; {_MADE_BY}: NAME{SECRET_SUFFIX}")
     if zmq.curve_public(found["secret"].encode()).decode() != found["public"]:
         raise BadInput(f"{path}: the public key is not that of the secret one; {_MADE_BY}")
     return KeyPair(found["public"], found["secret"])
@@ -88,11 +86,13 @@ def _read(path: Path, *, secret: bool) -> dict[str, str]:
             text = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; {_MADE_BY}") from None
-    if secret and mode & _OTHERS:
-        raise BadInput(f"{path}: others may read it; expected a file of one's own: chmod 600 {path}")
     found = dict(_LINE.findall(text.decode(errors="replace"))) if len(text) <= _MOST_BYTES else {}
     if "public" not in found or not all(map(is_public_key, found.values())):
         raise BadInput(f"{path}: no keys in it; {_MADE_BY}")
+    if secret and "secret" not in found:
+        raise BadInput(f"{path}: no secret key in it; {_MADE_BY}: NAME{SECRET_SUFFIX}")
+    if secret and mode & _OTHERS:
+        raise BadInput(f"{path}: others may read it; expected a file of one's own: chmod 600 {path}")
     return found
 
 

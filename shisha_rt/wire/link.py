@@ -250,6 +250,10 @@ class Link:
         return Timeout(f"no answer from the daemon at {self.endpoint} within {patience.timeout_s:g} s", request_id)
 
 
+_WITH_KEYS: Final = "expected secret_key (--key) and server_key (--server-key)"
+_OTHER_KEY: Final = "expected one whose public key is server_key (--server-key)"
+
+
 class _Barred:
     """Whether the daemon refuses us, and `why`; `is_over`: libzmq has given up, and tries no more by itself."""
 
@@ -263,32 +267,27 @@ class _Barred:
 
     def hear(self, event: int, value: int) -> None:
         """What the watch tells."""
-        where = f"the daemon at {self._endpoint}"
+        where, keys = f"the daemon at {self._endpoint}", self._keys
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self.why, self._broken_off = None, 0
         elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-            key = "" if self._keys is None else f" {self._keys.own.public}"
+            key = "" if keys is None else f" {keys.own.public}"
             self._because(PermissionDenied(f"{where} does not know this key{key}; expected one of its allow-list's"))
             self.is_over = True
         elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
-            self._because(self._unlike(where, value))
+            is_other = value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
+            if is_other and keys is None:
+                self._because(PermissionDenied(f"{where} asks for keys; {_WITH_KEYS}"))
+            elif is_other:
+                self._because(Unavailable(f"{where} asks for no keys; expected none (secret_key, server_key)"))
+            else:
+                self._because(Unavailable(f"{where} does not speak as a daemon does; expected one of shisha-rt"))
             self.is_over = True
         elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
             self._broken_off += 1
             if self._broken_off >= _BROKEN_OFF:
-                self._because(Unavailable(f"{where} breaks off the handshake; {self._expected()}"))
-
-    def _unlike(self, where: str, value: int) -> ShishaError:
-        if value != zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
-            return Unavailable(f"{where} does not speak as expected; {self._expected()}")
-        if self._keys is None:
-            return PermissionDenied(f"{where} asks for a key; {self._expected()}")
-        return Unavailable(f"{where} asks for no keys; {self._expected()}")
-
-    def _expected(self) -> str:
-        if self._keys is None:
-            return "if it asks for keys: expected secret_key (--key) and server_key (--server-key)"
-        return "expected one that asks for keys, and has that of server_key (--server-key)"
+                reason = f"it may ask for keys: {_WITH_KEYS}" if keys is None else _OTHER_KEY
+                self._because(Unavailable(f"{where} breaks off each handshake; {reason}"))
 
     def _because(self, why: ShishaError) -> None:
         self.why, self.until_s = why, time.monotonic() + _RECONNECT_MS / 1e3

@@ -129,6 +129,7 @@ _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     journal.ProfilingBegan: lambda e: "measuring what layers cost, beside the frames",
     journal.ProfilingEnded: _profiled,
     journal.ProfilingFailed: lambda e: f"what layers cost could not be measured, so nothing is tuned: {e.reason}",
+    journal.AccessRead: lambda e: f"the allow-list was read again: {e.users} users may come",
     journal.HttpEnded: lambda e: f"the HTTP process died and was started again: {e.reason}",
     journal.ProfilerEnded: lambda e: f"the profiler's process died and was started again: {e.reason}",
     journal.TuningBegan: _began,

@@ -1,0 +1,300 @@
+"""Keys at the public socket, with real sockets: who comes in, who may do what, and whose an answer is."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import zmq
+
+from shisha_rt.daemon.front.access_file import read_access
+from shisha_rt.daemon.front.connections import LOOK_EVERY_S, Connection
+from shisha_rt.daemon.front.security import Access
+from shisha_rt.errors import BadInput
+from shisha_rt.wire.access import AccessList, Permission, User
+from tests.daemon.guarded import ALICE, BOSS, MALLORY, STRANGER, USERS, Guarded
+
+NOTHING_MS = 200
+"""What has not come by then does not come: all that is sent here is underway already."""
+
+
+@pytest.fixture
+def guarded() -> Iterator[Guarded]:
+    guarded = Guarded()
+    yield guarded
+    guarded.close()
+
+
+def nothing_comes(guarded: Guarded, client: zmq.Socket[bytes]) -> bool:
+    end_s = time.monotonic() + NOTHING_MS / 1e3
+    while time.monotonic() < end_s:
+        guarded.turn()
+        if client.poll(1):
+            return False
+    return True
+
+
+def routing_id_of(guarded: Guarded) -> bytes:
+    """Of whoever sent the last request."""
+    return guarded.arrived[-1].reply._envelope[0]
+
+
+def taken_over(guarded: Guarded, routing_id: bytes) -> zmq.Socket[bytes]:
+    """A connection of another user at a routing id that has become free; it has said nothing."""
+    guarded.until(lambda: not is_there(guarded, routing_id))
+    mallory = guarded.client(MALLORY, routing_id=routing_id)
+    guarded.until(lambda: is_there(guarded, routing_id))
+    guarded.until(lambda: mallory.poll(0))
+    assert mallory.recv() == b"anybody?"
+    return mallory
+
+
+def is_there(guarded: Guarded, routing_id: bytes) -> bool:
+    try:
+        guarded.gateway.socket.send_multipart([routing_id, b"anybody?"])
+    except zmq.ZMQError:  # there is nobody of that id
+        return False
+    return True
+
+
+def test_who_has_a_key_is_served_and_nobody_else(guarded: Guarded) -> None:
+    known = guarded.client(ALICE)
+    for stranger in (
+        guarded.client(STRANGER),
+        guarded.client(ALICE, server=STRANGER.public),
+        guarded.client(None),
+    ):
+        guarded.ask(stranger, "mine")
+    guarded.until(lambda: guarded.refused["unknown_key"] and guarded.refused["handshake"] >= 2)
+    accepted = guarded.accept(known, "1")
+    accepted.reply.fields({"live": True})
+    assert guarded.answer_to(known) == {"id": "1", "live": True}
+    assert [one.request.id for one in guarded.arrived] == ["1"], "nothing of a stranger is ever read"
+
+
+def test_control_needs_an_operator(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
+    client, boss = guarded.client(ALICE), guarded.client(BOSS)
+    for number, op in enumerate(["tuner_set", "place_set", "plan_get"]):
+        arguments = {"tuner_set": {"pause": True}, "place_set": {"place": "a", "down": True}}.get(op, {})
+        guarded.ask(client, f"{number}", op, **arguments)
+        refusal = guarded.answer_to(client)
+        assert refusal["id"] == f"{number}"
+        assert refusal["error"]["code"] == "PERMISSION_DENIED"
+        assert refusal["error"]["message"] == f"{op}: 'alice' is a client; expected the key of an operator"
+    assert guarded.refused == {"permission": 3}
+    (line,) = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+    assert line == "refused: tuner_set, which 'alice' (client) may not ask for", "one line a second"
+    guarded.ask(client, "look", "status")
+    guarded.ask(boss, "steer", "tuner_set", pause=True)
+    guarded.until(lambda: len(guarded.arrived) == 2)
+    assert not guarded.gateway.waiting - {(one.client, one.request.id) for one in guarded.arrived}
+
+
+def test_a_key_is_looked_up_at_each_message_and_not_at_the_handshake_only(guarded: Guarded) -> None:
+    """With a frame in flight: it was accepted, so its answer comes; then the connection ends."""
+    client = guarded.client(ALICE)
+    in_flight = guarded.accept(client, "accepted")
+    guarded.gateway.change_access(AccessList(USERS[1:]))
+    guarded.ask(client, "after")
+    refusal = guarded.answer_to(client)
+    assert refusal["id"] == "after"
+    assert refusal["error"]["code"] == "PERMISSION_DENIED"
+    assert guarded.refused == {"revoked": 1}
+    time.sleep(3 * LOOK_EVERY_S)
+    guarded.turn()
+    in_flight.reply.fields({"live": True})
+    assert guarded.answer_to(client) == {"id": "accepted", "live": True}
+    assert isinstance(in_flight.client, Connection)
+    guarded.until(lambda: not in_flight.client.open)
+    assert not guarded.gateway.waiting
+
+
+def test_who_is_sent_away_and_does_not_go_is_cut_off(guarded: Guarded) -> None:
+    """It asks on and on."""
+    client = guarded.client(ALICE)
+    accepted = guarded.accept(client, "1")
+    accepted.reply.fields({})
+    guarded.gateway.change_access(AccessList(()))
+    assert isinstance(accepted.client, Connection)
+
+    def has_gone() -> bool:
+        if guarded.clients and client.poll(0, zmq.POLLOUT):
+            guarded.ask(client, "again")
+        return not accepted.client.open
+
+    guarded.until(has_gone)
+    guarded.until(lambda: True)
+    assert guarded.refused["revoked"]
+
+
+def test_what_a_user_may_changes_at_once(guarded: Guarded) -> None:
+    boss = guarded.client(BOSS)
+    guarded.ask(boss, "1", "plan_get")
+    guarded.until(lambda: len(guarded.arrived) == 1)
+    guarded.gateway.change_access(AccessList([User("boss", Permission.CLIENT, BOSS.public)]))
+    guarded.ask(boss, "2", "plan_get")
+    assert guarded.answer_to(boss)["error"]["code"] == "PERMISSION_DENIED"
+
+
+def test_users_of_the_daemons_own_stay_whatever_the_list_says() -> None:
+    inner = User("(HTTP)", public_key=STRANGER.public)
+    access = Access(AccessList(USERS), [inner])
+    access.users = AccessList(())
+    assert access.of_key(STRANGER.public) is inner
+    assert access.of_key(ALICE.public) is None
+
+
+def test_a_routing_id_of_ones_own_is_refused(guarded: Guarded) -> None:
+    client = guarded.client(ALICE, routing_id=b"camera")
+    guarded.ask(client, "1")
+    refusal = guarded.answer_to(client)["error"]
+    assert refusal["code"] == "INVALID_ARGUMENT"
+    assert "expected none (ZMQ_ROUTING_ID)" in refusal["message"]
+    assert guarded.refused == {"routing_id": 1}
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_an_answer_is_not_for_who_takes_over_a_routing_id(guarded: Guarded, asks: bool) -> None:
+    """A client of libzmq 4.3.5 may choose one that looks as if it was made; it is free once its connection has gone."""
+    alice = guarded.client(ALICE)
+    held = [guarded.accept(alice, "1"), guarded.accept(alice, "2")]
+    routing_id = routing_id_of(guarded)
+    assert len(routing_id) == 5
+    assert routing_id[0] == 0
+    guarded.leave(alice)
+    mallory = taken_over(guarded, routing_id)
+    if asks:
+        own = guarded.accept(mallory, "1")
+        assert routing_id_of(guarded) == routing_id
+    for one in held:
+        one.reply.fields({"secret": 42})
+    assert guarded.counts["shisha_answers_undeliverable"] == 2
+    if asks:
+        own.reply.fields({"own": True})
+        assert guarded.answer_to(mallory) == {"id": "1", "own": True}
+    assert nothing_comes(guarded, mallory)
+    assert not guarded.gateway.waiting
+
+
+def test_an_answer_is_looked_at_once_more_when_it_is_settled_where_it_goes(guarded: Guarded) -> None:
+    """The daemon has not heard that its connection has gone, and libzmq has given the routing id to another's."""
+    alice = guarded.client(ALICE)
+    held = guarded.accept(alice, "1")
+    routing_id = routing_id_of(guarded)
+    guarded.leave(alice)
+    unheard = itertools.count(1000)
+
+    def turn_of_zeromq() -> None:
+        """Without a look at what it tells of connections."""
+        list(guarded.security.receive(lambda: next(unheard)))
+        guarded.gateway.socket.get(zmq.EVENTS)
+
+    while is_there(guarded, routing_id):
+        turn_of_zeromq()
+    mallory = guarded.client(MALLORY, routing_id=routing_id)
+    while not is_there(guarded, routing_id):
+        turn_of_zeromq()
+    assert isinstance(held.client, Connection)
+    assert held.client.open, "nobody has looked"
+    held.reply.fields({"secret": 42})
+    assert not held.client.open
+    assert mallory.recv() == b"anybody?"
+    said = guarded.answer_to(mallory)
+    assert said == {"id": None, "error": {"code": "UNAVAILABLE", "message": "whom this was for has gone"}}
+    assert guarded.counts["shisha_answers_undeliverable"] == 1
+
+
+def test_requests_streams_and_memory_are_a_connections_own(guarded: Guarded) -> None:
+    """The next connection with the same routing id, even of the same user, has none of the last one's."""
+    alice = guarded.client(ALICE)
+    held = guarded.accept(alice, "1")
+    region = guarded.regions.create(holder=1, size_bytes=4096)
+    region.client = held.client
+    routing_id = routing_id_of(guarded)
+    guarded.leave(alice)
+    mallory = taken_over(guarded, routing_id)
+    again = guarded.accept(mallory, "1")  # the id is waiting, but not this connection's
+    assert again.client != held.client
+    lent = {"shared_memory_region": region.token, "shared_memory_offset": 0, "shared_memory_byte_size": 1200}
+    tensor = {"name": "x", "shape": [1, 300], "datatype": "FP32", "parameters": lent}
+    guarded.ask(mallory, "2", "infer", model_name="m", inputs=[tensor])
+    assert "no region of this connection has that token" in guarded.answer_to(mallory)["error"]["message"]
+
+
+def test_connections_with_keys_are_watched_for_messages_that_do_not_end(guarded: Guarded) -> None:
+    client = guarded.client(ALICE)
+    accepted = guarded.accept(client, "1")
+    assert isinstance(accepted.client, Connection)
+    client.send_multipart(4000 * [bytes(60_000)], copy=False)
+    guarded.until(lambda: not accepted.client.open)
+    assert guarded.counts == {"shisha_connections_cut": 1}
+
+
+def test_connections_that_speak_no_curve_cost_nothing(guarded: Guarded) -> None:
+    host, _, port = guarded.gateway.endpoint.removeprefix("tcp://").rpartition(":")
+    known = guarded.client(ALICE)
+    guarded.accept(known, "before")
+    before = psutil.Process().num_fds()
+    for number in range(50):
+        with socket.create_connection((host, int(port))) as end:
+            if number % 2:
+                end.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32))
+            guarded.turn()
+    guarded.until(lambda: guarded.refused["handshake"] >= 50)
+    guarded.until(lambda: psutil.Process().num_fds() <= before)
+    guarded.accept(known, "after")
+
+
+def test_a_handshake_gets_a_number_that_no_connection_before_it_can_have(guarded: Guarded) -> None:
+    numbers = [guarded.accept(guarded.client(ALICE), "1").client for _ in range(3)]
+    assert all(isinstance(one, Connection) for one in numbers)
+    found = [(one.above, one.number) for one in numbers if isinstance(one, Connection)]
+    assert all(above < number for above, number in found)
+    assert len({number for _, number in found}) == 3
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def written(folder: Path, text: str, mode: int = 0o600) -> Path:
+    path = folder / "access.toml"
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_a_list_is_read_from_its_file(tmp_path: Path) -> None:
+    text = f"[[user]]\nname = 'a'\npermission = 'operator'\npublic_key = '{ALICE.public}'\n"
+    assert read_access(written(tmp_path, text, 0o644)).users == (User("a", Permission.OPERATOR, ALICE.public),)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "said"),
+    [
+        ("", 0o620, "others may write it; .* chmod go-w"),
+        ("", 0o602, "others may write it; .* chmod go-w"),
+        ("[[user]\n", 0o600, "expected an allow-list in TOML"),
+        ("x = " + 100_000 * "[", 0o600, "expected an allow-list in TOML"),
+        ("# " + (1 << 20) * "x", 0o600, "larger than 1048576 bytes"),
+    ],
+)
+def test_a_file_that_is_no_list_is_refused_in_a_line(tmp_path: Path, text: str, mode: int, said: str) -> None:
+    path = written(tmp_path, text, mode)
+    with pytest.raises(BadInput, match=f"^{path}: .*{said}") as refused:
+        read_access(path)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "latin").write_bytes(b"# \xe9")
+    for name, said in (("pipe", "is no file"), ("", "directory"), ("none", "No such file"), ("latin", "not UTF-8")):
+        with pytest.raises(BadInput, match=said):
+            read_access(tmp_path / name)

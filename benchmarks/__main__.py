@@ -14,6 +14,7 @@ from benchmarks.live.branches import branches
 from benchmarks.live.copies import copies
 from benchmarks.live.copies_disturbed import copies_disturbed
 from benchmarks.live.crowd import crowd
+from benchmarks.live.dashboard import dashboard
 from benchmarks.live.detector import detector
 from benchmarks.live.device_slowed import device_slowed
 from benchmarks.live.disturbance import disturbance
@@ -80,6 +81,7 @@ for command in (
     branches,
     copies_disturbed,
     crowd,
+    dashboard,
     first_answer,
     load,
     loop,

@@ -1,134 +1,146 @@
-"""A real Prometheus server scrapes a daemon that tunes itself, and is asked what it has seen."""
+"""A real Prometheus server scrapes a daemon that tunes itself, and is asked what it has seen: all that the dashboard,
+the rules and the page of metrics ask.
+"""
 
 from __future__ import annotations
 
-import json
-import shutil
-import socket
+import math
+import re
 import subprocess
-import urllib.error
-import urllib.parse
+import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import pytest
 
+from benchmarks.report.dashboard import filled_in, load_dashboard, queries
+from benchmarks.rigs.prometheus import HINT, MISSING, Prometheus, free_port, prometheus
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, until
 from tests.serving.load import Load, assert_kept
 from tests.serving.tuned import await_state, await_trials, events, tuned, tuner, verdicts
 
-_MISSING = [name for name in ("prometheus", "promtool") if shutil.which(name) is None]
-pytestmark = pytest.mark.skipif(
-    bool(_MISSING), reason=f"{' and '.join(_MISSING)} not found: apt-get install prometheus has both"
-)
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=HINT)
 
-Ask = Callable[[str], dict[str, float]]
-"""A query in PromQL -> the values that it gives now, by their only label but `instance` and `job` (or '')."""
+PAGE: Final = Path(__file__).parents[2] / "docs" / "metrics.md"
+QUESTION: Final = re.compile(r"^\| [^|`]+ \| `((?:[^`\\]|\\\|)+)` \|$", re.MULTILINE)
+NAME: Final = re.compile(r"\b(?:shisha|process|instance)\w*(?::\w+)*(?=[{\[\s)]|$)")
+EMPTY_HERE: Final = {
+    "shisha_http_requests_total": "it serves no HTTP",
+    "shisha_access_refused_total": "nobody is refused",
+    "shisha_memory_reserved_bytes_total": "its memories have no limit",
+    "shisha_memory_bandwidth_bytes_per_second": "its memories have no limit",
+    "shisha_device_speed_ratio": "its places have no devices",
+    "shisha_placement_cost_seconds": "its places have no devices",
+    "shisha_tuner_gap_ratio": "NaN: `shisha` knows no bound",
+    "shisha_load_ratio": "NaN: the objective is not auto",
+    'emulated="false"': "both places are emulated",
+    "> (shisha_worker_restarts_total": "no worker dies",
+    "ALERTS": "nothing is wrong",
+}
+"""What the queries that have these words find nothing of with this daemon, and why."""
 
 
-@pytest.fixture
-def daemon(identity: Path, tmp_path: Path) -> Iterator[DaemonProcess]:
-    with tuned(identity, tmp_path, "--fresh") as process:
-        yield process
+@dataclass(frozen=True, slots=True)
+class Scraped:
+    daemon: DaemonProcess
+    asked: Prometheus
+    sent: int
 
 
-def test_what_it_scrapes_is_what_happened(daemon: DaemonProcess, tmp_path: Path) -> None:
-    client = daemon.control
-    with prometheus(daemon.metrics, tmp_path) as ask:
+@pytest.fixture(scope="module")
+def scraped(identity: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
+    """A daemon that has been tuned under load and is paused, and the server that has watched it."""
+    folder = tmp_path_factory.mktemp("scraped")
+    address = f"127.0.0.1:{free_port()}"  # Prometheus takes 5 s before it asks anybody: it has them while this starts
+    with prometheus(address, folder) as asked, tuned(identity, folder, "--fresh", "--metrics", address) as daemon:
+        client = daemon.control
         with Load(daemon.endpoint) as load:
             await_trials(client, 1, load)
-            until(lambda: ask("shisha_tuner_trials_total"), "a scrape in the middle of it", every_s=0.1)
+            until(lambda: asked.now("rate(shisha_frames_total[1m])"), "two scrapes in the middle of it", every_s=0.1)
             await_state(client, "watching")
             client.call("tuner_set", pause=True)
         assert_kept(load)
-
-        def comes_to(query: str, expected: dict[str, float]) -> None:
-            until(lambda: ask(query) == expected, f"{query} = {expected}", every_s=0.1)
-
-        comes_to("up", {"": 1})
-        comes_to("shisha_frames_total", {"OK": load.sent})
-        comes_to("shisha_frame_latency_seconds_count", {"": load.sent})
-        comes_to("shisha_frames_in_flight", {"": 0})
-        comes_to("shisha_plan_epoch", {"": client.plan()["epoch"]})
-        trials = events(client, "trial")
-        comes_to("shisha_tuner_trials_total", dict(verdicts(trials)))
-        comes_to("sum(shisha_tuner_trials_total)", {"": tuner(client)["trials_total"]})
-        comes_to("shisha_tuner_moves_total", {"": tuner(client)["moves_total"]})
-        comes_to("shisha_tuner_state == 1", {"paused": 1})
-        comes_to("shisha_plan_proposals_total", {"live": len(events(client, "plan_live"))})
-        comes_to("max by (place) (shisha_place_speed_ratio)", {"fast0": 0.45, "slow0": 0.05})
+        yield Scraped(daemon, asked, load.sent)
 
 
-def test_promtool_finds_nothing_to_say_about_the_page(daemon: DaemonProcess) -> None:
-    with Load(daemon.endpoint) as load:
-        await_trials(daemon.control, 2, load)
-    with urllib.request.urlopen(daemon.metrics, timeout=PATIENCE_S) as answer:
+def test_what_it_scrapes_is_what_happened(scraped: Scraped) -> None:
+    client = scraped.daemon.control
+
+    def ask(query: str) -> dict[str, float]:
+        return values(scraped.asked, query)
+
+    def comes_to(query: str, expected: dict[str, float]) -> None:
+        until(lambda: ask(query) == expected, f"{query} = {expected}", every_s=0.1)
+
+    comes_to("up", {"": 1})
+    comes_to("shisha_frames_total", {"OK": scraped.sent})
+    comes_to("shisha_frame_latency_seconds_count", {"": scraped.sent})
+    comes_to("shisha_frames_in_flight", {"": 0})
+    comes_to("shisha_plan_epoch", {"": client.plan()["epoch"]})
+    trials = events(client, "trial")
+    comes_to("shisha_tuner_trials_total", dict(verdicts(trials)))
+    comes_to("sum(shisha_tuner_trials_total)", {"": tuner(client)["trials_total"]})
+    comes_to("shisha_tuner_moves_total", {"": tuner(client)["moves_total"]})
+    comes_to("shisha_tuner_state == 1", {"paused": 1})
+    comes_to("shisha_plan_proposals_total", {"live": len(events(client, "plan_live"))})
+    comes_to("max by (place) (shisha_place_speed_ratio)", {"fast0": 0.45, "slow0": 0.05})
+    comes_to('sum by (place) (shisha_place_state{shisha_place_state="up"})', {"fast0": 1, "slow0": 1})
+    comes_to("sum by (place) (shisha_place_state)", {"fast0": 1, "slow0": 1})
+
+
+def test_promtool_finds_nothing_to_say_about_the_page(scraped: Scraped) -> None:
+    with urllib.request.urlopen(scraped.daemon.metrics, timeout=PATIENCE_S) as answer:
         page = answer.read()
     assert b"shisha_tuner_trials_total{" in page
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_the_rules_and_the_scrape_that_the_documents_show_are_valid(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
-    scrape, rules = (block.split("```")[0] for block in text.split("```yaml\n")[1:])
-    for name, content, check in (("scrape.yml", scrape, "config"), ("rules.yml", rules, "rules")):
-        (tmp_path / name).write_text(content)
-        done = subprocess.run(
-            ["promtool", "check", check, str(tmp_path / name)], capture_output=True, text=True, timeout=PATIENCE_S
-        )
-        assert done.returncode == 0, done.stderr
+def test_every_query_of_the_dashboard_finds_something(scraped: Scraped) -> None:
+    asked = scraped.asked
+    found = {}
+    for query in queries(load_dashboard()):
+        expr = filled_in(query.expr, asked.instance, step_s=1, rate_s=60)
+        found[f"{query.where}: {expr}"] = finds(asked, expr)
+    assert found == {query: not is_empty_here(query) for query in found}
 
 
-@contextmanager
-def prometheus(page: str, folder: Path) -> Iterator[Ask]:
-    """A server of our own that scrapes `page` twice a second; ended at the end of the block."""
-    target = urllib.parse.urlsplit(page).netloc
-    config = folder / "prometheus.yml"
-    config.write_text(
-        "global: {scrape_interval: 500ms, scrape_timeout: 500ms}\n"
-        f'scrape_configs: [{{job_name: shisha, static_configs: [{{targets: ["{target}"]}}]}}]\n'
-    )
-    port = _free_port()
-    command = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}"]
-    command += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"]
-    said = folder / "prometheus.log"
-    with said.open("wb") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder)
-
-    def ready() -> bool:
-        assert process.poll() is None, said.read_text()
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=PATIENCE_S):
-                return True
-        except (urllib.error.URLError, ConnectionError):
-            return False
-
-    try:
-        until(ready, "a Prometheus server that is ready", every_s=0.1)
-        yield lambda query: _values(f"http://127.0.0.1:{port}/api/v1/query", query)
-    finally:
-        process.terminate()
-        process.wait(PATIENCE_S)
+def test_every_query_of_the_page_finds_something(scraped: Scraped) -> None:
+    asked = [query.replace("\\|", "|") for query in QUESTION.findall(PAGE.read_text(encoding="utf-8"))]
+    assert len(asked) > 5
+    assert [query for query in asked if not (finds(scraped.asked, query) or is_empty_here(query))] == []
 
 
-def _values(address: str, query: str) -> dict[str, float]:
-    with urllib.request.urlopen(f"{address}?{urllib.parse.urlencode({'query': query})}", timeout=PATIENCE_S) as answer:
-        found: dict[str, Any] = json.load(answer)
-    assert found["status"] == "success"
-    values = {}
-    for series in found["data"]["result"]:
-        labels = {name: v for name, v in series["metric"].items() if name not in ("__name__", "instance", "job")}
-        (label,) = labels.values() or [""]
-        values[label] = float(series["value"][1])
-    return values
+def test_every_rule_has_something_to_go_by_and_no_alert_fires(scraped: Scraped) -> None:
+    asked = scraped.asked
+    until(lambda: all(rule["health"] == "ok" for rule in asked.rules()), "rules that are well", every_s=0.1)
+    rules = asked.rules()
+    recorded = [rule["name"] for rule in rules if rule["type"] == "recording"]
+    assert [name for name in recorded if not finds(asked, name)] == []
+    alerts = [rule for rule in rules if rule["type"] == "alerting"]
+    assert {rule["name"]: rule["alerts"] for rule in alerts if rule["state"] == "firing"} == {}
+    names = {name for rule in rules for name in NAME.findall(rule["query"])} - {"instance"}
+    assert {"shisha_frames_in_flight", "process_open_fds", recorded[0]} - names == set()
+    assert [name for name in sorted(names) if not (finds(asked, name) or is_empty_here(name))] == []
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+def finds(asked: Prometheus, query: str) -> bool:
+    """Whether it ever had a value since the server began."""
+    found = asked.over(query, asked.began_s, time.time())
+    return any(math.isfinite(value) for series in found for _, value in series.points)
+
+
+def values(asked: Prometheus, query: str) -> dict[str, float]:
+    """What a query gives now, by its only label but `instance` and `job` (or '')."""
+    found = {}
+    for series in asked.now(query):
+        (label,) = [v for name, v in series.labels.items() if name not in ("__name__", "instance", "job")] or [""]
+        ((_, found[label]),) = series.points
+    return found
+
+
+def is_empty_here(query: str) -> bool:
+    return any(words in query for words in EMPTY_HERE)

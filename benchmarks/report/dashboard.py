@@ -1,0 +1,55 @@
+"""Grafana's dashboard as this project reads it: its panels, and what they ask of Prometheus."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+CONFIGS: Final = Path(__file__).parents[2] / "configs"
+DASHBOARD: Final = CONFIGS / "grafana" / "dashboards" / "shisha-rt.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """`where`: the panel's or annotation's title. `legend`: of each series, with `{{label}}` in it."""
+
+    where: str
+    expr: str
+    legend: str = ""
+    instant: bool = False
+
+
+def load_dashboard() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    return found
+
+
+def panel_queries(panel: Mapping[str, Any]) -> list[Query]:
+    targets = panel.get("targets", [])
+    return [Query(panel["title"], one["expr"], one["legendFormat"], one.get("instant", False)) for one in targets]
+
+
+def marks(board: Mapping[str, Any]) -> list[Query]:
+    """Those that are asked of Prometheus."""
+    return [
+        Query(one["name"], one["target"]["expr"], one["titleFormat"])
+        for one in board["annotations"]["list"]
+        if "target" in one
+    ]
+
+
+def queries(board: Mapping[str, Any]) -> Iterator[Query]:
+    for panel in board["panels"]:
+        yield from panel_queries(panel)
+    yield from marks(board)
+
+
+def filled_in(expr: str, instance: str, *, step_s: int, rate_s: int) -> str:
+    """With Grafana's variables as they are where a point stands for `step_s`, and rates are over `rate_s`."""
+    values = {"$__rate_interval": f"{rate_s}s", "$__interval": f"{step_s}s", "$instance": instance}
+    for name, value in values.items():
+        expr = expr.replace(name, value)
+    return expr

@@ -1,0 +1,1 @@
+"""What people watch daemons with: the dashboard and the alerts."""

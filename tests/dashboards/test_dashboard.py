@@ -1,0 +1,113 @@
+"""Grafana's dashboard, without Grafana: what it would refuse, draw wrongly or show nothing of."""
+
+from __future__ import annotations
+
+import re
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.report.dashboard import CONFIGS, load_dashboard, marks, panel_queries, queries
+from shisha_rt.lifecycle.places import STANDINGS
+from shisha_rt.plan.rate import OBJECTIVES
+from shisha_rt.tuning.state import WAITING, State
+
+ROOT: Final = Path(__file__).parents[2]
+BOARD: Final = load_dashboard()
+PANELS: Final[list[dict[str, Any]]] = BOARD["panels"]
+DRAWN: Final = [panel for panel in PANELS if panel["type"] != "row"]
+GRAFANAS_OWN: Final = {"__interval", "__rate_interval", "__url_time_range", "__value"}
+SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
+
+
+def test_every_panel_has_a_place_of_its_own() -> None:
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
+    assert len({panel["title"] for panel in PANELS}) == len(PANELS)
+    for panel in PANELS:
+        at = panel["gridPos"]
+        assert at["x"] >= 0
+        assert at["x"] + at["w"] <= 24
+    for one, other in combinations(PANELS, 2):
+        a, b = one["gridPos"], other["gridPos"]
+        beside = a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"]
+        above = a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
+        assert beside or above, (one["title"], other["title"])
+
+
+def test_every_panel_says_what_it_shows_and_in_which_unit() -> None:
+    for panel in DRAWN:
+        assert panel["description"].endswith("."), panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+        assert panel_queries(panel), panel["title"]
+
+
+def test_all_is_asked_of_the_chosen_prometheus() -> None:
+    for panel in DRAWN:
+        assert panel["datasource"] == SOURCE
+        assert all(target["datasource"] == SOURCE for target in panel["targets"])
+        assert [target["refId"] for target in panel["targets"]] == list("ABCDEFGH"[: len(panel["targets"])])
+    for annotation in BOARD["annotations"]["list"]:
+        if not annotation.get("builtIn"):
+            assert annotation["datasource"] == annotation["target"]["datasource"] == SOURCE
+            assert annotation["expr"] == annotation["target"]["expr"]
+
+
+def test_variables_that_are_used_are_there() -> None:
+    known = {variable["name"] for variable in BOARD["templating"]["list"]}
+    text = (CONFIGS / "grafana" / "dashboards" / "shisha-rt.json").read_text(encoding="utf-8")
+    assert set(re.findall(r"\$\{?(\w+)", text)) == known | GRAFANAS_OWN
+
+
+def test_a_panel_of_one_daemon_asks_for_that_one() -> None:
+    for panel in DRAWN:
+        for query in panel_queries(panel):
+            selectors = len(re.findall(r"\b(?:shisha|process)_\w+(?=[{\[)]| |$)(?!=)", query.expr))
+            chosen = query.expr.count('instance="$instance"')
+            assert chosen == (0 if panel["type"] == "table" else selectors), query
+
+
+def test_every_metric_is_on_the_page_of_metrics() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    rules = [(CONFIGS / "prometheus" / name).read_text() for name in ("recording_rules.yml", "alerts.yml")]
+    asked = " ".join([*(query.expr for query in queries(BOARD)), *rules])
+    names = set(re.findall(r"(?<![\w:])(?:shisha|process)_\w+", asked)) - {"shisha_rt"}
+    groups = set(re.findall(r"- name: (\w+)", " ".join(rules)))
+    told = {re.sub(r"_(bucket|sum|count)$", "", name) for name in names - groups}
+    assert len(told) > 30
+    assert [name for name in sorted(told) if f"`{name}`" not in page] == []
+
+
+def test_every_series_has_a_name() -> None:
+    for panel in DRAWN:
+        for query in panel_queries(panel):
+            by = {name for group in re.findall(r"\bby \(([^)]*)\)", query.expr) for name in group.split(", ")} - {"le"}
+            shown = set(re.findall(r"\{\{(\w+)\}\}", query.legend))
+            assert shown <= by | {"place", "device", "memory"}, query
+            assert query.instant or by <= shown, query
+    assert all(query.legend for query in marks(BOARD))
+
+
+def test_every_state_has_a_name_and_a_colour() -> None:
+    states = [*(state.value for state in State), WAITING]
+    for title, label, names, base in (
+        ("Tuner", "shisha_tuner_state", states, 1),
+        ("What the tuner does, and what for", "shisha_tuner_state", states, 1),
+        ("What the tuner does, and what for", "shisha_objective", OBJECTIVES, 11),
+        ("Places", "shisha_place_state", STANDINGS, 1),
+    ):
+        panel = next(panel for panel in DRAWN if panel["title"] == title)
+        (mapping,) = panel["fieldConfig"]["defaults"]["mappings"]
+        told = {value: about["text"] for value, about in mapping["options"].items()}
+        asked = " ".join(query.expr for query in panel_queries(panel))
+        coded = re.findall(rf'(\d+) \* {label}\{{instance="\$instance",{label}="(\w+)"\}}', asked)
+        assert [name for _, name in coded] == [*names]
+        assert [int(number) for number, _ in coded] == [*range(base, base + len(coded))]
+        assert all(told[number] == name.replace("_", " ") for number, name in coded)
+
+
+def test_grafana_finds_the_dashboard_and_its_prometheus() -> None:
+    provisioning = CONFIGS / "grafana" / "provisioning"
+    assert "path: /etc/grafana/shisha-rt" in (provisioning / "dashboards" / "shisha-rt.yml").read_text()
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert "configs/grafana/dashboards:/etc/grafana/shisha-rt" in page
+    assert "type: prometheus" in (provisioning / "datasources" / "prometheus.yml").read_text()

@@ -57,6 +57,6 @@ def test_it_runs_commands_that_there_are_as_no_root_and_gets_its_signals() -> No
     commands = typer.main.get_group(app).commands
     for called, *arguments in (json.loads(command), words):
         assert commands[called].make_context(called, arguments)
-    assert steps("USER") == ["shisha"]
+    assert steps("USER") == ["10001:10001"]
     served = json.loads(command)
     assert steps("EXPOSE") == [served[served.index("--http") + 1].rpartition(":")[2]]

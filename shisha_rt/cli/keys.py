@@ -22,7 +22,10 @@ def _keys() -> None:
     """Make keys and tokens, for daemons that other hosts can reach."""
 
 
-@keys.command()
+@keys.command(
+    epilog="Exit status: 0 done; 2 bad input: one line says what, and what was expected.\n\n"
+    "See also: serve --access; docs/cli.md."
+)
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of a user, or of the daemon itself: camera-1, daemon.")],
     operator: Annotated[

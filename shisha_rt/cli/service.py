@@ -74,6 +74,7 @@ def service(
         shlex.join(["shisha-rt", "service", *(["--user"] if user else []), "--name", name, *arguments]),
         user=_runs_as(),
         sockets=list(_sockets(settings)),
+        reads_again=settings.access is not None,
         generates_code=_generates_code(settings, machine),
         for_user=user,
     )

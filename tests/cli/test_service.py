@@ -80,6 +80,15 @@ def test_a_socket_in_its_own_runtime_folder_needs_no_leave(run: Run, here: Path)
     assert "ReadWritePaths" not in ran.out
 
 
+def test_only_a_daemon_with_something_to_read_again_is_told_to(run: Run, here: Path) -> None:
+    """SIGHUP ends any other."""
+    assert "ExecReload" not in run("service", "zoo:squeezenet").out
+    Path("users.toml").touch(0o600)
+    at = ("--endpoint", "ipc:///run/shisha-rt/socket")
+    ran = run("service", "zoo:squeezenet", *at, "--access", "users.toml")
+    assert has(ran, "ExecReload=/bin/kill -HUP $MAINPID")
+
+
 def test_for_a_user_it_asks_for_nothing_that_takes_root(run: Run, here: Path) -> None:
     ran = run("service", "zoo:squeezenet", "--user")
     assert has(ran, "NoNewPrivileges=yes", "WantedBy=default.target")

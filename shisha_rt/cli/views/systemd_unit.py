@@ -52,6 +52,7 @@ class Unit:
     """`command`: with absolute paths. `user`: who runs it; None: a user of its own that systemd makes up.
 
     `sockets`: UNIX sockets that the daemon is to listen at. `generates_code`: an engine writes machine code as it runs.
+    `reads_again`: it has files that it reads again when it is told so, and goes on; without any a SIGHUP would end it.
     `for_user`: for a user's own service manager instead of the host's.
     """
 
@@ -62,6 +63,7 @@ class Unit:
     user: str | None = None
     sockets: Sequence[Path] = ()
     generates_code: bool = False
+    reads_again: bool = False
     for_user: bool = False
 
     @property
@@ -81,7 +83,7 @@ class Unit:
                 "[Service]",
                 "Type=notify",
                 f"ExecStart={' '.join(quoted(word).replace('$', '$$') for word in self.command)}",
-                "ExecReload=/bin/kill -HUP $MAINPID",
+                *["ExecReload=/bin/kill -HUP $MAINPID"] * self.reads_again,
                 *self._identity(),
                 "",
                 "# The first start with a model optimises it, which has limits of its own",

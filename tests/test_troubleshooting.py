@@ -1,0 +1,58 @@
+"""Every message that the page on troubleshooting quotes is one of the sources'."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parent.parent
+PAGE: Final = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+QUOTED: Final = re.findall(r"^- `(.+)`$", PAGE, re.MULTILINE)
+DIFFERS: Final = "…"
+LEAST_FIXED: Final = 12  # characters, without which a quotation would fit anything
+
+
+@cache
+def messages() -> list[str]:
+    """All texts of the sources, with what is filled in or formatted as `DIFFERS`."""
+    files = [file for package in ("shisha_rt", "stages") for file in (ROOT / package).rglob("*.py")]
+    nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+    return [text for text in map(template, nodes) if text]
+
+
+def template(node: ast.AST) -> str:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return re.sub(r"%[sd]", DIFFERS, node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(template(part) or DIFFERS for part in node.values)
+    return ""
+
+
+def is_a_message(quoted: str) -> bool:
+    """Whether its fixed parts stand in one text of the sources, in their order."""
+    fixed = [part.strip() for part in quoted.split(DIFFERS)]
+    in_order = re.compile(".*".join(map(re.escape, fixed)), re.DOTALL)
+    return sum(map(len, fixed)) >= LEAST_FIXED and any(
+        in_order.search(text) for text in messages() if all(part in text for part in fixed)
+    )
+
+
+@pytest.mark.parametrize("quoted", QUOTED)
+def test_what_is_quoted_is_a_message_of_the_sources(quoted: str) -> None:
+    assert is_a_message(quoted)
+
+
+def test_what_is_said_of_each_follows_it() -> None:
+    bullets = re.findall(r"^- .*\n+.*", PAGE, re.MULTILINE)
+    assert len(QUOTED) == len(set(QUOTED)) == len(bullets) >= 30
+    assert [bullet for bullet in bullets if not re.fullmatch(r"- `.+`\n\n  [A-Z`].+", bullet)] == []
+
+
+@pytest.mark.parametrize("quoted", ["no daemon at …; expected another …", "…: … expected …", "the worker … hangs: no"])
+def test_what_nobody_says_is_found_out(quoted: str) -> None:
+    assert not is_a_message(quoted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final
@@ -22,15 +23,16 @@ MOST_SERIES: Final = 256
 
 
 class Counting:
-    """`outcomes`: answers by OK or error code; the seconds are sums over those with a result, and `by_shape` counts
-    those by the number of their shape.
+    """`outcomes`: answers by OK or error code; the seconds are sums over those with a result (`failed_s`: without), and
+    `by_shape` counts those by the number of their shape. `last_ms`: when the last was given, since 1970; 0: none yet.
     """
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
         self.outcomes = metrics.outcomes
         self.by_shape: Counter[int] = Counter()
-        self.queue_s = self.compute_s = 0.0
+        self.queue_s = self.compute_s = self.failed_s = 0.0
+        self.last_ms = 0
         # Looking a label up costs more than counting.
         self._services: dict[tuple[int, str], PlainSeries] = {}
         self._service = metrics.histogram("shisha_stage_service_seconds")
@@ -38,8 +40,10 @@ class Counting:
         self._latencies = PlainSeries(LATENCIES_S)
 
     def answered(self, answer: FrameAnswer) -> None:
+        self.last_ms = time.time_ns() // 1_000_000
         if answer.code is not None:
             self.outcomes[answer.code.value] += 1
+            self.failed_s += answer.latency_s
             return
         self.outcomes["OK"] += 1
         self.by_shape[answer.request.layout] += 1

@@ -120,19 +120,28 @@ class Status:
         return {"epoch": epoch, "stages": written(plan, service_s=services_s)}
 
     def statistics(self) -> Mapping[str, object]:
+        """In the terms of the protocol's statistics. Copies in and out are part of the queue's time."""
         counted = self._shell.counting
-        answered = sum(counted.outcomes.values())
         succeeded = counted.outcomes.get("OK", 0)
+        compute = {
+            "compute_input": _took(succeeded, 0.0),
+            "compute_infer": _took(succeeded, counted.compute_s),
+            "compute_output": _took(succeeded, 0.0),
+        }
         stats = {
             "name": self._compiled.model.name,
+            "last_inference": counted.last_ms,
             "inference_count": succeeded,
             "execution_count": succeeded,
             "inference_stats": {
-                "success": {"count": succeeded, "ns": round(counted.latency_s * 1e9)},
-                "fail": {"count": answered - succeeded, "ns": 0},
-                "queue": {"count": succeeded, "ns": round(counted.queue_s * 1e9)},
-                "compute_infer": {"count": succeeded, "ns": round(counted.compute_s * 1e9)},
+                "success": _took(succeeded, counted.latency_s),
+                "fail": _took(counted.outcomes.total() - succeeded, counted.failed_s),
+                "queue": _took(succeeded, counted.queue_s),
+                **compute,
+                "cache_hit": _took(0, 0.0),
+                "cache_miss": _took(0, 0.0),
             },
+            "batch_stats": [{"batch_size": 1, **compute}] if succeeded else [],
             "latency_counts": counted.latencies(),
         }
         return {"model_stats": [stats]}
@@ -201,3 +210,7 @@ class Status:
             }
             for device, speed in zip(devices, speeds, strict=True)
         ]
+
+
+def _took(count: int, seconds: float) -> Mapping[str, int]:
+    return {"count": count, "ns": round(seconds * 1e9)}

@@ -14,6 +14,7 @@ Shell.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 import uuid
@@ -223,6 +224,8 @@ class Link:
         if time.monotonic() < barred.until_s:
             raise barred.why
         if barred.is_over:
+            with contextlib.suppress(zmq.ZMQError):  # it may have forgotten it by itself
+                self.socket.disconnect(self.endpoint)  # else it takes the next for the one that it has
             self.socket.connect(self.endpoint)
         self._barred = _Barred(self.endpoint, self._keys)
 

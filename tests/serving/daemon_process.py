@@ -40,11 +40,17 @@ def until(true: Callable[[], object], what: str, every_s: float = 0.01, within_s
 class DaemonProcess:
     """`shisha-rt serve` with `arguments`, and a runtime folder under `folder`. Ready when the constructor returns.
 
-    Leaving the context stops the daemon, if it still runs, and asserts that it went well and left nothing.
+    Leaving the context stops the daemon, if it still runs, and asserts that it went well and left nothing. `keys`: an
+    operator's secret file and the daemon's public one, if it asks for keys.
     """
 
     def __init__(
-        self, folder: Path, *arguments: object, endpoint: str = "tcp://127.0.0.1:0", ready_within_s: float = PATIENCE_S
+        self,
+        folder: Path,
+        *arguments: object,
+        endpoint: str = "tcp://127.0.0.1:0",
+        ready_within_s: float = PATIENCE_S,
+        keys: tuple[Path | None, Path | None] = (None, None),
     ) -> None:
         self.folder = folder
         self.runtime = folder / "runtime"
@@ -70,7 +76,7 @@ class DaemonProcess:
         self.endpoint: str = ready["endpoint"]
         self.metrics: str = ready["metrics"]
         self.http: list[str] = ready.get("http", [])
-        self.control = Client(self.endpoint, timeout_s=PATIENCE_S)
+        self.control = Client(self.endpoint, timeout_s=PATIENCE_S, secret_key=keys[0], server_key=keys[1])
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,87 @@
+"""`shisha-rt keys new`: what it writes, for whom it is to be read, and that stock tools and the daemon take it."""
+
+from __future__ import annotations
+
+import json
+import stat
+import tomllib
+from pathlib import Path
+
+import pytest
+from zmq.auth import create_certificates, load_certificate
+
+from shisha_rt.cli.app import main
+from shisha_rt.errors import BadInput
+from shisha_rt.wire.access import Permission, access_list
+from shisha_rt.wire.keys import KeyPair, new_pair, read_pair, read_public, write_pair
+
+
+def test_a_pair_is_made_and_the_entry_is_for_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", "new", "camera 1", "--token", "--unix-user", "alice", "--folder", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    (user,) = access_list(tomllib.loads("[[user]]" + told.partition("[[user]]")[2].partition("\n\n")[0]), "told").users
+    token = told.partition("shown this once: ")[2].partition("\n")[0]
+    assert (user.name, user.permission, user.unix_user) == ("camera 1", Permission.CLIENT, "alice")
+    assert access_list({"user": [{"name": "a", "token_sha256": user.token_sha256}]}, "").of_token(token) is not None
+    secret, public = tmp_path / "camera 1.key_secret", tmp_path / "camera 1.key"
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert read_pair(secret).public == read_public(public) == read_public(secret) == user.public_key
+    assert token not in secret.read_text() + public.read_text()
+
+
+def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    new = ["keys", "new", "me", "--operator", "--json", "--folder", str(tmp_path)]
+    assert main(new) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["user"]["permission"], made["token"]) == ("operator", None)
+    before = Path(made["secret_file"]).read_text()
+    assert main(new) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert Path(made["secret_file"]).read_text() == before
+    Path(made["secret_file"]).unlink()
+    assert main(new) == 2, "the public file is there"
+    assert not Path(made["secret_file"]).exists()
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../a", ".a", "-a", "a\nb", "x" * 65])
+def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", "new", "--folder", str(tmp_path), "--", name]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_where_nothing_can_be_written_a_line_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", "new", "me", "--folder", str(tmp_path / "none")]) == 2
+    assert "expected a folder to write to" in capsys.readouterr().err
+
+
+def test_stock_tools_read_ours_and_we_read_theirs(tmp_path: Path) -> None:
+    pair = new_pair()
+    public, secret = write_pair(tmp_path, "ours", pair)
+    assert load_certificate(secret) == (pair.public.encode(), pair.secret.encode())
+    assert load_certificate(public) == (pair.public.encode(), None)
+    theirs, their_secret = map(Path, create_certificates(tmp_path, "theirs", {"email": "a@example.org"}))
+    with pytest.raises(BadInput, match=f"others may read it; .* chmod 600 {their_secret}"):
+        read_pair(their_secret)
+    their_secret.chmod(0o600)
+    assert read_pair(their_secret).public == read_public(theirs)
+
+
+def test_what_is_wrong_with_a_key_file_is_said_in_one_line(tmp_path: Path) -> None:
+    pair, other = new_pair(), new_pair()
+    public, secret = write_pair(tmp_path, "a", pair)
+    _, mixed = write_pair(tmp_path, "mixed", KeyPair(other.public, pair.secret))
+    noise = tmp_path / "noise"
+    noise.write_bytes(bytes(range(256)) * 1000)
+    noise.chmod(0o600)
+    for path, said in (
+        (public, "no secret key in it"),
+        (mixed, "the public key is not that of the secret one"),
+        (noise, "no keys in it"),
+        (tmp_path / "none", "No such file"),
+        (tmp_path, "directory"),
+    ):
+        with pytest.raises(BadInput, match=said) as refused:
+            read_pair(path)
+        assert "\n" not in str(refused.value)
+    assert pair.secret not in repr(read_pair(secret))

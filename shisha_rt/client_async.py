@@ -148,9 +148,9 @@ class AsyncClient:
     async def status(self) -> Fields:
         return cast("Fields", (await self.call("status"))["status"])
 
-    async def signature(self) -> Signature:
+    async def signature(self, *, timeout_s: float | None = None) -> Signature:
         """The model's inputs and outputs, as the daemon has told them on this connection."""
-        await self._introduce(self._patience(None))
+        await self._introduce(self._patience(timeout_s))
         signature = self._link.conversation.signature
         assert signature is not None
         return signature

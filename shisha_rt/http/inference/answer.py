@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -10,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from shisha_rt.graph.datatypes import NAME_OF
+from shisha_rt.http.inference.names import VERSION
 from shisha_rt.http.inference.request import InferenceAsked, WantedOutput
 from shisha_rt.wire.exceptions import InvalidArgument
 from shisha_rt.wire.frame_tensors import Answer, raw_bytes
 
-VERSION: Final = "1"
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -60,19 +61,23 @@ def _told(one: WantedOutput, array: npt.NDArray[Any], raw: list[memoryview]) -> 
         raw.append(data)
         told["parameters"] = {"binary_data_size": len(data)}
     else:
+        if array.dtype == np.float16:
+            raise InvalidArgument(f"output {one.name!r}: FP16 has no form in JSON; ask for bytes (binary_data)")
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise InvalidArgument(f"output {one.name!r} has values that JSON has not (NaN, infinity); ask for bytes")
+            raise InvalidArgument(f"output {one.name!r} has NaN or infinity, which JSON has not; ask for bytes")
         told["data"] = array.reshape(-1).tolist()
     return told
 
 
 def _classes(array: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
-    """The largest values of each batch as Triton tells them: "value:index", the largest first."""
-    rows = array.reshape(array.shape[0] if array.ndim > 1 else 1, -1)
-    count = min(count, rows.shape[1])
-    order = np.argsort(-rows, axis=1, kind="stable")[:, :count]
-    words = [[f"{row[index]:f}:{index}" for index in indexes] for row, indexes in zip(rows, order, strict=True)]
-    return np.array(words if array.ndim > 1 else words[0], dtype=object)
+    """The largest values as Triton tells them, "value:index", largest first: of each in the first of several axes."""
+    several = array.ndim > 1
+    rows = array.reshape(array.shape[0], math.prod(array.shape[1:])) if several else array.reshape(1, -1)
+    ascending = np.argsort(rows[:, ::-1], axis=1, kind="stable")  # back to front, so that the first of equals wins
+    order = rows.shape[1] - 1 - ascending[:, ::-1][:, :count]
+    form = "{:f}:{}" if array.dtype.kind == "f" else "{:d}:{}"
+    words = [[form.format(row[index].item(), index) for index in its] for row, its in zip(rows, order, strict=True)]
+    return np.array(words, dtype=object).reshape(order.shape if several else -1)
 
 
 def _strings(array: npt.NDArray[Any]) -> memoryview:

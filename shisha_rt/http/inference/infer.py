@@ -99,8 +99,8 @@ class Infer:
     async def _tensors(self, asked: InferenceAsked, body: Body, caller: Caller) -> Frame:
         frame: Frame = {}
         for one in asked.inputs:
-            if one.data is not None:
-                frame[one.name] = array_of(one.data, one.shape, one.dtype)
+            if one.data:
+                frame[one.name] = array_of(one)
                 continue
             array = frame[one.name] = await self._house.client.empty(one.shape, one.dtype)
             if one.region is None:

@@ -7,7 +7,7 @@ anything is read, since that says how many bytes may come. Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from functools import cache
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -67,13 +67,27 @@ class _Output(Struct, frozen=True):
 
 
 class _Parameters(Struct, frozen=True):
-    """`timeout` is Triton's, in microseconds; what else it knows has no meaning here and is ignored."""
+    """`timeout` and `sequence_id` are Triton's, the first in microseconds; what else it knows is ignored."""
 
     binary_data_output: bool = False
     stream: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)] | None = None
     sequence: _Size | None = None
     deadline_ms: Annotated[float, Meta(ge=0, le=MAX_DEADLINE_MS)] | None = None
-    timeout: Annotated[int, Meta(ge=0, le=MAX_INTEGER)] | None = None
+    timeout: Annotated[int, Meta(ge=0, le=MAX_INTEGER)] = 0
+    sequence_id: _Size | Annotated[str, Meta(max_length=128)] = 0
+
+    @property
+    def ordered_in(self) -> str | None:
+        """Requests of one of Triton's sequences are answered in order, as those of a stream are."""
+        if self.stream is not None or not self.sequence_id:
+            return self.stream
+        return f"sequence-{self.sequence_id}"
+
+    @property
+    def deadline_s(self) -> float | None:
+        if self.deadline_ms is not None:
+            return self.deadline_ms / 1e3
+        return min(self.timeout / 1e6, MAX_DEADLINE_MS / 1e3) if self.timeout else None
 
 
 class _Header(Struct, frozen=True):
@@ -95,7 +109,7 @@ class InputTensor(Struct, frozen=True):
     shape: tuple[int, ...]
     dtype: npt.DTypeLike
     binary_bytes: int | None = None
-    data: bytes | None = None
+    data: bytes = b""
     region: FilePiece | None = None
 
 
@@ -140,15 +154,12 @@ def read_header(data: bytes | bytearray | memoryview, signature: Signature) -> I
     if len({one.name for one in outputs}) < len(outputs):
         raise InvalidArgument("an output is asked for twice")
     given = header.parameters
-    deadline_s = None if given.deadline_ms is None else given.deadline_ms / 1e3
-    if deadline_s is None and given.timeout:
-        deadline_s = min(given.timeout / 1e6, MAX_DEADLINE_MS / 1e3)
     return InferenceAsked(
-        header.id, inputs, outputs, given.binary_data_output, given.stream, given.sequence, deadline_s
+        header.id, inputs, outputs, given.binary_data_output, given.ordered_in, given.sequence, given.deadline_s
     )
 
 
-def raw_request(size_bytes: int, signature: Signature) -> InferenceAsked:
+def raw_request(size_bytes: int | None, signature: Signature) -> InferenceAsked:
     """A body that is nothing but the one input's bytes, as Triton takes it with a header of no bytes."""
     if len(signature.inputs) != 1 or signature.shapes:
         raise InvalidArgument("a body without a header is for models of one input of one shape")
@@ -156,39 +167,50 @@ def raw_request(size_bytes: int, signature: Signature) -> InferenceAsked:
     dtype = NUMPY_OF[its.datatype]
     expected = math.prod(its.shape) * dtype.itemsize
     if size_bytes != expected:
-        raise InvalidArgument(f"the body has {size_bytes} bytes; expected {expected}, input {its.name!r} alone")
+        raise InvalidArgument(f"without a header the body is input {its.name!r} alone; expected {expected} bytes, told")
     return InferenceAsked("", (InputTensor(its.name, its.shape, dtype, size_bytes),), (), True, None, None, None)
 
 
 def longest_json(signature: Signature) -> int:
-    """So many bytes a request may have whose tensors are JSON."""
-    shapes = signature.shapes or (signature.inputs,)
-    values = max(sum(math.prod(tensor.shape) for tensor in shape) for shape in shapes)
+    """So many bytes a request may have, even one whose tensors are JSON."""
+    values = max(sum(math.prod(tensor.shape) for tensor in inputs) for inputs in signature.each)
     return MAX_HEADER_BYTES + MAX_JSON_BYTES_A_VALUE * values
 
 
-def array_of(data: bytes, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def array_of(one: InputTensor) -> npt.NDArray[Any]:
     """A tensor written in JSON: all values in a row, or nested as its shape says. Raises `InvalidArgument`."""
-    kind = np.dtype(dtype)
-    of: Any = bool if kind.kind == "b" else float if kind.kind == "f" else int
-    nested: Any = of
-    for _ in shape:
-        nested = list[nested]
+    dtype = np.dtype(one.dtype)
+    flat, nested = _values_decoders(dtype, len(one.shape))
     try:
-        values = msgspec.json.decode(data, type=list[of])
-    except msgspec.ValidationError:
         try:
-            values = msgspec.json.decode(data, type=nested)
-        except msgspec.MsgspecError as error:
-            raise InvalidArgument(f"data: {_line(error)}") from None
-    try:
+            values = flat.decode(one.data)
+        except msgspec.ValidationError:
+            values = nested.decode(one.data)
         with np.errstate(over="raise"):
-            array = np.array(values, kind)
+            array = np.array(values, dtype)
+    except msgspec.MsgspecError as error:
+        raise InvalidArgument(f"input {one.name!r}: its data: {_line(error)}") from None
     except (ValueError, OverflowError, FloatingPointError):
-        raise InvalidArgument(f"data: what is no array of {kind}") from None
-    if array.size != math.prod(shape) or (array.ndim > 1 and array.shape != tuple(shape)):
-        raise InvalidArgument(f"data: an array of shape {list(array.shape)}; expected {list(shape)}, or all in a row")
-    return array.reshape(shape)
+        raise InvalidArgument(f"input {one.name!r}: its data is ragged, or has what is no {dtype}") from None
+    if array.size != math.prod(one.shape) or (array.ndim > 1 and array.shape != one.shape):
+        expected = f"expected {list(one.shape)}, or all in a row"
+        raise InvalidArgument(f"input {one.name!r}: its data has shape {list(array.shape)}; {expected}")
+    return array.reshape(one.shape)
+
+
+@cache
+def _values_decoders(dtype: np.dtype[Any], rank: int) -> tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]:
+    """Of values in a row, and nested so deeply. Integers out of range are found by them, or (UINT64) by numpy."""
+    of: Any = bool if dtype.kind == "b" else float
+    if dtype.kind in "iu":
+        bounds = np.iinfo(dtype)
+        of = Annotated[int, Meta(ge=int(bounds.min), le=min(int(bounds.max), MAX_INTEGER))]
+        if bounds.max > MAX_INTEGER:
+            of = Annotated[int, Meta(ge=0)]
+    nested: Any = of
+    for _ in range(rank):
+        nested = list[nested]
+    return msgspec.json.Decoder(list[of]), msgspec.json.Decoder(nested)
 
 
 def _input(given: _Input, signature: Signature) -> InputTensor:
@@ -201,9 +223,11 @@ def _input(given: _Input, signature: Signature) -> InputTensor:
     _check_shape(given, signature)
     dtype = NUMPY_OF[its.datatype]
     size_bytes = math.prod(given.shape) * dtype.itemsize
-    region, binary_bytes, data = given.parameters.region, given.parameters.binary_data_size, bytes(given.data) or None
-    if (region is not None) + (binary_bytes is not None) + (data is not None) != 1:
+    region, binary_bytes, data = given.parameters.region, given.parameters.binary_data_size, bytes(given.data)
+    if (region is not None) + (binary_bytes is not None) + bool(data) != 1:
         raise InvalidArgument(f"input {given.name!r}: expected one of data, binary_data_size, shared_memory_region")
+    if data and dtype.itemsize == 2 and dtype.kind == "f":
+        raise InvalidArgument(f"input {given.name!r}: FP16 has no form in JSON; expected it as bytes")
     for told in (binary_bytes, None if region is None else region.size_bytes):
         if told is not None and told != size_bytes:
             raise InvalidArgument(
@@ -214,8 +238,7 @@ def _input(given: _Input, signature: Signature) -> InputTensor:
 
 def _check_shape(given: _Input, signature: Signature) -> None:
     """That it is one that is served; of several shapes which one all inputs have together the client will say."""
-    shapes = signature.shapes or (signature.inputs,)
-    served = [tensor.shape for shape in shapes for tensor in shape if tensor.name == given.name]
+    served = [tensor.shape for inputs in signature.each for tensor in inputs if tensor.name == given.name]
     if given.shape not in served:
         expected = " or ".join(str(list(shape)) for shape in dict.fromkeys(served))
         raise InvalidArgument(f"input {given.name!r}: shape {list(given.shape)}; expected {expected}")

@@ -3,18 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from starlette.routing import BaseRoute, Route
 
 from shisha_rt.http.house import House
+from shisha_rt.http.inference.about import About
 from shisha_rt.http.inference.infer import Infer
+from shisha_rt.http.inference.regions import SharedMemoryRoutes
 from shisha_rt.http.inference.shared_memory import SharedFiles
+
+_MODEL: Final = "/v2/models/{model}"
+_VERSION: Final = _MODEL + "/versions/{version}"
+_SYSTEM: Final = "/v2/systemsharedmemory"
+_CUDA: Final = "/v2/cudasharedmemory"
 
 
 def inference_routes(house: House) -> Sequence[BaseRoute]:
     files = SharedFiles() if house.settings.shared_memory else None
     infer = Infer(house, files)
+    about = About(house)
+    regions = SharedMemoryRoutes(files)
     return [
-        Route("/v2/models/{model}/infer", infer, methods=["POST"]),
-        Route("/v2/models/{model}/versions/{version}/infer", infer, methods=["POST"]),
+        *(Route(f"{model}/infer", infer, methods=["POST"]) for model in (_MODEL, _VERSION)),
+        Route("/v2/health/live", about.live),
+        Route("/v2/health/ready", about.ready),
+        Route("/v2/models/stats", about.statistics),
+        *(Route(f"{model}/ready", about.model_ready) for model in (_MODEL, _VERSION)),
+        *(Route(f"{model}/config", about.config) for model in (_MODEL, _VERSION)),
+        *(Route(f"{model}/stats", about.statistics) for model in (_MODEL, _VERSION)),
+        *(Route(model, about.model) for model in (_MODEL, _VERSION)),
+        Route("/v2", about.server),
+        Route("/v2/repository/index", about.index, methods=["POST"]),
+        Route("/v2/repository/models/{model}/load", about.no_loading, methods=["POST"]),
+        Route("/v2/repository/models/{model}/unload", about.no_loading, methods=["POST"]),
+        Route(f"{_SYSTEM}/status", regions.status),
+        Route(f"{_SYSTEM}/region/{{region}}/status", regions.status),
+        Route(f"{_SYSTEM}/region/{{region}}/register", regions.register, methods=["POST"]),
+        Route(f"{_SYSTEM}/region/{{region}}/unregister", regions.unregister, methods=["POST"]),
+        Route(f"{_SYSTEM}/unregister", regions.unregister, methods=["POST"]),
+        Route(f"{_CUDA}/status", regions.no_cuda_status),
+        Route(f"{_CUDA}/region/{{region}}/status", regions.no_cuda_status),
+        Route(f"{_CUDA}/region/{{region}}/register", regions.no_cuda_register, methods=["POST"]),
+        Route(f"{_CUDA}/region/{{region}}/unregister", regions.no_cuda_unregister, methods=["POST"]),
+        Route(f"{_CUDA}/unregister", regions.no_cuda_unregister, methods=["POST"]),
+        Route("/v2/trace/setting", about.no_tracing, methods=["GET", "POST"]),
+        Route(f"{_MODEL}/trace/setting", about.no_tracing, methods=["GET", "POST"]),
+        Route("/v2/logging", about.no_logging, methods=["GET", "POST"]),
     ]

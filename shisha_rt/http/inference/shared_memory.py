@@ -24,8 +24,8 @@ from shisha_rt.wire.exceptions import (
 )
 
 FOLDER: Final = "/dev/shm"
-MOST_REGIONS: Final = 512
-"""For each caller, and twice as many for all: each has a descriptor open."""
+MOST_REGIONS: Final = 128
+"""For each user, and twice as many for all: each has a descriptor open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class SharedFile:
 
 
 class SharedFiles:
-    """All regions of all callers. `folder` is where their files are."""
+    """All regions of all users, until they are unregistered or this process ends. `folder` is where their files are."""
 
     def __init__(self, folder: str = FOLDER) -> None:
         self._folder = folder
@@ -52,7 +52,7 @@ class SharedFiles:
         if name in regions:
             raise FailedPrecondition(f"shared memory region {name!r} is registered already")
         if len(regions) >= MOST_REGIONS or sum(map(len, self._by_caller.values())) >= 2 * MOST_REGIONS:
-            raise ResourceExhausted(f"there are {len(regions)} regions; expected at most {MOST_REGIONS}")
+            raise ResourceExhausted(f"{len(regions)} regions are registered; expected at most {MOST_REGIONS} of a user")
         fd = self._open(key, uid)
         try:
             held_bytes = os.fstat(fd).st_size
@@ -80,7 +80,7 @@ class SharedFiles:
         file = self._find(caller, region)
         begin = file.offset + region.offset
         if os.preadv(file.fd, [into], begin) != region.size_bytes:
-            raise InvalidArgument(f"shared memory region {region.name!r}: its file has become shorter")
+            raise _shorter(region)
 
     def check_room(self, caller: Caller, region: FilePiece, size_bytes: int) -> None:
         """Raises `InvalidArgument` if an output of so many bytes does not fit."""
@@ -96,14 +96,13 @@ class SharedFiles:
         file = self._find(caller, region)
         begin = file.offset + region.offset
         if begin + len(data) > os.fstat(file.fd).st_size:
-            raise InvalidArgument(f"shared memory region {region.name!r}: its file has become shorter")
-        os.pwritev(file.fd, [data], begin)
-
-    def close(self) -> None:
-        for regions in self._by_caller.values():
-            for region in regions.values():
-                os.close(region.fd)
-        self._by_caller.clear()
+            raise _shorter(region)
+        try:
+            written_bytes = os.pwritev(file.fd, [data], begin)
+        except OSError:  # it has holes, and no memory is left to fill them
+            written_bytes = 0
+        if written_bytes != len(data):
+            raise ResourceExhausted(f"shared memory region {region.name!r}: there is no memory left for its file")
 
     def _find(self, caller: Caller, region: FilePiece) -> SharedFile:
         file = self.of(caller).get(region.name)
@@ -123,15 +122,19 @@ class SharedFiles:
         folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-        except OSError:  # one word for all: what others have there is nobody's business
+        except (OSError, ValueError):  # one word for all: what others have there is nobody's business
             raise _not_yours(key) from None
         finally:
             os.close(folder)
         its = os.fstat(fd)
-        if not stat.S_ISREG(its.st_mode) or its.st_uid != uid:
+        if not stat.S_ISREG(its.st_mode) or its.st_uid != uid or its.st_nlink != 1:
             os.close(fd)
             raise _not_yours(key)
         return fd
+
+
+def _shorter(region: FilePiece) -> InvalidArgument:
+    return InvalidArgument(f"shared memory region {region.name!r}: its file has become shorter")
 
 
 def _not_yours(key: str) -> NotFound:

@@ -1,0 +1,151 @@
+"""What the protocol asks of a server beside inference: health, metadata, configuration, statistics, the repository; and
+what there is none of here (loading models, tracing, logging), told in the form that clients expect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shisha_rt.graph.graph import Tensor
+from shisha_rt.http.faults import HttpFault
+from shisha_rt.http.house import House
+from shisha_rt.http.inference.body import Body
+from shisha_rt.http.inference.names import VERSION, check_path
+from shisha_rt.wire.exceptions import InvalidArgument, ShishaError
+from shisha_rt.wire.request import Signature
+
+PATIENCE_S: Final = 5.0
+"""With the daemon, which answers such questions at once; one that is not there may be back soon."""
+MOST_BYTES: Final = 64 << 10
+"""Of a request that is not for inference."""
+_EXTENSIONS: Final = (
+    "binary_tensor_data",
+    "classification",
+    "parameters",
+    "model_configuration",
+    "model_repository",
+    "statistics",
+    "streams",
+)
+
+
+_Asked = TypeVar("_Asked")
+
+
+class _IndexAsked(msgspec.Struct, frozen=True):
+    ready: bool = False
+
+
+class About:
+    """The routes."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    async def server(self, _: Request) -> Response:
+        its = await self._ask("server_metadata")
+        shared = ("system_shared_memory",) if self._house.settings.shared_memory else ()
+        return json_answer({"name": its["name"], "version": its["version"], "extensions": [*_EXTENSIONS, *shared]})
+
+    async def live(self, _: Request) -> Response:
+        return await self._health("server_live", "live")
+
+    async def ready(self, _: Request) -> Response:
+        return await self._health("server_ready", "ready")
+
+    async def model(self, request: Request) -> Response:
+        await self._check(request)
+        its = await self._ask("model_metadata")
+        return json_answer(its | {"versions": [VERSION]})
+
+    async def model_ready(self, request: Request) -> Response:
+        await self._check(request)
+        return await self._health("model_ready", "ready")
+
+    async def config(self, request: Request) -> Response:
+        signature = await self._check(request)
+        its = await self._ask("model_metadata")
+        return json_answer(_config(signature, its["platform"]))
+
+    async def statistics(self, request: Request) -> Response:
+        """Of the model, or of all models, which is the same."""
+        if "model" in request.path_params:
+            await self._check(request)
+        told = await self._ask("model_statistics")
+        return json_answer({"model_stats": [{**its, "version": VERSION} for its in told["model_stats"]]})
+
+    async def index(self, request: Request) -> Response:
+        """The repository: the one model. With `{"ready":true}` only if it is ready."""
+        asked = await read_json(request, _IndexAsked)
+        its = await self._ask("model_ready")
+        state = "READY" if its["ready"] else "UNAVAILABLE"
+        reason = "" if its["ready"] else "the daemon is starting or draining, or has lost a place"
+        entry = {"name": its["name"], "version": VERSION, "state": state, "reason": reason}
+        return json_answer([entry] if its["ready"] or not asked.ready else [])
+
+    async def no_loading(self, _: Request) -> Response:
+        raise HttpFault(501, "models are not loaded or unloaded: a daemon serves the one that it was started with")
+
+    async def no_tracing(self, _: Request) -> Response:
+        raise HttpFault(501, "there are no trace settings; what the daemon does is told by its events and metrics")
+
+    async def no_logging(self, _: Request) -> Response:
+        raise HttpFault(501, "there are no log settings")
+
+    async def _health(self, op: str, field: str) -> Response:
+        """By the status: 200 for yes. A daemon that does not answer is not there."""
+        try:
+            its = bool((await self._ask(op))[field])
+        except ShishaError:
+            its = False
+        return json_answer({field: its}, 200 if its else 503)
+
+    async def _check(self, request: Request) -> Signature:
+        signature = await self._house.client.signature(timeout_s=PATIENCE_S)
+        check_path(request.path_params, signature.model_name)
+        return signature
+
+    async def _ask(self, op: str) -> dict[str, Any]:
+        return await self._house.client.call(op, timeout_s=PATIENCE_S)
+
+
+def json_answer(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+async def read_json(request: Request, kind: type[_Asked]) -> _Asked:
+    """The body of a small request; an empty one is `{}`. Raises `InvalidArgument` and HttpFault."""
+    headers: Mapping[bytes, bytes] = request.scope["headers_by_name"]
+    data = await Body(request.scope, request.receive, headers.get(b"content-encoding"), None).whole(MOST_BYTES)
+    try:
+        return msgspec.json.decode(data or b"{}", type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidArgument(f"the request's JSON: {str(error).partition(chr(10))[0]}") from None
+
+
+def _config(signature: Signature, platform: str) -> Mapping[str, object]:
+    """The model's configuration, in the form of Triton's. No batching: sizes of a tensor are all its own."""
+    return {
+        "name": signature.model_name,
+        "platform": platform,
+        "backend": "shisha-rt",
+        "version_policy": {"latest": {"num_versions": 1}},
+        "max_batch_size": 0,
+        "input": [_tensor(its) | {"format": "FORMAT_NONE"} for its in signature.inputs],
+        "output": [_tensor(its) | {"label_filename": ""} for its in signature.outputs],
+        "instance_group": [],
+        "default_model_filename": "model.onnx",
+        "parameters": {},
+        "model_warmup": [],
+    }
+
+
+def _tensor(its: Tensor) -> dict[str, object]:
+    """Of a tensor, with -1 for each size that varies. Triton's TYPE_STRING, which differs, is of no model here."""
+    dims = [-1 if axis in its.open_axes else size for axis, size in enumerate(its.shape)]
+    return {"name": its.name, "data_type": f"TYPE_{its.datatype}", "dims": dims}

@@ -1,0 +1,251 @@
+"""The JSON of requests and answers: what is read, what is refused, and what tensors become in it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shisha_rt.graph.datatypes import NAME_OF, NUMPY_OF
+from shisha_rt.graph.graph import Tensor
+from shisha_rt.http.inference.answer import answer_parts
+from shisha_rt.http.inference.request import (
+    FilePiece,
+    InferenceAsked,
+    InputTensor,
+    array_of,
+    longest_json,
+    raw_request,
+    read_header,
+)
+from shisha_rt.wire.exceptions import InvalidArgument
+from shisha_rt.wire.frame_tensors import Answer
+from shisha_rt.wire.request import Signature
+
+SIGNATURE = Signature(
+    "m",
+    (Tensor("a", (2, 3), "FP32"), Tensor("b", (2,), "INT8"), Tensor("h", (2,), "FP16")),
+    (Tensor("y", (2, 2), "FP32"), Tensor("n", (4,), "UINT8")),
+)
+ONE = Signature("one", (Tensor("x", (1, 2), "FP32"),), (Tensor("y", (1, 2), "FP32"),))
+BYTES = {
+    "a": {"name": "a", "shape": [2, 3], "datatype": "FP32", "parameters": {"binary_data_size": 24}},
+    "b": {"name": "b", "shape": [2], "datatype": "INT8", "parameters": {"binary_data_size": 2}},
+    "h": {"name": "h", "shape": [2], "datatype": "FP16", "parameters": {"binary_data_size": 4}},
+}
+
+
+def header(**changes: Any) -> bytes:
+    return json.dumps({"inputs": list(BYTES.values()), **changes}).encode()
+
+
+def with_input(which: str, /, **changes: Any) -> bytes:
+    return header(inputs=[*({**BYTES, which: {**BYTES[which], **changes}}.values())])
+
+
+def test_a_request_with_all_that_there_is() -> None:
+    piece = {"shared_memory_region": "r", "shared_memory_byte_size": 16, "shared_memory_offset": 8}
+    asked = read_header(
+        header(
+            id="7",
+            parameters={"stream": "s", "sequence": 3, "deadline_ms": 250, "priority": 1, "unknown": [1]},
+            outputs=[
+                {"name": "n", "parameters": {"classification": 2, "binary_data": True}},
+                {"name": "y", "parameters": {**piece, "binary_data": False}},
+            ],
+            extra=None,
+        ),
+        SIGNATURE,
+    )
+    assert (asked.id, asked.stream, asked.sequence, asked.deadline_s) == ("7", "s", 3, 0.25)
+    assert asked.binary_bytes == 30
+    assert [(one.name, one.binary, one.classes) for one in asked.outputs] == [("n", True, 2), ("y", False, 0)]
+    assert asked.outputs[1].region == FilePiece("r", 8, 16)
+
+
+def test_what_triton_calls_otherwise() -> None:
+    its = read_header(header(parameters={"timeout": 1_500_000, "sequence_id": 9, "sequence_start": True}), SIGNATURE)
+    assert (its.deadline_s, its.stream) == (1.5, "sequence-9")
+    its = read_header(header(parameters={"timeout": 10**18, "sequence_id": "cam"}), SIGNATURE)
+    assert (its.deadline_s, its.stream) == (86_400.0, "sequence-cam")
+    its = read_header(header(parameters={"timeout": 0, "sequence_id": 0, "deadline_ms": 0}), SIGNATURE)
+    assert (its.deadline_s, its.stream) == (0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "JSON"),
+        (b"[]", "object"),
+        (b"\xff", "JSON"),
+        (b'{"inputs":' + b"[" * 100_000, "JSON"),
+        (header(inputs=[]), "length"),
+        (header(inputs=[BYTES["a"]]), "do not match"),
+        (header(inputs=[*BYTES.values(), BYTES["a"]]), "do not match"),
+        (with_input("a", name="c"), "has none of that name"),
+        (with_input("a", datatype="FP64"), "expected FP32"),
+        (with_input("a", shape=[3, 2]), "expected [2, 3]"),
+        (with_input("a", shape=[-1, 3]), ">= 0"),
+        (with_input("a", shape=[2] * 33), "length"),
+        (with_input("a", shape=[2.0, 3.0]), "int"),
+        (with_input("a", data=[1]), "expected one of data"),
+        (with_input("a", parameters={}), "expected one of data"),
+        (with_input("a", parameters={"binary_data_size": 23}), "expected 24"),
+        (with_input("a", parameters={"binary_data_size": 2**70}), "int"),
+        (with_input("a", parameters={"shared_memory_region": "r"}), "shared_memory_byte_size is missing"),
+        (with_input("a", parameters={"shared_memory_region": "r", "shared_memory_byte_size": 8}), "expected 24"),
+        (with_input("h", parameters={}, data=[1, 2]), "FP16"),
+        (header(outputs=[{"name": "z"}]), "has none of that name"),
+        (header(outputs=[{"name": "y"}, {"name": "y"}]), "twice"),
+        (header(parameters={"deadline_ms": -1}), ">= 0"),
+        (header(parameters={"stream": ""}), "length"),
+        (header(parameters={"sequence": 2**64}), "<= 9223372036854775807"),
+        (header(id="x" * 257), "length"),
+    ],
+)
+def test_what_is_refused_is_told_in_one_line(data: bytes, says: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        read_header(data, SIGNATURE)
+    assert says.lower() in caught.value.message.lower()
+    assert "\n" not in caught.value.message
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.recursive(st.none() | st.booleans() | st.floats() | st.text() | st.integers(), st.lists, max_leaves=8))
+def test_strange_values_end_as_a_refusal(value: object) -> None:
+    for field in ("name", "shape", "datatype", "parameters", "data"):
+        try:
+            asked = read_header(with_input("b", **{"parameters": {}, "data": [1, 2], field: value}), SIGNATURE)
+            array_of(asked.inputs[1])
+        except InvalidArgument:
+            continue
+
+
+def values(datatype: str) -> st.SearchStrategy[list[Any]]:
+    kind = NUMPY_OF[datatype]
+    if kind.kind == "b":
+        each: st.SearchStrategy[Any] = st.booleans()
+    elif kind.kind == "f":
+        each = st.floats(allow_nan=False, allow_infinity=False, width=32 if kind.itemsize == 4 else 64)
+    else:
+        each = st.integers(int(np.iinfo(kind).min), int(np.iinfo(kind).max))
+    return st.lists(each, min_size=12, max_size=12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from([name for name in NUMPY_OF if name != "FP16"]), st.data())
+def test_json_there_and_back_is_exact(datatype: str, data: st.DataObject) -> None:
+    array = np.array(data.draw(values(datatype)), NUMPY_OF[datatype]).reshape(2, 3, 2)
+    for written in (array.tolist(), array.reshape(-1).tolist()):
+        given_ = InputTensor("x", (2, 3, 2), array.dtype, data=json.dumps(written).encode())
+        found = array_of(given_)
+        assert found.dtype == array.dtype
+        assert found.tobytes() == array.tobytes()
+    told, raw = json_answer(array, binary=False)
+    assert raw == b""
+    assert np.array(told["data"], array.dtype).reshape(told["shape"]).tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("datatype", "data"),
+    [
+        ("FP32", "[1, 2, NaN]"),
+        ("FP32", "[1, 2, null]"),
+        ("FP32", '[1, 2, "3"]'),
+        ("FP32", "[1, 2, 1e39]"),
+        ("FP64", "[1, 2, 1e999]"),
+        ("FP32", "[1, 2]"),
+        ("FP32", "[1, 2, 3, 4]"),
+        ("FP32", "[[1, 2], 3]"),
+        ("FP32", "[[1], [2], [3]]"),
+        ("FP32", "3"),
+        ("FP32", "{}"),
+        ("UINT8", "[1, 2, 256]"),
+        ("UINT8", "[1, 2, -1]"),
+        ("INT8", "[1, 2, 128]"),
+        ("INT32", "[1, 2, 3.5]"),
+        ("INT64", f"[1, 2, {2**63}]"),
+        ("UINT64", f"[1, 2, {2**64}]"),
+        ("BOOL", "[true, false, 2]"),
+    ],
+)
+def test_what_is_no_such_tensor(datatype: str, data: str) -> None:
+    with pytest.raises(InvalidArgument, match="input 'x'"):
+        array_of(InputTensor("x", (3,), NUMPY_OF[datatype], data=data.encode()))
+
+
+def test_a_body_that_is_one_tensor() -> None:
+    assert raw_request(8, ONE).inputs[0].binary_bytes == 8
+    for size_bytes in (0, 7, 9, None):
+        with pytest.raises(InvalidArgument):
+            raw_request(size_bytes, ONE)
+    with pytest.raises(InvalidArgument):
+        raw_request(30, SIGNATURE)
+    assert longest_json(SIGNATURE) > longest_json(ONE) > 8
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def json_answer(array: npt.NDArray[Any], **wanted: Any) -> tuple[Any, bytes]:
+    name = "y"
+    signature = Signature("m", ONE.inputs, (Tensor(name, array.shape, NAME_OF[array.dtype]),))
+    parameters = {"binary_data": wanted.pop("binary"), **wanted}
+    asked = read_header(asking(outputs=[{"name": name, "parameters": parameters}]), signature)
+    told, raw = answer_of(asked, array)
+    return told["outputs"][0], raw
+
+
+def asking(**changes: Any) -> bytes:
+    tensor = {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}
+    return json.dumps({"inputs": [tensor], **changes}).encode()
+
+
+def answer_of(asked: InferenceAsked, array: npt.NDArray[Any], sequence: int | None = None) -> tuple[Any, bytes]:
+    header, raw = answer_parts("m", asked, Answer("1", {"y": array}, 3, 41, sequence, 0.0004, 0.0032))
+    return json.loads(header), b"".join(raw)
+
+
+def test_an_answer_says_what_made_it() -> None:
+    array = np.arange(2, dtype=np.float32).reshape(1, 2)
+    told, raw = answer_of(read_header(asking(id="7", parameters={"binary_data_output": True}), ONE), array, 5)
+    assert raw == array.tobytes()
+    assert told == {
+        "model_name": "m",
+        "model_version": "1",
+        "id": "7",
+        "parameters": {"epoch": 3, "frame": 41, "queue_ms": 0.4, "compute_ms": 3.2, "sequence": 5},
+        "outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 2], "parameters": {"binary_data_size": 8}}],
+    }
+    told, raw = answer_of(read_header(asking(), ONE), array)
+    assert (told["outputs"][0]["data"], raw, "id" in told) == ([0.0, 1.0], b"", False)
+
+
+@pytest.mark.parametrize(
+    ("array", "count", "classes", "shape"),
+    [
+        (np.array([[0.5, 2, 2], [3, -1, 0]], "f"), 2, ["2.000000:1", "2.000000:2", "3.000000:0", "0.000000:2"], [2, 2]),
+        (np.array([7, 250, 3], np.uint8), 2, ["250:1", "7:0"], [2]),
+        (np.array([False, True]), 5, ["1:1", "0:0"], [2]),
+        (np.array([[[-3, 4]]], np.int64), 1, ["4:1"], [1, 1]),
+        (np.empty((0, 4), np.float32), 3, [], [0, 3]),
+    ],
+)  # fmt: skip
+def test_the_largest_as_triton_says_it(array: npt.NDArray[Any], count: int, classes: list[str], shape: Any) -> None:
+    told, raw = json_answer(array, binary=False, classification=count)
+    assert (told["datatype"], told["data"], told["shape"], raw) == ("BYTES", classes, shape, b"")
+    told, raw = json_answer(array, binary=True, classification=count)
+    assert raw == b"".join(len(text).to_bytes(4, "little") + text.encode() for text in classes)
+    assert told["parameters"] == {"binary_data_size": len(raw)}
+
+
+@pytest.mark.parametrize("array", [np.array([[np.nan, 1]], np.float32), np.array([np.inf]), np.ones(2, np.float16)])
+def test_what_json_has_not_is_told(array: npt.NDArray[Any]) -> None:
+    with pytest.raises(InvalidArgument, match="ask for bytes"):
+        json_answer(array, binary=False)
+    assert json_answer(array, binary=True)[1] == array.tobytes()

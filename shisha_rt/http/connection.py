@@ -9,9 +9,11 @@ import asyncio
 import functools
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 PEER_UID: Final = "shisha.peer_uid"
@@ -20,9 +22,14 @@ ABORT: Final = "shisha.abort"
 """The one that cuts the connection off, and drops what its reader has not read."""
 FILL: Final = "shisha.fill"
 """The one that writes what comes of a body where it is wanted. uvicorn would copy it three times on its way there."""
+WATCH: Final = "shisha.watch"
+"""The one that says what to call if the connection is lost while its request is worked on; None: nothing any more."""
 KEEP_ALIVE_S: Final = 75
+Watch: TypeAlias = Callable[[Callable[[], object] | None], None]
 _BUFFER: Final = memoryview(bytearray(256 << 10))
 _HEADS: Final = _BUFFER[: 8 << 10]  # of a body hardly anything comes with its head: its place is not known yet
+_STRAIGHT_BYTES: Final = 16 << 10
+"""Less is not worth a parser of its own for what comes behind it."""
 _PATIENCE_S: Final = 10.0
 _HEAD_BYTES: Final = 64 << 10
 _CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
@@ -52,6 +59,9 @@ class _Filling:
 class HttpConnection(HttpToolsProtocol, asyncio.BufferedProtocol):
     """Reads into one buffer for all connections, and bodies from there to where they are wanted (`FILL`).
 
+    What is wanted of a body whose length is known is read there at once: in that there is nothing to be parsed. Then
+    the parser has not seen the end of its message, and the next one is for another.
+
     Cuts off whoever takes longer than `_PATIENCE_S` for a request's head, or makes it longer than `_HEAD_BYTES`.
     """
 
@@ -60,6 +70,10 @@ class HttpConnection(HttpToolsProtocol, asyncio.BufferedProtocol):
     _patience: asyncio.TimerHandle | None = None
     _uid: int | None = None
     _filling: _Filling | None = None
+    _left_bytes = 0
+    _straight = False
+    _keeps_alive = False
+    _when_lost: Callable[[], object] | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -73,12 +87,19 @@ class HttpConnection(HttpToolsProtocol, asyncio.BufferedProtocol):
         self._end_patience()
         self._end_filling(lost=True)
         super().connection_lost(exc)
+        if self._when_lost is not None:
+            self._when_lost()
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        if self._straight and self._filling is not None:
+            return self._filling.room[self._filling.filled_bytes :]
         return _HEADS if self._in_head else _BUFFER
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.data_received(_BUFFER[:nbytes])  # type: ignore[arg-type]  # all of it is taken, or copied
+        if self._straight:
+            self._came_straight(nbytes)
+        else:
+            self.data_received(_BUFFER[:nbytes])  # type: ignore[arg-type]  # all of it is taken, or copied
 
     def data_received(self, data: bytes) -> None:
         if self._in_head:
@@ -93,7 +114,7 @@ class HttpConnection(HttpToolsProtocol, asyncio.BufferedProtocol):
         super().on_message_begin()
         self._in_head = True
         self._head_bytes = 0
-        self.scope["extensions"] = {ABORT: {"call": self.transport.abort}}
+        self.scope["extensions"] = {ABORT: {"call": self.transport.abort}, WATCH: {"call": self._watch}}
         if self._uid is not None:
             self.scope["extensions"][PEER_UID] = {"uid": self._uid}
 
@@ -101,10 +122,13 @@ class HttpConnection(HttpToolsProtocol, asyncio.BufferedProtocol):
         self._in_head = False
         self._end_patience()
         super().on_headers_complete()
+        length = next((value for name, value in self.headers if name == b"content-length"), None)
+        self._left_bytes = int(length) if length is not None else 0
         self.scope["extensions"][FILL] = {"call": functools.partial(self._fill, self.cycle)}
 
     def on_body(self, body: bytes) -> None:
         filling = self._filling
+        self._left_bytes -= len(body)
         if filling is None:
             super().on_body(body)
             return
@@ -139,13 +163,45 @@ class HttpConnection(HttpToolsProtocol, asyncio.BufferedProtocol):
             return len(kept)
         if cycle.disconnected:
             raise ConnectionResetError
+        if cycle.waiting_for_100_continue:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            cycle.waiting_for_100_continue = False
         filling = self._filling = _Filling(room, len(kept), self.loop.create_future())
+        if not self._straight and _STRAIGHT_BYTES <= filling.left_bytes <= self._left_bytes:
+            self._straight = True
+            self._keeps_alive, cycle.keep_alive = cycle.keep_alive, False  # unless all of it comes
         self.flow.resume_reading()
         try:
             await filling.done
         finally:
             self._filling = None
+            if self._straight:
+                self.flow.pause_reading()  # there is no place for more
         return filling.filled_bytes
+
+    def _came_straight(self, size_bytes: int) -> None:
+        filling = self._filling
+        if filling is None:  # somebody reads on whom nothing was promised
+            self.transport.abort()
+            return
+        filling.filled_bytes += size_bytes
+        self._left_bytes -= size_bytes
+        if not self._left_bytes:
+            self._straight = False
+            self.cycle.keep_alive = self._keeps_alive
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            self.on_message_complete()
+        elif not filling.left_bytes:
+            self.flow.pause_reading()
+            self._end_filling()
+
+    def _watch(self, when_lost: Callable[[], object] | None) -> None:
+        """The body has been read. A socket that is not read tells nothing."""
+        self._when_lost = when_lost
+        self.flow.resume_reading()
+        if when_lost is not None and self.cycle.disconnected:
+            when_lost()
 
     def _end_filling(self, *, lost: bool = False) -> None:
         filling, self._filling = self._filling, None

@@ -19,7 +19,7 @@ from shisha_rt.http.inference.request import (
     InferenceAsked,
     InputTensor,
     array_of,
-    longest_json,
+    longest_body,
     raw_request,
     read_header,
 )
@@ -186,7 +186,7 @@ def test_a_body_that_is_one_tensor() -> None:
             raw_request(size_bytes, ONE)
     with pytest.raises(InvalidArgument):
         raw_request(30, SIGNATURE)
-    assert longest_json(SIGNATURE) > longest_json(ONE) > 8
+    assert longest_body(SIGNATURE) > longest_body(ONE) > 8
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ unpacked as far as it is expected to go, so that one which is small and becomes 
 from __future__ import annotations
 
 import asyncio
-import time
 import zlib
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeAlias
@@ -21,7 +20,8 @@ PATIENCE_S: Final = 20.0
 SLOWEST_BYTES_PER_S: Final = 100_000
 _WINDOW_OF: Final = {b"gzip": 31, b"x-gzip": 31, b"deflate": 47}  # zlib's own words: 16 more for gzip, 32 for either
 _PIECE_BYTES: Final = 256 << 10
-
+_STRETCH_BYTES: Final = 2 << 20
+"""Of what is written past all that is between; so that whoever stops is found out in the time for that much."""
 
 Fill: TypeAlias = Callable[[memoryview], Awaitable[int]]
 
@@ -53,14 +53,18 @@ class Body:
         self._packed: _Unpacker | None = None
         self._piece: bytes = b""
         self._more = True
-        self._begun_s = time.monotonic()
+        self._begun_s = asyncio.get_running_loop().time()
         self._read_bytes = 0
-        name = (encoding or b"identity").strip().lower()
+        name = b"identity" if encoding is None else encoding.strip().lower()
         if name in _WINDOW_OF:
             self._packed = zlib.decompressobj(_WINDOW_OF[name])
         elif name != b"identity":
             known = ", ".join(one.decode() for one in _WINDOW_OF)
             raise HttpFault(415, f"Content-Encoding {name.decode('latin-1')!r}; expected {known}, or none")
+
+    @property
+    def is_packed(self) -> bool:
+        return self._packed is not None
 
     async def whole(self, most_bytes: int) -> bytearray:
         """All that is left of it. Raises HttpFault for more than `most_bytes`."""
@@ -71,15 +75,23 @@ class Body:
                 raise HttpFault(413, f"the body has more than {most_bytes} bytes; expected at most so many")
         return found
 
-    async def exactly(self, size_bytes: int) -> bytearray:
+    async def exactly(self, size_bytes: int) -> bytes | bytearray | memoryview:
+        piece = await self._next(size_bytes) if size_bytes else b""
+        if len(piece) == size_bytes:
+            return piece
         found = bytearray(size_bytes)
-        await self.into(memoryview(found))
+        found[: len(piece)] = piece
+        await self.into(memoryview(found)[len(piece) :])
         return found
 
     async def into(self, room: memoryview) -> None:
         """Fill `room`. Raises HttpFault if the body ends before."""
-        filled = 0 if self._piece or self._packed is not None else await self._straight_into(room)
+        filled = 0
         while filled < len(room):
+            if self._packed is None and self._more and not self._piece:
+                filled += await self._straight_into(room[filled : filled + _STRETCH_BYTES])
+                if filled == len(room):
+                    break
             piece = await self._next(len(room) - filled)
             if not piece:
                 raise HttpFault(400, "the body ends too early; expected as many bytes as its header says")
@@ -114,19 +126,23 @@ class Body:
                     self._piece = self._piece[most_bytes:] if len(self._piece) > most_bytes else b""
                     return taken
             elif unpacked := self._unpack(self._packed, min(most_bytes, _PIECE_BYTES)):
+                await asyncio.sleep(0)  # little may become much, and takes its time
                 return unpacked
             if not self._more:
-                if self._packed is not None and (not self._packed.eof or self._packed.unused_data):
-                    raise HttpFault(400, "the body is not all that Content-Encoding says; expected one whole piece")
+                if self._packed is not None and not self._packed.eof:
+                    raise HttpFault(400, "the packed body ends too early; expected what Content-Encoding says")
                 return b""
             await self._more_of_it()
 
     def _unpack(self, packed: _Unpacker, most_bytes: int) -> bytes:
-        data, self._piece = packed.unconsumed_tail + self._piece, b""
+        ended, data, self._piece = packed.eof, packed.unconsumed_tail + self._piece, b""
         try:
-            return packed.decompress(data, most_bytes)
+            unpacked = b"" if ended else packed.decompress(data, most_bytes)
         except zlib.error:
             raise HttpFault(400, "the body cannot be unpacked; expected what Content-Encoding says") from None
+        if packed.unused_data or (ended and data):
+            raise HttpFault(400, "the body goes on behind what is packed; expected one packed piece")
+        return unpacked
 
     async def _more_of_it(self) -> None:
         try:
@@ -141,8 +157,7 @@ class Body:
         self._more = message.get("more_body", False)
 
     def _patience(self, more_bytes: int) -> asyncio.Timeout:
-        until_s = self._begun_s + PATIENCE_S + (self._read_bytes + more_bytes) / SLOWEST_BYTES_PER_S
-        return asyncio.timeout(until_s - time.monotonic())
+        return asyncio.timeout_at(self._begun_s + PATIENCE_S + (self._read_bytes + more_bytes) / SLOWEST_BYTES_PER_S)
 
     def _too_slow(self) -> HttpFault:
-        return HttpFault(408, f"the body comes too slowly: expected {SLOWEST_BYTES_PER_S} bytes a second")
+        return HttpFault(408, f"the body comes too slowly; expected {SLOWEST_BYTES_PER_S} bytes a second")

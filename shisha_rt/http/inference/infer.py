@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 import zlib
 from collections.abc import Mapping
 from typing import Any, Final
@@ -15,28 +16,30 @@ from typing import Any, Final
 import numpy.typing as npt
 from starlette.types import Receive, Scope, Send
 
+from shisha_rt.http.connection import WATCH, Watch
 from shisha_rt.http.faults import HttpFault, fault_answer, fault_of
 from shisha_rt.http.house import Caller, House
 from shisha_rt.http.inference.answer import answer_parts, wanted
 from shisha_rt.http.inference.body import Body, HungUp
 from shisha_rt.http.inference.names import check_path
 from shisha_rt.http.inference.request import (
-    MAX_HEADER_BYTES,
     InferenceAsked,
     array_of,
-    longest_json,
+    longest_body,
     raw_request,
     read_header,
 )
-from shisha_rt.http.inference.room import Room
+from shisha_rt.http.inference.room import Room, TakenRoom
 from shisha_rt.http.inference.shared_memory import SharedFiles
 from shisha_rt.wire.exceptions import ShishaError
 from shisha_rt.wire.frame_tensors import Answer, raw_bytes
+from shisha_rt.wire.request import Signature
 
 _ROOM_BYTES: Final = 256 << 20
 _HEADER_LENGTH: Final = b"inference-header-content-length"
 _ONE_PIECE_BYTES: Final = 64 << 10
 _PACKED_LEVEL: Final = 1  # floats hardly get smaller at all
+_NONE_OF_IT: Final = re.compile(rb"q\s*=\s*0(\.0*)?")
 _CLIENT_CLOSED: Final = 499
 
 Frame = dict[str, npt.NDArray[Any]]
@@ -49,6 +52,8 @@ class Infer:
         self._house = house
         self._files = files
         self._room = Room(_ROOM_BYTES)
+        self._known: Signature | None = None
+        self._longest_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -67,34 +72,37 @@ class Infer:
         check_path(scope["path_params"], signature.model_name)
         size_bytes = _number(headers, b"content-length")
         body = Body(scope, receive, headers.get(b"content-encoding"), size_bytes)
-        length = _number(headers, _HEADER_LENGTH)
-        if length is None:
-            limit = longest_json(signature)
-            if size_bytes is not None and size_bytes > limit:
-                raise HttpFault(413, f"the body has {size_bytes} bytes; expected at most {limit}")
-            # Of JSON nothing says how much will come: room for what may, less what is short anyway.
-            with self._room.take(size_bytes or limit):
-                asked = read_header(await body.whole(limit), signature)
-                frame, answer = await self._run(asked, body, caller, receive)
-        else:
-            if length > MAX_HEADER_BYTES:
-                raise HttpFault(413, f"a header of {length} bytes; expected at most {MAX_HEADER_BYTES}")
-            if length:
-                asked = read_header(await body.exactly(length), signature)
+        header_bytes = _number(headers, _HEADER_LENGTH)
+        longest_bytes = self._longest(signature)
+        if max(size_bytes or 0, header_bytes or 0) > longest_bytes:
+            raise HttpFault(413, f"the body has more than {longest_bytes} bytes, which is the most of this model's")
+        if body.is_packed:
+            size_bytes = None
+        with TakenRoom(self._room) as room:
+            if header_bytes is None:
+                # Where nothing says how much will come, room for what may.
+                room.more(longest_bytes if size_bytes is None else size_bytes)
+                asked = read_header(await body.whole(longest_bytes), signature)
+            elif header_bytes:
+                room.more(header_bytes)
+                asked = read_header(await body.exactly(header_bytes), signature)
             else:
-                asked = raw_request(-1 if size_bytes is None else size_bytes, signature)
-            with self._room.take(asked.binary_bytes):
-                frame, answer = await self._run(asked, body, caller, receive)
+                asked = raw_request(size_bytes, signature)
+            if size_bytes is not None and header_bytes is not None:
+                _check_size(size_bytes, header_bytes + asked.binary_bytes)
+            room.more(asked.binary_bytes)
+            frame = await self._tensors(asked, body, caller)
+            self._check_rooms(asked, caller)
+            answer = await self._unless_hung_up(asked, frame, caller, scope["extensions"][WATCH]["call"])
         del frame
         self._write(asked, answer, caller)
         header, raw = answer_parts(signature.model_name, asked, answer)
-        await _send(send, header, raw, headers.get(b"accept-encoding", b""))
+        await _send(send, header, raw, headers.get(b"accept-encoding"))
 
-    async def _run(self, asked: InferenceAsked, body: Body, caller: Caller, receive: Receive) -> tuple[Frame, Answer]:
-        frame = await self._tensors(asked, body, caller)
-        self._check_rooms(asked, caller)
-        stream = None if asked.stream is None else f"{caller.name}/{asked.stream}"
-        return frame, await self._unless_hung_up(asked, frame, stream, receive)
+    def _longest(self, signature: Signature) -> int:
+        if self._known is not signature:
+            self._known, self._longest_bytes = signature, longest_body(signature)
+        return self._longest_bytes
 
     async def _tensors(self, asked: InferenceAsked, body: Body, caller: Caller) -> Frame:
         frame: Frame = {}
@@ -110,27 +118,23 @@ class Infer:
         await body.end()
         return frame
 
-    async def _unless_hung_up(
-        self, asked: InferenceAsked, frame: Frame, stream: str | None, receive: Receive
-    ) -> Answer:
+    async def _unless_hung_up(self, asked: InferenceAsked, frame: Frame, caller: Caller, watch: Watch) -> Answer:
         """Whoever hangs up wants no answer: the frame is cancelled."""
         running = asyncio.current_task()
         assert running is not None
         gone = False
 
-        async def watch() -> None:
+        def cancel() -> None:
             nonlocal gone
-            while (await receive())["type"] != "http.disconnect":
-                pass
             gone = True
             running.cancel()
 
-        watching = asyncio.create_task(watch())
+        watch(cancel)
         try:
             return await self._house.client.infer(
                 frame,
                 deadline_s=asked.deadline_s,
-                stream=stream,
+                stream=None if asked.stream is None else f"{caller.name}/{asked.stream}",
                 sequence=asked.sequence,
                 outputs=[one.name for one in asked.outputs],
             )
@@ -140,7 +144,7 @@ class Infer:
             running.uncancel()
             raise HungUp from None
         finally:
-            watching.cancel()
+            watch(None)
 
     def _check_rooms(self, asked: InferenceAsked, caller: Caller) -> None:
         """Before a frame is run whose outputs have nowhere to go."""
@@ -168,21 +172,40 @@ def _number(headers: Mapping[bytes, bytes], name: bytes) -> int | None:
     return int(text)
 
 
-async def _send(send: Send, header: bytes, raw: list[memoryview], accepted: bytes) -> None:
+def _check_size(size_bytes: int, expected_bytes: int) -> None:
+    if size_bytes != expected_bytes:
+        raise HttpFault(400, f"the body has {size_bytes} bytes; expected {expected_bytes}, as its header says")
+
+
+async def _send(send: Send, header: bytes, raw: list[memoryview], accepted: bytes | None) -> None:
     names = [(b"content-type", b"application/octet-stream" if raw else b"application/json")]
     if raw:
-        names.append((_HEADER_LENGTH, str(len(header)).encode()))
+        names.append((_HEADER_LENGTH, b"%d" % len(header)))
     pieces: list[bytes | memoryview] = [header, *raw]
-    packing = next((name for name in (b"gzip", b"deflate") if name in accepted), None)
+    packing = None if accepted is None else _packing(accepted)
     if packing is not None:
-        whole = b"".join(pieces)
-        packed = gzip.compress(whole, _PACKED_LEVEL) if packing == b"gzip" else zlib.compress(whole, _PACKED_LEVEL)
-        pieces = [packed]
+        pieces = [await _packed(b"".join(pieces), packing)]
         names.append((b"content-encoding", packing))
     size_bytes = sum(map(len, pieces))
     if size_bytes <= _ONE_PIECE_BYTES:
         pieces = [b"".join(pieces)]
-    names.append((b"content-length", str(size_bytes).encode()))
+    names.append((b"content-length", b"%d" % size_bytes))
     await send({"type": "http.response.start", "status": 200, "headers": names})
-    for number, piece in enumerate(pieces):
-        await send({"type": "http.response.body", "body": piece, "more_body": number + 1 < len(pieces)})
+    for number, piece in enumerate(pieces, 1):
+        await send({"type": "http.response.body", "body": piece, "more_body": number < len(pieces)})
+
+
+def _packing(accepted: bytes) -> bytes | None:
+    """The first of those that are accepted that there is here."""
+    for offer in accepted.lower().split(b","):
+        name, _, weight = (part.strip() for part in offer.partition(b";"))
+        if name in (b"gzip", b"deflate") and not _NONE_OF_IT.fullmatch(weight):
+            return name
+    return None
+
+
+async def _packed(whole: bytes, packing: bytes) -> bytes:
+    pack = gzip.compress if packing == b"gzip" else zlib.compress
+    if len(whole) <= _ONE_PIECE_BYTES:
+        return pack(whole, _PACKED_LEVEL)
+    return await asyncio.to_thread(pack, whole, _PACKED_LEVEL)

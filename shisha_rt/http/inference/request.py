@@ -171,7 +171,7 @@ def raw_request(size_bytes: int | None, signature: Signature) -> InferenceAsked:
     return InferenceAsked("", (InputTensor(its.name, its.shape, dtype, size_bytes),), (), True, None, None, None)
 
 
-def longest_json(signature: Signature) -> int:
+def longest_body(signature: Signature) -> int:
     """So many bytes a request may have, even one whose tensors are JSON."""
     values = max(sum(math.prod(tensor.shape) for tensor in inputs) for inputs in signature.each)
     return MAX_HEADER_BYTES + MAX_JSON_BYTES_A_VALUE * values

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
 
 from shisha_rt.wire.exceptions import ResourceExhausted
 
 
 class Room:
-    """`limit_bytes` for all; one body by itself always has room."""
+    """`limit_bytes` for all; one request by itself always has room."""
 
     def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
+        self.taken_bytes = 0
+
+
+class TakenRoom:
+    """One request's share of `room`, which it gives back when its context is left."""
+
+    __slots__ = ("_room", "_taken_bytes")
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
         self._taken_bytes = 0
 
-    @contextlib.contextmanager
-    def take(self, size_bytes: int) -> Iterator[None]:
-        """Raises `ResourceExhausted` where there is none."""
-        if self._taken_bytes and self._taken_bytes + size_bytes > self._limit_bytes:
-            raise ResourceExhausted(f"{self._taken_bytes} bytes of requests are on their way; send again later")
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._room.taken_bytes -= self._taken_bytes
+
+    def more(self, size_bytes: int) -> None:
+        """Raises `ResourceExhausted` where others have too much for that."""
+        room = self._room
+        if room.taken_bytes > self._taken_bytes and room.taken_bytes + size_bytes > room.limit_bytes:
+            raise ResourceExhausted(f"{room.taken_bytes} bytes of requests are on their way; send again later")
+        room.taken_bytes += size_bytes
         self._taken_bytes += size_bytes
-        try:
-            yield
-        finally:
-            self._taken_bytes -= size_bytes

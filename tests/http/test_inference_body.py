@@ -1,0 +1,174 @@
+"""Bodies as they come over HTTP: in pieces, packed, too long, too short, too slow; and the room that they take."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import zlib
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shisha_rt.http.connection import FILL
+from shisha_rt.http.faults import HttpFault
+from shisha_rt.http.inference import body as module
+from shisha_rt.http.inference.body import Body, HungUp
+from shisha_rt.http.inference.infer import _packing
+from shisha_rt.http.inference.room import Room, TakenRoom
+from shisha_rt.wire.exceptions import ResourceExhausted
+
+PACK: dict[bytes | None, Callable[[bytes], bytes]] = {None: bytes, b"gzip": gzip.compress, b"deflate": zlib.compress}
+
+
+async def nothing_straight(_: memoryview) -> int:
+    return 0
+
+
+SCOPE: Any = {"extensions": {FILL: {"call": nothing_straight}}}
+
+
+def read(
+    pieces: list[bytes], encoding: bytes | None, how: Callable[[Body], Awaitable[Any]], *, ends: bool = True
+) -> Any:
+    """What `how` makes of a body; beside it how many of its pieces were never asked for."""
+    left = list(pieces)
+
+    async def receive() -> Any:
+        if not left:
+            if not ends:
+                await asyncio.sleep(3600)
+            return {"type": "http.disconnect"}
+        piece = left.pop(0)
+        return {"type": "http.request", "body": piece, "more_body": bool(left) or not ends}
+
+    async def run() -> Any:
+        return await how(Body(SCOPE, receive, encoding, None))
+
+    return asyncio.run(run()), len(left)
+
+
+async def all_of(body: Body) -> bytes:
+    """By halves, and that it ends there."""
+    found = bytes(await body.exactly(5))
+    room = bytearray(95)
+    await body.into(memoryview(room))
+    await body.end()
+    return found + room
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+    return [data[begin:end] for begin, end in pairwise(edges)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.binary(min_size=100, max_size=100), st.sampled_from(list(PACK)), st.lists(st.integers(0, 10**6), max_size=6))
+def test_it_is_what_was_sent_however_it_is_cut(data: bytes, encoding: bytes | None, places: list[int]) -> None:
+    assert read(cut(PACK[encoding](data), places), encoding, all_of)[0] == data
+    assert bytes(read(cut(PACK[encoding](data), places), encoding, lambda body: body.whole(100))[0]) == data
+
+
+@pytest.mark.parametrize("encoding", PACK)
+@pytest.mark.parametrize("size", [0, 4, 99, 101, 500])
+def test_another_length_is_refused(encoding: bytes | None, size: int) -> None:
+    with pytest.raises(HttpFault) as caught:
+        read([PACK[encoding](b"x" * size)], encoding, all_of)
+    assert caught.value.status == 400
+    if size > 100:
+        with pytest.raises(HttpFault) as caught:
+            read([PACK[encoding](b"x" * size)], encoding, lambda body: body.whole(100))
+        assert caught.value.status == 413
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from([b"gzip", b"deflate"]), st.binary(max_size=64), st.integers(0, 200))
+def test_what_cannot_be_unpacked_is_refused(encoding: bytes, junk: bytes, at: int) -> None:
+    good = PACK[encoding](bytes(range(100)))
+    for data in (junk, good[:at] + junk, good + junk):
+        with contextlib.suppress(HttpFault):
+            assert read([data], encoding, all_of)[0] == bytes(range(100))
+
+
+@pytest.mark.parametrize("encoding", [b"gzip", b"deflate"])
+def test_a_bomb_is_not_unpacked(encoding: bytes) -> None:
+    bomb = PACK[encoding](bytes(16 << 20))
+    pieces = [bomb[at : at + 4096] for at in range(0, len(bomb), 4096)]
+
+    async def refused(body: Body) -> None:
+        with pytest.raises(HttpFault) as caught:
+            await all_of(body)
+        assert caught.value.status == 400
+        assert len(body._piece) <= 4096
+
+    assert read(pieces, encoding, refused)[1] >= len(pieces) - 1
+
+
+def test_what_goes_on_behind_the_end_of_what_is_packed_is_not_kept() -> None:
+    pieces = [gzip.compress(bytes(100)), *[b"x" * 4096] * 1000]
+    with pytest.raises(HttpFault) as caught:
+        read(pieces, b"gzip", all_of)
+    assert caught.value.status == 400
+
+
+def test_unknown_encodings_and_callers_who_go() -> None:
+    with pytest.raises(HttpFault) as caught:
+        read([b""], b"br", all_of)
+    assert caught.value.status == 415
+
+    async def gone(body: Body) -> None:
+        with pytest.raises(HungUp):
+            await body.into(memoryview(bytearray(10)))
+
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def run() -> None:
+        await gone(Body(SCOPE, receive, None, None))
+
+    asyncio.run(run())
+
+
+def test_a_slow_body_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE_S", 0.01)
+    with pytest.raises(HttpFault) as caught:
+        read([b"x" * 10], None, all_of, ends=False)
+    assert caught.value.status == 408
+
+
+def test_room_is_shared_and_given_back() -> None:
+    room = Room(100)
+    with TakenRoom(room) as large:
+        large.more(1000)  # by itself
+        with TakenRoom(room) as other, pytest.raises(ResourceExhausted):
+            other.more(1)
+        large.more(5)
+    with TakenRoom(room) as one, TakenRoom(room) as other:
+        one.more(60)
+        other.more(40)
+        with pytest.raises(ResourceExhausted):
+            one.more(1)
+        assert room.taken_bytes == 100
+    assert room.taken_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("accepted", "packing"),
+    [
+        (b"gzip", b"gzip"),
+        (b"br, DEFLATE;q=0.5, gzip", b"deflate"),
+        (b"identity", None),
+        (b"gzip;q=0", None),
+        (b"gzip; q=0.000, deflate", b"deflate"),
+        (b"gzipped", None),
+        (b"", None),
+        (b"*", None),
+        (b",;,;q=", None),
+    ],
+)
+def test_answers_are_packed_as_is_accepted(accepted: bytes, packing: bytes | None) -> None:
+    assert _packing(accepted) == packing

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -53,7 +54,8 @@ class Found:
             for one in series:
                 points = [(at, value) for at, value in one.points if math.isfinite(value)]
                 if points:
-                    named.append((re.sub(r"\{\{(\w+)\}\}", lambda m, s=one: s.labels.get(m[1], ""), legend), points))
+                    name = re.sub(r"\{\{(\w+)\}\}", r"{\1}", legend).format_map(defaultdict(str, one.labels))
+                    named.append((name, points))
         return sorted(named, key=lambda line: line[0]) if len(self.queries) == 1 else named
 
 

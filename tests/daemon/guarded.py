@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import zmq
 
@@ -97,8 +97,7 @@ class Guarded:
     def answer_to(self, client: zmq.Socket[bytes]) -> dict[str, Any]:
         """The header of the next message that comes to a client."""
         self.until(lambda: client.poll(0))
-        found: dict[str, Any] = client.recv_json()
-        return found
+        return cast("dict[str, Any]", client.recv_json())
 
     def close(self) -> None:
         self.gateway.close()

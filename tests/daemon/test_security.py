@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -81,8 +82,12 @@ def test_who_has_a_key_is_served_and_nobody_else(guarded: Guarded) -> None:
 
 def test_control_needs_an_operator(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
     client, boss = guarded.client(ALICE), guarded.client(BOSS)
-    for number, op in enumerate(["tuner_set", "place_set", "plan_get"]):
-        arguments = {"tuner_set": {"pause": True}, "place_set": {"place": "a", "down": True}}.get(op, {})
+    asked: dict[str, dict[str, Any]] = {
+        "tuner_set": {"pause": True},
+        "place_set": {"place": "a", "down": True},
+        "plan_get": {},
+    }
+    for number, (op, arguments) in enumerate(asked.items()):
         guarded.ask(client, f"{number}", op, **arguments)
         refusal = guarded.answer_to(client)
         assert refusal["id"] == f"{number}"
@@ -111,8 +116,9 @@ def test_a_key_is_looked_up_at_each_message_and_not_at_the_handshake_only(guarde
     guarded.turn()
     in_flight.reply.fields({"live": True})
     assert guarded.answer_to(client) == {"id": "accepted", "live": True}
-    assert isinstance(in_flight.client, Connection)
-    guarded.until(lambda: not in_flight.client.open)
+    connection = in_flight.client
+    assert isinstance(connection, Connection)
+    guarded.until(lambda: not connection.open)
     assert not guarded.gateway.waiting
 
 
@@ -122,7 +128,8 @@ def test_who_is_sent_away_and_does_not_go_is_cut_off(guarded: Guarded) -> None:
     accepted = guarded.accept(client, "1")
     accepted.reply.fields({})
     guarded.gateway.change_access(AccessList(()))
-    assert isinstance(accepted.client, Connection)
+    connection = accepted.client
+    assert isinstance(connection, Connection)
 
     def has_gone() -> bool:
         if guarded.clients and client.poll(0, zmq.POLLOUT):
@@ -201,7 +208,8 @@ def test_an_answer_is_looked_at_once_more_when_it_is_settled_where_it_goes(guard
     mallory = guarded.client(MALLORY, routing_id=routing_id)
     while not is_there(guarded, routing_id):
         turn_of_zeromq()
-    assert isinstance(held.client, Connection)
+    connection = held.client
+    assert isinstance(connection, Connection)
     assert held.client.open, "nobody has looked"
     held.reply.fields({"secret": 42})
     assert not held.client.open
@@ -231,9 +239,10 @@ def test_requests_streams_and_memory_are_a_connections_own(guarded: Guarded) -> 
 def test_connections_with_keys_are_watched_for_messages_that_do_not_end(guarded: Guarded) -> None:
     client = guarded.client(ALICE)
     accepted = guarded.accept(client, "1")
-    assert isinstance(accepted.client, Connection)
+    connection = accepted.client
+    assert isinstance(connection, Connection)
     client.send_multipart(4000 * [bytes(60_000)], copy=False)
-    guarded.until(lambda: not accepted.client.open)
+    guarded.until(lambda: not connection.open)
     assert guarded.counts == {"shisha_connections_cut": 1}
 
 

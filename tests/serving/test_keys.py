@@ -79,8 +79,8 @@ def daemon(identity: Path, door: Door) -> Iterator[DaemonProcess]:
 
 
 def client_of(daemon: DaemonProcess, door: Door, name: str, server: str = "daemon") -> Client:
-    keys = {"secret_key": door.secret(name), "server_key": door.public(server)}
-    return Client(daemon.endpoint, timeout_s=PATIENCE_S, **keys)
+    secret, public = door.secret(name), door.public(server)
+    return Client(daemon.endpoint, timeout_s=PATIENCE_S, secret_key=secret, server_key=public)
 
 
 def refused(daemon: DaemonProcess, reason: str) -> float:
@@ -120,8 +120,8 @@ def test_who_is_not_let_in_hears_why_at_once(daemon: DaemonProcess, door: Door) 
 
 def test_it_is_the_same_with_asyncio(daemon: DaemonProcess, door: Door) -> None:
     async def ask(name: str) -> bool:
-        keys = {"secret_key": door.secret(name), "server_key": door.public("daemon").read_text().split('"')[1]}
-        async with AsyncClient(daemon.endpoint, timeout_s=PATIENCE_S, **keys) as client:
+        secret, public = door.secret(name), door.public("daemon").read_text().split('"')[1]
+        async with AsyncClient(daemon.endpoint, timeout_s=PATIENCE_S, secret_key=secret, server_key=public) as client:
             return await client.live()
 
     assert asyncio.run(ask("camera"))

@@ -97,7 +97,9 @@ class Guarded:
     def answer_to(self, client: zmq.Socket[bytes]) -> dict[str, Any]:
         """The header of the next message that comes to a client."""
         self.until(lambda: client.poll(0))
-        return cast("dict[str, Any]", client.recv_json())
+        found = client.recv_json()
+        assert isinstance(found, dict)
+        return found
 
     def close(self) -> None:
         self.gateway.close()

@@ -17,6 +17,7 @@ import zmq
 
 from shisha_rt.daemon.front.access_file import read_access
 from shisha_rt.daemon.front.connections import LOOK_EVERY_S, Connection
+from shisha_rt.daemon.front.gateway import Arrived
 from shisha_rt.daemon.front.security import Access
 from shisha_rt.errors import BadInput
 from shisha_rt.wire.access import AccessList, Permission, User
@@ -40,6 +41,11 @@ def nothing_comes(guarded: Guarded, client: zmq.Socket[bytes]) -> bool:
         if client.poll(1):
             return False
     return True
+
+
+def connection_of(arrived: Arrived) -> Connection:
+    assert isinstance(arrived.client, Connection)
+    return arrived.client
 
 
 def routing_id_of(guarded: Guarded) -> bytes:
@@ -82,12 +88,12 @@ def test_who_has_a_key_is_served_and_nobody_else(guarded: Guarded) -> None:
 
 def test_control_needs_an_operator(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
     client, boss = guarded.client(ALICE), guarded.client(BOSS)
-    asked: dict[str, dict[str, Any]] = {
+    asks: dict[str, dict[str, object]] = {
         "tuner_set": {"pause": True},
         "place_set": {"place": "a", "down": True},
         "plan_get": {},
     }
-    for number, (op, arguments) in enumerate(asked.items()):
+    for number, (op, arguments) in enumerate(asks.items()):
         guarded.ask(client, f"{number}", op, **arguments)
         refusal = guarded.answer_to(client)
         assert refusal["id"] == f"{number}"
@@ -116,9 +122,7 @@ def test_a_key_is_looked_up_at_each_message_and_not_at_the_handshake_only(guarde
     guarded.turn()
     in_flight.reply.fields({"live": True})
     assert guarded.answer_to(client) == {"id": "accepted", "live": True}
-    connection = in_flight.client
-    assert isinstance(connection, Connection)
-    guarded.until(lambda: not connection.open)
+    guarded.until(lambda: not connection_of(in_flight).open)
     assert not guarded.gateway.waiting
 
 
@@ -128,13 +132,11 @@ def test_who_is_sent_away_and_does_not_go_is_cut_off(guarded: Guarded) -> None:
     accepted = guarded.accept(client, "1")
     accepted.reply.fields({})
     guarded.gateway.change_access(AccessList(()))
-    connection = accepted.client
-    assert isinstance(connection, Connection)
 
     def has_gone() -> bool:
         if guarded.clients and client.poll(0, zmq.POLLOUT):
             guarded.ask(client, "again")
-        return not accepted.client.open
+        return not connection_of(accepted).open
 
     guarded.until(has_gone)
     guarded.until(lambda: True)
@@ -208,11 +210,9 @@ def test_an_answer_is_looked_at_once_more_when_it_is_settled_where_it_goes(guard
     mallory = guarded.client(MALLORY, routing_id=routing_id)
     while not is_there(guarded, routing_id):
         turn_of_zeromq()
-    connection = held.client
-    assert isinstance(connection, Connection)
-    assert held.client.open, "nobody has looked"
+    assert connection_of(held).open, "nobody has looked"
     held.reply.fields({"secret": 42})
-    assert not held.client.open
+    assert not connection_of(held).open
     assert mallory.recv() == b"anybody?"
     said = guarded.answer_to(mallory)
     assert said == {"id": None, "error": {"code": "UNAVAILABLE", "message": "whom this was for has gone"}}
@@ -239,10 +239,8 @@ def test_requests_streams_and_memory_are_a_connections_own(guarded: Guarded) -> 
 def test_connections_with_keys_are_watched_for_messages_that_do_not_end(guarded: Guarded) -> None:
     client = guarded.client(ALICE)
     accepted = guarded.accept(client, "1")
-    connection = accepted.client
-    assert isinstance(connection, Connection)
     client.send_multipart(4000 * [bytes(60_000)], copy=False)
-    guarded.until(lambda: not connection.open)
+    guarded.until(lambda: not connection_of(accepted).open)
     assert guarded.counts == {"shisha_connections_cut": 1}
 
 
@@ -262,9 +260,8 @@ def test_connections_that_speak_no_curve_cost_nothing(guarded: Guarded) -> None:
 
 
 def test_a_handshake_gets_a_number_that_no_connection_before_it_can_have(guarded: Guarded) -> None:
-    numbers = [guarded.accept(guarded.client(ALICE), "1").client for _ in range(3)]
-    assert all(isinstance(one, Connection) for one in numbers)
-    found = [(one.above, one.number) for one in numbers if isinstance(one, Connection)]
+    connections = [connection_of(guarded.accept(guarded.client(ALICE), "1")) for _ in range(3)]
+    found = [(one.above, one.number) for one in connections]
     assert all(above < number for above, number in found)
     assert len({number for _, number in found}) == 3
 

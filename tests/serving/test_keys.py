@@ -24,7 +24,7 @@ from shisha_rt.client import (
     ShishaError,
     Unavailable,
 )
-from shisha_rt.wire.keys import new_pair, write_pair
+from shisha_rt.wire.keys import new_pair, read_public, write_pair
 from tests.http.http_caller import HttpCaller
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, machine_file, until
 from tests.serving.identity_model import frame_of
@@ -120,8 +120,8 @@ def test_who_is_not_let_in_hears_why_at_once(daemon: DaemonProcess, door: Door) 
 
 def test_it_is_the_same_with_asyncio(daemon: DaemonProcess, door: Door) -> None:
     async def ask(name: str) -> bool:
-        secret, public = door.secret(name), door.public("daemon").read_text().split('"')[1]
-        async with AsyncClient(daemon.endpoint, timeout_s=PATIENCE_S, secret_key=secret, server_key=public) as client:
+        itself = read_public(door.public("daemon"))
+        async with AsyncClient(daemon.endpoint, secret_key=door.secret(name), server_key=itself) as client:
             return await client.live()
 
     assert asyncio.run(ask("camera"))

@@ -84,10 +84,13 @@ def test_it_draws_what_the_daemon_says_and_follows_it(tmp_path: Path, browser: B
 
         changed.focus()
         expect(page.locator(".mark.lit")).to_have_count(1)
-        box = page.locator(".mark.lit").bounding_box()
-        assert box is not None
-        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        expect(page.locator(".tip")).to_contain_text(f"epoch {answer['epoch']} is live")
+
+        def points_at_the_mark() -> bool:
+            middle = "(it) => (({x, y, width, height}) => [x + width / 2, y + height / 2])(it.getBoundingClientRect())"
+            page.mouse.move(*page.locator(".mark.lit").evaluate(middle))
+            return f"epoch {answer['epoch']} is live" in (page.locator(".tip").text_content() or "")
+
+        until(points_at_the_mark, "the mark tells its reason", every_s=0.2)
 
 
 def test_a_place_that_is_lost_and_one_that_is_taken_down(tmp_path: Path, browser: Browser) -> None:

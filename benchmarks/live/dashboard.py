@@ -71,6 +71,7 @@ class Story:
         self._daemon = daemon
         self._control = control
         self._seconds = seconds
+        self._looks = 0
 
     def run(self) -> None:
         self._control.call("tuner_set", pause=True)
@@ -109,10 +110,11 @@ class Story:
         """Meanwhile somebody looks at the page; another site's tries to."""
         end_s = time.monotonic() + seconds
         while time.monotonic() < end_s:
-            for headers in ({}, {"Origin": "http://elsewhere.example"}):
-                with contextlib.suppress(urllib.error.HTTPError):
-                    request = urllib.request.Request(self._daemon.http[0], headers=headers)
-                    urllib.request.urlopen(request, timeout=10).close()
+            self._looks += 1
+            headers = {} if self._looks % 8 else {"Origin": "http://elsewhere.example"}
+            with contextlib.suppress(urllib.error.HTTPError):
+                request = urllib.request.Request(self._daemon.http[0], headers=headers)
+                urllib.request.urlopen(request, timeout=10).close()
             time.sleep(min(0.5, max(0.0, end_s - time.monotonic())))
 
 
@@ -120,7 +122,7 @@ def _drawn(asked: Prometheus, start_s: float, end_s: float, about: dict[str, str
     """A PNG of few colours: it lies in the repository."""
     from PIL import Image
 
-    from benchmarks.report.panels import Found, Marks, draw
+    from benchmarks.report.panels import Found, Marks, draw, stretches
 
     board = load_dashboard()
 
@@ -138,7 +140,11 @@ def _drawn(asked: Prometheus, start_s: float, end_s: float, about: dict[str, str
     moments = [
         Marks(
             colours[mark.where],
-            [at for series in asked.over(expr(mark.expr), start_s, end_s) for at, _ in series.points],
+            [
+                at
+                for series in asked.over(expr(mark.expr), start_s, end_s)
+                for at in stretches([at for at, _ in series.points], step_s=1)
+            ],
         )
         for mark in marks(board)
     ]

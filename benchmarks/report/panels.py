@@ -7,8 +7,6 @@ states over time, a table. It is a picture of the queries, not of Grafana.
 from __future__ import annotations
 
 import math
-import re
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -49,19 +47,19 @@ class Found:
 
     @property
     def lines(self) -> list[Line]:
+        """Those with a value. Where there is but one query, in the order of their names."""
         named = []
         for legend, series in self.queries:
             for one in series:
                 points = [(at, value) for at, value in one.points if math.isfinite(value)]
                 if points:
-                    name = re.sub(r"\{\{(\w+)\}\}", r"{\1}", legend).format_map(defaultdict(str, one.labels))
-                    named.append((name, points))
-        return sorted(named, key=lambda line: line[0]) if len(self.queries) == 1 else named
+                    named.append((_name(legend, one.labels), points))
+        return sorted(named) if len(self.queries) == 1 else named
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Moments that annotations have found, of one colour."""
+    """When an annotation's query had found something, of one colour: a line where each stretch of time begins."""
 
     colour: str
     times_s: Sequence[float] = field(default_factory=list)
@@ -90,7 +88,7 @@ def draw(
         gap_x, gap_y = 0.0022, 0.12 / rows
         card = (left + gap_x, top - height + gap_y), width - 2 * gap_x, height - 2 * gap_y
         figure.add_artist(
-            Rectangle(*card, transform=figure.transFigure, facecolor=_CARD, edgecolor=_EDGE, linewidth=0.8)
+            Rectangle(*card, transform=figure.transFigure, facecolor=_CARD, edgecolor=_EDGE, linewidth=0.8, zorder=-1)
         )
         figure.text(
             left + 0.007, top - 0.75 / rows, panel["title"], fontsize=8, weight="bold", color=_TEXT, va="center"
@@ -110,16 +108,27 @@ def draw(
     return figure
 
 
+def stretches(times_s: Sequence[float], step_s: float) -> list[float]:
+    """The first of each run of times that are no further apart than a step, which Grafana marks as one."""
+    return [at for at, before in zip(times_s, [-math.inf, *times_s], strict=False) if at - before > 1.5 * step_s]
+
+
+def _name(legend: str, labels: Mapping[str, str]) -> str:
+    for label, value in labels.items():
+        legend = legend.replace(f"{{{{{label}}}}}", value)
+    return legend
+
+
 def _across(axes: Axes) -> Any:
     return axes.get_xaxis_transform()
 
 
 def _time_axis(axes: Axes, span_s: tuple[float, float]) -> None:
     axes.set_xlim(*span_s)
-    axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 3, 6, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda at, _: f"{at - span_s[0]:.0f} s"))
-    ticks = [span_s[0] + at for at in range(0, int(span_s[1] - span_s[0]) + 1, 20)]
-    axes.set_xticks(ticks)
+    seconds = int(span_s[1] - span_s[0])
+    step_s = next((step for step in (10, 20, 30, 60, 120, 300) if seconds / step <= 7), 600)
+    after_s = range(0, seconds + 1, step_s)
+    axes.set_xticks([span_s[0] + at for at in after_s], [f"{at // 60}:{at % 60:02}" for at in after_s])
     axes.tick_params(labelsize=6.5, colors=_FAINT, length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
@@ -155,10 +164,16 @@ def _timeseries(axes: Axes, panel: Mapping[str, Any], found: Found) -> None:
         axes.set_ylim(0, None if top else 1)
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=about.get("decimals") == 0))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: said(value, unit, short=True)))
-    columns = 4 if panel["gridPos"]["w"] >= 12 else 3
+    wide = panel["gridPos"]["w"] / _COLUMNS
+    columns = 6 if wide >= 0.5 else 3
+    handles, names = axes.get_legend_handles_labels()
+    shown = len(names) if len(names) <= 2 * columns else 2 * columns - 1
+    if shown < len(names):  # Grafana scrolls
+        handles, names = [*handles[:shown], handles[-1]], [*names[:shown], f"and {len(names) - shown} more"]
     axes.legend(
-        loc="upper left", bbox_to_anchor=(-0.08, -0.1), ncols=columns, fontsize=6.3, frameon=False, labelcolor=_FAINT,
-        handlelength=1.1, columnspacing=1.0, borderaxespad=0, handletextpad=0.5, labelspacing=0.25,
+        handles, names, loc="upper left", bbox_to_anchor=(-0.033 / axes.get_position().width, -0.1), ncols=columns,
+        fontsize=6.3, frameon=False, labelcolor=_FAINT, handlelength=1.1, columnspacing=1.0, borderaxespad=0,
+        handletextpad=0.5, labelspacing=0.25,
     )  # fmt: skip
 
 
@@ -190,7 +205,15 @@ def _stat(axes: Axes, panel: Mapping[str, Any], found: Found) -> None:
         axes.set_ylim(0, 2.2 * max(max(v for _, v in points), 1e-9))
         axes.set_xlim(times_s[0], times_s[-1])
     axes.text(
-        0.5, 0.56, text, fontsize=15, weight="bold", color=colour, ha="center", va="center", transform=axes.transAxes
+        0.5,
+        0.56,
+        text,
+        fontsize=15 if len(text) < 10 else 10.5,
+        weight="bold",
+        color=colour,
+        ha="center",
+        va="center",
+        transform=axes.transAxes,
     )
 
 

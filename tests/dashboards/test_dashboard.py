@@ -7,7 +7,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from benchmarks.report.dashboard import CONFIGS, load_dashboard, marks, panel_queries, queries
+from benchmarks.report.panels import Found, Marks, draw, stretches
+from benchmarks.rigs.prometheus import Series
 from shisha_rt.lifecycle.places import STANDINGS
 from shisha_rt.plan.rate import OBJECTIVES
 from shisha_rt.tuning.state import WAITING, State
@@ -103,6 +107,24 @@ def test_every_state_has_a_name_and_a_colour() -> None:
         assert [name for _, name in coded] == [*names]
         assert [int(number) for number, _ in coded] == [*range(base, base + len(coded))]
         assert all(told[number] == name.replace("_", " ") for number, name in coded)
+
+
+@pytest.mark.long
+def test_the_picture_of_it_has_every_panel() -> None:
+    labels = dict.fromkeys(("stage", "place", "outcome", "memory", "device", "status", "reason", "instance"), "1")
+    series = [Series(labels, [(float(at), 1.0 + at % 3) for at in range(30)])]
+    found = {panel["id"]: Found([(query.legend, series) for query in panel_queries(panel)]) for panel in DRAWN}
+    figure = draw(BOARD, found, [Marks("blue", [5.0])], (0.0, 30.0))
+    assert len(figure.axes) == len(DRAWN)
+    assert {text.get_text() for text in figure.texts} >= {panel["title"] for panel in PANELS}
+    legend = figure.axes[-1].get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["descriptors", "regions"]
+
+
+def test_marks_of_one_stretch_are_one() -> None:
+    assert stretches([1.0, 2.0, 3.0, 7.0, 8.0, 20.0], step_s=1) == [1.0, 7.0, 20.0]
+    assert stretches([], step_s=1) == []
 
 
 def test_grafana_finds_the_dashboard_and_its_prometheus() -> None:

@@ -201,7 +201,7 @@ def test_an_answer_is_looked_at_once_more_when_it_is_settled_where_it_goes(guard
 
     def turn_of_zeromq() -> None:
         """Without a look at what it tells of connections."""
-        list(guarded.security.receive(lambda: next(unheard)))
+        list(guarded.security.receive(lambda key: f"{key}{next(unheard)}"))
         guarded.gateway.socket.get(zmq.EVENTS)
 
     while is_there(guarded, routing_id):
@@ -260,9 +260,10 @@ def test_connections_that_speak_no_curve_cost_nothing(guarded: Guarded) -> None:
 
 def test_a_handshake_gets_a_number_that_no_connection_before_it_can_have(guarded: Guarded) -> None:
     connections = [connection_of(guarded.accept(guarded.client(ALICE), "1")) for _ in range(3)]
-    found = [(one.above, one.number) for one in connections]
-    assert all(above < number for above, number in found)
-    assert len({number for _, number in found}) == 3
+    assert len({one.user_id for one in connections}) == 3
+    for one in connections:
+        assert one.key == ALICE.public
+        assert int(one.user_id.removeprefix(one.key)) > one.above
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------

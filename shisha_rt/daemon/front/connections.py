@@ -40,6 +40,8 @@ _HEARTBEATS_BYTES_PER_S: Final = 1024
 _LAST_ANSWERS_S: Final = 0.2
 """For so long what has been sent to whoever is sent away may be on its way to the kernel."""
 _TO_LEAVE_S: Final = 2.0
+KEY_CHARACTERS: Final = 40
+_SRCFD: Final = int(zmq.SRCFD)
 _EVENTS: Final = int(zmq.EVENTS)
 _CAN_BE_READ: Final = int(zmq.POLLIN)  # enums take microseconds to compare with
 _ESTABLISHED: Final = 1
@@ -54,8 +56,7 @@ class Connection:
     """`end` is a descriptor of our own: libzmq's may be another connection's by the time that it is looked at.
 
     `received_bytes` at `since_s`, when a message had last been read from it; `heard`: one has been since the last look.
-    With keys: `key` and `number` are those of its handshake, known from its first message on; the number is above
-    `above`.
+    With keys: `user_id` is that of its handshake, known from its first message on: a `key` and a number above `above`.
     """
 
     end: socket.socket
@@ -64,8 +65,11 @@ class Connection:
     received_bytes: int = 0
     heard: bool = False
     open: bool = True
-    key: str = ""
-    number: int = 0
+    user_id: str = ""
+
+    @property
+    def key(self) -> str:
+        return self.user_id[:KEY_CHARACTERS]
 
 
 class Connections:
@@ -101,7 +105,7 @@ class Connections:
         with peers that speak a ZMTP older than 3.0.
         """
         try:
-            fd = int(frame.get(zmq.SRCFD))
+            fd = frame.get(_SRCFD)
         except zmq.ZMQError:
             return False
         connection = self._by_fd.get(fd)
@@ -109,18 +113,19 @@ class Connections:
             connection.heard = True
         return True
 
-    def next_number(self) -> int:
-        """For a connection whose handshake is under way, and so has been accepted."""
+    def new_user_id(self, key: str) -> str:
+        """For a connection whose handshake is under way, and so has been accepted: the key and a number of its own."""
         self._take_events(time.monotonic())
         self._number += 1
-        return self._number
+        return f"{key}{self._number}"
 
-    def sender(self, frame: zmq.Frame, key: str, number: int) -> Connection | None:
+    def sender(self, frame: zmq.Frame) -> Connection | None:
         """The connection that a message came by, of which this is a part; None: it has gone."""
-        connection = self._by_fd.get(int(frame.get(zmq.SRCFD)))
-        if connection is None or (connection.number != number and not _is_first(connection, number)):
+        connection = self._by_fd.get(frame.get(_SRCFD))
+        user_id = str(frame.get("User-Id"))
+        if connection is None or (connection.user_id != user_id and not _is_first(connection, user_id)):
             return None
-        connection.key, connection.number, connection.heard = key, number, True
+        connection.user_id, connection.heard = user_id, True
         return connection
 
     def is_open(self, connection: Connection) -> bool:
@@ -132,7 +137,7 @@ class Connections:
     def send_away(self, is_known: Callable[[str], object]) -> None:
         """Whose key is not known any more is to go, once there is nothing that it waits for."""
         for connection in self._by_fd.values():
-            if connection.number and not is_known(connection.key):
+            if connection.user_id and not is_known(connection.key):
                 self._leaving.setdefault(connection, math.inf)
 
     def see_off(self, now_s: float, waiting: Callable[[], Collection[object]]) -> None:
@@ -229,9 +234,9 @@ class Connections:
         self._monitor.close()
 
 
-def _is_first(connection: Connection, number: int) -> bool:
-    """Whether it may be the connection's own number: none is given before a connection has been accepted."""
-    return not connection.number and number > connection.above
+def _is_first(connection: Connection, user_id: str) -> bool:
+    """Whether it may be the connection's own: its number is not given before it has been accepted."""
+    return not connection.user_id and int(user_id[KEY_CHARACTERS:]) > connection.above
 
 
 def _duplicate(fd: int) -> socket.socket | None:

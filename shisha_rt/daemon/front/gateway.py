@@ -19,7 +19,7 @@ from shisha_rt.daemon.front.ipc_socket import IpcSocket
 from shisha_rt.daemon.front.outbox import Outbox
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import FrameAnswer, Output
-from shisha_rt.daemon.front.security import Security, key_and_number
+from shisha_rt.daemon.front.security import Security
 from shisha_rt.errors import BadInput
 from shisha_rt.wire.access import AccessList
 from shisha_rt.wire.codes import Code, WireError
@@ -155,7 +155,7 @@ class Gateway:
 
     def answer_handshakes(self) -> Iterator[object]:
         """Of who says whose key it has: these are no requests, and `handshakes` has them."""
-        return iter(()) if self._security is None else self._security.receive(self.connections.next_number)
+        return iter(()) if self._security is None else self._security.receive(self.connections.new_user_id)
 
     def change_access(self, users: AccessList) -> None:
         """From now on others may come: who may not any more has the answers to what was accepted, and must go then."""
@@ -177,8 +177,7 @@ class Gateway:
         """The client (None: it has gone), and whether its connection is known and so what it sends is counted."""
         if self._security is None:
             return frames[0].bytes, self.connections.heard(frames[-1])
-        key, number = key_and_number(str(frames[-1].get("User-Id")))
-        return self.connections.sender(frames[-1], key, number), True
+        return self.connections.sender(frames[-1]), True
 
     def _take(self, client: Hashable, frames: Sequence[zmq.Frame], known: bool) -> Arrived | None:
         routing_id = frames[0].bytes

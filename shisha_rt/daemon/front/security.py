@@ -26,7 +26,6 @@ _ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
 _HANDSHAKES_PER_TURN: Final = 8
 _REQUEST_PARTS: Final = 7
 _KEY_BYTES: Final = 32
-_KEY_CHARACTERS: Final = 40
 _ROUTING_ID_BYTES: Final = 5
 """Those that libzmq makes: a zero byte, and a number."""
 _NOW: Final = int(zmq.DONTWAIT)
@@ -63,19 +62,18 @@ class Security:
         public.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
         return self._zap
 
-    def receive(self, number_of: Callable[[], int]) -> Iterator[object]:
-        """Answer handshakes; there are no events in it. `number_of` a connection: none has got it before."""
+    def receive(self, new_user_id: Callable[[str], str]) -> Iterator[object]:
+        """Answer handshakes; there are no events in it. `new_user_id` of a key: no connection has had it before."""
         assert self._zap is not None
         for _ in range(_HANDSHAKES_PER_TURN):
             try:
                 asked = self._zap.recv_multipart(_NOW)
             except zmq.Again:
                 return
-            number = number_of()
-            self._zap.send_multipart([*asked[:2], *self._verdict(asked, number)], _NOW)
+            self._zap.send_multipart([*asked[:2], *self._verdict(asked, new_user_id)], _NOW)
         yield from ()
 
-    def _verdict(self, asked: Sequence[bytes], number: int) -> Sequence[bytes]:
+    def _verdict(self, asked: Sequence[bytes], new_user_id: Callable[[str], str]) -> Sequence[bytes]:
         """Status, its text, the User-Id, no metadata."""
         if len(asked) != _REQUEST_PARTS or asked[5] != b"CURVE" or len(asked[6]) != _KEY_BYTES:
             return b"500", b"expected CURVE", b"", b""
@@ -84,7 +82,7 @@ class Security:
             where = asked[3].decode(errors="replace")
             self.refusals.add("unknown_key", f"a client at {where}, as no user has its key {key}")
             return b"400", b"unknown key", b"", b""
-        return b"200", b"OK", f"{key}{number}".encode(), b""
+        return b"200", b"OK", new_user_id(key).encode(), b""
 
     def check(self, connection: Connection, routing_id: bytes, request: InferRequest | OpRequest) -> None:
         """Raises WireError for a request that its sender may not make now."""
@@ -110,7 +108,3 @@ class Security:
         """After the public socket."""
         if self._zap is not None:
             self._zap.close()
-
-
-def key_and_number(user_id: str) -> tuple[str, int]:
-    return user_id[:_KEY_CHARACTERS], int(user_id[_KEY_CHARACTERS:])

@@ -181,8 +181,10 @@ def test_every_alert_has_a_case_and_says_what_to_do() -> None:
 @needs_promtool
 def test_alerts_fire_when_they_should_and_else_not(tmp_path: Path) -> None:
     """Many daemons in one world: what makes one alert fire leaves the others quiet, too."""
-    soon = {alert: case for alert, case in CASES.items() if case.minutes <= 20}
-    late = {alert: case for alert, case in CASES.items() if case.minutes > 20}
+    soon: dict[str, Case] = {}
+    late: dict[str, Case] = {}
+    for alert, case in CASES.items():
+        (soon if case.minutes <= 20 else late)[alert] = case
     none = {"expr": f'ALERTS{{alertname="{NONE}"}}', "eval_time": "20m", "exp_samples": []}
     about = {
         "rule_files": [str(FOLDER / name) for name in ("recording_rules.yml", "alerts.yml")],

@@ -13,6 +13,7 @@ from benchmarks.__main__ import app as benchmarks_app
 from benchmarks.report.readme import with_results
 from benchmarks.report.results import RESULTS
 from shisha_rt.cli.app import app
+from shisha_rt.cli.keys import keys
 from shisha_rt.daemon.metrics import COUNTERS, GAUGES, HISTOGRAMS
 
 ROOT: Final = Path(__file__).parent.parent
@@ -28,6 +29,7 @@ ANCHOR: Final = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")
 HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
 COMMAND: Final = re.compile(r"(?:^ {4}|`)(?:shisha-rt|python -m (benchmarks)) ([a-z_]+)\b([^\n`#]*)", re.MULTILINE)
 COMMANDS: Final = typer.main.get_group(app).commands
+KEYS: Final = typer.main.get_group(keys).commands
 BENCHMARKS: Final = typer.main.get_group(benchmarks_app).commands
 METRIC: Final = re.compile(r"^\| `(shisha_\w+)` \| (counter|histogram|gauge)((?:, `\w+`)*) \|", re.MULTILINE)
 
@@ -113,6 +115,8 @@ def test_commands_that_a_page_shows_have_these_options(page: Path) -> None:
         known = {"--help"} if command is None else {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
         if name == "service":  # which hands them on
             known |= {o for p in COMMANDS["serve"].params for o in (*p.opts, *p.secondary_opts)}
+        if name == "keys":  # which has commands of its own
+            known |= {o for p in KEYS["new"].params for o in p.opts}
         unknown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", arguments)) - known
         wrong += [name] if command is None else [f"{name} {option}" for option in sorted(unknown)]
     assert wrong == []

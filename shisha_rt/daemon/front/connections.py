@@ -178,7 +178,7 @@ class Connections:
         busy = False
         for fd, connection in list(self._by_fd.items()):
             state, received_bytes = _tcp_info(connection.end)
-            if state != _ESTABLISHED:  # nothing comes any more, and libzmq knows
+            if state != _ESTABLISHED and connection not in self._leaving:  # nothing comes any more, and libzmq knows
                 self._forget(fd)
                 continue
             unread_bytes = received_bytes - connection.received_bytes

@@ -70,6 +70,7 @@ class Guarded:
         self.clients.append(client)
         client.set(zmq.LINGER, 0)
         client.set(zmq.RECONNECT_IVL, -1)
+        client.set(zmq.RCVTIMEO, int(1e3 * _WITHIN_S))
         if routing_id is not None:
             client.set(zmq.IDENTITY, routing_id)
         if keys is not None:

@@ -141,6 +141,9 @@ def race(
         list[str] | None,
         typer.Option(metavar="[NAME=]PATH", help="The interpreter that has the servers, or that one; or this one."),
     ] = None,
+    part: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Of the results, beside those of the whole race: race_NAME.")
+    ] = "",
 ) -> None:
     """The daemon against plain engines and other servers, at saturation."""
     described = load_machine(machine)
@@ -152,6 +155,7 @@ def race(
             left_out[name] = why
             names.remove(name)
     words = " --server-python PATH" if server_python else ""  # where it lies here says nothing elsewhere
+    words += f" --name {part}" if part else ""
     command = (
         f"race --models {models} --machine {machine} --sides {sides} --seconds {seconds:g} --rounds {count}{words}"
     )
@@ -173,10 +177,10 @@ def race(
             if not rounds[0]:
                 raise BadInput(f"--sides {sides}: none of them is there: {'; '.join(left_out.values())}")
             found.append(Raced(model, rounds, plain_on(described), len(network.cores), sides_of_it.plan))
-        _save(found, machine, about)  # each time, so that what is there stays whatever becomes of the next
+        _save(found, _file(machine, part), about)  # each time, so that what is there stays whatever becomes of the next
     progress.done()
     if found:
-        _report(found, machine, left_out, about)
+        _report(found, machine, _file(machine, part), left_out, about)
     else:
         _tell_left_out(left_out)
 
@@ -186,18 +190,20 @@ def versions(servers: Sequence[str], interpreters: Mapping[str, str]) -> dict[st
     return {**known, **{name: version(name, interpreters[name]) for name in servers}}
 
 
-def _file(machine: str) -> str:
-    """Results of the machine that is this host as it is, and beside them those of others."""
-    return "race" if machine == "this-machine" else f"race_{machine.rpartition('/')[2].removesuffix('.toml')}"
+def _file(machine: str, name: str) -> str:
+    """Results of the machine that is this host as it is, and beside them those of others, and of parts of the race."""
+    by_machine = "" if machine == "this-machine" else machine.rpartition("/")[2].removesuffix(".toml")
+    return "_".join(part for part in ("race", by_machine, name) if part)
 
 
-def _save(found: Sequence[Raced], machine: str, about: Mapping[str, str]) -> None:
-    name = _file(machine)
+def _save(found: Sequence[Raced], name: str, about: Mapping[str, str]) -> None:
     save_csv(name, [one.row(side) for one in found for side in one.sides], about)
     save_csv(f"{name}_cpu", [one.cpu_row(side) for one in found for side in one.sides], about)
 
 
-def _report(found: Sequence[Raced], machine: str, left_out: Mapping[str, str], about: Mapping[str, str]) -> None:
+def _report(
+    found: Sequence[Raced], machine: str, file: str, left_out: Mapping[str, str], about: Mapping[str, str]
+) -> None:
     rows = {one.model: [_without_model(one.row(side)) for side in one.sides] for one in found}
     cpu_rows = [one.cpu_row(side) for one in found for side in one.sides]
     standings = [one.standing for one in found]
@@ -209,8 +215,8 @@ def _report(found: Sequence[Raced], machine: str, left_out: Mapping[str, str], a
         show("The daemon, geometric means over the networks", means)
     show("Aims", held)
     _tell_left_out(left_out)
-    save_page(_file(machine), rows, cpu_rows, means, held, left_out, about)
-    print(f"written to {RESULTS}: {_file(machine)}.csv, {_file(machine)}_cpu.csv, {_file(machine)}.md")
+    save_page(file, rows, cpu_rows, means, held, left_out, about)
+    print(f"written to {RESULTS}: {file}.csv, {file}_cpu.csv, {file}.md")
 
 
 def _without_model(row: Row) -> Row:

@@ -103,6 +103,7 @@ class Link:
         self.socket: zmq.Socket[bytes] = blocking.socket(zmq.DEALER)
         self.socket.linger = 0
         self.socket.set(zmq.IMMEDIATE, 1)
+        self.socket.set(zmq.IPV6, int("[" in endpoint))
         self.socket.set(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
         self.socket.set(zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS)
         self.socket.set(zmq.RECONNECT_IVL, _RECONNECT_MS)

@@ -51,12 +51,8 @@ def _told(one: WantedOutput, array: npt.NDArray[Any], raw: list[memoryview]) -> 
         "shape": array.shape,
     }
     if one.region is not None:
-        told["parameters"] = {
-            "shared_memory_region": one.region.name,
-            "shared_memory_offset": one.region.offset,
-            "shared_memory_byte_size": array.nbytes,
-        }
-    elif one.binary:
+        return told  # as Triton: its client in C++ expects parameters of raw tensors alone
+    if one.binary:
         data = _strings(array) if one.classes else raw_bytes(array)
         raw.append(data)
         told["parameters"] = {"binary_data_size": len(data)}

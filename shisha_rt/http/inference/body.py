@@ -89,9 +89,11 @@ class Body:
         filled = 0
         while filled < len(room):
             if self._packed is None and self._more and not self._piece:
-                filled += await self._straight_into(room[filled : filled + _STRETCH_BYTES])
-                if filled == len(room):
-                    break
+                stretch = room[filled : filled + _STRETCH_BYTES]
+                came_bytes = await self._straight_into(stretch)
+                filled += came_bytes
+                if came_bytes == len(stretch):
+                    continue
             piece = await self._next(len(room) - filled)
             if not piece:
                 raise HttpFault(400, "the body ends too early; expected as many bytes as its header says")

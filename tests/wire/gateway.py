@@ -65,6 +65,7 @@ class Gateway:
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.linger = 0
+        self._socket.ipv6 = "[" in endpoint
         self._socket.bind(endpoint)
         self.endpoint = str(self._socket.get_string(zmq.LAST_ENDPOINT)).rstrip("\0")
         self._stop = self._context.socket(zmq.PAIR)

@@ -374,3 +374,9 @@ def test_a_plain_req_socket_gets_its_delimiter_back() -> None:
         header, raw = socket.recv_multipart()
         assert json.loads(header)["id"] == "1"
         np.testing.assert_array_equal(np.frombuffer(raw, "<f4"), frame_of(8)[0])
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this host has no IPv6")
+def test_a_daemon_at_an_address_of_ipv6_is_reached() -> None:
+    with Gateway(endpoint="tcp://[::1]:*") as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        assert client.live()

@@ -43,6 +43,7 @@ from benchmarks.paper.placement_gap import placement_gap
 from benchmarks.partitiontuner.accuracy import int8_accuracy
 from benchmarks.partitiontuner.fit import partitiontuner_fit
 from benchmarks.partitiontuner.repeat import partitiontuner
+from benchmarks.pictures.draw import pictures
 from benchmarks.report.headers import stale
 from benchmarks.report.readme import readme
 from benchmarks.rigs.served import IN_FLIGHT
@@ -95,6 +96,7 @@ for command in (
     splits_executed,
     splits_paper,
     splits_gap,
+    pictures,
     stale,
     readme,
     screenshots,

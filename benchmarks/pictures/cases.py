@@ -1,0 +1,52 @@
+"""The walk and the costs that several pictures are drawn from: SynthNet on C2, on paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from benchmarks.shisha.cases import SYNTHNET, Case, case, seeded
+from shisha_rt.pipeline.loop import Result, run
+from shisha_rt.pipeline.tune import DEFAULT_HEURISTIC, shisha
+from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.simulate.simulated_evaluator import SimulatedEvaluator
+
+WALKED: Final = "C2"
+"""Two fast places, and two whose cores take three times as long; eight cores each."""
+EQUAL: Final = "C6"
+"""Eight places, all alike, of four cores each."""
+ON_WALKED: Final = f"SynthNet on machine {WALKED} of the Shisha paper, simulated from roofline costs"
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """Algorithm 2 from Algorithm 1's seed."""
+
+    case: Case
+    result: Result
+
+    @property
+    def seed(self) -> Plan:
+        return self.result.trials[0].plan
+
+
+@lru_cache
+def walked() -> Walked:
+    on = case(SYNTHNET, WALKED)
+    walk = shisha(seeded(on), on.places, balance=DEFAULT_HEURISTIC.balance)
+    return Walked(on, run(walk, SimulatedEvaluator(on.costs)))
+
+
+@lru_cache
+def equal() -> Case:
+    return case(SYNTHNET, EQUAL)
+
+
+def layers_of(stage: Stage) -> str:
+    """In words."""
+    return f"layer {stage.first}" if stage.first == stage.last else f"layers {stage.first}–{stage.last}"
+
+
+def ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.1f} ms"

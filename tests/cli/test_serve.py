@@ -110,12 +110,12 @@ class TestAddresses:
     @pytest.mark.parametrize(
         ("endpoint", "expected"),
         [
-            ("tcp://0.0.0.0:5555", "not a loopback address; other addresses need CURVE, which is not built yet"),
-            ("tcp://192.168.0.1:5555", "not a loopback address"),
-            ("tcp://*:5555", "not a loopback address"),
-            ("http://127.0.0.1:5555", "expected tcp://127.0.0.1:PORT or ipc://PATH"),
-            ("tcp://127.0.0.1", "expected tcp://127.0.0.1:PORT or ipc://PATH"),
-            ("tcp://127.0.0.1:99999", "expected tcp://127.0.0.1:PORT or ipc://PATH"),
+            ("tcp://0.0.0.0:5555", "other hosts can reach it; expected --access FILE"),
+            ("tcp://192.168.0.1:5555", "other hosts can reach it; expected --access FILE"),
+            ("tcp://*:5555", "other hosts can reach it; expected --access FILE"),
+            ("http://127.0.0.1:5555", "expected tcp://HOST:PORT or ipc://PATH"),
+            ("tcp://127.0.0.1", "expected tcp://HOST:PORT or ipc://PATH"),
+            ("tcp://127.0.0.1:99999", "expected tcp://HOST:PORT or ipc://PATH"),
         ],
     )
     def test_an_endpoint_for_others(self, run: Run, tiny_model: Path, endpoint: str, expected: str) -> None:

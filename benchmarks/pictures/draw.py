@@ -7,13 +7,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from benchmarks.pictures.change import change
+from benchmarks.pictures.copies import copies
 from benchmarks.pictures.frames import frames
 from benchmarks.pictures.sheet import Sheet
 from benchmarks.pictures.walk import walk
 from benchmarks.report.facts import ROOT
 
 FOLDER: Final = ROOT / "docs" / "pictures"
-PICTURES: Final[Mapping[str, Callable[[], Sheet]]] = MappingProxyType({"how_frames": frames, "how_walk": walk})
+PICTURES: Final[Mapping[str, Callable[[], Sheet]]] = MappingProxyType(
+    {"how_frames": frames, "how_walk": walk, "how_copies": copies, "how_change": change}
+)
 
 
 def path_of(name: str) -> Path:

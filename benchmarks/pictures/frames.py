@@ -8,7 +8,7 @@ from typing import Final
 
 from benchmarks.pictures.cases import ON_WALKED, layers_of, ms, walked
 from benchmarks.pictures.served import Part, served
-from benchmarks.pictures.sheet import WIDTH, At, Sheet, rect, text
+from benchmarks.pictures.sheet import WIDTH, At, Sheet, dot, rect, text
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 
@@ -64,8 +64,7 @@ def _lane(sheet: Sheet, top: float, title: str, plan: Plan, measured: Measuremen
         words = text((_PILE + WIDTH - _LEFT) / 2, middle + 40, f"{count} answered", "s c b")
         sheet.shown(words, _SLOWER * since_s, None if until_s is None else _SLOWER * until_s)
     for frame, track in _tracks(way.parts, middle).items():
-        dot = f'<circle r="{_DOT}" fill="var(--{colour})"/>{text(0, 4, str(frame), "s c o")}'
-        sheet.moving(dot, track)
+        sheet.moving(dot(0, 0, _DOT, colour, str(frame)), track)
 
 
 def _tracks(parts: Sequence[Part], middle: float) -> dict[int, list[At]]:

@@ -134,3 +134,8 @@ def rect(x: float, y: float, width: float, height: float, fill: str, more: str =
     where = f'x="{figure(x)}" y="{figure(y)}" width="{figure(width)}" height="{figure(height)}"'
     colour = f"var(--{fill})" if fill else "none"
     return f'<rect {where} fill="{colour}"{" " * bool(more)}{more}/>'
+
+
+def dot(x: float, y: float, radius: float, fill: str, number: str) -> str:
+    circle = f'<circle cx="{figure(x, 1)}" cy="{figure(y, 1)}" r="{figure(radius)}" fill="var(--{fill})"/>'
+    return circle + text(round(x, 1), y + 4, number, "s c o")

@@ -73,4 +73,4 @@ def _waits(plan: Plan, service_s: tuple[float, ...]) -> str:
     if len(plan.stages) == 1:
         return f"no place waits; a frame takes {ms(service_s[0])}"
     working = f"{fmean(service_s) / max(service_s):.0%}"
-    return f"stages take {ms(min(service_s))} to {ms(max(service_s))}: at work {working} of the time"
+    return f"stages take {ms(min(service_s))} to {ms(max(service_s))}: places are {working} busy"

@@ -9,6 +9,7 @@ from typing import Final
 
 from benchmarks.pictures.change import change
 from benchmarks.pictures.copies import copies
+from benchmarks.pictures.devices import devices
 from benchmarks.pictures.frames import frames
 from benchmarks.pictures.sheet import Sheet
 from benchmarks.pictures.walk import walk
@@ -16,7 +17,7 @@ from benchmarks.report.facts import ROOT
 
 FOLDER: Final = ROOT / "docs" / "pictures"
 PICTURES: Final[Mapping[str, Callable[[], Sheet]]] = MappingProxyType(
-    {"how_frames": frames, "how_walk": walk, "how_copies": copies, "how_change": change}
+    {"how_frames": frames, "how_walk": walk, "how_copies": copies, "how_change": change, "how_devices": devices}
 )
 
 

@@ -7,6 +7,7 @@ and when an epoch is retired. A hand-over takes no time, and neither does the da
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -38,8 +39,6 @@ class Part:
 class Epoch:
     """A plan from the moment that its stages are built to its last frame; inf where that is beyond the end."""
 
-    plan: Plan
-    proposed_s: float
     live_s: float
     retired_s: float
 
@@ -63,10 +62,7 @@ def served(
     """
     paper = _Paper(costs, in_flight, build_s)
     paper.serve(plans, seconds)
-    epochs = tuple(
-        Epoch(plan, at_s, paper.live_s[number], paper.retired_s.get(number, float("inf")))
-        for number, (at_s, plan) in enumerate(plans, start=1)
-    )
+    epochs = tuple(Epoch(at_s, paper.retired_s.get(number, math.inf)) for number, at_s in paper.live_s.items())
     parts = tuple(sorted(paper.parts, key=lambda part: (part.start_s, part.place)))
     return Served(parts, tuple(paper.answered_s), epochs)
 

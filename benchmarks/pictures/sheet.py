@@ -46,7 +46,7 @@ class Sheet:
     def __init__(self, title: str, description: str, height: int, seconds: float, still_s: float) -> None:
         self._title, self._description, self._height = title, description, height
         self._seconds, self._still_s = seconds, still_s
-        self._rules: dict[str, str] = {}
+        self._rules: dict[str, str] = {}  # with NAME in place of the class that has it
         self._shapes: list[str] = []
 
     def add(self, shape: str) -> None:
@@ -72,7 +72,7 @@ class Sheet:
         self.moving(shape, [at for at in track if at.time_s < self._seconds], steps=True)
 
     def __str__(self) -> str:
-        rules = "".join(f".{name}{rule}\n" for rule, name in self._rules.items())
+        rules = "".join(f".{name}{rule.replace('NAME', name)}\n" for rule, name in self._rules.items())
         shapes = "\n".join(self._shapes)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {self._height}" role="img" '
@@ -93,15 +93,9 @@ class Sheet:
             frame = f"{figure(100 * at.time_s / self._seconds)}%{{{at.style(fades=fades)}}}"
             frames += [frame] * (frame not in frames)
         how = "step-end" if steps else "linear"
-        rule = (
-            f"{{{still};animation:NAME {figure(self._seconds)}s {how} infinite}}\n@keyframes NAME{{{''.join(frames)}}}"
-        )
-        known = {kept.replace(name, "NAME"): name for kept, name in self._rules.items()}
-        if rule in known:
-            return known[rule]
-        name = f"k{len(self._rules)}_"
-        self._rules[rule.replace("NAME", name)] = name
-        return name
+        runs = f"animation:NAME {figure(self._seconds)}s {how} infinite"
+        rule = f"{{{still};{runs}}}\n@keyframes NAME{{{''.join(frames)}}}"
+        return self._rules.setdefault(rule, f"k{len(self._rules)}")
 
 
 def _between(track: Sequence[At], time_s: float, steps: bool) -> At:

@@ -24,7 +24,10 @@ class Caller:
 
 
 class House:
-    """`ending` is set when the daemon has given its last answers: whatever goes on by itself is to end."""
+    """`ending` is set when the daemon has given its last answers: whatever goes on by itself is to end.
+
+    `users_changed` is set, and another takes its place, when others may come than before.
+    """
 
     def __init__(self, settings: ServeHttp) -> None:
         self.settings = settings
@@ -32,10 +35,16 @@ class House:
         self.operator = _link(settings.endpoint, settings.operator_keys, share=False)
         self.users = None if settings.users is None else AccessList(settings.users)
         self.ending = asyncio.Event()
+        self.users_changed = asyncio.Event()
         self.sessions = Sessions()
         self.watching = Watching(self.client)
         self._by_status: Counter[int] = Counter()
         self._refused: Counter[str] = Counter()
+
+    def change_users(self, users: AccessList) -> None:
+        self.users = users
+        self.users_changed.set()
+        self.users_changed = asyncio.Event()
 
     def count(self, status: int) -> None:
         self._by_status[status] += 1

@@ -79,7 +79,7 @@ class _Process:
                 self._begun.set_result(message)
             case UsersChanged(users=users):
                 if self._house is not None:
-                    self._house.users = AccessList(users)
+                    self._house.change_users(AccessList(users))
             case EndHttp():
                 if self._house is None:
                     raise SystemExit(0)

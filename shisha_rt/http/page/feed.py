@@ -77,17 +77,20 @@ def _event(name: bytes, data: bytes, number: bytes = b"") -> bytes:
 
 
 class Feed:
-    """An answer without an end: until its reader goes, or reads nothing for too long, or the process ends."""
+    """An answer without an end: until its reader goes, or reads nothing for too long, or any of `until` is set.
 
-    def __init__(self, watching: Watching, last: str, ending: asyncio.Event) -> None:
+    A page comes again by itself, and then it is looked at anew whether its reader may.
+    """
+
+    def __init__(self, watching: Watching, last: str, *until: asyncio.Event) -> None:
         self._watching = watching
         self._cursor = Cursor(watching, last)
-        self._ending = ending
+        self._until = until
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {**HEADERS, "Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-store"}
         raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        leaving = [asyncio.ensure_future(_gone(receive)), asyncio.ensure_future(self._ending.wait())]
+        leaving = [asyncio.ensure_future(_gone(receive)), *(asyncio.ensure_future(its.wait()) for its in self._until)]
         sending = asyncio.ensure_future(self._send(send, raw))
         self._watching.opened()
         try:
@@ -99,7 +102,7 @@ class Feed:
             for task in (sending, *leaving):
                 task.cancel()
             await asyncio.wait([sending, *leaving])
-        if self._ending.is_set():
+        if any(its.is_set() for its in self._until):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:

@@ -77,7 +77,8 @@ class _Page:
             await answer(scope, receive, send)
             return
         last = request.headers.get("last-event-id") or request.query_params.get("last", "")
-        await Feed(self._house.watching, last, self._house.ending)(scope, receive, send)
+        until = (self._house.ending, self._house.users_changed)
+        await Feed(self._house.watching, last, *until)(scope, receive, send)
 
     async def caller(self, request: Request) -> Response:
         """Who reads the page, and whether they may steer; the page asks it whenever it has come back."""

@@ -7,7 +7,6 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Final
 
 from shisha_rt.wire.access import AccessList
@@ -74,12 +73,12 @@ def cookie_name(host: str) -> str:
 
 def session_of(headers: Mapping[bytes, bytes]) -> str | None:
     """The id that a request brings."""
-    try:
-        cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
-    except CookieError:
-        return None
-    found = cookies.get(cookie_name(headers.get(b"host", b"").decode("latin-1")))
-    return None if found is None else found.value
+    wanted = cookie_name(headers.get(b"host", b"").decode("latin-1"))
+    for cookie in headers.get(b"cookie", b"").decode("latin-1").split(";"):  # whatever others' look like
+        name, _, value = cookie.strip().partition("=")
+        if name == wanted:
+            return value
+    return None
 
 
 def set_cookie(host: str, session_id: str, *, secure: bool) -> str:

@@ -144,10 +144,10 @@ def test_whoever_does_not_read_is_cut_off(daemon: Told, monkeypatch: pytest.Monk
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("leaves", [True, False])
-def test_a_feed_ends_with_its_reader_and_with_the_process(daemon: Told, *, leaves: bool) -> None:
+@pytest.mark.parametrize("which", ["its reader", "the process", "the users"])
+def test_a_feed_ends_with_its_reader_and_with_the_process_and_when_others_may_come(daemon: Told, which: str) -> None:
     async def run() -> None:
-        watching, ending, gone = Watching(daemon), asyncio.Event(), asyncio.Event()
+        watching, ending, gone, changed = Watching(daemon), asyncio.Event(), asyncio.Event(), asyncio.Event()
         sent: list[Any] = []
 
         async def receive() -> dict[str, Any]:
@@ -157,11 +157,11 @@ def test_a_feed_ends_with_its_reader_and_with_the_process(daemon: Told, *, leave
         async def send(message: Any) -> None:
             sent.append(message)
 
-        feed = asyncio.create_task(Feed(watching, "", ending)({"type": "http"}, receive, send))
+        feed = asyncio.create_task(Feed(watching, "", ending, changed)({"type": "http"}, receive, send))
         while not sent:
             await asyncio.sleep(0)
         assert watching.feeds == 1
-        (gone if leaves else ending).set()
+        {"its reader": gone, "the process": ending, "the users": changed}[which].set()
         await asyncio.wait_for(feed, 30)
         assert watching.feeds == 0
         assert sent[0]["status"] == 200

@@ -59,4 +59,6 @@ def test_daemons_on_one_host_have_cookies_of_their_own() -> None:
     headers = {b"host": b"127.0.0.1:8000", b"cookie": b"shisha_rt_8001=no; shisha_rt_8000=yes; x=y"}
     assert session_of(headers) == "yes"
     assert session_of(headers | {b"host": b"127.0.0.1:9000"}) is None
-    assert session_of({b"host": b"127.0.0.1:8000", b"cookie": b"\xff;=;;shisha_rt_8000"}) is None
+    assert session_of({b"host": b"127.0.0.1:8000", b"cookie": b"\xff;=;;shisha_rt_8001"}) is None
+    others = b'theme={"dark": true}; [x]="\xff; shisha_rt_8000=yes; a b=c'  # of another program on this host
+    assert session_of({b"host": b"127.0.0.1:8000", b"cookie": others}) == "yes"

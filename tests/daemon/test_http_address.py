@@ -46,6 +46,7 @@ def test_an_address_says_whether_other_hosts_reach_it(text: str, beyond: bool) -
         "127.0.0.1:x",
         "h:65536",
         "h:-1",
+        "h:" + "1" * 5000,
         "h:٣",
         "unix:",
         "unix:" + "x" * 200,
@@ -119,6 +120,8 @@ def test_a_listener_is_there_from_the_start_and_leaves_nothing(tmp_path: Path) -
 def test_an_address_of_another_host_cannot_be_bound() -> None:
     with pytest.raises(BadInput, match="expected an address of this host"):
         HttpListener(http_address("192.0.2.1:0"), secure=True)
+    with pytest.raises(BadInput, match="no name of a host"):
+        HttpListener(http_address("a..b:0"), secure=True)
 
 
 def certificate_in(folder: Path) -> tuple[Path, Path]:

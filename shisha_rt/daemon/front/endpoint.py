@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shisha_rt.daemon.front.http_address import is_loopback
+from shisha_rt.daemon.front.http_address import is_loopback, is_port
 from shisha_rt.daemon.front.ipc_socket import check_ipc_path
 from shisha_rt.errors import BadInput
 
@@ -17,7 +17,7 @@ def check_endpoint(endpoint: str, *, access: bool = False, secret_key: bool = Fa
         return
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if transport != "tcp" or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+    if transport != "tcp" or not host or not is_port(port):
         raise BadInput(f"endpoint {endpoint!r}: {_EXPECTED}")
     if access and not secret_key:
         raise BadInput(f"endpoint {endpoint!r}: with an allow-list it speaks CURVE; expected --secret-key FILE, too, "

@@ -46,6 +46,11 @@ def is_loopback(host: str) -> bool:
     return False
 
 
+def is_port(text: str) -> bool:
+    """Or 0: any free one."""
+    return text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535
+
+
 def http_address(text: str) -> HttpAddress:
     """Raises BadInput."""
     if text.startswith("unix:"):
@@ -54,7 +59,7 @@ def http_address(text: str) -> HttpAddress:
         return HttpAddress(path=check_ipc_path(text))
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not (colon and host and port.isascii() and port.isdigit()) or int(port) > 65535:
+    if not (colon and host and is_port(port)):
         raise BadInput(f"http {text!r}: {_EXPECTED}")
     return HttpAddress(host, int(port))
 
@@ -95,6 +100,8 @@ def _bound(address: HttpAddress) -> socket.socket:
         end.bind(where)
         end.listen(_BACKLOG)
         end.setblocking(False)
+    except UnicodeError:  # before anybody is asked for it
+        raise BadInput(f"http {address}: no name of a host; {_EXPECTED}") from None
     except OSError as error:
         if end is not None:
             end.close()

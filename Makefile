@@ -42,7 +42,7 @@ bench: .venv/.ready
 	@touch $@
 
 docs: .venv/.docs-ready
-	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env docs docs/_build/html
+	$(BIN)/sphinx-build --quiet --fail-on-warning --nitpicky --keep-going --fresh-env docs docs/_build/html
 	@echo docs/_build/html/index.html
 
 clean:

@@ -5,10 +5,13 @@ uvicorn waits for ever for a head that does not end, and httptools keeps as much
 
 from __future__ import annotations
 
+import array
 import asyncio
+import fcntl
 import functools
 import socket
 import struct
+import termios
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -31,6 +34,7 @@ _HEADS: Final = _BUFFER[: 8 << 10]  # of a body hardly anything comes with its h
 _STRAIGHT_BYTES: Final = 16 << 10
 """Less is not worth a parser of its own for what comes behind it."""
 _PATIENCE_S: Final = 10.0
+_UNREAD_S: Final = 30.0
 _HEAD_BYTES: Final = 64 << 10
 _CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
 
@@ -62,12 +66,14 @@ class HttpConnection(HttpToolsProtocol, asyncio.BufferedProtocol):
     What is wanted of a body whose length is known is read there at once: in that there is nothing to be parsed. Then
     the parser has not seen the end of its message, and the next one is for another.
 
-    Cuts off whoever takes longer than `_PATIENCE_S` for a request's head, or makes it longer than `_HEAD_BYTES`.
+    Cuts off whoever takes longer than `_PATIENCE_S` for a request's head, or makes it longer than `_HEAD_BYTES`; and
+    whoever reads nothing of an answer for `_UNREAD_S`, who would keep it, and a place among the connections, for ever.
     """
 
     _in_head = True
     _head_bytes = 0
     _patience: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
     _uid: int | None = None
     _filling: _Filling | None = None
     _left_bytes = 0
@@ -85,6 +91,8 @@ class HttpConnection(HttpToolsProtocol, asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_patience()
+        if self._unread is not None:
+            self._unread.cancel()
         self._end_filling(lost=True)
         super().connection_lost(exc)
         if self._when_lost is not None:
@@ -214,6 +222,27 @@ class HttpConnection(HttpToolsProtocol, asyncio.BufferedProtocol):
     def _begin_patience(self) -> None:
         self._patience = self.loop.call_later(_PATIENCE_S, self._out_of_patience)
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._look_at_unread()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._look_at_unread()  # it is closed when all has been read
+
+    def _look_at_unread(self, before_bytes: int | None = None) -> None:
+        """Whether any of it has been read since the last look."""
+        if before_bytes is None and self._unread is not None:
+            return
+        self._unread = None
+        if not self.transport.get_write_buffer_size():  # where it is closed, too
+            return
+        left_bytes = self.transport.get_write_buffer_size() + _in_kernel_bytes(self.transport)
+        if left_bytes == before_bytes:
+            self.transport.abort()
+        else:
+            self._unread = self.loop.call_later(_UNREAD_S, self._look_at_unread, left_bytes)
+
     def _end_patience(self) -> None:
         if self._patience is not None:
             self._patience.cancel()
@@ -223,3 +252,10 @@ class HttpConnection(HttpToolsProtocol, asyncio.BufferedProtocol):
         self._patience = None
         if not self.transport.is_closing():
             self.transport.abort()
+
+
+def _in_kernel_bytes(transport: asyncio.Transport) -> int:
+    """Sent, and not taken by the other end."""
+    unread = array.array("i", [0])
+    fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, unread)
+    return unread[0]

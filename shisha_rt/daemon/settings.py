@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from shisha_rt.checked import convert, shown
+from shisha_rt.daemon.front.http_address import is_port
 from shisha_rt.errors import BadInput
 from shisha_rt.fabric.layout import OUTPUT_BYTES
 from shisha_rt.graph.input_sizes import LARGEST_SIZE
@@ -73,7 +74,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def metrics_port(self) -> int:
         host, _, port = self.metrics.rpartition(":")
-        if host not in ("", "127.0.0.1", "localhost") or not port.isdigit() or int(port) > 65535:
+        if host not in ("", "127.0.0.1", "localhost") or not is_port(port):
             raise BadInput(f"metrics {self.metrics!r}: expected 127.0.0.1:PORT (the page is for this machine only)")
         return int(port)
 

@@ -219,6 +219,13 @@ class HttpConnection(HttpToolsProtocol, asyncio.BufferedProtocol):
             else:
                 filling.done.set_result(None)
 
+    def send_400_response(self, msg: str) -> None:
+        """What is no request at all is refused in the form of all others."""
+        body = b'{"error":"%s"}' % msg.encode("ascii")
+        head = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        self.transport.write(b"%sContent-Length: %d\r\n\r\n%s" % (head, len(body), body))
+        self.transport.close()
+
     def _begin_patience(self) -> None:
         self._patience = self.loop.call_later(_PATIENCE_S, self._out_of_patience)
 

@@ -48,6 +48,8 @@ class Guard:
 
         headers = dict(scope["headers"])
         try:
+            if b"upgrade" in headers:  # of such a request the parser drops the body
+                raise HttpFault(400, "Upgrade: nothing but HTTP/1.1 is spoken here; expected a client that is told so")
             self._check_origin(scope, headers)
             scope["caller"] = self._caller(scope, headers)
         except HttpFault as fault:

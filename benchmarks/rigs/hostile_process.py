@@ -68,7 +68,7 @@ async def slow(settings: Settings, count: int, seconds: float) -> dict[str, int]
             "head": b"POST /v2 HTTP/1.1\r\n" + host,
             "body": b"POST /v2/models/%s/infer HTTP/1.1\r\n%sContent-Length: 100000\r\n\r\n"
             % (settings["model"].encode(), host),
-            "deaf": (b"GET /v2/models/%s HTTP/1.1\r\n%s\r\n" % (settings["model"].encode(), host)) * 200,
+            "deaf": (b"GET /page/page.css HTTP/1.1\r\n%s\r\n" % host) * 8,
         }[manner]
         until_s = asyncio.get_running_loop().time() + seconds
         try:

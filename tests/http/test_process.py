@@ -71,7 +71,7 @@ def test_it_is_started_again_at_the_same_addresses(daemon: DaemonProcess, call: 
 
 
 def test_who_hangs_up_is_given_up_and_who_waits_is_answered_to_the_last(daemon: DaemonProcess, call: Call) -> None:
-    assert call(daemon.http[0]).infer(frame(0), deadline_ms=0)[0] == 504
+    assert call(daemon.http[1]).infer(frame(0), deadline_ms=0)[0] == 504
     gone = [call(daemon.http[0]) for _ in range(40)]
     for number, caller in enumerate(gone):
         caller.send_frame(frame(number))
@@ -79,7 +79,8 @@ def test_who_hangs_up_is_given_up_and_who_waits_is_answered_to_the_last(daemon: 
     for caller in gone:
         caller.close()
     until(lambda: frames(daemon)["answered"].get("CANCELLED", 0) > 0, "cancelled frames")
-    until(lambda: frames(daemon)["in_flight"] == 0, "the end of all")
+    until(lambda: not connections(daemon), "the end of their connections")
+    until(lambda: frames(daemon)["in_flight"] == 0, "the end of all their frames")
 
     before = sum(frames(daemon)["answered"].values())
     callers = [call(url) for url in daemon.http * 8]
@@ -97,6 +98,13 @@ def test_who_hangs_up_is_given_up_and_who_waits_is_answered_to_the_last(daemon: 
     assert daemon.wait() == 0
     daemon.assert_nothing_left()
     assert not Path(daemon.http[1].removeprefix("unix:")).exists()
+
+
+def connections(daemon: DaemonProcess) -> list[object]:
+    """Of callers over TCP: whatever these have sent is with the daemon, or never will be, when there are none."""
+    port = int(daemon.http[0].rpartition(":")[2])
+    found = psutil.Process(http_pid(daemon)).net_connections("tcp")
+    return [one for one in found if one.laddr.port == port and one.status == psutil.CONN_ESTABLISHED]
 
 
 def frames(daemon: DaemonProcess) -> dict[str, Any]:

@@ -71,6 +71,7 @@ class Guarded:
         client.set(zmq.LINGER, 0)
         client.set(zmq.RECONNECT_IVL, -1)
         client.set(zmq.RCVTIMEO, int(1e3 * _WITHIN_S))
+        client.set(zmq.SNDTIMEO, int(1e3 * _WITHIN_S))
         if routing_id is not None:
             client.set(zmq.IDENTITY, routing_id)
         if keys is not None:

@@ -78,7 +78,14 @@ class Repace(msgspec.Struct, frozen=True, array_like=True, tag=True):
     at_once: bool
 
 
-ToWorker: TypeAlias = Prepare | Run | Retire | Repace | Lend | TakeBack
+class Connect(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """To a relay: its far end listens at `endpoint`, and proves itself by this key (CURVE, Z85)."""
+
+    endpoint: str
+    public_key: str
+
+
+ToWorker: TypeAlias = Prepare | Run | Retire | Repace | Lend | TakeBack | Connect
 
 # --- worker -> daemon -----------------------------------------------------------------------------------------
 
@@ -134,7 +141,24 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True):
     reason: str
 
 
-FromWorker: TypeAlias = Ready | Prepared | PrepareFailed | Done | Failed
+class Hail(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A relay's first message: by this key (CURVE, Z85) its far end will know it. It then waits for `Connect`."""
+
+    incarnation: int
+    public_key: str
+
+
+class LinkSeen(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What a relay has measured of the way to its far end and back: before it is ready, and again every so often."""
+
+    incarnation: int
+    there_latency_s: float
+    there_bytes_per_s: float
+    back_latency_s: float
+    back_bytes_per_s: float
+
+
+FromWorker: TypeAlias = Ready | Prepared | PrepareFailed | Done | Failed | Hail | LinkSeen
 
 
 class WorkerConfig(msgspec.Struct, frozen=True):
@@ -164,6 +188,27 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     devices: tuple[Device, ...] = ()
     scales: str = scales_file()
     output_bytes: int = OUTPUT_BYTES
+
+
+class FarConfig(msgspec.Struct, frozen=True):
+    """What a far end is started with (JSON, its only argument): a worker's host for a place that the daemon has not.
+
+    `worker`: as the relay's, with the folders of the far host; its descriptors and `parent_pid` mean nothing. `listen`:
+    the address to listen at, on any free port. `near_key`: the only relay that it serves (CURVE, Z85). `parent_pid`: it
+    dies with that process.
+    """
+
+    worker: WorkerConfig
+    listen: str
+    near_key: str
+    parent_pid: int
+
+
+class FarUp(msgspec.Struct, frozen=True):
+    """The one line that a far end writes to its standard output (JSON) once it listens."""
+
+    endpoint: str
+    public_key: str
 
 
 TO_WORKER: Final[Codec[ToWorker]] = Codec(ToWorker)

@@ -19,8 +19,21 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class Remote:
+    """What a place asks of a Ray cluster: `cpus` and custom `resources` of one node, which may be said by its address
+    or id (`node`), or by `labels`. Names and values, sorted.
+    """
+
+    cpus: int = 1
+    resources: tuple[tuple[str, float], ...] = ()
+    node: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
-    """An execution place (EP). `cores` is empty for a place on paper, which has only `core_count`.
+    """An execution place (EP). `cores` is empty for a place on paper, which has only `core_count`, and for a `remote`
+    one, whose host says on which it runs.
 
     `speed` is relative to this host (1 = unthrottled); `rank` 1 is the fastest class; equal ranks form a class.
     `devices` are names or paths of device descriptions, as the machine file has them.
@@ -36,6 +49,7 @@ class Place:
     memory_bytes: int | None = None
     shared: bool = False
     devices: tuple[str, ...] = ()
+    remote: Remote | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +80,11 @@ class Machine:
         return slowed or self.bandwidth_bytes_per_s(place) is not None
 
     @property
+    def remote(self) -> tuple[Place, ...]:
+        """The places that are on other hosts."""
+        return tuple(place for place in self.places if place.remote is not None)
+
+    @property
     def emulated(self) -> bool:
         return any(map(self.is_emulated, self.places))
 
@@ -77,17 +96,18 @@ class Machine:
     def kind_of(self, place: Place) -> Hashable:
         """What tells places apart for pools and teams: those of one kind compute everything in the same time."""
         size = place.core_count, place.threads, place.memory_bytes
-        return (*size, place.speed, place.memory, place.devices)
+        return (*size, place.speed, place.memory, place.devices, place.remote)
 
     @property
     def teams(self) -> tuple[tuple[str, ...], ...]:
         """A team of each kind and size: of 2, 4, 8, ... and all places of the kind, always the first of them.
 
-        Emulated places form none, as each is paced by itself; and with places that share their cores none is worth it.
+        Emulated places form none, as each is paced by itself, nor do remote ones; and with places that share their
+        cores none is worth it.
         """
         kinds: dict[Hashable, list[str]] = {}
         for place in self.places:
-            if not (self.is_emulated(place) or place.shared):
+            if not (self.is_emulated(place) or place.shared or place.remote):
                 kinds.setdefault(self.kind_of(place), []).append(place.name)
         sizes = (2**power for power in range(1, len(self.places).bit_length()))
         return tuple(

@@ -10,7 +10,7 @@ import pytest
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine, parse_machine
 from shisha_rt.machine.config.shipped import shipped_configs
-from shisha_rt.machine.machine import Machine, Memory, Place
+from shisha_rt.machine.machine import Machine, Memory, Place, Remote
 
 
 def parse(content: str) -> Machine:
@@ -255,3 +255,42 @@ class TestRunnable:
         check_runnable(parse(place("", cores=f"cores = [{core}]")))
         with pytest.raises(BadInput, match="core 100000 may not be used here"):
             check_runnable(parse(place("", cores="cores = [100000]")))
+
+
+FAR = '[[place]]\nname = "far"\nhost = "ray"\n'
+
+
+class TestPlacesOnOtherHosts:
+    def test_what_they_ask_of_the_cluster(self) -> None:
+        keys = 'cpus = 4\nthreads = 3\nnode = "10.0.0.2"\nmemory_bytes = 9\n'
+        tables = "resources = { npu = 1, box = 0.5 }\nlabels = { zone = 'b' }\n"
+        machine = parse(place("") + FAR + keys + tables)
+        far = machine.place("far")
+        assert far.remote == Remote(4, (("box", 0.5), ("npu", 1.0)), "10.0.0.2", (("zone", "b"),))
+        assert (far.cores, far.core_count, far.threads, far.memory_bytes) == ((), 4, 3, 9)
+        assert machine.remote == (far,)
+        assert machine.bandwidth_bytes_per_s(far) is None
+        assert not machine.is_emulated(far)
+
+    def test_by_default_a_cpu(self) -> None:
+        assert parse(FAR).place("far").remote == Remote()
+
+    def test_they_need_no_cores_here_and_form_no_teams(self) -> None:
+        machine = parse(FAR + FAR.replace('"far"', '"further"'))
+        check_runnable(machine, available={0})
+        assert machine.teams == ()
+
+    @pytest.mark.parametrize(
+        ("content", "expected"),
+        [
+            (FAR.replace("ray", "k8s"), 'place[0] (far): host = "k8s": expected "ray", or no such key'),
+            (FAR + "cores = [1]", "place[0] (far): cores: it is for a place on this host, expected cpus, resources"),
+            (FAR + "devices = ['ort_serial']", "place[0] (far): devices: it is for a place on this host"),
+            (FAR + "threads = 2\ncpus = 1", "place[0] (far): threads = 2: expected at most its number of cpus, 1"),
+            (FAR + "resources = { npu = 0 }", 'place[0].resources = {"npu": 0}: expected a number > 0'),
+            (place("cpus = 1"), 'place[0] (a): cpus: it is for a place on another host, expected host = "ray"'),
+            ("[[memory]]\nname = 'remote'\n" + FAR, 'memory "remote": the name is taken where places have a host'),
+        ],
+    )
+    def test_refused(self, content: str, expected: str) -> None:
+        assert fault(content).startswith(expected)

@@ -19,9 +19,12 @@ from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.config.toml_file import parse_toml, read_text
 from shisha_rt.machine.detect import this_machine, usable_cores
 from shisha_rt.machine.device import MAX_DEVICES
-from shisha_rt.machine.machine import MIN_SPEED, Machine, Memory, Place
+from shisha_rt.machine.machine import MIN_SPEED, Machine, Memory, Place, Remote
 
 THIS_MACHINE: Final = "this-machine"
+RAY: Final = "ray"
+REMOTE_MEMORY: Final = "remote"
+"""Under which places of other hosts have theirs, which is nothing to this one."""
 
 # The daemon, its clients and builds of new stages need the rest of a core: pinned speeds of 0.65 + 0.25 kept
 # their pace within 0.1%, 0.75 + 0.25 ran 12% slow.
@@ -30,6 +33,8 @@ _ROUNDING: Final = 1e-9  # 0.65 + 0.2 is a little over 0.85 in binary
 
 _TIMINGS: Final = ("measured", "modelled")
 _WHAT: Final = "machine file"
+_OF_RAY: Final = ("cpus", "resources", "node", "labels")
+_OF_THIS_HOST: Final = ("cores", "core_count", "memory", "shared", "devices")
 
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
 _Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -55,6 +60,11 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
         Annotated[list[Annotated[str, msgspec.Meta(min_length=1)]], msgspec.Meta(min_length=1, max_length=MAX_DEVICES)]
         | None
     ) = None
+    host: str | None = None
+    cpus: Annotated[int, msgspec.Meta(ge=1, le=4096)] | None = None
+    resources: dict[str, Annotated[float, msgspec.Meta(gt=0, le=1e9)]] | None = None
+    node: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
+    labels: dict[str, str] | None = None
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -80,6 +90,7 @@ def parse_machine(content: str, *, name: str, source: str) -> Machine:
         raise BadInput(f"{source}: {fault}")
     memories = tuple(Memory(m.name, m.bandwidth_bytes_per_s) for m in file.memory) or (Memory("ram"),)
     places = tuple(_place(place, memories[0].name) for place in file.place)
+    memories += (Memory(REMOTE_MEMORY),) * any(place.remote for place in places)
     fault = next(core_faults(places), None)
     if fault is not None:
         raise BadInput(f"{source}: {fault}")
@@ -106,7 +117,15 @@ def _find(text: str) -> Path:
 
 
 def _place(place: _Place, default_memory: str) -> Place:
-    core_count = place.core_count or len(place.cores or ())
+    remote = None
+    if place.host is not None:
+        remote = Remote(
+            place.cpus or place.threads or 1,
+            tuple(sorted((place.resources or {}).items())),
+            place.node,
+            tuple(sorted((place.labels or {}).items())),
+        )
+    core_count = remote.cpus if remote else place.core_count or len(place.cores or ())
     return Place(
         name=place.name,
         cores=tuple(place.cores or ()),
@@ -114,10 +133,11 @@ def _place(place: _Place, default_memory: str) -> Place:
         threads=place.threads or core_count,
         speed=place.speed,
         rank=place.rank,
-        memory=place.memory or default_memory,
+        memory=REMOTE_MEMORY if remote else place.memory or default_memory,
         memory_bytes=place.memory_bytes,
         shared=place.shared,
         devices=tuple(place.devices or ()),
+        remote=remote,
     )
 
 
@@ -130,6 +150,8 @@ def _faults(file: _File) -> Iterator[str]:
     yield from _duplicates("memory", [memory.name for memory in file.memory])
     yield from _duplicates("place", [place.name for place in file.place])
     memories = [memory.name for memory in file.memory] or ["ram"]
+    if REMOTE_MEMORY in memories and any(place.host for place in file.place):
+        yield f"memory {shown(REMOTE_MEMORY)}: the name is taken where places have a host, expected another"
     for i, place in enumerate(file.place):
         yield from (f"place[{i}] ({place.name}): {fault}" for fault in _place_faults(place, memories))
 
@@ -140,7 +162,24 @@ def _duplicates(kind: str, names: list[str]) -> Iterator[str]:
             yield f"{kind}[{i}].name = {shown(name)}: used twice, expected a name of its own"
 
 
+def _remote_faults(place: _Place) -> Iterator[str]:
+    if place.host != RAY:
+        yield f"host = {shown(place.host)}: expected {shown(RAY)}, or no such key for a place on this host"
+    for key in _OF_THIS_HOST:
+        if getattr(place, key) not in (None, False):
+            yield f"{key}: it is for a place on this host, expected {', '.join(_OF_RAY)} where host is given"
+    cpus = place.cpus or place.threads or 1
+    if place.threads is not None and place.threads > cpus:
+        yield f"threads = {place.threads}: expected at most its number of cpus, {cpus}"
+
+
 def _place_faults(place: _Place, memories: list[str]) -> Iterator[str]:
+    if place.host is not None:
+        yield from _remote_faults(place)
+        return
+    for key in _OF_RAY:
+        if getattr(place, key) is not None:
+            yield f"{key}: it is for a place on another host, expected host = {shown(RAY)} beside it"
     for device, times in Counter(place.devices or ()).items():
         if times > 1:
             yield f"devices = {shown(place.devices)}: {device} is listed {times} times, expected once"
@@ -183,6 +222,8 @@ def core_faults(places: Sequence[Place]) -> Iterator[str]:
 def _why_not_here(machine: Machine, available: Collection[int]) -> Iterator[str]:
     usable = ", ".join(map(str, sorted(available)))
     for place in machine.places:
+        if place.remote:
+            continue
         if not place.cores:
             yield f"place {place.name}: only core_count is given, expected cores: nothing can run on paper"
         for core in place.cores:

@@ -190,18 +190,26 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     output_bytes: int = OUTPUT_BYTES
 
 
+FAR_END_GONE: Final = 75
+"""The exit status of a relay whose far end is gone, by no fault of what ran there."""
+
+
+LARGEST_PING_BYTES: Final = 1 << 24
+
+
 class FarConfig(msgspec.Struct, frozen=True):
     """What a far end is started with (JSON, its only argument): a worker's host for a place that the daemon has not.
 
     `worker`: as the relay's, with the folders of the far host; its descriptors and `parent_pid` mean nothing. `listen`:
     the address to listen at, on any free port. `near_key`: the only relay that it serves (CURVE, Z85). `parent_pid`: it
-    dies with that process.
+    dies with that process. `speed`: of the place, as the board has it.
     """
 
     worker: WorkerConfig
     listen: str
     near_key: str
     parent_pid: int
+    speed: float = 1.0
 
 
 class FarUp(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from shisha_rt.fabric.model_index import ModelIndex, TensorSpec
 from shisha_rt.graph.datatypes import NUMPY_OF, size_bytes
 from shisha_rt.graph.spans import Span
 from stages.engines.onnxruntime.options import as_built_options, optimising_options
-from stages.engines.onnxruntime.parts import read_parts
+from stages.engines.onnxruntime.parts import Boundaries, read_parts
 from stages.jobs.noise import run_on_something
 
 _HERE: Final = "cpu"
@@ -40,21 +40,16 @@ class OptimisedModel:
         self._parts = read_parts(folder)
         self._specs = {spec.name: spec for spec in index.tensors}
         self._options = optimising_options if index.form == "as_is" else as_built_options
-        self._readers = {spec.name: {index.layer_count} for spec in index.outputs}  # a layer that no work has
-        for node in self._parts.nodes:
-            for name in node.reads:
-                self._readers.setdefault(name, set()).add(node.layer)
+        self._boundaries = Boundaries(self._parts, [spec.name for spec in index.outputs])
 
     def segment(self, work: Sequence[Span], threads: int, cores: Sequence[int] = ()) -> OptimisedSegment:
         """Build one or more runs of layers as one session; `cores` as in `base_options`."""
         parts = self._parts
         layers = {layer for first, last in work for layer in range(first, last + 1)}
         here = [node for node in parts.nodes if node.layer in layers]
-        made = dict.fromkeys(name for node in here for name in node.makes)
         read = dict.fromkeys(name for node in here for name in node.reads)
         constants = [parts.constants[name] for name in read if name in parts.constants]
-        inputs = [self._specs[name] for name in read if name not in made and name not in parts.constants]
-        outputs = [self._specs[name] for name in made if not self._readers.get(name, layers) <= layers]
+        inputs, outputs = ([self._specs[name] for name in names] for names in self._boundaries.of(work))
         model = (
             parts.header,
             *(node.part for node in here),

@@ -1,0 +1,89 @@
+"""What places ask of a cluster, in Ray's terms, and what is missing where it cannot be had. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from shisha_rt.cluster.messages import PlaceAsked
+
+_NODE_ID: Final = "ray.io/node-id"
+_NODE_ID_DIGITS: Final = 56
+_A_LITTLE: Final = 0.001  # of the resource that each node has by its address
+
+
+class Node(NamedTuple):
+    """One that is alive: everything it has, and what of it is free."""
+
+    node_id: str
+    address: str
+    total: Mapping[str, float]
+    free: Mapping[str, float]
+    labels: Mapping[str, str]
+
+
+def bundle_of(asked: PlaceAsked) -> dict[str, float]:
+    """The resources of a placement group's bundle."""
+    bundle = {"CPU": float(asked.cpus), **asked.resources}
+    if asked.node is not None and not _is_id(asked.node):
+        bundle[f"node:{asked.node}"] = _A_LITTLE
+    return bundle
+
+
+def selector_of(asked: PlaceAsked) -> dict[str, str]:
+    """The labels of a node that a bundle may lie on."""
+    by_id = {_NODE_ID: asked.node} if asked.node is not None and _is_id(asked.node) else {}
+    return {**asked.labels, **by_id}
+
+
+def why_lacking(places: Sequence[PlaceAsked], nodes: Sequence[Node]) -> str:
+    """What is asked that no node has, place by place, or else that all of it is not to be had at once; and what is."""
+    for asked in places:
+        fitting = [node for node in nodes if _labelled(asked, node)]
+        if not any(_has(node.total, bundle_of(asked)) for node in fitting):
+            return f"place {asked.place} asks for {_asks(asked)}, which no node has; {_there(nodes, free=False)}"
+    listed = "; ".join(f"{asked.place}: {_asks(asked)}" for asked in places)
+    return f"not all places can be had at once ({listed}); free: {_there(nodes, free=True)}"
+
+
+def infeasible(places: Sequence[PlaceAsked], nodes: Sequence[Node]) -> bool:
+    """Whether some place asks for what no node has, even if it were idle."""
+    return any(
+        not any(_labelled(asked, node) and _has(node.total, bundle_of(asked)) for node in nodes) for asked in places
+    )
+
+
+def _labelled(asked: PlaceAsked, node: Node) -> bool:
+    return selector_of(asked).items() <= {**node.labels, _NODE_ID: node.node_id}.items()
+
+
+def _has(its: Mapping[str, float], bundle: Mapping[str, float]) -> bool:
+    return all(its.get(name, 0.0) >= amount for name, amount in bundle.items())
+
+
+def _is_id(node: str) -> bool:
+    return len(node) == _NODE_ID_DIGITS and set(node) <= set("0123456789abcdef")
+
+
+def _asks(asked: PlaceAsked) -> str:
+    parts = [f"{asked.cpus} cpus"]
+    parts += [f"{name} = {amount:g}" for name, amount in asked.resources.items()]
+    parts += [f"node {asked.node}"] if asked.node is not None else []
+    parts += [f"label {name} = {value}" for name, value in asked.labels.items()]
+    return ", ".join(parts)
+
+
+def _there(nodes: Sequence[Node], *, free: bool) -> str:
+    if not nodes:
+        return "the cluster has no node"
+    return "; ".join(f"node {node.address}: {_had(node.free if free else node.total, node.labels)}" for node in nodes)
+
+
+def _had(its: Mapping[str, float], labels: Mapping[str, str]) -> str:
+    custom = {name: amount for name, amount in sorted(its.items()) if ":" not in name and name not in _RAYS_OWN}
+    parts = [f"{its.get('CPU', 0):g} cpus", *(f"{name} = {amount:g}" for name, amount in custom.items())]
+    parts += [f"label {name} = {value}" for name, value in labels.items() if not name.startswith("ray.io/")]
+    return ", ".join(parts)
+
+
+_RAYS_OWN: Final = ("CPU", "memory", "object_store_memory")

@@ -1,0 +1,137 @@
+"""Every message between the daemon and its cluster process. Pure."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from shisha_rt.fabric.codec import Codec
+from shisha_rt.fabric.messages import WorkerConfig
+
+
+class PlaceAsked(msgspec.Struct, frozen=True, array_like=True):
+    """A place and what it asks of one node (see `machine.Remote`)."""
+
+    place: str
+    cpus: int
+    threads: int
+    resources: dict[str, float] = {}
+    node: str | None = None
+    labels: dict[str, str] = {}
+
+
+class Way(msgspec.Struct, frozen=True, array_like=True):
+    """One direction of a link, as measured."""
+
+    latency_s: float
+    bytes_per_s: float
+
+
+# --- daemon -> cluster process --------------------------------------------------------------------------------
+
+
+class Reserve(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Join the cluster at `address` (as Ray takes it; `local`: one of its own); reserve all places together."""
+
+    address: str
+    places: tuple[PlaceAsked, ...]
+
+
+class Ship(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Bring the model to every host that has a place, now and later: what `manifest` (JSON, `model_files`) names."""
+
+    manifest: bytes
+
+
+class Profile(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Have the model's layers measured on the host of `place`: `job` is JSON (`profiles.ProfileThere`)."""
+
+    place: str
+    job: bytes
+
+
+class StartFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Start a far end for the relay of this incarnation, which has `near_key`."""
+
+    place: str
+    incarnation: int
+    worker: WorkerConfig
+    near_key: str
+
+
+class EndFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Its relay is gone."""
+
+    incarnation: int
+
+
+ToCluster: TypeAlias = Reserve | Ship | Profile | StartFar | EndFar
+
+# --- cluster process -> daemon --------------------------------------------------------------------------------
+
+
+class Reserved(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """All places have a host; `PlaceThere` has come for each."""
+
+
+class Lacking(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The cluster cannot be joined, or has not what is asked for; in a line."""
+
+    reason: str
+
+
+class Shipped(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Every host that has a place has the model. (One that joins later has it before its `PlaceThere`.)"""
+
+
+class PlaceThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """`place` can be started on `host` (its address). `about`: JSON, see `hosts`; `there` and `back`: its link."""
+
+    place: str
+    host: str
+    about: bytes
+    there: Way
+    back: Way
+
+
+class PlaceLost(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """It cannot, until the next `PlaceThere`."""
+
+    place: str
+    reason: str
+
+
+class Profiled(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What was measured there (JSON), or why nothing was."""
+
+    place: str
+    profiles: bytes
+    reason: str = ""
+
+
+class FarStarted(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    incarnation: int
+    endpoint: str
+    public_key: str
+
+
+class FarFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """It could not be started, or has ended; in a line."""
+
+    incarnation: int
+    reason: str
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Progress, for people."""
+
+    message: str
+
+
+FromCluster: TypeAlias = (
+    Reserved | Lacking | Shipped | PlaceThere | PlaceLost | Profiled | FarStarted | FarFailed | Told
+)
+
+TO_CLUSTER: Final[Codec[ToCluster]] = Codec(ToCluster)
+FROM_CLUSTER: Final[Codec[FromCluster]] = Codec(FromCluster)

@@ -1,0 +1,285 @@
+"""The far end of a place on another host: `python -m stages.far.host CONFIG` (see `fabric.messages.FarConfig`).
+
+It has an arena as the daemon's own, in which frames have the same slots, and starts the same worker on it as the
+daemon would: what its relay sends it writes into the slot and passes on, and with a part's end it sends back what the
+stage has made for others. It ends with its worker, with its relay, or with whoever has started it, and leaves nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from shisha_rt.fabric import messages, model_index
+from shisha_rt.fabric.arena import Arena, NoRoom
+from shisha_rt.fabric.channel import Channel, ChannelBroken
+from shisha_rt.fabric.child import Child, start_child
+from shisha_rt.fabric.layout import layouts_of
+from shisha_rt.fabric.messages import FarConfig, FarUp
+from shisha_rt.fabric.parent import die_with
+from shisha_rt.lifecycle.events import Descriptor
+from stages.engines.onnxruntime.parts import Boundaries, read_parts
+from stages.far import messages as far
+from stages.far.carrier import Carried, CarrierBroken
+from stages.far.cores import take_cores
+from stages.far.shipping import receive, send_of
+from stages.far.zmq_carrier import FarEnd
+
+_BEAT_EVERY_S: Final = 0.2
+_RELAY_COMES_S: Final = 30.0
+_RELAY_SILENT_S: Final = 15.0
+_WORKER_SILENT_S: Final = 1.0
+
+
+def main(arguments: list[str]) -> int:
+    config = msgspec.json.decode(arguments[0], type=FarConfig)
+    die_with(config.parent_pid)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        end = FarEnd(config.listen, config.near_key)
+    except CarrierBroken as broken:
+        sys.exit(str(broken))
+    print(msgspec.json.encode(FarUp(end.endpoint, end.key)).decode(), flush=True)
+    with contextlib.closing(end):
+        try:
+            _await_relay(end)
+            with contextlib.closing(FarPlace(config, end)) as place:
+                place.run()
+        except (CarrierBroken, ChannelBroken, OSError) as error:
+            sys.exit(f"the far end of {config.worker.place}: {error}")
+    return 0
+
+
+def _await_relay(end: FarEnd) -> None:
+    until_s = time.monotonic() + _RELAY_COMES_S
+    poller = select.poll()
+    for fd in end.filenos():
+        poller.register(fd, select.POLLIN)
+    while not end.connected:
+        if time.monotonic() > until_s:
+            raise CarrierBroken(f"its relay has not come within {_RELAY_COMES_S:g} s")
+        poller.poll(_BEAT_EVERY_S * 1e3)
+        if end.take() is not None:
+            break
+
+
+class FarPlace:
+    """The worker, its arena, and the line to its relay."""
+
+    def __init__(self, config: FarConfig, end: FarEnd) -> None:
+        self._end = end
+        self._worker = config.worker
+        folders = [Path(folder) for folder in config.worker.engine_folders]
+        indexes = [model_index.read_index(folder) for folder in folders]
+        layout, *further = layouts_of(indexes, config.worker.output_bytes)
+        self._boundaries = [
+            Boundaries(read_parts(folder), [spec.name for spec in index.outputs])
+            for folder, index in zip(folders, indexes, strict=True)
+        ]
+        self._arena = Arena.create(layout, config.worker.slot_count, 1, further)
+        self._arena.set_speed(0, config.speed)
+        self._arena.clear_sign(0, time.monotonic_ns())
+        self._ends: dict[tuple[int, int], far.PrepareFar] = {}
+        self._arrived_ns: dict[Descriptor, tuple[int, int]] = {}  # with the number of its layout
+        self._beat_s = 0.0
+        self._heard_s = time.monotonic()
+        self._ready = False
+        self._channel, theirs = Channel.pair()
+        taken = take_cores(config.worker.threads) if not config.worker.cores else None
+        if taken is not None and not taken.alone:
+            print(f"{config.worker.place} shares its cores: others here have taken theirs", file=sys.stderr)
+        own = msgspec.structs.replace(
+            config.worker,
+            place_index=0,
+            place_count=1,
+            cores=config.worker.cores if taken is None else taken.cores,
+            channel_fd=theirs.fileno(),
+            arena_fd=self._arena.fd,
+            parent_pid=os.getpid(),
+            budget_fd=None,
+        )
+        self._child = _start_worker(own, theirs.fileno(), self._arena.fd)
+        theirs.close()
+        self._last_lines: deque[str] = deque(maxlen=20)
+
+    def run(self) -> None:
+        """Until the worker is dead. Raises CarrierBroken when its relay is gone."""
+        assert self._child.popen.stderr is not None
+        poller = select.poll()
+        fds = [self._channel.fileno(), self._child.pidfd, self._child.popen.stderr.fileno(), *self._end.filenos()]
+        for fd in fds:
+            poller.register(fd, select.POLLIN)
+        while True:
+            carried = self._end.take()
+            if carried is not None:
+                self._heard_s = time.monotonic()
+                self._take(far.TO_FAR.decode(carried.data), carried)
+            data = self._channel.take() if self._channel.open else None
+            if data is not None:
+                self._pass_on(messages.FROM_WORKER.decode(data))
+            if self._channel.waiting and self._channel.open:
+                self._channel.flush()
+            self._look(time.monotonic())
+            if carried is None and data is None:
+                self._read_stderr()
+                if self._is_gone:
+                    self._tell_end()
+                    return
+                if not self._channel.open:
+                    time.sleep(1e-3)  # until the kernel says the rest
+                poller.poll(_BEAT_EVERY_S * 1e3)
+
+    @property
+    def _is_gone(self) -> bool:
+        return bool(select.select([self._child.pidfd], [], [], 0)[0])
+
+    def _tell_end(self) -> None:
+        """The root cause, to the relay; and what it had begun."""
+        status = self._child.popen.wait()
+        self._read_stderr()
+        said = f": {self._last_lines[-1]}" if self._last_lines else ""
+        how = f"killed by signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"exit status {status}"
+        crashed = status != -signal.SIGKILL
+        ended = far.Ended(f"its worker there: {how}{said}", self._arena.sign(0).frame if crashed else None, crashed)
+        self._end.send(far.FROM_FAR.encode(ended))
+        until_s = time.monotonic() + 1.0
+        with contextlib.suppress(CarrierBroken):
+            while time.monotonic() < until_s:  # the relay hangs up once it has read it
+                self._end.take()
+                time.sleep(5e-3)
+
+    def _read_stderr(self) -> None:
+        stderr = self._child.popen.stderr
+        assert stderr is not None
+        for line in (stderr.read() or b"").decode(errors="replace").splitlines():
+            if line.strip():
+                self._last_lines.append(line.strip()[:500])
+                print(line, file=sys.stderr)
+
+    def _look(self, now_s: float) -> None:
+        """Every so often: tell of the worker's signs of life."""
+        if now_s < self._beat_s + _BEAT_EVERY_S:
+            return
+        self._beat_s = now_s
+        if now_s - self._heard_s > _RELAY_SILENT_S:
+            raise CarrierBroken(f"nothing has come from its relay for {_RELAY_SILENT_S:g} s")
+        now_ns, sign = time.monotonic_ns(), self._arena.sign(0)
+        alive = not self._ready or now_ns - sign.heartbeat_ns < _WORKER_SILENT_S * 1e9
+        self._end.send(far.FROM_FAR.encode(far.Beat(alive, sign.paced_until_ns > now_ns)))
+
+    # --- from the relay ---------------------------------------------------------------------------------------
+
+    def _take(self, message: far.ToFar, carried: Carried) -> None:
+        match message:
+            case far.RunFar():
+                self._run(message, carried)
+            case far.PrepareFar():
+                self._prepare(message)
+            case messages.Retire(epoch=epoch):
+                for key in [key for key in self._ends if key[0] == epoch]:
+                    del self._ends[key]
+                self._order(message)
+            case far.RepaceFar(at_once=at_once, speed=speed):
+                self._arena.set_speed(0, speed)
+                self._order(messages.Repace(at_once))
+            case far.Ping(number=number, bytes_back=bytes_back):
+                tensors = [memoryview(bytes(min(bytes_back, messages.LARGEST_PING_BYTES)))] if bytes_back else []
+                self._end.send(far.FROM_FAR.encode(far.Pong(number, time.monotonic_ns())), tensors)
+
+    def _prepare(self, message: far.PrepareFar) -> None:
+        order = message.order
+        why = None
+        if order.split is not None:
+            why = "a place on another host takes no shards"
+        else:
+            ends = [boundaries.of(order.work) for boundaries in self._boundaries]
+            if [(tuple(reads), tuple(makes)) for reads, makes in ends] != list(
+                zip(message.reads, message.makes, strict=True)
+            ):
+                why = "this host's engine cuts the model in another way"
+        if why is not None:
+            failed = messages.PrepareFailed(order.epoch, order.stage, self._worker.incarnation, why)
+            self._end.send(far.FROM_FAR.encode(failed))
+            return
+        self._ends[order.epoch, order.stage] = message
+        self._order(order)
+
+    def _run(self, message: far.RunFar, carried: Carried) -> None:
+        part, layout = message.run.part, message.run.layout
+        ends = self._ends.get((part.epoch, part.stage))
+        if ends is None or not 0 <= layout < len(self._arena.layouts):
+            self._fail(part, f"it is not prepared for stage {part.stage} of epoch {part.epoch}")
+            return
+        regions = self._arena.layouts[layout].regions
+        try:
+            receive(message.tensors, carried.tensors, ends.reads[layout], regions, self._arena, part.slot)
+        except NoRoom as error:
+            self._fail(part, str(error))
+            return
+        self._arrived_ns[part] = time.monotonic_ns(), layout
+        self._order(message.run)
+
+    def _order(self, message: messages.ToWorker) -> None:
+        self._channel.send(messages.TO_WORKER.encode(message))
+
+    # --- from the worker --------------------------------------------------------------------------------------
+
+    def _pass_on(self, message: messages.FromWorker) -> None:
+        match message:
+            case messages.Done(part=part):
+                self._done(message, part)
+            case messages.Failed(part=part, reason=reason):
+                self._arrived_ns.pop(part, None)
+                self._fail(part, reason)
+            case messages.Ready() | messages.Prepared() | messages.PrepareFailed():
+                self._ready = True
+                self._end.send(far.FROM_FAR.encode(message))
+            case _:
+                raise ChannelBroken(f"its worker says {message}")
+
+    def _done(self, done: messages.Done, part: Descriptor) -> None:
+        arrived_ns, layout = self._arrived_ns.pop(part)
+        regions = self._arena.layouts[layout].regions
+        names = self._ends[part.epoch, part.stage].makes[layout]
+        try:
+            sent, tensors = send_of([regions[name] for name in names], self._arena, part.slot)
+        except NoRoom as error:
+            self._fail(part, str(error))
+            return
+        ended = far.DoneFar(done, sent, arrived_ns, time.monotonic_ns())
+        self._end.send(far.FROM_FAR.encode(ended), tensors)
+
+    def _fail(self, part: Descriptor, reason: str) -> None:
+        self._end.send(far.FROM_FAR.encode(messages.Failed(part, reason)))
+
+    def close(self) -> None:
+        """The worker ends before anything else."""
+        self._child.end()
+        self._channel.close()
+        self._arena.close()
+
+
+def _start_worker(config: messages.WorkerConfig, channel_fd: int, arena_fd: int) -> Child:
+    child = start_child(
+        "stages.worker",
+        msgspec.json.encode(config).decode(),
+        pass_fds=[channel_fd, arena_fd],
+        stderr=subprocess.PIPE,
+    )
+    assert child.popen.stderr is not None
+    os.set_blocking(child.popen.stderr.fileno(), False)
+    return child
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,264 @@
+"""The relay of one place on another host: `python -m stages.far.relay CONFIG` (see `fabric.messages.WorkerConfig`).
+
+To the daemon it is that place's worker: one incarnation, with the channel, the board and the arena of one. Orders go
+on to its far end, a part with the tensors that its stage reads; what the stage makes for others comes back with the
+part's end, into the slot. So a part that is lost runs again from its slot like any other, and when this process is dead
+nothing writes into the arena for that place any more.
+
+It signs the board as long as the far end shows signs of life. Whatever breaks the line ends it, with the cause.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from shisha_rt.fabric import messages, model_index
+from shisha_rt.fabric.arena import Arena, NoRoom
+from shisha_rt.fabric.channel import Channel, ChannelBroken
+from shisha_rt.fabric.layout import layouts_of
+from shisha_rt.fabric.lent import LentFault, read_lent, write_lent
+from shisha_rt.fabric.messages import FAR_END_GONE, WorkerConfig
+from shisha_rt.fabric.parent import die_with
+from shisha_rt.lifecycle.events import Descriptor
+from stages.engines.onnxruntime.parts import Boundaries, read_parts
+from stages.far import messages as far
+from stages.far.carrier import Carried, CarrierBroken
+from stages.far.link_watch import LinkWatch
+from stages.far.shipping import receive, send_of
+from stages.far.zmq_carrier import NearEnd
+
+_SIGN_EVERY_S: Final = 0.1
+_CONNECT_S: Final = 10.0
+_PACED_S: Final = 1.0
+
+
+def main(arguments: list[str]) -> int:
+    config = msgspec.json.decode(arguments[0], type=WorkerConfig)
+    die_with(config.parent_pid)
+    for number in (signal.SIGINT, signal.SIGTERM):  # both may reach the whole group; only the daemon acts on them
+        signal.signal(number, signal.SIG_IGN)
+    relay = Relay(config)
+    try:
+        relay.run()
+    except ChannelBroken as broken:
+        sys.exit(f"the line to the daemon: {broken}")
+    except CarrierBroken as broken:
+        relay.blame_nothing()
+        print(f"the line to its far end: {broken}", file=sys.stderr)
+        return FAR_END_GONE
+    except _FarEnded as ended:
+        print(ended, file=sys.stderr)
+        if not ended.crashed:
+            relay.blame_nothing()
+            return FAR_END_GONE
+        return 1
+    return 0
+
+
+class _FarEnded(Exception):
+    """The far worker is dead; `crashed`: by its own doing."""
+
+    def __init__(self, reason: str, *, crashed: bool) -> None:
+        super().__init__(reason)
+        self.crashed = crashed
+
+
+class Relay:
+    """Everything of one incarnation."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._config = config
+        folders = [Path(folder) for folder in config.engine_folders]
+        indexes = [model_index.read_index(folder) for folder in folders]
+        layout, *further = layouts_of(indexes, config.output_bytes)
+        self._arena = Arena.attach(config.arena_fd, layout, config.slot_count, config.place_count, further)
+        self._boundaries = [
+            Boundaries(read_parts(folder), [spec.name for spec in index.outputs])
+            for folder, index in zip(folders, indexes, strict=True)
+        ]
+        self._ends: dict[tuple[int, int], far.PrepareFar] = {}
+        self._lent: dict[int, int] = {}
+        self._out: deque[tuple[messages.Run, float]] = deque()  # with the time since when it was here
+        self._ended_s = time.monotonic()
+        self._signed_s = 0.0
+        self._channel = Channel.inherited(config.channel_fd)
+        self._end = NearEnd()
+        self._link = LinkWatch()
+
+    def run(self) -> None:
+        """Until the daemon ends this process, or the line to the far end breaks."""
+        self._send(messages.Hail(self._config.incarnation, self._end.key))
+        connect = messages.TO_WORKER.decode(self._channel.wait())
+        assert isinstance(connect, messages.Connect), connect
+        poller = select.poll()
+        self._end.connect(connect.endpoint, connect.public_key)
+        for fd in (self._channel.fileno(), *self._end.filenos()):
+            poller.register(fd, select.POLLIN)
+        until_s = time.monotonic() + _CONNECT_S
+        while not self._end.connected:
+            self._end.take()
+            poller.poll(_SIGN_EVERY_S * 1e3)
+            if time.monotonic() > until_s:
+                raise CarrierBroken(f"{connect.endpoint} does not answer")
+        while self._channel.open:
+            carried, data = self._end.take(), self._channel.take()
+            if carried is not None:
+                self._link.heard(time.monotonic())
+                self._hear(carried)
+            if data is not None:
+                self._take(messages.TO_WORKER.decode(data))
+            self._look(time.monotonic())
+            if carried is None and data is None:
+                poller.poll(_SIGN_EVERY_S * 1e3)
+
+    def blame_nothing(self) -> None:
+        """No frame is to be charged with what ended this."""
+        self._arena.note_end(self._config.place_index)
+
+    def _look(self, now_s: float) -> None:
+        if now_s < self._signed_s + _SIGN_EVERY_S:
+            return
+        self._signed_s = now_s
+        if self._link.is_alive(now_s):
+            self._arena.beat(self._config.place_index, time.monotonic_ns())
+        ping = self._link.next_ping(now_s, idle=not self._out)
+        if ping is not None:
+            self._link.sent_ping(time.monotonic_ns())
+            self._end.send(far.TO_FAR.encode(ping.message), ping.tensors)
+
+    # --- from the daemon --------------------------------------------------------------------------------------
+
+    def _take(self, message: messages.ToWorker) -> None:
+        match message:
+            case messages.Run() as run:
+                self._take_run(run)
+            case messages.Prepare() as order:
+                self._prepare(order)
+            case messages.Retire(epoch=epoch):
+                for key in [key for key in self._ends if key[0] == epoch]:
+                    del self._ends[key]
+                self._end.send(far.TO_FAR.encode(message))
+            case messages.Repace(at_once=at_once):
+                speed = self._arena.speed(self._config.place_index)
+                self._end.send(far.TO_FAR.encode(far.RepaceFar(at_once, speed)))
+            case messages.Lend(region=region):
+                self._lent[region] = self._channel.take_beside()
+            case messages.TakeBack(region=region):
+                os.close(self._lent.pop(region))
+            case messages.Connect():
+                raise ChannelBroken("it asks to connect again")
+
+    def _prepare(self, order: messages.Prepare) -> None:
+        ends = [boundaries.of(order.work) for boundaries in self._boundaries]
+        known = far.PrepareFar(order, tuple(tuple(reads) for reads, _ in ends), tuple(tuple(its) for _, its in ends))
+        self._ends[order.epoch, order.stage] = known
+        self._end.send(far.TO_FAR.encode(known))
+
+    def _take_run(self, run: messages.Run) -> None:
+        part, now_s = run.part, time.monotonic()
+        try:
+            regions = self._arena.layouts[run.layout].regions
+            if run.reads:
+                read_lent(run.reads, self._lent, self._arena, part.slot, run.layout)
+            names = self._ends[part.epoch, part.stage].reads[run.layout]
+            sent, tensors = send_of([regions[name] for name in names], self._arena, part.slot)
+        except (LentFault, NoRoom, LookupError) as error:
+            reason = str(error) if isinstance(error, LentFault | NoRoom) else f"it is not prepared for {part}"
+            self._send(messages.Failed(part, reason))
+            return
+        self._out.append((run, now_s))
+        if len(self._out) == 1:
+            self._note_start(part)
+        bare = messages.Run(part, run.layout)
+        self._link.sends(part, sum(its.nbytes for its in tensors), time.monotonic_ns())
+        self._end.send(far.TO_FAR.encode(far.RunFar(bare, sent)), tensors)
+
+    # --- from the far end -------------------------------------------------------------------------------------
+
+    def _hear(self, carried: Carried) -> None:
+        message = far.FROM_FAR.decode(carried.data)
+        match message:
+            case far.DoneFar():
+                self._done(message, carried)
+            case messages.Failed(part=part):
+                if self._take_out(part) is not None:
+                    self._link.forget(part)
+                    self._end_part(time.monotonic())
+                    self._send(message)
+            case far.Beat(alive=alive, paced=paced):
+                self._link.beat(time.monotonic(), alive=alive)
+                until_s = time.monotonic() + _PACED_S if paced and self._out else 0.0
+                self._arena.note_pacing(self._config.place_index, int(until_s * 1e9))
+            case far.Pong():
+                seen = self._link.pong(message, time.monotonic_ns())
+                if seen is not None:
+                    self._send(messages.LinkSeen(self._config.incarnation, *seen))
+            case far.Ended(reason=reason, running=running, crashed=crashed):
+                self._charge(running)
+                raise _FarEnded(reason, crashed=crashed)
+            case _:
+                self._send(message)
+
+    def _done(self, message: far.DoneFar, carried: Carried) -> None:
+        part = message.done.part
+        out = self._take_out(part)
+        if out is None:
+            return
+        run, here_s = out
+        regions = self._arena.layouts[run.layout].regions
+        makes = self._ends[part.epoch, part.stage].makes[run.layout]
+        self._link.part_done(message, sum(its.nbytes for its in carried.tensors), time.monotonic_ns())
+        try:
+            receive(message.tensors, carried.tensors, makes, regions, self._arena, part.slot)
+            if run.writes:
+                write_lent(run.writes, self._lent, self._arena, part.slot, run.layout)
+        except (LentFault, NoRoom) as error:
+            self._end_part(time.monotonic())
+            self._send(messages.Failed(part, str(error)))
+            return
+        now_s = time.monotonic()
+        start_s = max(here_s, self._ended_s)
+        done = msgspec.structs.replace(message.done, service_s=now_s - start_s, waited_s=start_s - self._ended_s)
+        self._end_part(now_s)
+        self._send(done)
+
+    def _take_out(self, part: Descriptor) -> tuple[messages.Run, float] | None:
+        """None for one that is not out."""
+        for out in self._out:
+            if out[0].part == part:
+                self._out.remove(out)
+                return out
+        return None
+
+    def _end_part(self, now_s: float) -> None:
+        self._ended_s = now_s
+        self._arena.note_end(self._config.place_index)
+        if self._out:
+            self._note_start(self._out[0][0].part)
+
+    def _note_start(self, part: Descriptor) -> None:
+        self._arena.note_start(self._config.place_index, part.frame, time.monotonic_ns())
+
+    def _charge(self, running: int | None) -> None:
+        if running is None:
+            self.blame_nothing()
+        else:
+            self._arena.note_start(self._config.place_index, running, time.monotonic_ns())
+
+    def _send(self, message: messages.FromWorker) -> None:
+        self._channel.send(messages.FROM_WORKER.encode(message))
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,42 @@
+"""Tensors of a slot as they go over a carrier, and back into a slot. What comes is checked before it is copied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.layout import Region
+from stages.far.carrier import CarrierBroken
+from stages.far.messages import Sent
+
+
+def send_of(regions: Sequence[Region], arena: Arena, slot: int) -> tuple[tuple[Sent, ...], list[memoryview]]:
+    """What names the tensors of these regions, and their bytes where they are. Raises `NoRoom` as `Arena.raw` does."""
+    shapes = [arena.shape(slot, region) if region.tensor.open_axes else () for region in regions]
+    sent = tuple(Sent(region.tensor.name, shape) for region, shape in zip(regions, shapes, strict=True))
+    return sent, [arena.raw(slot, region).data for region in regions]
+
+
+def receive(
+    sent: Sequence[Sent],
+    tensors: Sequence[memoryview],
+    expected: Sequence[str],
+    regions: Mapping[str, Region],
+    arena: Arena,
+    slot: int,
+) -> None:
+    """Copy tensors into `slot`. Raises CarrierBroken for others than those of the names that are `expected`, in their
+    order and size, and `NoRoom` for one of no fixed size that is too large.
+    """
+    if [its.name for its in sent] != list(expected) or len(tensors) != len(sent):
+        raise CarrierBroken(f"tensors {[its.name for its in sent]} came, expected {list(expected)}")
+    for its, data in zip(sent, tensors, strict=True):
+        region = regions[its.name]
+        if region.tensor.open_axes:
+            arena.set_shape(slot, region, its.shape)
+        room = arena.raw(slot, region)
+        if data.nbytes != room.nbytes:
+            raise CarrierBroken(f"tensor {its.name!r} came with {data.nbytes} bytes, expected {room.nbytes}")
+        room[:] = np.frombuffer(data, np.uint8)

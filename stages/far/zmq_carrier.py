@@ -1,0 +1,167 @@
+"""A carrier over ZeroMQ: a pair of sockets over TCP, each end known to the other by its key (CURVE).
+
+The far end listens, and admits one key only (ZAP). A connection is never made a second time: what it carried when it
+broke is not known, so its end is the carrier's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+import zmq
+from zmq.utils import z85
+from zmq.utils.monitor import parse_monitor_message
+
+from stages.far.carrier import Carried, CarrierBroken
+
+LARGEST_BYTES: Final = 1 << 31
+_MOST_WAITING: Final = 1000
+_DOMAIN: Final = b"far"
+_ENDED: Final = {
+    zmq.EVENT_DISCONNECTED: "the connection ended",
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "the connection could not be made",
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "the other end speaks something else",
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "the other end does not know this one's key",
+    zmq.EVENT_CLOSED: "the other end cannot be reached",
+    zmq.EVENT_CONNECT_RETRIED: "the other end cannot be reached",
+}
+
+
+class _End:
+    """One end, connected or yet to be. `key`: its public key (Z85)."""
+
+    def __init__(self) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        public, self._secret = zmq.curve_keypair()
+        self.key = public.decode()
+        self._socket = self._context.socket(zmq.PAIR)
+        self._socket.set(zmq.LINGER, 0)
+        self._socket.set(zmq.MAXMSGSIZE, LARGEST_BYTES)
+        self._socket.set(zmq.RCVHWM, _MOST_WAITING)
+        self._socket.set(zmq.SNDHWM, _MOST_WAITING)
+        self._socket.set(zmq.RECONNECT_IVL, -1)
+        self._socket.set(zmq.IMMEDIATE, 1)
+        self._socket.set(zmq.CURVE_PUBLICKEY, public)
+        self._socket.set(zmq.CURVE_SECRETKEY, self._secret)
+        self._monitor = self._socket.get_monitor_socket()
+        self._broken: str | None = None
+        self._connection: int | None = None  # its descriptor, by which the monitor names it
+
+    def filenos(self) -> Sequence[int]:
+        return [self._socket.fileno(), self._monitor.fileno()]
+
+    @property
+    def connected(self) -> bool:
+        """Whether the other end has been there."""
+        return self._connection is not None
+
+    def send(self, data: bytes, tensors: Sequence[memoryview] = ()) -> None:
+        if self._broken is not None:
+            raise CarrierBroken(self._broken)
+        try:
+            self._socket.send_multipart([data, *tensors], zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            self._look()
+            raise self._breaks(self._broken or "the other end does not read") from None
+        except zmq.ZMQError as error:
+            raise self._breaks(f"a message could not be sent: {error.strerror}") from None
+
+    def take(self) -> Carried | None:
+        if not self._socket.closed:
+            with contextlib.suppress(zmq.Again):
+                data, *tensors = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                return Carried(data.bytes, [frame.buffer for frame in tensors])
+        if self._broken is None:
+            self._look()
+            if self._broken is not None:
+                return self.take()  # what it said before it went
+        if self._broken is not None:
+            raise CarrierBroken(self._broken)
+        return None
+
+    def _look(self) -> None:
+        while self._monitor.poll(0):
+            event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
+            self._note(event["event"], event["value"])
+
+    def _note(self, event: int, value: int) -> None:
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED and self._connection is None:
+            self._connection = value
+        elif event in _ENDED and self._broken is None:
+            self._broken = _ENDED[zmq.Event(event)]
+
+    def _breaks(self, reason: str) -> CarrierBroken:
+        self._broken = self._broken or reason
+        return CarrierBroken(self._broken)
+
+    def close(self) -> None:
+        self._broken = self._broken or "this end is closed"
+        self._socket.disable_monitor()
+        self._socket.close()
+        self._monitor.close()
+        self._context.destroy(linger=0)
+
+
+class NearEnd(_End):
+    """The relay's; see `Carrier`."""
+
+    def connect(self, endpoint: str, far_key: str) -> None:
+        """To the far end that has this key. Raises CarrierBroken."""
+        self._socket.set(zmq.CURVE_SERVERKEY, far_key.encode())
+        try:
+            self._socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            raise self._breaks(f"{endpoint}: {error.strerror}") from None
+
+
+class FarEnd(_End):
+    """The far end's, which listens at `address` for whoever has `near_key`. Raises CarrierBroken; see `Carrier`."""
+
+    def __init__(self, address: str, near_key: str) -> None:
+        super().__init__()
+        self._admitted = z85.decode(near_key)
+        self._zap: zmq.Socket[bytes] = self._context.socket(zmq.REP)
+        self._zap.set(zmq.LINGER, 0)
+        self._zap.bind("inproc://zeromq.zap.01")
+        self._socket.set(zmq.CURVE_SERVER, 1)
+        self._socket.set(zmq.ZAP_DOMAIN, _DOMAIN)
+        try:
+            self._socket.bind(f"tcp://{address}:*")
+        except zmq.ZMQError as error:
+            self.close()
+            raise CarrierBroken(f"{address}: it cannot be listened at: {error.strerror}") from None
+        self.endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def filenos(self) -> Sequence[int]:
+        return [*super().filenos(), self._zap.fileno()]
+
+    def take(self) -> Carried | None:
+        if not self.connected:
+            self._answer_handshakes()
+        return super().take()
+
+    def _note(self, event: int, value: int) -> None:
+        """Strangers come and go: only who was admitted counts, and then nobody is listened for any more."""
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED and not self.connected:
+            super()._note(event, value)
+            self._socket.unbind(self.endpoint)
+        elif self.connected and value == self._connection:
+            super()._note(event, value)
+
+    def _answer_handshakes(self) -> None:
+        """ZeroMQ's RFC 27: a request is version, number, domain, address, identity, mechanism and the client's key."""
+        while True:
+            try:
+                request: list[Any] = self._zap.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            version, number = request[:2]
+            admitted = request[2] == _DOMAIN and request[5:] == [b"CURVE", self._admitted]
+            status = (b"200", b"OK") if admitted else (b"400", b"unknown key")
+            self._zap.send_multipart([version, number, *status, b"", b""])
+
+    def close(self) -> None:
+        self._zap.close()
+        super().close()

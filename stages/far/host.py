@@ -36,6 +36,7 @@ from stages.far.shipping import receive, send_of
 from stages.far.zmq_carrier import FarEnd
 
 _BEAT_EVERY_S: Final = 0.2
+_FIRST_LOOKS_MS: Final = 5
 _RELAY_COMES_S: Final = 30.0
 _RELAY_SILENT_S: Final = 15.0
 _WORKER_SILENT_S: Final = 1.0
@@ -68,9 +69,8 @@ def _await_relay(end: FarEnd) -> None:
     while not end.connected:
         if time.monotonic() > until_s:
             raise CarrierBroken(f"its relay has not come within {_RELAY_COMES_S:g} s")
-        poller.poll(_BEAT_EVERY_S * 1e3)
-        if end.take() is not None:
-            break
+        end.look()
+        poller.poll(_FIRST_LOOKS_MS)
 
 
 class FarPlace:

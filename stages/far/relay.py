@@ -38,6 +38,7 @@ from stages.far.shipping import receive, send_of
 from stages.far.zmq_carrier import NearEnd
 
 _SIGN_EVERY_S: Final = 0.1
+_FIRST_LOOKS_MS: Final = 5
 _CONNECT_S: Final = 10.0
 _PACED_S: Final = 1.0
 
@@ -106,8 +107,8 @@ class Relay:
             poller.register(fd, select.POLLIN)
         until_s = time.monotonic() + _CONNECT_S
         while not self._end.connected:
-            self._end.take()
-            poller.poll(_SIGN_EVERY_S * 1e3)
+            self._end.look()
+            poller.poll(_FIRST_LOOKS_MS)
             if time.monotonic() > until_s:
                 raise CarrierBroken(f"{connect.endpoint} does not answer")
         while self._channel.open:
@@ -126,11 +127,10 @@ class Relay:
         self._arena.note_end(self._config.place_index)
 
     def _look(self, now_s: float) -> None:
-        if now_s < self._signed_s + _SIGN_EVERY_S:
-            return
-        self._signed_s = now_s
-        if self._link.is_alive(now_s):
-            self._arena.beat(self._config.place_index, time.monotonic_ns())
+        if now_s >= self._signed_s + _SIGN_EVERY_S:
+            self._signed_s = now_s
+            if self._link.is_alive(now_s):
+                self._arena.beat(self._config.place_index, time.monotonic_ns())
         ping = self._link.next_ping(now_s, idle=not self._out)
         if ping is not None:
             self._link.sent_ping(time.monotonic_ns())

@@ -48,14 +48,17 @@ class _End:
         self._monitor = self._socket.get_monitor_socket()
         self._broken: str | None = None
         self._connection: int | None = None  # its descriptor, by which the monitor names it
+        self._joined = False
 
     def filenos(self) -> Sequence[int]:
         return [self._socket.fileno(), self._monitor.fileno()]
 
     @property
     def connected(self) -> bool:
-        """Whether the other end has been there."""
-        return self._connection is not None
+        """Whether the other end has been there, and could be sent something."""
+        if not self._joined and self._connection is not None:  # the monitor tells of it a little before
+            self._joined = bool(self._socket.getsockopt(zmq.EVENTS) & zmq.POLLOUT)
+        return self._joined
 
     def send(self, data: bytes, tensors: Sequence[memoryview] = ()) -> None:
         if self._broken is not None:
@@ -80,6 +83,12 @@ class _End:
         if self._broken is not None:
             raise CarrierBroken(self._broken)
         return None
+
+    def look(self) -> None:
+        """What has become of the connection. Raises CarrierBroken where it could not be made."""
+        self._look()
+        if self._broken is not None:
+            raise CarrierBroken(self._broken)
 
     def _look(self) -> None:
         while self._monitor.poll(0):
@@ -137,17 +146,13 @@ class FarEnd(_End):
     def filenos(self) -> Sequence[int]:
         return [*super().filenos(), self._zap.fileno()]
 
-    def take(self) -> Carried | None:
-        if not self.connected:
-            self._answer_handshakes()
-        return super().take()
+    def look(self) -> None:
+        self._answer_handshakes()
+        super().look()
 
     def _note(self, event: int, value: int) -> None:
-        """Strangers come and go: only who was admitted counts, and then nobody is listened for any more."""
-        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED and not self.connected:
-            super()._note(event, value)
-            self._socket.unbind(self.endpoint)
-        elif self.connected and value == self._connection:
+        """Strangers come and go: only who was admitted counts."""
+        if (event == zmq.EVENT_HANDSHAKE_SUCCEEDED and self._connection is None) or value == self._connection:
             super()._note(event, value)
 
     def _answer_handshakes(self) -> None:

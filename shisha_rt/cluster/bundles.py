@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from shisha_rt.cluster.messages import PlaceAsked
+import msgspec
 
 _NODE_ID: Final = "ray.io/node-id"
 _NODE_ID_DIGITS: Final = 56
 _A_LITTLE: Final = 0.001  # of the resource that each node has by its address
 
 
-class Node(NamedTuple):
+class PlaceAsked(msgspec.Struct, frozen=True, array_like=True):
+    """A place and what it asks of one node (see `machine.Remote`)."""
+
+    place: str
+    cpus: int
+    threads: int
+    resources: dict[str, float] = {}
+    node: str | None = None
+    labels: dict[str, str] = {}
+
+
+class ClusterNode(NamedTuple):
     """One that is alive: everything it has, and what of it is free."""
 
     node_id: str
@@ -36,7 +47,7 @@ def selector_of(asked: PlaceAsked) -> dict[str, str]:
     return {**asked.labels, **by_id}
 
 
-def why_lacking(places: Sequence[PlaceAsked], nodes: Sequence[Node]) -> str:
+def why_lacking(places: Sequence[PlaceAsked], nodes: Sequence[ClusterNode]) -> str:
     """What is asked that no node has, place by place, or else that all of it is not to be had at once; and what is."""
     for asked in places:
         fitting = [node for node in nodes if _labelled(asked, node)]
@@ -46,14 +57,14 @@ def why_lacking(places: Sequence[PlaceAsked], nodes: Sequence[Node]) -> str:
     return f"not all places can be had at once ({listed}); free: {_there(nodes, free=True)}"
 
 
-def infeasible(places: Sequence[PlaceAsked], nodes: Sequence[Node]) -> bool:
+def infeasible(places: Sequence[PlaceAsked], nodes: Sequence[ClusterNode]) -> bool:
     """Whether some place asks for what no node has, even if it were idle."""
     return any(
         not any(_labelled(asked, node) and _has(node.total, bundle_of(asked)) for node in nodes) for asked in places
     )
 
 
-def _labelled(asked: PlaceAsked, node: Node) -> bool:
+def _labelled(asked: PlaceAsked, node: ClusterNode) -> bool:
     return selector_of(asked).items() <= {**node.labels, _NODE_ID: node.node_id}.items()
 
 
@@ -73,7 +84,7 @@ def _asks(asked: PlaceAsked) -> str:
     return ", ".join(parts)
 
 
-def _there(nodes: Sequence[Node], *, free: bool) -> str:
+def _there(nodes: Sequence[ClusterNode], *, free: bool) -> str:
     if not nodes:
         return "the cluster has no node"
     return "; ".join(f"node {node.address}: {_had(node.free if free else node.total, node.labels)}" for node in nodes)

@@ -1,4 +1,4 @@
-"""Every message between the daemon and its cluster process. Pure."""
+"""Every message between the daemon and its cluster process."""
 
 from __future__ import annotations
 
@@ -6,22 +6,12 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from shisha_rt.cluster.bundles import PlaceAsked
 from shisha_rt.fabric.codec import Codec
 from shisha_rt.fabric.messages import WorkerConfig
 
 
-class PlaceAsked(msgspec.Struct, frozen=True, array_like=True):
-    """A place and what it asks of one node (see `machine.Remote`)."""
-
-    place: str
-    cpus: int
-    threads: int
-    resources: dict[str, float] = {}
-    node: str | None = None
-    labels: dict[str, str] = {}
-
-
-class Way(msgspec.Struct, frozen=True, array_like=True):
+class LinkWay(msgspec.Struct, frozen=True, array_like=True):
     """One direction of a link, as measured."""
 
     latency_s: float
@@ -38,14 +28,14 @@ class Reserve(msgspec.Struct, frozen=True, array_like=True, tag=True):
     places: tuple[PlaceAsked, ...]
 
 
-class Ship(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class ShipModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Bring the model to every host that has a place, now and later: what `manifest` (JSON, `model_files`) names."""
 
     manifest: bytes
 
 
-class Profile(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Have the model's layers measured on the host of `place`: `job` is JSON (`profiles.ProfileThere`)."""
+class ProfileThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Have the model's layers measured on the host of `place`: `job` is JSON (`profiles`)."""
 
     place: str
     job: bytes
@@ -66,12 +56,12 @@ class EndFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
     incarnation: int
 
 
-ToCluster: TypeAlias = Reserve | Ship | Profile | StartFar | EndFar
+ToCluster: TypeAlias = Reserve | ShipModel | ProfileThere | StartFar | EndFar
 
 # --- cluster process -> daemon --------------------------------------------------------------------------------
 
 
-class Reserved(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class AllThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """All places have a host; `PlaceThere` has come for each."""
 
 
@@ -91,8 +81,8 @@ class PlaceThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
     place: str
     host: str
     about: bytes
-    there: Way
-    back: Way
+    there: LinkWay
+    back: LinkWay
 
 
 class PlaceLost(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -130,7 +120,7 @@ class Told(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 FromCluster: TypeAlias = (
-    Reserved | Lacking | Shipped | PlaceThere | PlaceLost | Profiled | FarStarted | FarFailed | Told
+    AllThere | Lacking | Shipped | PlaceThere | PlaceLost | Profiled | FarStarted | FarFailed | Told
 )
 
 TO_CLUSTER: Final[Codec[ToCluster]] = Codec(ToCluster)

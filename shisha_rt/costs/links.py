@@ -32,7 +32,7 @@ class CostTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class OneWay:
     """One direction of a link: a part's tensors take `latency_s` together and their bytes over `bytes_per_s`."""
 
     latency_s: float
@@ -44,9 +44,9 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class HostLink:
     """Between the daemon and a `host`: `there` is the way to it, `back` the other one."""
 
     host: str
-    there: Way
-    back: Way
+    there: OneWay
+    back: OneWay

@@ -1,4 +1,4 @@
-"""What a relay knows of its link: how fast it is each way, and whether the far end is there. Pure: times are passed in.
+"""What a relay knows of its link: how fast it is each way, and whether the far end is there. Times are passed in.
 
 Small round trips tell the latency, half of it each way, and by how much the far end's clock is off. What many bytes
 take beyond that tells how many pass in a second: a large message each way at first, the parts themselves later, and
@@ -45,7 +45,7 @@ class PingOut(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Way:
+class _Direction:
     """`free_ns`: until when, on this clock, the last transfer this way lasted."""
 
     bytes_per_s: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
@@ -71,7 +71,7 @@ class LinkWatch:
         self._asked: dict[int, _Asked] = {}
         self._round_trips_s: deque[float] = deque(maxlen=_SAMPLES)
         self._offset_ns = 0
-        self._there, self._back = _Way(), _Way()
+        self._there, self._back = _Direction(), _Direction()
         self._sent: dict[Descriptor, tuple[int, int]] = {}
         self._told: LinkSpeed | None = None
         self._heard_s: float | None = None

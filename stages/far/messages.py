@@ -1,4 +1,4 @@
-"""Every message between a relay and its far end. Tensors go beside them, in the order in which they are named. Pure."""
+"""Every message between a relay and its far end. Tensors go beside them, in the order in which they are named."""
 
 from __future__ import annotations
 

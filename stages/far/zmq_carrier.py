@@ -57,7 +57,7 @@ class _End:
     def connected(self) -> bool:
         """Whether the other end has been there, and could be sent something."""
         if not self._joined and self._connection is not None:  # the monitor tells of it a little before
-            self._joined = bool(self._socket.getsockopt(zmq.EVENTS) & zmq.POLLOUT)
+            self._joined = bool(int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT)
         return self._joined
 
     def send(self, data: bytes, tensors: Sequence[memoryview] = ()) -> None:

@@ -35,7 +35,7 @@ class ShipModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class ProfileThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Have the model's layers measured on the host of `place`: `job` is JSON (`profiles`)."""
+    """Have layers measured on the host of `place`. `job`: a `CalibrationJob` as JSON, of which the cores say how many."""
 
     place: str
     job: bytes
@@ -56,7 +56,11 @@ class EndFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
     incarnation: int
 
 
-ToCluster: TypeAlias = Reserve | ShipModel | ProfileThere | StartFar | EndFar
+class EndCluster(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Give everything back, and end."""
+
+
+ToCluster: TypeAlias = Reserve | ShipModel | ProfileThere | StartFar | EndFar | EndCluster
 
 # --- cluster process -> daemon --------------------------------------------------------------------------------
 
@@ -92,7 +96,7 @@ class PlaceLost(msgspec.Struct, frozen=True, array_like=True, tag=True):
     reason: str
 
 
-class Profiled(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class MeasuredThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """What was measured there (JSON), or why nothing was."""
 
     place: str
@@ -120,7 +124,7 @@ class Told(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 FromCluster: TypeAlias = (
-    AllThere | Lacking | Shipped | PlaceThere | PlaceLost | Profiled | FarStarted | FarFailed | Told
+    AllThere | Lacking | Shipped | PlaceThere | PlaceLost | MeasuredThere | FarStarted | FarFailed | Told
 )
 
 TO_CLUSTER: Final[Codec[ToCluster]] = Codec(ToCluster)

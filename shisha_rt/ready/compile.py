@@ -95,7 +95,7 @@ def compile_model(
     models = cache_folder() / "models"
     model = read_model(path, sizes, lambda key: _saved(path.stem, models / key))
     layers = group_layers(model.graph, kind)
-    engine_folder = _engine_folder(model, f"plain-{kind}-{INDEX_VERSION}" if plain else _engine_key())
+    engine_folder = _engine_folder(model, f"plain-{kind}-{INDEX_VERSION}" if plain else engine_key())
 
     def save(model_folder: Path) -> None:
         """A model that an engine runs in no form is not kept either."""
@@ -131,9 +131,25 @@ def read_compiled(name: str, model_folder: Path, engine_folder: Path) -> Compile
     )
 
 
+def recompiled(name: str, model_folder: Path, *, like: str) -> Path:
+    """The folder of this host's engine's form of a saved model, on a processor that needs a form of its own.
+
+    `like`: the digest of the index that it is to have, as stages meet others that were cut by that. Raises Failure.
+    """
+    folder = cache_folder() / "engines" / model_folder.name / engine_key()
+    publish(folder, lambda target: _first_that_runs(name, model_folder, target))
+    if hashlib.sha256((folder / model_index.FILE_NAME).read_bytes()).hexdigest() != like:
+        form = model_index.read_index(folder).form
+        raise Failure(
+            f"{name}: on this processor the engine brings it into another form ({form}) than on the daemon's host: "
+            "expected processors of one kind"
+        )
+    return folder
+
+
 def compiled_form(model: Model) -> Form | None:
     """The form that this host's engine has been found to run the model in; None if it has not been compiled yet."""
-    folder = _engine_folder(model, _engine_key())
+    folder = _engine_folder(model, engine_key())
     return model_index.read_index(folder).form if fault_in(folder) is None else None
 
 
@@ -177,7 +193,7 @@ def _size_bytes(folder: Path) -> int:
     return sum(its.stat().st_size for its in folder.iterdir())
 
 
-def _engine_key() -> str:
+def engine_key() -> str:
     """The engine's version and this kind of processor: an optimised graph may fit no other."""
     cpuinfo = Path("/proc/cpuinfo")
     text = cpuinfo.read_text() if cpuinfo.exists() else platform.processor()

@@ -21,6 +21,7 @@ import numpy as np
 
 from shisha_rt.cli.drive.frames import random_frames
 from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.daemon.fleet.far_places import FarPlaces
 from shisha_rt.daemon.fleet.supervisor import Supervisor
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.fabric import messages
@@ -186,7 +187,8 @@ def stage_rig(
         budgets = Budgets([m.name for m in machine.memories if m.bandwidth_bytes_per_s is not None])
         closed(budgets.close)
         costs = {place: OperatorCosts(its, np.empty((0, len(its)))) for place, its in devices.items()}
-        supervisor = Supervisor(ModelOnMachine(compiled, machine, costs), arena, budgets, poller)
+        ready = ModelOnMachine(compiled, machine, costs)
+        supervisor = Supervisor(ready, arena, budgets, poller, FarPlaces(None, poller))
         closed(supervisor.end_all)
         rig = StageRig(arena, poller, supervisor, machine)
         rig.fill(random_inputs(compiled, seed=0))

@@ -129,6 +129,13 @@ def serve(
     secret_key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The daemon's own key, made by: shisha-rt keys new.")
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help='The Ray cluster for places with host = "ray": HOST:PORT, auto, or local: one on this host, to try.',
+        ),
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Begin anew; leave the best plan of earlier runs as it is.")
     ] = False,
@@ -150,8 +157,10 @@ def serve(
       shisha-rt serve zoo:squeezenet --http 127.0.0.1:8000
       shisha-rt serve lines.onnx --shape x=1x3x48x160 --shape x=1x3x48x640
       shisha-rt serve zoo:squeezenet --machine npu-board --precision any --strategy partitiontuner
+      shisha-rt serve zoo:resnet50 --machine hosts.toml --ray 10.0.0.1:6379
       shisha-rt serve daemon.toml
     """  # noqa: D301 (\b keeps the examples on lines of their own)
+    from shisha_rt.cluster.joined import Joined, check_cluster
     from shisha_rt.daemon.front.addresses import addresses_of
     from shisha_rt.daemon.planning import Planning
     from shisha_rt.daemon.server import Daemon
@@ -163,6 +172,7 @@ def serve(
     from shisha_rt.ready.model_on_machine import make_ready
     from shisha_rt.ready.plan_file import read_plan
     from shisha_rt.ready.processors import processor_costs
+    from shisha_rt.ready.ready_there import ready_there
 
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
     manager = ServiceManager(os.environ)  # before any other process is started
@@ -175,7 +185,12 @@ def serve(
     addresses = addresses_of(settings)
     places = load_machine(settings.machine)
     check_runnable(places)
-    with _sigterm_ends_a_start(), contextlib.closing(manager):
+    check_cluster(settings.ray, places)
+    with _sigterm_ends_a_start(), contextlib.closing(manager), contextlib.ExitStack() as leaving:
+        joined = None
+        if settings.ray is not None:
+            joined = Joined(settings.ray, places, tell)
+            leaving.callback(joined.close)
         model = resolve_model(settings.model, tell)
         ready = make_ready(
             model,
@@ -187,6 +202,8 @@ def serve(
             teams=settings.replicate and settings.strategy == "guided",
             on_progress=tell,
         )
+        if joined is not None:
+            ready = ready_there(ready, joined, costs=settings.strategy != "seed" or places.timing == "modelled")
         planning = Planning(settings.strategy, settings.solver, fresh, settings.replicate, objective_of(settings))
         if settings.strategy in SCHEMES:
             profiled = processor_costs(ready, tell, settings.groups)
@@ -198,7 +215,8 @@ def serve(
             stored = ready.layer_costs(tell)
         elif settings.strategy == "guided":
             stored = ready.known_costs()
-        daemon = Daemon(ready, addresses, planning, stored, settings.max_output_bytes, manager)
+        daemon = Daemon(ready, addresses, planning, stored, settings.max_output_bytes, manager, joined)
+        leaving.pop_all()  # it is the daemon's now
 
         def announce() -> None:
             line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}

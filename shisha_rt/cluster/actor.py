@@ -90,14 +90,14 @@ class FarHost:
 
     # --- measuring --------------------------------------------------------------------------------------------
 
-    def measure(self, job: bytes) -> tuple[bytes, str]:
-        """The times of a `CalibrationJob` of the model's first shape, on cores of this host; or why there are none."""
+    def measure(self, shape: int, job: bytes) -> tuple[bytes, str]:
+        """The times of a `CalibrationJob` of one shape of the model, on cores of this host; or why there are none."""
         asked = msgspec.json.decode(job, type=CalibrationJob)
         usable = sorted(usable_cores())
         cores = tuple(usable[: len(asked.cores)])
         if len(cores) < len(asked.cores):
             return b"", f"it has {len(usable)} usable cores, expected at least {len(asked.cores)}"
-        here = msgspec.structs.replace(asked, engine_folder=str(self._engines[0]), cores=cores, neighbours=())
+        here = msgspec.structs.replace(asked, engine_folder=str(self._engines[shape]), cores=cores, neighbours=())
         try:
             with turn():
                 times = measure("the model's layers", "stages.jobs.calibrate", here, Calibrated, lambda _: None)

@@ -13,6 +13,7 @@ from shisha_rt.cluster import messages as cm
 from shisha_rt.cluster.bundles import PlaceAsked
 from shisha_rt.cluster.hosts import HostAbout
 from shisha_rt.cluster.model_files import ModelManifest
+from shisha_rt.costs.links import HostLink, OneWay
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric.calibration import Calibrated, CalibrationJob
 from shisha_rt.fabric.channel import Channel, ChannelBroken
@@ -52,15 +53,19 @@ class Joined:
         self._send(self.greeting[-1])
         self._until(cm.Shipped)
 
-    def measure(self, place: str, job: CalibrationJob) -> Calibrated:
+    def measure(self, place: str, shape: int, job: CalibrationJob) -> Calibrated:
         """What layers take on the host of a place. Raises Failure."""
         self._progress(f"measuring layers on {self.places[place].host} (once; kept for the next start)")
-        self._send(cm.ProfileThere(place, msgspec.json.encode(job)))
+        self._send(cm.ProfileThere(place, shape, msgspec.json.encode(job)))
         answer = self._until(cm.MeasuredThere)
         assert isinstance(answer, cm.MeasuredThere)
         if answer.reason:
             raise Failure(f"{place}: layers could not be measured on {self.places[place].host}: {answer.reason}")
         return msgspec.json.decode(answer.profiles, type=Calibrated)
+
+    def links(self) -> dict[str, HostLink]:
+        """Place -> its host and the way there and back, as first measured."""
+        return {place: HostLink(its.host, _way(its.there), _way(its.back)) for place, its in self.places.items()}
 
     def _send(self, message: cm.ToCluster) -> None:
         try:
@@ -110,6 +115,20 @@ class Joined:
                 pass
         child.end()
         channel.close()
+
+
+def _way(its: cm.LinkWay) -> OneWay:
+    return OneWay(its.latency_s, its.bytes_per_s)
+
+
+def check_cluster(address: str | None, machine: Machine) -> None:
+    """Raises BadInput where a machine has places on other hosts and no cluster is said, or the other way round."""
+    if machine.remote and address is None:
+        raise BadInput(
+            f'{machine.source}: place {machine.remote[0].name} has host = "ray": expected --ray ADDRESS, or --ray local'
+        )
+    if address is not None and not machine.remote:
+        raise BadInput(f'--ray {address}: no place of {machine.source} has host = "ray", expected at least one')
 
 
 def _start() -> tuple[Child, Channel]:

@@ -35,9 +35,10 @@ class ShipModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class ProfileThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Have layers measured on the host of `place`. `job`: a `CalibrationJob` as JSON, of which the cores say how many."""
+    """Have layers measured on the host of `place`. `job`: a `CalibrationJob` as JSON; its cores say how many."""
 
     place: str
+    shape: int
     job: bytes
 
 

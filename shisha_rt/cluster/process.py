@@ -14,9 +14,7 @@ import os
 import queue
 import select
 import signal
-import socket
 import sys
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,25 +26,18 @@ import msgspec
 
 from shisha_rt.cluster import messages as cm
 from shisha_rt.cluster.actor import FarHost
-from shisha_rt.cluster.bundles import ClusterNode, PlaceAsked, bundle_of, infeasible, selector_of, why_lacking
+from shisha_rt.cluster.bundles import PlaceAsked, bundle_of, infeasible, selector_of, why_lacking
 from shisha_rt.cluster.hosts import HostAbout, about_this_host, why_unfit
 from shisha_rt.cluster.model_files import ModelManifest, pieces_of, read_piece
 from shisha_rt.cluster.probe import probe
+from shisha_rt.cluster.ray_cluster import Unable, in_a_line, join_cluster, nodes_of
 from shisha_rt.fabric.channel import Channel, ChannelBroken
 from shisha_rt.fabric.parent import die_with
 
-LOCAL: Final = "local"
-_ANSWERS_WITHIN_S: Final = 5.0
-_JOINS_WITHIN_S: Final = 60.0
 _RESERVED_WITHIN_S: Final = 20.0
 _FIRST_DELAY_S: Final = 0.2
 _LONGEST_DELAY_S: Final = 5.0
 _CALLS_AT_ONCE: Final = 8
-_OBJECT_STORE_BYTES: Final = 200 << 20
-
-
-class Unable(Exception):
-    """The cluster cannot be joined, or lacks something; one line says what."""
 
 
 def main(arguments: list[str]) -> int:
@@ -106,7 +97,7 @@ class Cluster:
         self._pieces: dict[tuple[int, bytes], Any] = {}
         self._all_there = self._shipped = False
         self._tell(f"joining the Ray cluster ({asked.address})")
-        _join(ray, asked)
+        join_cluster(ray, asked)
         self._hosted = {its.place: _Hosted(its, bundle) for bundle, its in enumerate(asked.places)}
         self._group = self._reserve(asked)
         for its in self._hosted.values():
@@ -121,7 +112,7 @@ class Cluster:
         until_s = time.monotonic() + _RESERVED_WITHIN_S
         self._tell(f"reserving {len(asked.places)} places in the cluster")
         while not group.wait(0.5):
-            nodes = _nodes(self._ray)
+            nodes = nodes_of(self._ray)
             if infeasible(asked.places, nodes) or time.monotonic() > until_s:
                 remove_placement_group(group)
                 raise Unable(why_lacking(asked.places, nodes))
@@ -158,8 +149,8 @@ class Cluster:
                 for its in self._hosted.values():
                     if its.link is not None and not its.has_model:
                         self._bring(its)
-            case cm.ProfileThere(place=place, job=job):
-                self._measure(self._hosted[place], job)
+            case cm.ProfileThere(place=place, shape=shape, job=job):
+                self._measure(self._hosted[place], shape, job)
             case cm.StartFar():
                 self._start_far(message)
             case cm.EndFar(incarnation=incarnation):
@@ -174,7 +165,7 @@ class Cluster:
 
         def ended(future: Future[Any]) -> None:
             error = future.exception()
-            self._happened.put(partial(done, future.result()) if error is None else partial(failed, _in_a_line(error)))
+            self._happened.put(partial(done, future.result()) if error is None else partial(failed, in_a_line(error)))
             os.eventfd_write(self._woken, 1)
 
         future.add_done_callback(ended)
@@ -315,7 +306,7 @@ class Cluster:
                 self._shipped = True
                 self._say(cm.Shipped())
 
-    def _measure(self, its: _Hosted, job: bytes) -> None:
+    def _measure(self, its: _Hosted, shape: int, job: bytes) -> None:
         place = its.asked.place
 
         def failed(reason: str) -> None:
@@ -324,9 +315,11 @@ class Cluster:
         if its.actor is None:
             failed("its host is gone")
             return
-        self._when(
-            its.actor.measure.remote(job).future(), lambda answer: self._say(cm.MeasuredThere(place, *answer)), failed
-        )
+
+        def measured(answer: tuple[bytes, str]) -> None:
+            self._say(cm.MeasuredThere(place, *answer))
+
+        self._when(its.actor.measure.remote(shape, job).future(), measured, failed)
 
     # --- far ends ---------------------------------------------------------------------------------------------
 
@@ -362,74 +355,6 @@ class Cluster:
         with contextlib.suppress(Exception):
             self._ray.shutdown()
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _join(ray: Any, asked: cm.Reserve) -> None:
-    """Raises Unable where nothing answers there, or something that is not as this process is."""
-    quiet = {"logging_level": "ERROR", "log_to_driver": False}
-    late = threading.Timer(_JOINS_WITHIN_S, os._exit, (1,))  # Ray itself tries for minutes
-    late.daemon = True
-    late.start()
-    try:
-        if asked.address == LOCAL:
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            resources: dict[str, float] = {}
-            for its in asked.places:
-                for name, amount in its.resources.items():
-                    resources[name] = resources.get(name, 0.0) + amount
-            cpus = sum(its.cpus for its in asked.places)
-            ray.init(
-                address="local",
-                num_cpus=cpus,
-                resources=resources,
-                include_dashboard=False,
-                object_store_memory=_OBJECT_STORE_BYTES,
-                **quiet,
-            )
-        else:
-            _knock(asked.address)
-            ray.init(address=asked.address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError, AssertionError) as error:
-        raise Unable(f"the Ray cluster at {asked.address}: {_in_a_line(error)}") from None
-    finally:
-        late.cancel()
-
-
-def _knock(address: str) -> None:
-    """Raises Unable at once where nothing listens, for which Ray would wait for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not (host and port.isdecimal()):
-        return  # a word of Ray's own, such as "auto"
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), _ANSWERS_WITHIN_S).close()
-    except OSError as error:
-        raise Unable(f"the Ray cluster at {address} does not answer: {error.strerror or error}") from None
-
-
-def _nodes(ray: Any) -> list[ClusterNode]:
-    from ray._private.state import available_resources_per_node
-
-    free = available_resources_per_node()
-    return [
-        ClusterNode(
-            node["NodeID"],
-            node["NodeManagerAddress"],
-            node["Resources"],
-            free.get(node["NodeID"], {}),
-            node.get("Labels") or {},
-        )
-        for node in ray.nodes()
-        if node["Alive"]
-    ]
-
-
-def _in_a_line(error: BaseException) -> str:
-    """Ray's errors have paragraphs, of which the one that says why is seldom the first."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    why = next((line for line in lines if line.startswith(("The actor is dead because", "The actor died because"))), "")
-    missing = next((line for line in reversed(lines) if "ModuleNotFoundError" in line), "")
-    said = missing or why or " ".join(lines) or type(error).__name__
-    return said[:400]
 
 
 if __name__ == "__main__":

@@ -20,9 +20,11 @@ from typing import Final
 import psutil
 import zmq
 
+from shisha_rt.cluster.joined import Joined
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.children.keeper import Keeper
+from shisha_rt.daemon.fleet.far_places import FarPlaces
 from shisha_rt.daemon.fleet.supervisor import LOOK_EVERY_S, Supervisor
 from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.admission import Admission
@@ -78,6 +80,7 @@ class Daemon:
     `stored`: what layers cost here, by which a machine with modelled timing is paced; raises `BadInput` if it is needed
     for that and not given. The strategy `guided` begins with it; without it layers are measured while frames come.
     `output_bytes`: the room of each output whose shape depends on the data. `manager`: who is told how it goes.
+    `joined`: the cluster with the places of other hosts, which is the daemon's from now on.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class Daemon:
         stored: LayerCosts | PlacedCosts | None = None,
         output_bytes: int = OUTPUT_BYTES,
         manager: ServiceManager | None = None,
+        joined: Joined | None = None,
     ) -> None:
         self._manager = ServiceManager({}) if manager is None else manager
         self._stop_at_s = math.inf
@@ -122,7 +126,9 @@ class Daemon:
             memories = ready.machine.memories
             budgets = Budgets([memory.name for memory in memories if memory.bandwidth_bytes_per_s is not None])
             self._closing.callback(budgets.close)
-            supervisor = Supervisor(ready, arena, budgets, self._poller)
+            self._far = FarPlaces(joined, self._poller)
+            self._closing.callback(self._far.close)
+            supervisor = Supervisor(ready, arena, budgets, self._poller, self._far)
             self._closing.callback(supervisor.end_all)
             keeper = Keeper(None if planning.fresh else plans_file(), ready.compiled.key)
             self._closing.callback(keeper.close)
@@ -178,6 +184,7 @@ class Daemon:
                 self.shell.post(Stop(), "the end")
                 self.gateway.outbox.flush(math.inf)
                 self.web.finish()
+                self._far.finish()
                 # The last answers are with ZeroMQ's own thread: give it a moment to hand them to the kernel.
                 self.gateway.socket.setsockopt(zmq.LINGER, 1000)
 
@@ -255,7 +262,12 @@ class Daemon:
             for lead, part_s in shell.telemetry.expected_s(epoch.number, epoch.plan).items():
                 expected[lead] = max(part_s * self._status.machine.time_scale, expected.get(lead, 0.0))
         having_parts = {worker.incarnation for worker in lifecycle.places.workers.values() if worker.out}
-        for event in (*shell.supervisor.look(expected, having_parts), *self._children.look(), *self.web.look()):
+        for event in (
+            *shell.supervisor.look(expected, having_parts),
+            *self._children.look(),
+            *self.web.look(),
+            *self._far.look(),
+        ):
             shell.take(event)
         shell.post(Look(), "the clock")
         shell.post(shell.counting.frames(lifecycle.frames.streams), "the clock")

@@ -45,7 +45,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     "Conv+Relu"; `shape`: of several shapes that are served at once, the inputs of each; `calibration`: a file of frames
     that scales in int8 are found on (see `ready.scales`). `http`: addresses, each HOST:PORT or unix:PATH; what other
     hosts can reach takes `http_certificate` and `http_key` (PEM), `access` (a file: who may come) and for ZeroMQ
-    `secret_key` (the daemon's own). As a daemon file has them, key by key.
+    `secret_key` (the daemon's own). `ray`: the cluster that has the machine's places on other hosts. As a daemon file
+    has them, key by key.
     """
 
     model: str
@@ -70,6 +71,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     http_shared_memory: bool = False
     access: str | None = None
     secret_key: str | None = None
+    ray: str | None = None
 
     @property
     def metrics_port(self) -> int:

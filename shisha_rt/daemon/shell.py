@@ -11,8 +11,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from shisha_rt.cluster import messages as cm
 from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.counting import Counting
 from shisha_rt.daemon.fleet.supervisor import Supervisor
@@ -38,6 +39,8 @@ from shisha_rt.wire import journal as records
 from shisha_rt.wire.request import InferRequest
 
 log = logging.getLogger(__name__)
+
+_OF_LINK: Final = ("there_latency_s", "there_bytes_per_s", "back_latency_s", "back_bytes_per_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class Shell:
         self.supervisor = supervisor
         self.counting = Counting(metrics)
         self.requests = Requests(arena, regions)
+        self.links: dict[str, messages.LinkSeen] = {}
         self.journal = Journal()
         self.telemetry = Telemetry(mixed=len(indexes) > 1)
         self.proposals = Proposals()
@@ -183,6 +187,25 @@ class Shell:
                 self._worker_gone(event)
             case ev.WorkerHung(incarnation=incarnation):
                 self.post(event, f"worker {incarnation} hangs")
+            case messages.Hail(incarnation=incarnation, public_key=near_key):
+                self.supervisor.far.hailed(incarnation, near_key)
+            case messages.LinkSeen():
+                self._link_seen(event)
+            case cm.FarStarted(incarnation=incarnation, endpoint=endpoint, public_key=far_key):
+                self._send(incarnation, messages.Connect(endpoint, far_key))
+            case cm.FarFailed(incarnation=incarnation, reason=reason):
+                self._far_failed(incarnation, reason)
+            case cm.PlaceThere(place=place, host=host):
+                self.write(records.HostCame(place=place, host=host), "the cluster")
+                self.post(ev.PlaceReachable(place), "the cluster")
+            case cm.PlaceLost(place=place, reason=reason):
+                self.write(records.HostLost(place=place, reason=reason), "the cluster")
+            case cm.Lacking(reason=reason):
+                log.warning("the cluster lacks something: %s", reason)
+            case cm.AllThere() | cm.Shipped() | cm.Told() | cm.MeasuredThere():
+                log.info("the cluster: %s", event)
+            case records.ClusterEnded():
+                self.write(event, "the end of the cluster process")
             case te.TunerSaid() | te.TunerDied():
                 self.post(event, "the tuner" if isinstance(event, te.TunerSaid) else "the tuner's end")
             case te.ProfilerSaid():
@@ -195,6 +218,19 @@ class Shell:
                 self.post(event, "the placer" if isinstance(event, te.PlacerSaid) else "the placer's end")
             case _:
                 raise TypeError(f"{event}: not an event")
+
+    def _far_failed(self, incarnation: int, reason: str) -> None:
+        """Of a relay that has been connected, it is for itself to say how that ended: it knows what was computed."""
+        process = self.supervisor.processes.get(incarnation)
+        if process is not None and not process.ready:
+            self.post(ev.WorkerHung(incarnation, f"its far end: {reason}"), f"worker {incarnation} has no far end")
+
+    def _link_seen(self, seen: messages.LinkSeen) -> None:
+        place = self.supervisor.place_of(seen.incarnation)
+        if place is not None:
+            speed = {name: getattr(seen, name) for name in _OF_LINK}
+            self.links[place] = seen
+            self.write(records.LinkChanged(place=place, **speed), f"worker {seen.incarnation} has measured its link")
 
     def _profiled(self, said: te.ProfilerSaid) -> None:
         if isinstance(said.message, NotProfiled):

@@ -166,6 +166,13 @@ class PlaceUp:
 
 
 @dataclass(frozen=True, slots=True)
+class PlaceReachable:
+    """What kept its worker from being started is gone; it need not wait for its turn."""
+
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Admit nothing more; answer what is in flight."""
 
@@ -195,6 +202,7 @@ Event: TypeAlias = (
     | StageFailed
     | PlaceDown
     | PlaceUp
+    | PlaceReachable
     | Drain
     | Stop
     | Tick

@@ -63,6 +63,7 @@ class Lifecycle:
             ev.StageFailed: epochs.prepare_failed,
             ev.PlaceDown: lambda e, now: places.take_down(e.place),
             ev.PlaceUp: lambda e, now: places.bring_up(e.place, now),
+            ev.PlaceReachable: lambda e, now: places.reachable(e.place, now),
             ev.Drain: lambda e, now: frames.drain(),
             ev.Stop: self._stop,
             ev.Tick: lambda e, now: None,

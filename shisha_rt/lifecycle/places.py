@@ -223,6 +223,13 @@ class Places:
             self._step(place, "return")
         self._plan_without_overdue(now)  # as this one may serve
 
+    def reachable(self, name: str, now: float) -> None:
+        """A start that was put off may be tried at once."""
+        place = self.by_name[name]
+        place.delay_s = 0.0
+        if place.phase is PlacePhase.RESTARTING:
+            place.start_at_s = min(place.start_at_s, now)
+
     def close(self) -> None:
         """The daemon stops: no process is started any more."""
         self._closed = True

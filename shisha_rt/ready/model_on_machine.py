@@ -14,8 +14,10 @@ from functools import partial
 from pathlib import Path
 
 from shisha_rt.cache import cache_folder
-from shisha_rt.costs.layer_costs import LayerCosts
+from shisha_rt.costs.layer_costs import LayerCosts, RawCosts
+from shisha_rt.costs.links import HostLink
 from shisha_rt.costs.operator_costs import OperatorCosts, beside
+from shisha_rt.costs.profiles import Setting
 from shisha_rt.costs.split_costs import PricedSplit, ShardTime
 from shisha_rt.errors import BadInput
 from shisha_rt.fabric.scales import scales_file
@@ -48,6 +50,8 @@ Tell = Callable[[str], None]
 class ModelOnMachine:
     """`operator_costs` has each place's; it is empty where no place of the machine has devices.
 
+    `remote`: of places on other hosts, what their times depend on; `far`: their hosts and links, as first measured.
+
     `teams`: what several places take together is known too, or measured first; `team_costs` is as `operator_costs`, of
     each of the machine's teams: its lead's devices, on as many threads as it has. `scales`: the file with the model's
     scales, where a device is of int8.
@@ -59,6 +63,8 @@ class ModelOnMachine:
     teams: bool = False
     team_costs: Mapping[Team, OperatorCosts] = field(default_factory=dict)
     scales: str = scales_file()
+    remote: Mapping[str, Setting] = field(default_factory=dict)
+    far: Mapping[str, HostLink] = field(default_factory=dict)
 
     @property
     def devices(self) -> Mapping[str, tuple[Device, ...]]:
@@ -116,13 +122,16 @@ class ModelOnMachine:
         if self.operator_costs:
             graph, layers = self.compiled.model.graph, self.compiled.layers
             return PlacedCosts(graph, layers, self.machine, self.operator_costs, self.team_costs)
-        return LayerCosts(profile_model(self.compiled, self.machine, on_progress, teams=self.teams), self.machine)
+        return LayerCosts(self._profiled(on_progress), self.machine)
+
+    def _profiled(self, on_progress: Tell | None) -> RawCosts:
+        return profile_model(self.compiled, self.machine, on_progress, teams=self.teams, remote=self.remote)
 
     def known_costs(self) -> LayerCosts | PlacedCosts | None:
         """What layers take on the places, if nothing has to be measured for that. Raises as `profile_model` does."""
         if self.operator_costs:
             return self.layer_costs()
-        found = known_costs(self.compiled, self.machine, teams=self.teams)
+        found = known_costs(self.compiled, self.machine, teams=self.teams, remote=self.remote)
         return None if found is None else LayerCosts(found, self.machine)
 
     def unable(self, plan: Plan) -> list[str]:
@@ -220,6 +229,9 @@ def make_ready(
     has_devices = any(devices.values())
     if kind != "heavy" and not has_devices:
         raise BadInput(f'{machine.source}: no place has devices, which layers = "{kind}" is for, expected "heavy"')
+    if has_devices and machine.remote:
+        name = machine.remote[0].name
+        raise BadInput(f"{machine.source}: place {name} is on another host: expected no devices on others, yet")
     if len(sizes) > 1:
         _check_several_shapes(machine, has_devices=has_devices)
         return ModelOnMachine(compile_shapes(path, sizes, on_progress), machine, {}, teams)

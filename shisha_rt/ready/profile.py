@@ -23,7 +23,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from types import MappingProxyType
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -45,6 +46,9 @@ from shisha_rt.ready.compile import Compiled
 from shisha_rt.ready.profile_store import FILE_NAME, ProfileStore
 
 Tell = Callable[[str], None]
+Settings: TypeAlias = Mapping[str, Setting]
+"""Of places on other hosts, what their times depend on."""
+NOWHERE_ELSE: Final[Settings] = MappingProxyType({})
 AnswerT = TypeVar("AnswerT", bound=msgspec.Struct)
 
 _BUDGET_S: Final = 8.0
@@ -60,14 +64,14 @@ _IDENTITY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PlaceClass:
-    """Places that share profiles, and the cores to measure them on; `lead`: of a team's, its lead's.
+    """Places that share profiles, and the cores of this host to measure them on; `lead`: of a team's, its lead's.
 
     `undisturbed`: it is measured only while no other process has its cores.
     """
 
     setting: Setting
-    cores: tuple[int, ...]
-    neighbours: tuple[int, ...]
+    cores: tuple[int, ...] = ()
+    neighbours: tuple[int, ...] = ()
     lead: tuple[int, ...] = ()
     undisturbed: bool = False
 
@@ -79,18 +83,20 @@ def profile_model(
     *,
     teams: bool = False,
     beside: bool = False,
+    remote: Settings = NOWHERE_ELSE,
 ) -> RawCosts:
     """The raw costs of a model on a machine's places, and teams; takes seconds where something has to be measured.
 
     Of a model that is served in several shapes, the mean over them.
     A place of another host, or on paper, is measured on cores of this one. `beside`: frames are being served there, so
-    that teams may be left out. Raises BadInput where this host has too few for its threads, and Failure where a
+    that teams may be left out. `remote`: of places on other hosts that are there; what they take has been measured on
+    those (see `ready_there`). Raises BadInput where this host has too few for its threads, and Failure where a
     calibration fails.
     """
     tell = on_progress or (lambda _: None)
 
     def costs_of(one: Compiled, store: ProfileStore) -> RawCosts:
-        wanted = _Wanted(one, machine, teams=teams)
+        wanted = _Wanted(one, machine, teams=teams, remote=remote)
         found = {
             its.setting: _profiles(one, store, replace(its, undisturbed=beside and bool(its.lead)), wanted.spans, tell)
             for its in wanted.first_of_each()
@@ -101,12 +107,14 @@ def profile_model(
         return mean_costs(compiled.model.graph, compiled.layers, [costs_of(one, store) for one in compiled.each])
 
 
-def known_costs(compiled: Compiled, machine: Machine, *, teams: bool = False) -> RawCosts | None:
+def known_costs(
+    compiled: Compiled, machine: Machine, *, teams: bool = False, remote: Settings = NOWHERE_ELSE
+) -> RawCosts | None:
     """What `profile_model` would find without measuring anything; None if something is missing. Raises as it does."""
     shapes = []
     with ProfileStore(cache_folder() / FILE_NAME) as store:
         for one in compiled.each:
-            wanted = _Wanted(one, machine, teams=teams)
+            wanted = _Wanted(one, machine, teams=teams, remote=remote)
             found = {its.setting: _known(store, its, wanted.spans) for its in wanted.first_of_each()}
             if not all(found.values()):
                 return None
@@ -117,11 +125,14 @@ def known_costs(compiled: Compiled, machine: Machine, *, teams: bool = False) ->
 class _Wanted:
     """What has to be known of a model on a machine: every run of layers in `spans`, in each class of places."""
 
-    def __init__(self, compiled: Compiled, machine: Machine, *, teams: bool) -> None:
-        self.spans = _signed_spans(compiled)
+    def __init__(self, compiled: Compiled, machine: Machine, *, teams: bool, remote: Settings) -> None:
+        self.spans = signed_spans(compiled)
         self._compiled = compiled
         self._groups = groups_of(len(compiled.layers), compiled.legal_cuts)
-        self._places = {place.name: class_of(place, machine, compiled) for place in machine.places}
+        self._places = {
+            place.name: PlaceClass(remote[place.name]) if place.name in remote else class_of(place, machine, compiled)
+            for place in machine.places
+        }
         measurable = teams_to_measure(machine) if teams else ()
         self._teams = {team: class_of(machine.together(team), machine, compiled) for team in measurable}
 
@@ -150,7 +161,8 @@ def teams_to_measure(machine: Machine) -> tuple[Team, ...]:
     return tuple(team for team in machine.teams if machine.together(team).threads <= most_threads)
 
 
-def _signed_spans(compiled: Compiled) -> dict[Span, str]:
+def signed_spans(compiled: Compiled) -> dict[Span, str]:
+    """What is measured of a model, by the fingerprints under which it is kept."""
     groups = groups_of(len(compiled.layers), compiled.legal_cuts)
     graph, layers, node_layers = compiled.model.graph, compiled.layers, compiled.index.node_layers
     return {
@@ -181,6 +193,8 @@ def _profiles(
     """
     found = store.find(its.setting, spans.values())
     if not found.keys() >= set(spans.values()):
+        if not its.cores:
+            raise Failure(f"{compiled.model.name} has not been measured on the hosts that have {its.setting.processor}")
         with turn():
             found = store.find(its.setting, spans.values())
             unknown = {signed: span for span, signed in reversed(spans.items()) if signed not in found}
@@ -222,7 +236,14 @@ def turn() -> Iterator[None]:
 
 
 def _calibrate(compiled: Compiled, its: PlaceClass, spans: Sequence[Span], tell: Tell) -> Calibrated:
-    job = CalibrationJob(
+    return measure(
+        f"the layers of {compiled.model.name}", "stages.jobs.calibrate", job_of(compiled, its, spans), Calibrated, tell
+    )
+
+
+def job_of(compiled: Compiled, its: PlaceClass, spans: Sequence[Span]) -> CalibrationJob:
+    """What is asked of a calibration."""
+    return CalibrationJob(
         engine_folder=str(compiled.engine_folder),
         cores=its.cores,
         threads=its.setting.threads,
@@ -234,7 +255,6 @@ def _calibrate(compiled: Compiled, its: PlaceClass, spans: Sequence[Span], tell:
         lead=its.lead,
         undisturbed=its.undisturbed,
     )
-    return measure(f"the layers of {compiled.model.name}", "stages.jobs.calibrate", job, Calibrated, tell)
 
 
 def measure(

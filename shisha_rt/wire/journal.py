@@ -183,6 +183,34 @@ class HttpEnded(Record, frozen=True, tag="http_died"):
     reason: str
 
 
+class ClusterEnded(Record, frozen=True, tag="cluster_died"):
+    """The process that is the daemon's part in a Ray cluster; another joins it anew."""
+
+    reason: str
+
+
+class HostCame(Record, frozen=True):
+    """A host has the place from now on; it is started there."""
+
+    place: str
+    host: str
+
+
+class HostLost(Record, frozen=True):
+    place: str
+    reason: str
+
+
+class LinkChanged(Record, frozen=True):
+    """The way to a place's host and back, as measured."""
+
+    place: str
+    there_latency_s: float
+    there_bytes_per_s: float
+    back_latency_s: float
+    back_bytes_per_s: float
+
+
 class AccessRead(Record, frozen=True):
     """The allow-list, again."""
 

@@ -2,7 +2,7 @@
 
 Small round trips tell the latency, half of it each way, and by how much the far end's clock is off. What many bytes
 take beyond that tells how many pass in a second: a large message each way at first, the parts themselves later, and
-large ones again while there are none. A link counts as another once the middle one of the last few differs by a fifth.
+large ones again while there are none. A link counts as another once the middle one of the last few differs by half.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _LEAST_BYTES: Final = 64 << 10  # what is smaller says little
 _SAMPLES: Final = 7
 _PING_EVERY_S: Final = 1.0
 _BULK_EVERY_S: Final = 10.0
-_ANOTHER: Final = 1.2
+_ANOTHER: Final = 1.5
+_ANOTHER_LATENCY_S: Final = 0.5e-3
 _SILENCE_S: Final = 1.0
 _LEAST_S: Final = 1e-6
 _NOTHING: Final = bytes(_BULK_BYTES)
@@ -35,6 +36,12 @@ class LinkSpeed(NamedTuple):
     there_bytes_per_s: float
     back_latency_s: float
     back_bytes_per_s: float
+
+    def is_unlike(self, other: LinkSpeed) -> bool:
+        latency_s = abs(self.there_latency_s - other.there_latency_s)
+        slower = self.there_latency_s + other.there_latency_s
+        ratios = (self.there_bytes_per_s / other.there_bytes_per_s, self.back_bytes_per_s / other.back_bytes_per_s)
+        return latency_s > max(_ANOTHER_LATENCY_S, slower / 4) or any(max(its, 1 / its) > _ANOTHER for its in ratios)
 
 
 class PingOut(NamedTuple):
@@ -102,7 +109,7 @@ class LinkWatch:
         """One at a time; large ones only while no part is out."""
         if self._asked or now_s < self._ping_at_s:
             return None
-        there = back = 0
+        there, back = 0, 0
         unknown = not (self._there.bytes_per_s and self._back.bytes_per_s)
         if idle and len(self._round_trips_s) >= _ROUND_TRIPS and (unknown or now_s >= self._bulk_at_s):
             there = 0 if self._number % 2 else _BULK_BYTES
@@ -155,11 +162,7 @@ class LinkWatch:
             return None
         latency_s = median(self._round_trips_s) / 2
         now = LinkSpeed(latency_s, median(self._there.bytes_per_s), latency_s, median(self._back.bytes_per_s))
-        if self._told is not None and not any(_differ(*pair) for pair in zip(now, self._told, strict=True)):
+        if self._told is not None and not now.is_unlike(self._told):
             return None
         self._told = now
         return now
-
-
-def _differ(one: float, other: float) -> bool:
-    return max(one, other) > _ANOTHER * min(one, other)

@@ -36,6 +36,7 @@ class ChildLink(Generic[ToT, FromT]):
 
     What it says comes out of `poller` as `said(message)`; how it ended, once another runs, as `died(reason)` there or
     out of `look`. `idle`: none runs before there is something to say. `beside`: descriptors that it inherits, too.
+    `begun`: one that runs already, and has been greeted.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class ChildLink(Generic[ToT, FromT]):
         *,
         idle: bool = False,
         beside: Sequence[int] = (),
+        begun: tuple[Child, Channel] | None = None,
     ) -> None:
         self._module = module
         self._beside = beside
@@ -62,12 +64,13 @@ class ChildLink(Generic[ToT, FromT]):
         self._started_s = self._again_at_s = 0.0
         self._reason: str | None = None
         self._idle = idle
-        if not idle:
+        if begun is not None:
+            self._watch(*begun)
+        elif not idle:
             self._start()
 
     def _start(self) -> None:
         """Raises OSError where there is no descriptor or process to be had; nothing is left of it then."""
-        self._started_s = time.monotonic()
         channel, theirs = Channel.pair()
         try:
             fd = theirs.fileno()
@@ -77,11 +80,15 @@ class ChildLink(Generic[ToT, FromT]):
             raise
         finally:
             theirs.close()
+        self._watch(child, channel)
+        for message in self._greeting:
+            self.send(message)
+
+    def _watch(self, child: Child, channel: Channel) -> None:
+        self._started_s = time.monotonic()
         self._line = child, channel
         self._poller.watch(channel.fileno(), self._hear)
         self._poller.watch(child.pidfd, self._ended)
-        for message in self._greeting:
-            self.send(message)
 
     def send(self, message: ToT) -> None:
         """In order; what the channel has no room for yet goes out with a later message or look."""

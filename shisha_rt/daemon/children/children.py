@@ -73,6 +73,7 @@ class Children:
             machine.memories,
             machine.places,
             machine.time_scale,
+            dict(self._ready.remote),
         )
         line = fm.TO_PROFILER, fm.FROM_PROFILER
         try:

@@ -55,7 +55,7 @@ def _profiled(asked: fm.ProfileModel) -> fm.ModelProfiled:
     started_s = time.monotonic()
     machine = asked.machine
     compiled = as_one([read_compiled(asked.name, *map(Path, folders)) for folders in asked.folders])
-    raw = profile_model(compiled, machine, _tell, teams=asked.teams, beside=True)
+    raw = profile_model(compiled, machine, _tell, teams=asked.teams, beside=True, remote=asked.remote)
     splits = compiled.index.splits if len(asked.folders) == 1 else ()
     costs = told_costs(LayerCosts(raw, machine), machine.time_scale, splits)
     return fm.ModelProfiled(

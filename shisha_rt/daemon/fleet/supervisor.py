@@ -7,6 +7,7 @@ here is called from the daemon's main thread: a worker asks the kernel to be kil
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import logging
 import os
@@ -15,19 +16,20 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from shisha_rt.daemon.fleet.far_places import FarPlaces
 from shisha_rt.daemon.fleet.link import WorkerLink
 from shisha_rt.daemon.fleet.watch import HangLimits, Watch
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.budgets import Budgets
 from shisha_rt.fabric.child import Child, start_child
-from shisha_rt.fabric.messages import FromWorker, WorkerConfig
+from shisha_rt.fabric.messages import FAR_END_GONE, FromWorker, WorkerConfig
 from shisha_rt.lifecycle.events import WorkerGone, WorkerHung
 from shisha_rt.machine.machine import Place
 from shisha_rt.ready.model_on_machine import ModelOnMachine
@@ -35,6 +37,7 @@ from shisha_rt.ready.model_on_machine import ModelOnMachine
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 0.25
+_FAR_START_S: Final = 60.0  # a relay does nothing while its far end starts, which the cluster process tells of
 _LATE_FACTOR: Final = 2.0  # a look counts for at most this many intervals: beyond it the daemon itself was late
 
 
@@ -58,9 +61,11 @@ class Process:
 class Supervisor:
     """Starts and ends workers. What they say, and each death after the last message, comes out of `poller`."""
 
-    def __init__(self, ready: ModelOnMachine, arena: Arena, budgets: Budgets, poller: Poller) -> None:
+    def __init__(self, ready: ModelOnMachine, arena: Arena, budgets: Budgets, poller: Poller, far: FarPlaces) -> None:
         self.link = WorkerLink(poller)
+        self.far = far
         self.patience = HangLimits()
+        self.far_patience = replace(self.patience, start_s=_FAR_START_S)
         self.processes: dict[int, Process] = {}
         self._ready = ready
         self._arena = arena
@@ -72,15 +77,17 @@ class Supervisor:
         self._last_look_s = time.monotonic()
 
     def start(self, place_name: str, incarnation: int) -> None:
-        """Raises OSError where there is no descriptor or process to be had; nothing is left of it then."""
+        """Raises OSError where there is no descriptor, process or host to be had; nothing is left of it then."""
         place = self._ready.machine.place(place_name)
+        if place.remote and place_name not in self.far.hosts:
+            raise OSError(errno.EHOSTUNREACH, "no host has it now")
         self._arena.clear_sign(self._index[place_name], time.monotonic_ns())
         theirs = self.link.open(incarnation)
         try:
             config = self._config(place, incarnation, theirs.fileno())
             fds = (self._arena.fd, theirs.fileno(), config.budget_fd)
             child = start_child(
-                "stages.worker",
+                "stages.far.relay" if place.remote else "stages.worker",
                 msgspec.json.encode(config).decode(),
                 pass_fds=[fd for fd in fds if fd is not None],
                 stderr=subprocess.PIPE,
@@ -93,6 +100,8 @@ class Supervisor:
         assert child.popen.stderr is not None
         os.set_blocking(child.popen.stderr.fileno(), False)
         process = self.processes[incarnation] = Process(place_name, incarnation, child)
+        if place.remote:
+            self.far.expect(place_name, incarnation, config)
         self._poller.watch(child.pidfd, functools.partial(self._bury, process))
         self._poller.watch(child.popen.stderr.fileno(), functools.partial(self._read_stderr, process))
 
@@ -164,7 +173,9 @@ class Supervisor:
             self._poller.unwatch(fd)
         status = process.child.end()
         self.link.close(process.incarnation)
-        reason, crashed = process.kill_reason, process.kill_reason is None and status != -signal.SIGKILL
+        self.far.gone(process.incarnation)
+        by_itself = status not in (-signal.SIGKILL, FAR_END_GONE)
+        reason, crashed = process.kill_reason, process.kill_reason is None and by_itself
         reason = reason or _cause(status, process.last_lines)
         yield WorkerGone(process.incarnation, running, reason, crashed=crashed)
 
@@ -189,7 +200,8 @@ class Supervisor:
     def _hangs(self, process: Process, now_ns: int, seen_s: float, usual_s: float, *, has_parts: bool) -> str | None:
         wants_core = functools.partial(_wants_core, process.pid)
         if not process.ready:
-            return process.watch.look_at_start(_cpu_ticks(process.pid), seen_s, self.patience, wants_core)
+            patience = self.far_patience if self._ready.machine.place(process.place).remote else self.patience
+            return process.watch.look_at_start(_cpu_ticks(process.pid), seen_s, patience, wants_core)
         sign = self._arena.sign(self._index[process.place])
         return process.watch.look(sign, now_ns, seen_s, usual_s, self.patience, wants_core, has_parts=has_parts)
 
@@ -224,6 +236,8 @@ def _stat(path: Path) -> list[str]:
 
 
 def _cause(status: int, last_lines: deque[str]) -> str:
+    if status == FAR_END_GONE and last_lines:
+        return last_lines[-1]
     if status < 0:
         return f"killed by signal {-status} ({signal.Signals(-status).name})"
     said = f": {last_lines[-1]}" if last_lines else ""

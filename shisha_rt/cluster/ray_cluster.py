@@ -1,0 +1,88 @@
+"""A Ray cluster: joined or made, the nodes that it has, and its errors in a line each."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from typing import Any, Final
+
+from shisha_rt.cluster import messages as cm
+from shisha_rt.cluster.bundles import ClusterNode
+
+LOCAL: Final = "local"
+_ANSWERS_WITHIN_S: Final = 5.0
+_JOINS_WITHIN_S: Final = 60.0
+_OBJECT_STORE_BYTES: Final = 200 << 20
+
+
+class Unable(Exception):
+    """The cluster cannot be joined, or lacks something; one line says what."""
+
+
+def join_cluster(ray: Any, asked: cm.Reserve) -> None:
+    """Raises Unable where nothing answers there, or something that is not as this process is."""
+    quiet = {"logging_level": "ERROR", "log_to_driver": False}
+    late = threading.Timer(_JOINS_WITHIN_S, os._exit, (1,))  # Ray itself tries for minutes
+    late.daemon = True
+    late.start()
+    try:
+        if asked.address == LOCAL:
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            resources: dict[str, float] = {}
+            for its in asked.places:
+                for name, amount in its.resources.items():
+                    resources[name] = resources.get(name, 0.0) + amount
+            cpus = sum(its.cpus for its in asked.places)
+            ray.init(
+                address="local",
+                num_cpus=cpus,
+                resources=resources,
+                include_dashboard=False,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                **quiet,
+            )
+        else:
+            _knock(asked.address)
+            ray.init(address=asked.address, **quiet)
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError, AssertionError) as error:
+        raise Unable(f"the Ray cluster at {asked.address}: {in_a_line(error)}") from None
+    finally:
+        late.cancel()
+
+
+def _knock(address: str) -> None:
+    """Raises Unable at once where nothing listens, for which Ray would wait for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdecimal()):
+        return  # a word of Ray's own, such as "auto"
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWERS_WITHIN_S).close()
+    except OSError as error:
+        raise Unable(f"the Ray cluster at {address} does not answer: {error.strerror or error}") from None
+
+
+def nodes_of(ray: Any) -> list[ClusterNode]:
+    from ray._private.state import available_resources_per_node
+
+    free = available_resources_per_node()
+    return [
+        ClusterNode(
+            node["NodeID"],
+            node["NodeManagerAddress"],
+            node["Resources"],
+            free.get(node["NodeID"], {}),
+            node.get("Labels") or {},
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+def in_a_line(error: BaseException) -> str:
+    """Ray's errors have paragraphs, of which the one that says why is seldom the first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    why = next((line for line in lines if line.startswith(("The actor is dead because", "The actor died because"))), "")
+    missing = next((line for line in reversed(lines) if "ModuleNotFoundError" in line), "")
+    said = missing or why or " ".join(lines) or type(error).__name__
+    return said[:400]

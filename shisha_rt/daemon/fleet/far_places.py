@@ -1,0 +1,75 @@
+"""The places of other hosts, as the daemon has them: which are there, and the far ends of their relays.
+
+A relay is a worker like others (see `stages.far.relay`). Its far end is started, and told of, by the cluster process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from shisha_rt.cluster import messages as cm
+from shisha_rt.cluster.joined import LEAVES_WITHIN_S, PROCESS, Joined
+from shisha_rt.daemon.children.child_link import ChildLink
+from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.fabric.messages import WorkerConfig
+from shisha_rt.wire import journal
+
+
+class FarPlaces:
+    """`hosts`: of each place that is there. What is said of them comes out of `poller`. `joined`: None for none."""
+
+    def __init__(self, joined: Joined | None, poller: Poller) -> None:
+        self.hosts: dict[str, cm.PlaceThere] = {} if joined is None else dict(joined.places)
+        self._link: ChildLink[cm.ToCluster, cm.FromCluster] | None = None
+        self._relays: dict[int, tuple[str, WorkerConfig]] = {}
+        if joined is not None:
+            codecs = cm.TO_CLUSTER, cm.FROM_CLUSTER
+            self._link = ChildLink(PROCESS, poller, codecs, self._said, self._died, joined.greeting, begun=joined.line)
+
+    def expect(self, place: str, incarnation: int, config: WorkerConfig) -> None:
+        """A relay has been started; its far end will be when it hails."""
+        self._relays[incarnation] = place, config
+
+    def hailed(self, incarnation: int, near_key: str) -> None:
+        relay = self._relays.get(incarnation)
+        if relay is not None and self._link is not None:
+            self._link.send(cm.StartFar(relay[0], incarnation, relay[1], near_key))
+
+    def gone(self, incarnation: int) -> None:
+        """The relay is dead."""
+        if self._relays.pop(incarnation, None) is not None and self._link is not None:
+            self._link.send(cm.EndFar(incarnation))
+
+    def told(self) -> Mapping[str, tuple[str, float, float, float, float]]:
+        """Of each place that is there: its host, and its link as it was first measured."""
+        return {
+            place: (its.host, its.there.latency_s, its.there.bytes_per_s, its.back.latency_s, its.back.bytes_per_s)
+            for place, its in self.hosts.items()
+        }
+
+    def _said(self, message: cm.FromCluster) -> object:
+        match message:
+            case cm.PlaceThere(place=place):
+                self.hosts[place] = message
+            case cm.PlaceLost(place=place):
+                self.hosts.pop(place, None)
+        return message
+
+    def _died(self, reason: str) -> object:
+        """With the process its actors went; relays find that out by themselves."""
+        self.hosts.clear()
+        return journal.ClusterEnded(reason=reason)
+
+    def look(self) -> Iterable[object]:
+        """Every so often."""
+        return () if self._link is None else self._link.look()
+
+    def finish(self) -> None:
+        """Have everything given back, and wait for it."""
+        if self._link is not None:
+            self._link.send(cm.EndCluster())
+            self._link.wait(LEAVES_WITHIN_S)
+
+    def close(self) -> None:
+        if self._link is not None:
+            self._link.close()

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from shisha_rt.cluster.hosts import about_this_host
-from shisha_rt.cluster.model_files import FolderEntry, ModelManifest, Piece, fetch, is_here
+from shisha_rt.cluster.model_files import FolderEntry, ModelManifest, ModelPiece, fetch, is_here
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric.calibration import Calibrated, CalibrationJob
 from shisha_rt.fabric.child import Child, start_child
@@ -61,14 +61,14 @@ class FarHost:
         return [number for number, folder in enumerate(wanted) if not is_here(folder)]
 
     def bring(self, manifest: bytes, pieces: Sequence[tuple[int, bytes, list[Any]]]) -> str:
-        """Have the model here. `pieces`: number of the folder, `Piece` as JSON, and what Ray gives its bytes for.
+        """Have the model here. `pieces`: number of the folder, `ModelPiece` as JSON, and what Ray gives its bytes for.
 
         Returns why that failed, or an empty string.
         """
         import ray
 
         its = msgspec.json.decode(manifest, type=ModelManifest)
-        of = {(number, msgspec.json.decode(piece, type=Piece)): ref for number, piece, (ref,) in pieces}
+        of = {(number, msgspec.json.decode(piece, type=ModelPiece)): ref for number, piece, (ref,) in pieces}
         try:
             wanted = self._wanted(its)
             folders = [

@@ -45,7 +45,7 @@ class ModelManifest(msgspec.Struct, frozen=True):
     models: tuple[FolderEntry, ...]
 
 
-class Piece(msgspec.Struct, frozen=True):
+class ModelPiece(msgspec.Struct, frozen=True):
     """A part of a file: `size_bytes` from `offset_bytes` on."""
 
     name: str
@@ -77,14 +77,14 @@ def _digest(file: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def pieces_of(folder: FolderEntry) -> Iterator[Piece]:
+def file_pieces(folder: FolderEntry) -> Iterator[ModelPiece]:
     """All of its files, in order; an empty file is one empty piece."""
     for file in folder.files:
         for offset in range(0, max(1, file.size_bytes), PIECE_BYTES):
-            yield Piece(file.name, offset, min(PIECE_BYTES, file.size_bytes - offset))
+            yield ModelPiece(file.name, offset, min(PIECE_BYTES, file.size_bytes - offset))
 
 
-def read_piece(folder: FolderEntry, piece: Piece) -> bytes:
+def read_piece(folder: FolderEntry, piece: ModelPiece) -> bytes:
     with cache_folder().joinpath(*folder.path, piece.name).open("rb") as file:
         file.seek(piece.offset_bytes)
         return file.read(piece.size_bytes)
@@ -106,7 +106,7 @@ def folder_here(folder: FolderEntry) -> Path:
     return cache_folder().joinpath(*folder.path)
 
 
-def fetch(folder: FolderEntry, get: Callable[[Piece], bytes]) -> Path:
+def fetch(folder: FolderEntry, get: Callable[[ModelPiece], bytes]) -> Path:
     """Have it in this host's cache; `get` is asked for every piece where it is not there yet.
 
     Raises Failure where a file does not come out as it should, or cannot be written.
@@ -114,12 +114,12 @@ def fetch(folder: FolderEntry, get: Callable[[Piece], bytes]) -> Path:
 
     def build(target: Path) -> None:
         for file in folder.files:
-            _write(target / file.name, file, [its for its in pieces_of(folder) if its.name == file.name], get)
+            _write(target / file.name, file, [its for its in file_pieces(folder) if its.name == file.name], get)
 
     return publish(folder_here(folder), build)
 
 
-def _write(target: Path, file: FileEntry, pieces: Sequence[Piece], get: Callable[[Piece], bytes]) -> None:
+def _write(target: Path, file: FileEntry, pieces: Sequence[ModelPiece], get: Callable[[ModelPiece], bytes]) -> None:
     digest = hashlib.sha256()
     with target.open("xb") as opened:
         for piece in pieces:

@@ -28,9 +28,9 @@ from shisha_rt.cluster import messages as cm
 from shisha_rt.cluster.actor import FarHost
 from shisha_rt.cluster.bundles import PlaceAsked, bundle_of, infeasible, selector_of, why_lacking
 from shisha_rt.cluster.hosts import HostAbout, about_this_host, why_unfit
-from shisha_rt.cluster.model_files import ModelManifest, pieces_of, read_piece
+from shisha_rt.cluster.model_files import ModelManifest, file_pieces, read_piece
 from shisha_rt.cluster.probe import probe
-from shisha_rt.cluster.ray_cluster import Unable, in_a_line, join_cluster, nodes_of
+from shisha_rt.cluster.ray_cluster import Unable, in_a_line, join_cluster, living_nodes
 from shisha_rt.fabric.channel import Channel, ChannelBroken
 from shisha_rt.fabric.parent import die_with
 
@@ -43,8 +43,7 @@ _CALLS_AT_ONCE: Final = 8
 def main(arguments: list[str]) -> int:
     channel_fd, parent = arguments
     die_with(int(parent))
-    for number in (signal.SIGINT, signal.SIGTERM):  # both may reach the whole group; only the daemon acts on them
-        signal.signal(number, signal.SIG_IGN)
+    _ignore_signals()
     channel = Channel.inherited(int(channel_fd))
     asked = cm.TO_CLUSTER.decode(channel.wait())
     assert isinstance(asked, cm.Reserve)
@@ -60,6 +59,12 @@ def main(arguments: list[str]) -> int:
         cluster.run()
     cluster.close()
     return 0
+
+
+def _ignore_signals() -> None:
+    """Both may reach the whole group; only the daemon acts on them."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 @dataclass(slots=True)
@@ -98,6 +103,7 @@ class Cluster:
         self._all_there = self._shipped = False
         self._tell(f"joining the Ray cluster ({asked.address})")
         join_cluster(ray, asked)
+        _ignore_signals()  # Ray has its own ways with them
         self._hosted = {its.place: _Hosted(its, bundle) for bundle, its in enumerate(asked.places)}
         self._group = self._reserve(asked)
         for its in self._hosted.values():
@@ -112,7 +118,7 @@ class Cluster:
         until_s = time.monotonic() + _RESERVED_WITHIN_S
         self._tell(f"reserving {len(asked.places)} places in the cluster")
         while not group.wait(0.5):
-            nodes = nodes_of(self._ray)
+            nodes = living_nodes(self._ray)
             if infeasible(asked.places, nodes) or time.monotonic() > until_s:
                 remove_placement_group(group)
                 raise Unable(why_lacking(asked.places, nodes))
@@ -286,7 +292,7 @@ class Cluster:
             self._tell(f"sending {self._manifest.name} to {its.address} ({size_bytes / 1e6:.0f} MB, once a host)")
         pieces = []
         for number in lacking:
-            for piece in pieces_of(folders[number]):
+            for piece in file_pieces(folders[number]):
                 key = number if same else ~number, msgspec.json.encode(piece)
                 if key not in self._pieces:
                     self._pieces[key] = self._ray.put(read_piece(folders[number], piece))

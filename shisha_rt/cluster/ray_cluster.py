@@ -62,7 +62,7 @@ def _knock(address: str) -> None:
         raise Unable(f"the Ray cluster at {address} does not answer: {error.strerror or error}") from None
 
 
-def nodes_of(ray: Any) -> list[ClusterNode]:
+def living_nodes(ray: Any) -> list[ClusterNode]:
     from ray._private.state import available_resources_per_node
 
     free = available_resources_per_node()

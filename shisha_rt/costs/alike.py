@@ -8,29 +8,33 @@ from functools import lru_cache
 
 import numpy as np
 
-from shisha_rt.costs.costs import Costs, CostTeam, stage_bytes
+from shisha_rt.costs.costs import CostPlace, Costs, CostTeam, stage_bytes
 from shisha_rt.costs.operator_costs import OperatorCosts
 
 
 @lru_cache(maxsize=8)
 def kinds_of(costs: Costs) -> tuple[tuple[int, ...], ...]:
-    """Places (indices) that no layer's time and no memory's size tells apart, in the order of the first of each kind.
+    """Places (indices) that no layer's time, no memory's size and no link tells apart, in the order of their firsts.
 
-    A memory that holds the whole model is as good as one without a limit.
+    A memory that holds the whole model is as good as one without a limit. Hosts whose links are equal are alike.
     """
     whole_bytes = stage_bytes(costs, 0, len(costs.layers) - 1)
+
+    def way(place: CostPlace) -> Hashable:
+        link = costs.link_of.get(place.name)
+        return bool(place.host), None if link is None else (link.there, link.back)
 
     def entry(index: int) -> Hashable:
         memory_bytes = costs.places[index].memory_bytes
         limited = memory_bytes is not None and memory_bytes < whole_bytes
         # + 0.0: a time of -0.0 is one of 0.0.
-        return (costs.time_s[:, index] + 0.0).tobytes(), memory_bytes if limited else None
+        return (costs.time_s[:, index] + 0.0).tobytes(), memory_bytes if limited else None, way(costs.places[index])
 
     return _together([entry(index) for index in range(len(costs.places))])
 
 
 def among(costs: Costs, places: Sequence[str], slower: Sequence[float]) -> Costs:
-    """The costs of some places, which take `slower` (places,) times as long as they say.
+    """The costs of some places, which take `slower` (places,) times as long as they say, their links as they are.
 
     A place that is emulated so is a team of its own; of others any that are alike can be one.
     """
@@ -54,6 +58,7 @@ def among(costs: Costs, places: Sequence[str], slower: Sequence[float]) -> Costs
             if len(alike) >= len(team.places)
         ),
         splits=replace(costs.splits, told=told),
+        links=tuple(link for link in costs.links if any(costs.places[at].host == link.host for at in columns)),
     )
 
 

@@ -1,18 +1,22 @@
 """What each layer takes on each place, and what a stage of them then takes and needs.
 
-Additive: a stage takes the sum of its layers' times and its entry, whatever runs beside it.
+Additive: a stage takes the sum of its layers' times and its entry, whatever runs beside it. On a place of another host
+that is what it computes; what its tensors take on the way there and back is said by `links.py`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from shisha_rt.arrays import Floats
+from shisha_rt.costs.links import CostTensor, HostLink
 from shisha_rt.costs.split_costs import SplitCosts
+from shisha_rt.costs.traffic import Crossings
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +31,12 @@ class CostLayer:
 
 @dataclass(frozen=True, slots=True)
 class CostPlace:
-    """`rank` 1 is the fastest class; `memory_bytes` None: no limit."""
+    """`rank` 1 is the fastest class; `memory_bytes` None: no limit. `host`: of a place on another one, which."""
 
     name: str
     rank: int
     memory_bytes: int | None
+    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +54,8 @@ class Costs:
     `transfer_s` is (layers - 1,) seconds: entry i is paid by the stage that starts at layer i+1, and is nan
     where layers i and i+1 cannot be separated. `teams`: what is known of several places together (`team_costs.py`).
     `mixed`: whether a stage may have copies on unlike places, which is not so where their devices differ. `splits`: how
-    layers may be split, and what shards take.
+    layers may be split, and what shards take. `tensors`: what passes between layers; `links`: over what (`links.py`). A
+    host without a link costs nothing to get to.
     """
 
     layers: tuple[CostLayer, ...]
@@ -59,6 +65,8 @@ class Costs:
     teams: tuple[CostTeam, ...] = ()
     mixed: bool = True
     splits: SplitCosts = field(default_factory=SplitCosts)
+    tensors: tuple[CostTensor, ...] = ()
+    links: tuple[HostLink, ...] = ()
 
     @property
     def legal_cuts(self) -> frozenset[int]:
@@ -66,6 +74,21 @@ class Costs:
 
     def place_index(self, name: str) -> int:
         return self._index[name]
+
+    @property
+    def far(self) -> frozenset[str]:
+        """The places that are on other hosts."""
+        return frozenset(place.name for place in self.places if place.host)
+
+    @cached_property
+    def link_of(self) -> Mapping[str, HostLink]:
+        """Of each place whose host has one."""
+        by_host = {link.host: link for link in self.links}
+        return {place.name: by_host[place.host] for place in self.places if place.host in by_host}
+
+    @cached_property
+    def crossings(self) -> Crossings:
+        return Crossings(self.tensors)
 
     @cached_property
     def _index(self) -> dict[str, int]:

@@ -13,7 +13,7 @@ from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import rate_of, stage_seconds
+from shisha_rt.plan.rate import stage_seconds
 from shisha_rt.plan.verify import PlanRules
 
 
@@ -26,12 +26,14 @@ class CostsEvaluator:
 
     def __init__(self, costs: Costs, needs: tuple[frozenset[int], ...] = ()) -> None:
         self._teams = team_costs(costs)
+        self._has_links = bool(costs.link_of)
         self._rules = PlanRules(
             len(costs.layers),
             tuple(self._teams.kind_of),
             costs.legal_cuts,
             needs=needs,
             kinds=self._teams.kind_of,
+            far=costs.far,
             splits={((way.first, way.last), way.axis): way for way in costs.splits.ways},
         )
 
@@ -45,7 +47,8 @@ class CostsEvaluator:
             raise ValueError(f"{plan}: {faults[0]}")
         team_s = self._teams.team_s(plan)
         service_s = tuple(map(stage_seconds, team_s))
-        rate = None if plan.is_plain else rate_of(plan, team_s)
+        # A plain chain's slowest stage says all, but for what its stages share of a link.
+        rate = None if plan.is_plain and not self._has_links else self._teams.rate(plan)
         bottleneck_s = max(service_s) if rate is None else rate.bottleneck_s
         took_s = bottleneck_s if math.isfinite(bottleneck_s) else 0.0
         return Measurement(service_s, 0.0, 1, took_s, rate, team_s=() if rate is None else team_s)

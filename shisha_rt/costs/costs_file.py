@@ -18,6 +18,7 @@ from shisha_rt.arrays import Floats
 from shisha_rt.checked import Seconds, convert, decode_json, shown
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, CostTeam
+from shisha_rt.costs.links_file import LinkEntry, TensorEntry, check_links, check_tensors, links_object
 from shisha_rt.costs.split_costs import SHARD_S, PricedSplit, ShardTime, SplitCosts
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.spans import Span
@@ -43,6 +44,7 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(min_length=1)]
     rank: Annotated[int, msgspec.Meta(ge=1)]
     memory_bytes: _Bytes | None = None
+    host: Annotated[str, msgspec.Meta(min_length=1)] | None = None
 
 
 class _Team(msgspec.Struct, forbid_unknown_fields=True):
@@ -84,6 +86,8 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     mixed: bool = True
     splits: list[_Split] = []
     shard_s: Seconds = SHARD_S
+    tensors: list[TensorEntry] = []
+    links: list[LinkEntry] = []
 
 
 def parse_costs(text: bytes | str, source: str) -> Costs:
@@ -93,14 +97,18 @@ def parse_costs(text: bytes | str, source: str) -> Costs:
     _check_names(file.places, source)
     rows_s = _rows(file, source)
     _check_sizes(file, rows_s, source)
+    check_tensors(file.tensors, len(file.layers), source)
+    check_links(file.links, [place.host for place in file.places], bool(file.tensors), source)
     costs = Costs(
         layers=tuple(CostLayer(x.name, x.weight, x.weight_bytes, x.live_bytes) for x in file.layers),
-        places=tuple(CostPlace(x.name, x.rank, x.memory_bytes) for x in file.places),
+        places=tuple(CostPlace(x.name, x.rank, x.memory_bytes, x.host) for x in file.places),
         time_s=_floats(rows_s),
         transfer_s=_floats([0.0] * (len(file.layers) - 1) if file.transfer_s is None else file.transfer_s),
         teams=tuple(CostTeam(tuple(x.places), _floats(x.time_s)) for x in file.teams),
         mixed=file.mixed,
         splits=SplitCosts(tuple(split.way for split in file.splits), file.shard_s, told=_told(file.splits)),
+        tensors=tuple(x.tensor for x in file.tensors),
+        links=tuple(x.link for x in file.links),
     )
     _check_teams(costs, source)
     _check_splits(costs, source)
@@ -154,6 +162,9 @@ def _check_teams(costs: Costs, source: str) -> None:
                 raise BadInput(f"{where} has {shown(place)} twice, expected it once")
         if len({kind_of[place] for place in team.places}) > 1:
             raise BadInput(f"{where} = {', '.join(team.places)}: expected places of equal times and memory_bytes")
+        far = sorted(costs.far.intersection(team.places))
+        if far:
+            raise BadInput(f"{where} has {shown(far[0])}, which is on another host: expected places of this one")
         other = seen.setdefault(frozenset(team.places), i)
         if other != i:
             raise BadInput(f"{where} are those of teams[{other}]: expected each team once")
@@ -210,13 +221,19 @@ def costs_object(costs: Costs) -> dict[str, Any]:
     """The costs as the JSON object that `parse_costs` reads."""
     return {
         "layers": [asdict(layer) for layer in costs.layers],
-        "places": [asdict(place) for place in costs.places],
+        "places": [_place_object(place) for place in costs.places],
         "time_s": [_or_null(row) for row in costs.time_s],
         "transfer_s": _or_null(costs.transfer_s),
         **({"teams": [_team_object(team) for team in costs.teams]} if costs.teams else {}),
         **({} if costs.mixed else {"mixed": False}),
         **(_splits_object(costs.splits) if costs.splits.ways else {}),
+        **links_object(costs.tensors, costs.links),
     }
+
+
+def _place_object(place: CostPlace) -> dict[str, Any]:
+    found = asdict(place)
+    return found if place.host else {key: value for key, value in found.items() if key != "host"}
 
 
 def _splits_object(splits: SplitCosts) -> dict[str, Any]:

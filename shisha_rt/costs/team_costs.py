@@ -2,13 +2,18 @@
 
 What is told of a team holds for as many other places of the same kind; of no other team is it known what it takes, so
 it runs nothing. A team's memory is its lead's, which holds the weights of all its stages.
+
+A place on another host is a team of one, and has no shards. It receives, computes and sends at the same time: it is
+busy for the longest of the three, and a frame by itself takes their sum (`links.py`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +23,15 @@ from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.split_costs import shard_bytes
 from shisha_rt.graph.spans import Span
 from shisha_rt.plan.plan import Plan, Stage, Team
+from shisha_rt.plan.rate import Rate, TeamSeconds, rate_of, team_shares
 from shisha_rt.plan.split import Split
+
+
+class LinkLoad(NamedTuple):
+    """What a link needs for a frame, one way; `link` says which, in words: "to far0", "from far0"."""
+
+    seconds: float
+    link: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,13 +45,69 @@ class TeamCosts:
     kind_of: Mapping[str, int]
     time_s: Mapping[tuple[int, int], Floats]
 
+    def rate(self, plan: Plan, team_s: TeamSeconds | None = None) -> Rate:
+        """What a plan does. `team_s`: what stages take instead; then a frame by itself takes as many times as long."""
+        told_s = self.team_s(plan)
+        taken_s = told_s if team_s is None else team_s
+        if not self.costs.link_of:
+            return rate_of(plan, taken_s)
+        alone_s = [_stretched(*its) for its in zip(self.alone_s(plan), taken_s, told_s, strict=True)]
+        load = max(self.link_loads(plan, taken_s), key=lambda one: one.seconds, default=LinkLoad(0.0, ""))
+        return replace(rate_of(plan, taken_s, alone_s=alone_s), link_s=load.seconds, link=load.link)
+
+    def link_loads(self, plan: Plan, team_s: TeamSeconds) -> list[LinkLoad]:
+        """Of each way of each host's link that is used: its bytes a frame, teams serving as often as `team_s` says."""
+        costs = self.costs
+        loads_s: defaultdict[tuple[str, str], float] = defaultdict(float)
+        for stage, times_s in zip(plan.stages, team_s, strict=True):
+            for (lead, *_), share in zip(stage.teams, team_shares(times_s), strict=True):
+                link = costs.link_of.get(lead)
+                if link is not None:
+                    there_bytes, back_bytes = costs.crossings.of(stage.work)
+                    loads_s[f"to {link.host}", link.host] += share * there_bytes / link.there.bytes_per_s
+                    loads_s[f"from {link.host}", link.host] += share * back_bytes / link.back.bytes_per_s
+        return [LinkLoad(seconds, which) for (which, _), seconds in loads_s.items()]
+
     def team_s(self, plan: Plan) -> tuple[tuple[float, ...], ...]:
-        """(stages, teams) seconds, entries included; inf where a team cannot run its stage or has not the room."""
+        """(stages, teams) seconds that a team is busy with a frame.
+
+        Entries included; inf where a team cannot run its stage or has not the room.
+        """
+        return self._over_links(plan, self._computing_s(plan), max)
+
+    def alone_s(self, plan: Plan) -> tuple[tuple[float, ...], ...]:
+        """(stages, teams) seconds that a frame by itself takes there."""
+        return self._over_links(plan, self._computing_s(plan), math.fsum)
+
+    def _over_links(
+        self,
+        plan: Plan,
+        computing_s: tuple[tuple[float, ...], ...],
+        together: Callable[[Iterable[float]], float],
+    ) -> tuple[tuple[float, ...], ...]:
+        costs = self.costs
+        if not costs.link_of:
+            return computing_s
+
+        def seconds(stage: Stage, team: Team, own_s: float) -> float:
+            link = costs.link_of.get(team[0])
+            if link is None:
+                return own_s
+            there_bytes, back_bytes = costs.crossings.of(stage.work)
+            return together((link.there.seconds(there_bytes), own_s, link.back.seconds(back_bytes)))
+
+        return tuple(
+            tuple(seconds(stage, team, own_s) for team, own_s in zip(stage.teams, its, strict=True))
+            for stage, its in zip(plan.stages, computing_s, strict=True)
+        )
+
+    def _computing_s(self, plan: Plan) -> tuple[tuple[float, ...], ...]:
         full = {lead for lead in plan.leads if not self._fits(plan, lead)}
+        far = self.costs.far
         known: dict[tuple[tuple[Span, ...], Split | None, int, int], float] = {}
 
         def seconds(stage: Stage, team: Team) -> float:
-            if team[0] in full:
+            if team[0] in full or (team[0] in far and (len(team) > 1 or stage.split is not None)):
                 return math.inf
             if stage.split is not None and not stage.split.joins:
                 return self.shard_s(stage.split, team)
@@ -53,13 +122,15 @@ class TeamCosts:
         return tuple(tuple(seconds(stage, team) for team in stage.teams) for stage in plan.stages)
 
     def span_s(self, team: Team, first: int, last: int) -> float:
-        """What layers `first` to `last` (inclusive) take by themselves, without an entry; inf where it cannot."""
+        """What layers `first` to `last` (inclusive) compute by themselves, without an entry; inf where it cannot."""
         time_s = self.time_s.get((self.kind_of[team[0]], len(team)))
         total_s = math.nan if time_s is None else math.fsum(time_s[first : last + 1].tolist())
         return math.inf if math.isnan(total_s) else total_s
 
     def shard_s(self, split: Split, team: Team) -> float:
-        """What a shard takes, its entry included; inf where the team cannot run its layers."""
+        """What a shard takes, its entry included; inf where the team cannot run its layers, or is on another host."""
+        if team[0] in self.costs.far:
+            return math.inf
         first, last = split.span
         entry_s = float(self.costs.transfer_s[first - 1]) if first else 0.0
         shard_s = self.costs.splits.shard_s(split, self.span_s(team, first, last), entry_s, team[0])
@@ -96,6 +167,17 @@ class TeamCosts:
         first, last = stage.split.span
         span_bytes = sum(layer.weight_bytes for layer in layers[first : last + 1])
         return whole - span_bytes + shard_bytes(stage.split, span_bytes)
+
+
+def _stretched(alone_s: Iterable[float], taken_s: Iterable[float], told_s: Iterable[float]) -> tuple[float, ...]:
+    """(teams,): what frames by themselves take where teams take so much instead of what was told."""
+
+    def seconds(alone: float, taken: float, told: float) -> float:
+        if taken == told:
+            return alone
+        return alone * taken / told if 0 < told < math.inf else taken
+
+    return tuple(map(seconds, alone_s, taken_s, told_s))
 
 
 def team_costs(costs: Costs) -> TeamCosts:

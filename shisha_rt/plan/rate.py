@@ -50,6 +50,9 @@ TeamSeconds: TypeAlias = Sequence[Sequence[float]]
 class Rate:
     """`period_s` (stages,): seconds a frame of each stage's pool. `memory_s`: those of the slowest memory.
 
+    `link_s`: those of the slowest link to another host, which its places share as they would a memory; `link` says
+    which one and which way ("to far0", "from far0").
+
     `slowest_stage`: in the slowest pool the stage that takes longest; ties: the leftmost. `latency_s`: of one frame
     that meets no other.
     """
@@ -58,19 +61,29 @@ class Rate:
     slowest_stage: int
     latency_s: float
     memory_s: float = 0.0
+    link_s: float = 0.0
+    link: str = ""
 
     @property
     def bottleneck_s(self) -> float:
         """Seconds a frame at saturation."""
-        return max(*self.period_s, self.memory_s)
+        return max(*self.period_s, self.memory_s, self.link_s)
+
+    @property
+    def is_link_bound(self) -> bool:
+        """Whether no stage is as slow as what places share of a link."""
+        return self.link_s > max(*self.period_s, self.memory_s)
 
     def value_s(self, objective: Objective) -> float:
         """What is to be small."""
         return self.bottleneck_s if objective == "throughput" else self.latency_s
 
 
-def rate_of(plan: Plan, service_s: TeamSeconds, *, memory_s: float = 0.0) -> Rate:
-    """Of a plan whose stages take `service_s`; `memory_s`: the most that a memory needs for the bytes of a frame."""
+def rate_of(plan: Plan, service_s: TeamSeconds, *, alone_s: TeamSeconds | None = None, memory_s: float = 0.0) -> Rate:
+    """Of a plan whose stages take `service_s`; `memory_s`: the most that a memory needs for the bytes of a frame.
+
+    `alone_s`: what a frame by itself takes in them, where that is more than a team is busy with it.
+    """
     stage_s = [stage_seconds(times) for times in service_s]
     period_s = [0.0] * len(plan.stages)
     for pool in plan.pools:
@@ -79,7 +92,7 @@ def rate_of(plan: Plan, service_s: TeamSeconds, *, memory_s: float = 0.0) -> Rat
             period_s[index] = pool_s
     slowest_s = max(period_s)
     slowest = max((i for i, s in enumerate(period_s) if s == slowest_s), key=lambda i: (stage_s[i], -i))
-    return Rate(tuple(period_s), slowest, latency_s(plan, service_s), memory_s)
+    return Rate(tuple(period_s), slowest, latency_s(plan, service_s if alone_s is None else alone_s), memory_s)
 
 
 def stage_seconds(times_s: Sequence[float]) -> float:
@@ -88,6 +101,14 @@ def stage_seconds(times_s: Sequence[float]) -> float:
         return min(times_s)
     frames_per_s = math.fsum(1 / time_s for time_s in times_s)
     return len(times_s) / frames_per_s if frames_per_s else math.inf
+
+
+def team_shares(times_s: Sequence[float]) -> tuple[float, ...]:
+    """(teams,): of a stage's frames, those that each team serves at saturation, as often as it can."""
+    free = min(times_s) == 0
+    rates = [float(time_s == 0) if free else 1 / time_s for time_s in times_s]
+    whole = math.fsum(rates)
+    return tuple(rate / whole if whole else 0.0 for rate in rates)
 
 
 def latency_s(plan: Plan, service_s: TeamSeconds) -> float:

@@ -33,9 +33,9 @@ class PlanRules:
     each place's `devices` are for placements.
 
     `kinds`: what tells places apart, as far as teams and pools go (none: nothing does). `single`: the places that are
-    teams of one, as they are emulated. `weight_bytes` and `live_bytes` (layers,): see `costs.CostLayer`;
-    `memory_bytes`: of the places that have a limit. `splits`: how runs of layers may be split; of what may not,
-    `kept_whole` says why.
+    teams of one, as they are emulated. `far`: those on other hosts, teams of one too, and without shards.
+    `weight_bytes` and `live_bytes` (layers,): see `costs.CostLayer`; `memory_bytes`: of the places that have a limit.
+    `splits`: how runs of layers may be split; of what may not, `kept_whole` says why.
     """
 
     layer_count: int
@@ -46,6 +46,7 @@ class PlanRules:
     needs: tuple[frozenset[int], ...] = ()
     kinds: Mapping[str, Hashable] = field(default_factory=dict)
     single: frozenset[str] = frozenset()
+    far: frozenset[str] = frozenset()
     weight_bytes: tuple[int, ...] = ()
     live_bytes: tuple[int, ...] = ()
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
@@ -205,7 +206,10 @@ def _order(plan: Plan) -> Iterator[str]:
 
 
 def _teams(plan: Plan, rules: PlanRules) -> Iterator[str]:
-    """Places that are there, each once in a stage; a team's are alike and not emulated."""
+    """Places that are there, each once in a stage; a team's are alike and not emulated, and all of this host.
+
+    A place on another host has whole layers alone: what shards make is not sent.
+    """
     known = frozenset(rules.places)
     for index, stage in enumerate(plan.stages):
         if not stage.teams or not all(stage.teams):
@@ -215,6 +219,12 @@ def _teams(plan: Plan, rules: PlanRules) -> Iterator[str]:
                 yield f"{_named(index, stage)} is on {place!r}, expected one of {', '.join(rules.places)}"
             if times > 1:
                 yield f"{_named(index, stage)} is on {place!r} twice"
+        for place in stage.places if stage.split is not None else ():
+            if place in rules.far:
+                yield (
+                    f"{_named(index, stage)} has a part of split layers on {place!r}, "
+                    "which is on another host: expected a place of this one"
+                )
         devices = {tuple(rules.devices.get(place, ())) for place in stage.places}
         if len(devices) > 1:
             yield f"{_named(index, stage)} is on places with different devices, expected the same: it is placed once"
@@ -222,7 +232,9 @@ def _teams(plan: Plan, rules: PlanRules) -> Iterator[str]:
             if len(team) > 1 and not _alike(team, rules):
                 yield f"{_named(index, stage)} has the team {'+'.join(team)}, expected places that are alike"
             for place in team if len(team) > 1 else ():
-                if place in rules.single:
+                if place in rules.far:
+                    yield f"{_named(index, stage)} has {place!r} in a team, but on another host: expected it alone"
+                elif place in rules.single:
                     yield f"{_named(index, stage)} has {place!r} in a team, but it is emulated: expected it alone"
 
 

@@ -15,9 +15,10 @@ import numpy as np
 
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
+from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
-from shisha_rt.plan.rate import rate_of, stage_seconds
+from shisha_rt.plan.rate import stage_seconds
 
 FRAMES: Final = 32
 """How many frames are measured in a trial, unless the caller says."""
@@ -39,6 +40,7 @@ class SimulatedEvaluator:
         if noise and rng is None:
             raise ValueError(f"noise = {noise}: expected a random generator to draw it from")
         self._truth = CostsEvaluator(costs)
+        self._teams = team_costs(costs)
         self._frames = frames
         self._noise = noise
         self._rng = rng
@@ -52,7 +54,9 @@ class SimulatedEvaluator:
             return Measurement(tuple(map(self._noisy_s, true.service_s)), band, self._frames, took_s)
         team_s = tuple(tuple(map(self._noisy_s, times_s)) for times_s in true.team_s)
         service_s = tuple(map(stage_seconds, team_s))
-        return Measurement(service_s, band, self._frames, took_s, rate_of(proposal.plan, team_s), team_s=team_s)
+        return Measurement(
+            service_s, band, self._frames, took_s, self._teams.rate(proposal.plan, team_s), team_s=team_s
+        )
 
     def _noisy_s(self, true_s: float) -> float:
         return true_s * math.exp(self._noise * self._rng.gauss()) if self._rng is not None else true_s

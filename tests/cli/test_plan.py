@@ -33,6 +33,7 @@ def test_the_object_from_costs(run: Run, costs_file: Path) -> None:
         "log10_space_size": pytest.approx(math.log10(21)),
         "explored_fraction": 1 / 3,
         "lower_bound_s": None,
+        "link": None,
         "outcome": "feasible",
         "reason": None,
     }
@@ -144,6 +145,7 @@ class TestShisha:
             "log10_space_size": pytest.approx(math.log10(93)),
             "explored_fraction": 4 / 10,
             "lower_bound_s": None,
+            "link": None,
             "outcome": "feasible",
             "reason": None,
         }

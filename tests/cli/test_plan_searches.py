@@ -72,6 +72,7 @@ class TestExact:
             "log10_space_size": pytest.approx(math.log10(21)),
             "explored_fraction": 0.0,
             "lower_bound_s": 1.5,
+            "link": None,
             "outcome": "optimal",
             "reason": None,
         }

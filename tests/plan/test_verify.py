@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shisha_rt.plan.plan import Plan, Stage, Team
+from shisha_rt.plan.split import Split, Splittable
 from shisha_rt.plan.verify import MOST_FAULTS, PlanRules
 
 GOOD = Plan.of([(0, 1, "a"), (2, 2, "b"), (3, 5, "c")])
@@ -16,6 +17,7 @@ RULES = PlanRules(
     kinds={"a": 1, "b": 1, "c": 1, "d": 2, "slow": 3},
     single=frozenset({"slow"}),
 )
+CHANNELS = Splittable(2, 2, "channels", 2, 1, ())
 BRANCHES = replace(
     RULES, needs=tuple(map(frozenset, ((), (0,), (0,), (2,), (1, 3), (4,))))  # 0 -> 1, 0 -> 2 -> 3, both -> 4 -> 5
 )  # fmt: skip
@@ -242,3 +244,19 @@ def test_a_place_without_devices_has_no_placement() -> None:
 
 def test_every_misplacement_is_reported() -> None:
     assert len(misplaced(placed(("gpu", "tpu"), (), ()))) == 4
+
+
+def test_a_place_of_another_host_is_alone_and_has_whole_layers() -> None:
+    rules = replace(RULES, far=frozenset({"a", "b"}), splits={((2, 2), "channels"): CHANNELS})
+    assert rules.problems(GOOD) == []
+    assert rules.problems(Plan.chain([(0, 5, ["a", "b"])])) == []
+    assert rules.problems(Plan.chain([(0, 5, [["a", "b"]])])) == [
+        "stage 0 (layers 0-5) has 'a' in a team, but on another host: expected it alone",
+        "stage 0 (layers 0-5) has 'b' in a team, but on another host: expected it alone",
+    ]
+    shards = [Split((2, 2), "channels", (1, 1), part) for part in (0, 1)]
+    whole = [Stage(((0, 1),), (("c",),)), Stage(((3, 5),), (("c",),), (1, 2))]
+    parts = [Stage(((2, 2),), ((on,),), (0,), split=its) for its, on in zip(shards, "bd", strict=True)]
+    assert rules.problems(Plan((whole[0], *parts, whole[1]))) == [
+        "stage 1 (layers 2-2) has a part of split layers on 'b', which is on another host: expected a place of this one"
+    ]

@@ -88,6 +88,7 @@ class PlanAnswer:
             "bottleneck_s": None if rate is None else rate.bottleneck_s,
             "throughput_fps": 1 / rate.bottleneck_s if rate is not None and rate.bottleneck_s else None,
             "latency_s": None if rate is None else rate.latency_s,
+            "link": rate.link if rate is not None and rate.is_link_bound else None,
             "latency_proven": self.latency_proven,
             "objective": self.aim.objective,
             "space": self.aim.space,
@@ -113,7 +114,14 @@ class PlanAnswer:
     def rate(self) -> Rate | None:
         """None where no stage or not every stage's time is known."""
         known = [_known(times) for times in self.team_s]
-        return rate_of(self.plan, known) if known and all(known) else None
+        if not known or not all(known):
+            return None
+        costs = self.problem.costs
+        if costs is None or not costs.link_of:
+            return rate_of(self.plan, known)
+        from shisha_rt.costs.team_costs import team_costs
+
+        return team_costs(costs).rate(self.plan, known)
 
     @property
     def unused(self) -> list[str]:
@@ -157,7 +165,10 @@ class PlanAnswer:
             is_slowest = rate is not None and rate.period_s[index] == rate.bottleneck_s
             boxes.append(Box(_on(stage), text, f"{share:5.1%}", share, is_slowest))
         unused = f"\nunused: {', '.join(self.unused)}" if self.unused else ""
-        return draw(boxes, width) + unused
+        link = ""
+        if rate is not None and rate.is_link_bound:
+            link = f"\nthe link {rate.link} is slower than any stage: {rate.link_s * 1e3:.4g} ms a frame"
+        return draw(boxes, width) + link + unused
 
     def _weight(self, stage: Stage) -> float:
         whole = sum(self.problem.weights[layer] for layer in stage.layers)

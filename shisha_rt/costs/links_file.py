@@ -1,0 +1,102 @@
+"""`tensors` and `links` of COSTS.json: what passes between layers, and what it takes to another host and back. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from shisha_rt.checked import shown
+from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink, OneWay
+from shisha_rt.errors import BadInput
+
+_MOST_BYTES: Final = 1 << 50
+_Name = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class TensorEntry(msgspec.Struct, forbid_unknown_fields=True):
+    name: _Name
+    size_bytes: Annotated[int, msgspec.Meta(ge=0, le=_MOST_BYTES)]
+    made: Annotated[int, msgspec.Meta(ge=AS_INPUT)]
+    readers: Annotated[list[int], msgspec.Meta(min_length=1)]
+
+    @property
+    def tensor(self) -> CostTensor:
+        return CostTensor(self.name, self.size_bytes, self.made, tuple(sorted(self.readers)))
+
+
+class WayEntry(msgspec.Struct, forbid_unknown_fields=True):
+    latency_s: Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+    bytes_per_s: Annotated[float, msgspec.Meta(ge=1, le=1e18)]
+
+    @property
+    def way(self) -> OneWay:
+        return OneWay(self.latency_s, self.bytes_per_s)
+
+
+class LinkEntry(msgspec.Struct, forbid_unknown_fields=True):
+    host: _Name
+    there: WayEntry
+    back: WayEntry
+
+    @property
+    def link(self) -> HostLink:
+        return HostLink(self.host, self.there.way, self.back.way)
+
+
+def check_tensors(tensors: Sequence[TensorEntry], layer_count: int, source: str) -> None:
+    """Each by a name of its own, made by a layer that is there, and read by later ones. Raises BadInput."""
+    seen: dict[str, int] = {}
+    for i, tensor in enumerate(tensors):
+        where = f"{source}: tensors[{i}]"
+        other = seen.setdefault(tensor.name, i)
+        if other != i:
+            raise BadInput(f"{where}.name = {shown(tensor.name)} is that of tensors[{other}]: expected each once")
+        if tensor.made >= layer_count:
+            raise BadInput(
+                f"{where}.made = {tensor.made}: expected a layer, 0-{layer_count - 1}, or {AS_INPUT} for an input"
+            )
+        for reader in tensor.readers:
+            if not tensor.made < reader <= layer_count:
+                raise BadInput(
+                    f"{where}.readers has {reader}: expected layers behind {tensor.made}, "
+                    f"the one that makes it, or {layer_count} for an output"
+                )
+            if tensor.readers.count(reader) > 1:
+                raise BadInput(f"{where}.readers has {reader} twice, expected it once")
+
+
+def check_links(links: Sequence[LinkEntry], hosts: Sequence[str | None], has_tensors: bool, source: str) -> None:
+    """One at most to each host that has places. Raises BadInput."""
+    known = list(dict.fromkeys(host for host in hosts if host is not None))
+    seen: dict[str, int] = {}
+    for i, link in enumerate(links):
+        where = f"{source}: links[{i}].host = {shown(link.host)}"
+        if link.host not in known:
+            places = f"expected one of {', '.join(map(shown, known))}" if known else "expected places that have a host"
+            raise BadInput(f"{where}: no place is on it, {places}")
+        other = seen.setdefault(link.host, i)
+        if other != i:
+            raise BadInput(f"{where} is that of links[{other}]: expected each host once")
+    if links and not has_tensors:
+        raise BadInput(f"{source}: has `links` without `tensors`, expected what passes between layers, too")
+
+
+def links_object(tensors: Sequence[CostTensor], links: Sequence[HostLink]) -> dict[str, Any]:
+    """What `parse_costs` reads of them; nothing where there are none."""
+    found: dict[str, Any] = {}
+    if tensors:
+        found["tensors"] = [
+            {"name": its.name, "size_bytes": its.size_bytes, "made": its.made, "readers": list(its.readers)}
+            for its in tensors
+        ]
+    if links:
+        found["links"] = [
+            {"host": link.host, "there": _way_object(link.there), "back": _way_object(link.back)} for link in links
+        ]
+    return found
+
+
+def _way_object(way: OneWay) -> dict[str, float]:
+    return {"latency_s": way.latency_s, "bytes_per_s": way.bytes_per_s}

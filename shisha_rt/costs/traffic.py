@@ -1,0 +1,70 @@
+"""Which bytes a stage on another host has sent there and sends back: they follow from its layers alone.
+
+A tensor goes there once for each stage that reads it, and comes back once, if anyone else reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shisha_rt.costs.links import AS_INPUT, CostTensor
+from shisha_rt.graph.spans import Span
+
+Bytes = npt.NDArray[np.int64]
+
+
+class StageTraffic(NamedTuple):
+    """Of a stage, for a frame."""
+
+    there_bytes: int
+    back_bytes: int
+
+
+class Crossings:
+    """What passes between layers; stages that were asked for once are known."""
+
+    def __init__(self, tensors: Iterable[CostTensor]) -> None:
+        self._tensors = tuple(tensors)
+        self._known: dict[tuple[Span, ...], StageTraffic] = {}
+
+    def of(self, work: tuple[Span, ...]) -> StageTraffic:
+        """Of a stage with these runs of layers."""
+        if work not in self._known:
+            self._known[work] = self._traffic({layer for first, last in work for layer in range(first, last + 1)})
+        return self._known[work]
+
+    def _traffic(self, layers: set[int]) -> StageTraffic:
+        there_bytes = back_bytes = 0
+        for tensor in self._tensors:
+            if tensor.made in layers:
+                back_bytes += 0 if layers.issuperset(tensor.readers) else tensor.size_bytes
+            elif not layers.isdisjoint(tensor.readers):
+                there_bytes += tensor.size_bytes
+        return StageTraffic(there_bytes, back_bytes)
+
+    def between(self, starts: Sequence[int]) -> tuple[Bytes, Bytes]:
+        """(positions, positions) each, there and back: of the run of layers from one position to another.
+
+        `starts` (positions,), ascending: the first layer behind each, of the last one the number of layers.
+        """
+        there, back = (np.zeros((len(starts) + 1, len(starts) + 1), np.int64) for _ in range(2))
+        group_of = np.repeat(np.arange(len(starts) - 1), np.diff(starts)).tolist()
+        outputs = len(starts) - 1
+        for tensor in self._tensors:
+            made = AS_INPUT if tensor.made == AS_INPUT else group_of[tensor.made]
+            readers = sorted({group_of[its] if its < len(group_of) else outputs for its in tensor.readers} - {made})
+            # There: from any begin behind the maker, to any end behind the next reader.
+            begin = made + 1
+            for reader in readers:
+                if reader < outputs:
+                    there[begin : reader + 1, reader + 1] += tensor.size_bytes
+                begin = reader + 1
+            # Back: from any begin up to the maker, to any end from the maker on that is not behind the last reader.
+            if made != AS_INPUT and readers:
+                back[: made + 1, made + 1] += tensor.size_bytes
+                back[: made + 1, readers[-1] + 1] -= tensor.size_bytes
+        return tuple(np.cumsum(its, axis=1)[:-1, :-1] for its in (there, back))  # type: ignore[return-value]

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 _PATIENCE_S: Final = 20.0
@@ -18,9 +18,9 @@ Fields = dict[str, Any]
 class ChildProcess:
     """`PYTHON -m MODULE JSON`, which then answers each line that it is sent with one line."""
 
-    def __init__(self, module: str, settings: Fields, python: str = sys.executable) -> None:
+    def __init__(self, module: str, settings: Fields, python: str = sys.executable, enter: Sequence[str] = ()) -> None:
         self._popen = subprocess.Popen(
-            [python, "-m", module, json.dumps(settings)],
+            [*enter, python, "-m", module, json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -59,10 +59,13 @@ class ChildProcess:
 
 @contextlib.contextmanager
 def child_process(
-    module: str, *, python: str = sys.executable, **settings: object
+    module: str, *, python: str = sys.executable, enter: Sequence[str] = (), **settings: object
 ) -> Iterator[tuple[ChildProcess, Fields]]:
-    """The process, and the line that it says once it is up. `python`: the interpreter that it runs under."""
-    child = ChildProcess(module, settings, python)
+    """The process, and the line that it says once it is up.
+
+    `python`: the interpreter that it runs under. `enter`: a command that becomes it, somewhere else.
+    """
+    child = ChildProcess(module, settings, python, enter)
     try:
         yield child, child.hear()
     finally:

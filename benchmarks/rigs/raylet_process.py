@@ -1,0 +1,88 @@
+"""A node of a Ray cluster, and all that it starts, kept by a process of ours: it dies at once, or ends with its input.
+
+Settings: `address` of the cluster, or null for its head; `node_address`, its own; `folder`, of its host, in the head's;
+what it `has`, as `num_cpus`, `resources`, `labels`; `store_bytes`; `environment` of all that runs on it; `group`, the
+file of a control group that the node joins once it is up, or null. A line kills the node, with all that runs on it, as
+if its host had died.
+
+The node has all that `ray start` gives one, but for what a dashboard, an autoscaler and a driver's terminal need.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.rigs.child_process import say
+from benchmarks.rigs.descendants import keep_descendants, kill_all
+
+
+def main(arguments: list[str]) -> int:
+    settings = json.loads(arguments[0])
+    os.environ.update(settings["environment"])
+    keep_descendants()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # that of the terminal: the benchmark ends us when it is ready
+    signal.signal(signal.SIGTERM, _leave)
+    own_stdout = os.dup(1)
+    os.dup2(2, 1)  # Ray's words are not ours
+    with contextlib.suppress(KeyboardInterrupt):
+        try:
+            its = _start(settings)
+            if settings["group"]:
+                _join(Path(settings["group"]))
+            os.dup2(own_stdout, 1)
+            say(**its)
+            for _ in sys.stdin:
+                kill_all()
+                say(killed=True)
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            kill_all()
+            shutil.rmtree(settings["folder"], ignore_errors=True)
+    return 0
+
+
+def _start(settings: dict[str, Any]) -> dict[str, str]:
+    from ray._private.node import Node
+    from ray._private.parameter import RayParams
+
+    wanted = RayParams(
+        gcs_address=settings["address"],
+        node_ip_address=settings["node_address"],
+        num_gpus=0,
+        object_store_memory=settings["store_bytes"],
+        temp_dir=settings["folder"],
+        include_dashboard=False,
+        include_log_monitor=False,
+        no_monitor=True,
+        min_worker_port=0,
+        max_worker_port=0,
+        node_manager_port=0,
+        **settings["has"],
+    )
+    bare = type("Bare", (Node,), {"start_api_server": lambda _self, **_: None})
+    node = bare(wanted, head=settings["address"] is None, shutdown_at_exit=False, spawn_reaper=False)
+    return {"address": node.gcs_address, "node_address": node.node_ip_address, "node_id": node.node_id}
+
+
+def _join(group: Path) -> None:
+    """What is started from now on is in it as well."""
+    for one in psutil.Process().children(recursive=True):
+        with contextlib.suppress(OSError):  # it has ended
+            group.write_text(str(one.pid))
+
+
+def _leave(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

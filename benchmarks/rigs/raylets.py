@@ -1,0 +1,104 @@
+"""A Ray cluster on one host: a head, and raylets beside it or behind slow links, which can be killed and added to.
+
+Every node is kept by a process of its own (`raylet_process`), so that it dies as a host does, and all of it is gone at
+the end: processes, sockets, folders. `ray stop` is of no use here, as it ends whatever of Ray runs on a host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.core_share import core_share
+from benchmarks.rigs.slow_link import FarHost
+
+_STORE_BYTES: Final = 200 << 20
+_ENVIRONMENT: Final = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_metrics_collection": "0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Raylet:
+    """One that runs, unless it was killed. `folder`: where its host keeps caches."""
+
+    node_id: str
+    address: str
+    folder: Path
+    process: ChildProcess
+
+    def kill(self) -> None:
+        """With all that runs on it, at once: gone on return. Its connections are closed by the kernel."""
+        self.process.ask()
+
+
+class Raylets:
+    """`address` is the cluster's, for `ray.init` and `serve --ray`. `head` has no far end of its own."""
+
+    def __init__(self, head: Raylet, address: str, closing: contextlib.ExitStack) -> None:
+        self.head = head
+        self.address = address
+        self._closing = closing
+        self._numbers = itertools.count(1)
+
+    def add(
+        self,
+        host: FarHost | None = None,
+        cpus: int = 1,
+        resources: Mapping[str, float] | None = None,
+        labels: Mapping[str, str] | None = None,
+        cores: float | None = None,
+    ) -> Raylet:
+        """One more: on a far host, or beside the head. `cores`: that it has in all, see `core_share`."""
+        number = next(self._numbers)
+        group = None if cores is None else self._closing.enter_context(core_share(cores, number))
+        enter, node_address = (host.enter, host.address) if host else ((), self.head.address)
+        folder = self.head.folder / str(number)
+        has = {"num_cpus": cpus, "resources": dict(resources or {}), "labels": dict(labels or {})}
+        raylet, _ = self._closing.enter_context(_raylet(self.address, node_address, folder, has, enter, group))
+        return raylet
+
+
+@contextlib.contextmanager
+def raylets(
+    address: str = "127.0.0.1", cpus: int = 0, resources: Mapping[str, float] | None = None
+) -> Iterator[Raylets]:
+    """A cluster that has only its head yet, with so many `cpus`. `address`: this host's, as all nodes are to see it."""
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))
+    has = {"num_cpus": cpus, "resources": dict(resources or {}), "labels": {}}
+    with _raylet(None, address, folder, has) as (head, cluster), contextlib.ExitStack() as closing:
+        yield Raylets(head, cluster, closing)
+
+
+@contextlib.contextmanager
+def _raylet(
+    cluster: str | None,
+    address: str,
+    folder: Path,
+    has: Mapping[str, object],
+    enter: Sequence[str] = (),
+    group: Path | None = None,
+) -> Iterator[tuple[Raylet, str]]:
+    """And the cluster's address, which is that of its head."""
+    with child_process(
+        "benchmarks.rigs.raylet_process",
+        enter=enter,
+        address=cluster,
+        node_address=address,
+        folder=str(folder),
+        group=None if group is None else str(group),
+        store_bytes=_STORE_BYTES,
+        environment={**_ENVIRONMENT, "XDG_CACHE_HOME": str(folder / "cache")},
+        has=has,
+    ) as (process, told):
+        yield Raylet(told["node_id"], told["node_address"], folder, process), told["address"]
+
+
+def lacking_ray() -> str | None:
+    """What there is to be for a cluster here; None: it is."""
+    return None if find_spec("ray") else "Ray: the extra `ray`"

@@ -1,0 +1,75 @@
+"""Hosts behind slow links, on one host: network namespaces, and a process that carries their packets.
+
+Each namespace has a TUN device, and so has this host: `slow_link_process` reads what goes in at one, and lets it out at
+another as late as a link of that rate and delay would. Rate and delay can be changed while it runs. No kernel module
+for delays is needed (`netem` is missing on many hosts); the packets are as large as devices take them, so that one
+process does for some Gbit/s.
+
+Namespaces, devices and addresses have no names and no life of their own: they are the process's, and go with it and
+with what runs in them, however it ends. So nothing is to be swept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks.rigs.child_process import ChildProcess, child_process
+
+GIGABIT: Final = 1e9
+_TUN: Final = Path("/dev/net/tun")
+
+
+@dataclass(frozen=True, slots=True)
+class FarHost:
+    """A namespace with one address. `enter` goes before a command that is to run in it."""
+
+    address: str
+    enter: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SlowLink:
+    """`address`: of this host, as the others see it. Each of `hosts` has a link of its own, alike both ways."""
+
+    address: str
+    hosts: tuple[FarHost, ...]
+    process: ChildProcess
+
+    def set(self, rate_bits_per_s: float, delay_s: float, hosts: Sequence[int] | None = None) -> None:
+        """From now on, for those of `hosts` or all: `delay_s` is that of one way. What is under way keeps its time."""
+        numbers = range(len(self.hosts)) if hosts is None else hosts
+        self.process.ask(rate_bits_per_s=rate_bits_per_s, delay_s=delay_s, hosts=list(numbers))
+
+    def carried(self) -> list[dict[str, int]]:
+        """So far, by host: `there_bytes`, `back_bytes` and `dropped` packets, which found a buffer full."""
+        told: list[dict[str, int]] = self.process.ask()["carried"]
+        return told
+
+
+def lacking() -> str | None:
+    """What this host has not that `slow_link` needs; None: it has all."""
+    if os.geteuid():
+        return "root: namespaces and TUN devices are made"
+    if not _TUN.exists():
+        return f"{_TUN}: the kernel's module `tun`"
+    needed = {"ip": "iproute2", "nsenter": "util-linux"}
+    return next((f"{name}, of {package}" for name, package in needed.items() if shutil.which(name) is None), None)
+
+
+@contextlib.contextmanager
+def slow_link(count: int, rate_bits_per_s: float = GIGABIT, delay_s: float = 1e-3) -> Iterator[SlowLink]:
+    """`count` hosts. Needs what `lacking` looks for."""
+    with child_process(
+        "benchmarks.rigs.slow_link_process", count=count, rate_bits_per_s=rate_bits_per_s, delay_s=delay_s
+    ) as (process, told):
+        hosts = tuple(
+            FarHost(address, ("nsenter", f"--net=/proc/{process.pid}/fd/{namespace}"))
+            for address, namespace in zip(told["addresses"], told["namespaces"], strict=True)
+        )
+        yield SlowLink(told["address"], hosts, process)

@@ -1,9 +1,9 @@
 """A node of a Ray cluster, and all that it starts, kept by a process of ours: it dies at once, or ends with its input.
 
-Settings: `address` of the cluster, or null for its head; `node_address`, its own; `folder`, of its host, in the head's;
-what it `has`, as `num_cpus`, `resources`, `labels`; `store_bytes`; `environment` of all that runs on it; `group`, the
-file of a control group that the node joins once it is up, or null. A line kills the node, with all that runs on it, as
-if its host had died.
+Settings: `address` of the cluster, or null for its head; `node_address`, its own, or null for the one that Ray finds;
+`folder`, of its host, in the head's; what it `has`, as `num_cpus`, `resources`, `labels`; `store_bytes`; `environment`
+of all that runs on it; `group`, the file of a control group that the node joins once it is up, or null. A line kills
+the node, with all that runs on it, as if its host had died.
 
 The node has all that `ray start` gives one, but for what a dashboard, an autoscaler and a driver's terminal need.
 """

@@ -66,9 +66,13 @@ class Raylets:
 
 @contextlib.contextmanager
 def raylets(
-    address: str = "127.0.0.1", cpus: int = 0, resources: Mapping[str, float] | None = None
+    address: str | None = None, cpus: int = 0, resources: Mapping[str, float] | None = None
 ) -> Iterator[Raylets]:
-    """A cluster that has only its head yet, with so many `cpus`. `address`: this host's, as all nodes are to see it."""
+    """A cluster that has only its head yet, with so many `cpus`.
+
+    `address`: this host's, as all nodes are to see it; None: the one that Ray finds. (A head at 127.0.0.1 gives out
+    another address than it listens at.)
+    """
     folder = Path(tempfile.mkdtemp(prefix="ray-"))
     has = {"num_cpus": cpus, "resources": dict(resources or {}), "labels": {}}
     with _raylet(None, address, folder, has) as (head, cluster), contextlib.ExitStack() as closing:
@@ -78,7 +82,7 @@ def raylets(
 @contextlib.contextmanager
 def _raylet(
     cluster: str | None,
-    address: str,
+    address: str | None,
     folder: Path,
     has: Mapping[str, object],
     enter: Sequence[str] = (),

@@ -34,7 +34,7 @@ from shisha_rt.cluster.ray_cluster import Unable, in_a_line, join_cluster, livin
 from shisha_rt.fabric.channel import Channel, ChannelBroken
 from shisha_rt.fabric.parent import die_with
 
-_RESERVED_WITHIN_S: Final = 20.0
+_RESERVED_WITHIN_S: Final = 10.0
 _FIRST_DELAY_S: Final = 0.2
 _LONGEST_DELAY_S: Final = 5.0
 _CALLS_AT_ONCE: Final = 8
@@ -102,12 +102,17 @@ class Cluster:
         self._pieces: dict[tuple[int, bytes], Any] = {}
         self._all_there = self._shipped = False
         self._tell(f"joining the Ray cluster ({asked.address})")
-        join_cluster(ray, asked)
+        join_cluster(ray, asked, self._give_up)
         _ignore_signals()  # Ray has its own ways with them
         self._hosted = {its.place: _Hosted(its, bundle) for bundle, its in enumerate(asked.places)}
         self._group = self._reserve(asked)
         for its in self._hosted.values():
             self._begin(its)
+
+    def _give_up(self, reason: str) -> None:
+        """A thread that waits for Ray cannot be had back, so the process ends with it."""
+        self._say(cm.Lacking(reason))
+        os._exit(1)
 
     def _reserve(self, asked: cm.Reserve) -> Any:
         from ray.util.placement_group import placement_group, remove_placement_group

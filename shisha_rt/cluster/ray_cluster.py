@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any, Final
 
 from shisha_rt.cluster import messages as cm
@@ -12,7 +13,7 @@ from shisha_rt.cluster.bundles import ClusterNode
 
 LOCAL: Final = "local"
 _ANSWERS_WITHIN_S: Final = 5.0
-_JOINS_WITHIN_S: Final = 60.0
+_JOINS_WITHIN_S: Final = 30.0
 _OBJECT_STORE_BYTES: Final = 200 << 20
 
 
@@ -20,10 +21,14 @@ class Unable(Exception):
     """The cluster cannot be joined, or lacks something; one line says what."""
 
 
-def join_cluster(ray: Any, asked: cm.Reserve) -> None:
-    """Raises Unable where nothing answers there, or something that is not as this process is."""
+def join_cluster(ray: Any, asked: cm.Reserve, give_up: Callable[[str], None]) -> None:
+    """Raises Unable where nothing answers there, or something that is not as this process is.
+
+    `give_up` is called, from another thread, where something listens and says nothing: Ray itself tries for minutes.
+    """
     quiet = {"logging_level": "ERROR", "log_to_driver": False}
-    late = threading.Timer(_JOINS_WITHIN_S, os._exit, (1,))  # Ray itself tries for minutes
+    silent = f"the Ray cluster at {asked.address} does not answer within {_JOINS_WITHIN_S:g} s"
+    late = threading.Timer(_JOINS_WITHIN_S, give_up, (silent,))
     late.daemon = True
     late.start()
     try:

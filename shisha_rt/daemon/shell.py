@@ -40,7 +40,7 @@ from shisha_rt.wire.request import InferRequest
 
 log = logging.getLogger(__name__)
 
-_OF_LINK: Final = ("there_latency_s", "there_bytes_per_s", "back_latency_s", "back_bytes_per_s")
+LINK_FIELDS: Final = ("there_latency_s", "there_bytes_per_s", "back_latency_s", "back_bytes_per_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class Shell:
     def _link_seen(self, seen: messages.LinkSeen) -> None:
         place = self.supervisor.place_of(seen.incarnation)
         if place is not None:
-            speed = {name: getattr(seen, name) for name in _OF_LINK}
+            speed = {name: getattr(seen, name) for name in LINK_FIELDS}
             self.links[place] = seen
             self.write(records.LinkChanged(place=place, **speed), f"worker {seen.incarnation} has measured its link")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from shisha_rt import __version__
 from shisha_rt.daemon.fleet.telemetry import StageWindow, pooled
-from shisha_rt.daemon.shell import Shell
+from shisha_rt.daemon.shell import LINK_FIELDS, Shell
 from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
@@ -187,6 +187,7 @@ class Status:
                 "available": place.name in available,
                 "pid": processes.get(place.name),
                 "cores": place.cores,
+                **self._where(place),
                 "threads": place.threads,
                 "speed": place.speed,
                 "memory": place.memory,
@@ -197,6 +198,12 @@ class Status:
             }
             for index, place in enumerate(self.machine.places)
         ]
+
+    def _where(self, place: Place) -> Mapping[str, object]:
+        """The host of a place that is not on this one, and its link; None for others, and for what is not known."""
+        there, link = self._shell.supervisor.far.hosts.get(place.name), self._shell.links.get(place.name)
+        known = None if link is None else {name: getattr(link, name) for name in LINK_FIELDS}
+        return {"host": None if there is None else there.host, "link": known}
 
     def _device_states(self, index: int, place: str) -> list[dict[str, object]]:
         devices = self._devices.get(place, ())

@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from benchmarks.cluster.commands import cluster
 from benchmarks.dcg.repeat import dcg
 from benchmarks.live.against_engines import against_engines
 from benchmarks.live.alone import alone
@@ -102,6 +103,7 @@ for command in (
     screenshots,
 ):
     app.command(name=command.__name__)(command)
+app.add_typer(cluster, name="cluster")
 
 
 @app.callback(invoke_without_command=True)

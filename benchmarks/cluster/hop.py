@@ -1,0 +1,142 @@
+"""What a hop to another host costs, by what carries it: `python -m benchmarks cluster hop`.
+
+A part's tensor goes to the other end, is copied into a slot there, goes back, and is copied into its slot: half of what
+a remote place does for a part, the relay's and the far end's. `local` is what it is held against: the same descriptors
+to a worker beside the daemon, to which no tensor has to go. What the sides are stands in `rigs/hop_process.py`.
+
+- `one µs`: from sending a part until it is back, one at a time. `many µs`: wall time for each, eight under way.
+- `CPU µs`: for each of those eight, of both ends, and with Ray of all of its processes, what they do anyway included.
+
+Over loopback, and over a slow link between namespaces of this host: what carries its packets is not in the figures, but
+has its part of the cores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import psutil
+import typer
+
+from benchmarks.report.facts import facts
+from benchmarks.report.progress import Progress
+from benchmarks.report.results import Row, Spread, save_csv, show
+from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.cpu_time import whole_cpu_s
+from benchmarks.rigs.hop_process import WAYS
+from benchmarks.rigs.raylets import lacking_ray, raylets
+from benchmarks.rigs.slow_link import FarHost, lacking, slow_link
+from shisha_rt.errors import BadInput
+
+_KIB: Final = 1024
+SIZES: Final = (_KIB, 16 * _KIB, 64 * _KIB, 256 * _KIB, _KIB**2, 4 * _KIB**2)
+_IN_FLIGHT: Final = 8
+_RESOURCE: Final = "hop"
+_LOOPBACK, _SLOW = "loopback", "1 Gbit/s, 1 ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    one_s: float
+    many_s: float
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """`near` sends; `keepers`, and it: the processes whose CPU time counts, with all that they have started."""
+
+    way: str
+    near: ChildProcess
+    keepers: Sequence[int]
+
+    def hop(self, size_bytes: int, seconds: float) -> Hop:
+        one = self.near.ask(size_bytes=size_bytes, seconds=seconds / 2, in_flight=1)
+        before_s = self._cpu_s()
+        many = self.near.ask(size_bytes=size_bytes, seconds=seconds, in_flight=_IN_FLIGHT)
+        return Hop(one["latency_s"], many["frame_s"], (self._cpu_s() - before_s) / many["hops"])
+
+    def _cpu_s(self) -> float:
+        spent_s = 0.0
+        for pid in (self.near.pid, *self.keepers):
+            for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+                with contextlib.suppress(OSError):
+                    spent_s += whole_cpu_s(process.pid)
+        return spent_s
+
+
+def hop(
+    seconds: Annotated[float, typer.Option(min=0.05, help="For each side and size in each round.")] = 0.5,
+    count: Annotated[int, typer.Option("--rounds", min=1, help="Rounds.")] = 3,
+) -> None:
+    """What a hop costs, by what carries it, over loopback and over a slow link."""
+    if why := lacking() or lacking_ray():
+        raise BadInput(f"cluster hop: this host lacks {why}")
+    about = facts(f"cluster hop --seconds {seconds:g} --rounds {count}")
+    progress = Progress("hop")
+    rows: list[Row] = []
+    with slow_link(1) as link:
+        progress.step(_LOOPBACK)
+        with _sides(WAYS, "127.0.0.1", None) as sides:
+            rows += _rows(_LOOPBACK, sides, seconds, count, progress)
+        progress.step(_SLOW)
+        ways = [way for way in WAYS if way != "local"]
+        with _sides(ways, link.address, link.hosts[0]) as sides:
+            rows += _rows(_SLOW, sides, seconds, count, progress)
+    progress.done()
+    for over in (_LOOPBACK, _SLOW):
+        show(f"a hop over {over}", [row for row in rows if row["over"] == over])
+    save_csv("cluster_hop", rows, about)
+
+
+def _rows(over: str, sides: Sequence[_Side], seconds: float, count: int, progress: Progress) -> list[Row]:
+    """In turns, for each size."""
+    rows: list[Row] = []
+    for size_bytes in SIZES:
+        found: dict[str, list[Hop]] = {side.way: [] for side in sides}
+        for number in range(count):
+            for side in sides:
+                progress.glance(f"{over}: {size_bytes // _KIB} KiB, round {number + 1} of {count}, {side.way}")
+                found[side.way].append(side.hop(size_bytes, seconds))
+        rows += [
+            {
+                "over": over,
+                "KiB": size_bytes // _KIB,
+                "carrier": way,
+                "one µs": Spread.of(1e6 * its.one_s for its in hops),
+                "many µs": Spread.of(1e6 * its.many_s for its in hops),
+                "CPU µs": Spread.of(1e6 * its.cpu_s for its in hops),
+            }
+            for way, hops in found.items()
+        ]
+    return rows
+
+
+@contextlib.contextmanager
+def _sides(ways: Sequence[str], address: str, host: FarHost | None) -> Iterator[list[_Side]]:
+    """All of them up. `address`: this host's, and `host` the other one; None: all on this one."""
+    enter, listen = (host.enter, host.address) if host else ((), address)
+    with contextlib.ExitStack() as closing:
+        sides = []
+        cluster, keepers = "", []
+        if any(way.startswith("ray") for way in ways):
+            ray = closing.enter_context(raylets(address if host else None, resources=None if host else {_RESOURCE: 1}))
+            cluster, keepers = ray.address, [ray.head.process.pid]
+            if host is not None:
+                keepers.append(ray.add(host, resources={_RESOURCE: 1}).process.pid)
+        for way in ways:
+            near, _ = closing.enter_context(
+                child_process(
+                    "benchmarks.rigs.hop_process",
+                    way=way,
+                    address=listen,
+                    enter_far=list(enter),
+                    cluster=cluster,
+                    resource=_RESOURCE,
+                )
+            )
+            sides.append(_Side(way, near, keepers if way.startswith("ray") else ()))
+        yield sides

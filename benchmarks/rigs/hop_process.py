@@ -1,0 +1,212 @@
+"""What sends parts over a line and takes them back, in a process of its own: the relay's half of a hop.
+
+Settings: `way`, one of `WAYS`; `address` of the far end, and `enter_far`, by which it is started there; for those of
+Ray `cluster`, its address, and the `resource` that the actor asks for. A line asks for `size_bytes`, `seconds` and
+`in_flight`; the answer has `hops`, `frame_s` (wall time per hop) and `latency_s` (the median from sending a part until
+it is back in its slot).
+
+- `local`: a worker beside the daemon. Only descriptors pass, as tensors are in shared memory.
+- `zmq_curve`: the project's carrier. `zmq`: the same without keys. `tcp`: a plain connection. `tls`: that with TLS.
+- `ray_call`: an actor's method gets the tensor and returns it. `ray_objects`: both put it into the object store
+  themselves, and pass what names it.
+
+A tensor goes there, is copied into a slot, goes back, and is copied into its slot.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from benchmarks.rigs.child_process import say
+from benchmarks.rigs.hop_far_process import LARGEST_BYTES, SLOTS, poller_of, wait_for
+from benchmarks.rigs.rival_carriers import PlainZmqCarrier, TcpCarrier, TlsCarrier, near_context
+from shisha_rt.fabric import messages
+from shisha_rt.fabric.channel import Channel
+from shisha_rt.lifecycle.events import Descriptor
+from stages.far import messages as far
+from stages.far.carrier import Carrier
+from stages.far.zmq_carrier import NearEnd
+
+WAYS: Final = ("local", "zmq_curve", "zmq", "tls", "tcp", "ray_call", "ray_objects")
+_WARM_UP_HOPS: Final = 3 * SLOTS
+_TURN_S: Final = 1.0
+
+
+class Line(Protocol):
+    def send(self, slot: int, tensor: memoryview) -> None: ...
+
+    def wait(self) -> Sequence[tuple[int, memoryview | None]]:
+        """Slots whose parts are back, with the tensor where that is not there yet."""
+        ...
+
+
+class CarrierLine:
+    def __init__(self, carrier: Carrier) -> None:
+        self._carrier = carrier
+        self._poller = poller_of(carrier)
+
+    def send(self, slot: int, tensor: memoryview) -> None:
+        run = far.RunFar(_run(slot), (far.Sent("tensor"),))
+        self._carrier.send(far.TO_FAR.encode(run), [tensor])
+
+    def wait(self) -> Sequence[tuple[int, memoryview | None]]:
+        while (carried := self._carrier.take()) is None:
+            wait_for(self._carrier, self._poller, _TURN_S)
+        done = far.FROM_FAR.decode(carried.data)
+        assert isinstance(done, far.DoneFar), done
+        return [(done.done.part.slot, carried.tensors[0])]
+
+
+class ChannelLine:
+    """As the daemon's loop has it, but that this end waits in the call."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def send(self, slot: int, tensor: memoryview) -> None:
+        self._channel.send(messages.TO_WORKER.encode(_run(slot)))
+
+    def wait(self) -> Sequence[tuple[int, memoryview | None]]:
+        done = messages.FROM_WORKER.decode(self._channel.wait())
+        assert isinstance(done, messages.Done), done
+        return [(done.part.slot, None)]
+
+
+class RayLine:
+    def __init__(self, cluster: str, resource: str, *, puts: bool) -> None:
+        import ray
+
+        ray.init(address=cluster, log_to_driver=False, logging_level="error")
+        self._ray = ray
+        self._puts = puts
+        self._out: dict[Any, int] = {}
+        actor = ray.remote(_Echo).options(num_cpus=0, resources={resource: 0.01})
+        self._actor: Any = actor.remote(LARGEST_BYTES)
+
+    def send(self, slot: int, tensor: memoryview) -> None:
+        array = np.frombuffer(tensor, np.uint8)
+        if self._puts:
+            answer = self._actor.echo_object.remote([self._ray.put(array)], slot)
+        else:
+            answer = self._actor.echo.remote(array, slot)
+        self._out[answer] = slot
+
+    def wait(self) -> Sequence[tuple[int, memoryview | None]]:
+        (answer,), _ = self._ray.wait(list(self._out), num_returns=1)
+        slot = self._out.pop(answer)
+        found = self._ray.get(answer)
+        return [(slot, memoryview(self._ray.get(found[0]) if self._puts else found))]
+
+
+class _Echo:
+    """In the actor."""
+
+    def __init__(self, largest_bytes: int) -> None:
+        self._slots = np.zeros((SLOTS, largest_bytes), np.uint8)
+
+    def echo(self, tensor: Any, slot: int) -> Any:
+        room = self._slots[slot, : tensor.nbytes]
+        room[:] = tensor
+        return room
+
+    def echo_object(self, tensor: list[Any], slot: int) -> list[Any]:
+        import ray
+
+        return [ray.put(self.echo(ray.get(tensor[0]), slot))]
+
+
+def _run(slot: int) -> messages.Run:
+    return messages.Run(Descriptor(1, 1, 1, 0, 1, slot), 0)
+
+
+def burst(line: Line, size_bytes: int, seconds: float, in_flight: int) -> dict[str, float]:
+    slots = np.random.default_rng(0).integers(0, 255, (SLOTS, size_bytes), np.uint8)
+    before = slots.copy()
+    sent_s: dict[int, float] = {}
+    latencies_s: list[float] = []
+    free = list(range(SLOTS))
+    hops, began_s, ends_s = 0, 0.0, float("inf")
+    while sent_s or time.monotonic() < ends_s:
+        while len(sent_s) < in_flight and time.monotonic() < ends_s:
+            slot = free.pop()
+            sent_s[slot] = time.monotonic()
+            line.send(slot, slots[slot].data)
+        for slot, tensor in line.wait():
+            if tensor is not None:
+                slots[slot] = np.frombuffer(tensor, np.uint8)
+            now_s = time.monotonic()
+            took_s = now_s - sent_s.pop(slot)
+            free.append(slot)
+            hops += 1
+            if began_s:
+                latencies_s.append(took_s)
+            elif hops == _WARM_UP_HOPS:
+                began_s, ends_s = now_s, now_s + seconds
+    if not np.array_equal(slots, before):
+        raise RuntimeError("what came back is not what was sent")
+    took_s = time.monotonic() - began_s
+    return {"hops": hops, "frame_s": took_s / len(latencies_s), "latency_s": statistics.median(latencies_s)}
+
+
+def _start_far(settings: dict[str, Any], fd: int | None = None, **further: Any) -> dict[str, Any]:
+    """It ends with this process, its end of the line."""
+    its = {"way": settings["way"], "address": settings["address"], "fd": fd, **further}
+    command = [*settings["enter_far"], sys.executable, "-m", "benchmarks.rigs.hop_far_process", json.dumps(its)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, pass_fds=[] if fd is None else [fd])
+    assert process.stdout is not None
+    told: dict[str, Any] = json.loads(process.stdout.readline()) if fd is None else {}
+    return told
+
+
+def _line(settings: dict[str, Any]) -> Line:
+    match settings["way"]:
+        case "local":
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                _start_far(settings, theirs.fileno())
+            return ChannelLine(Channel.inherited(ours.detach()))
+        case "zmq_curve":
+            end = NearEnd()
+            told = _start_far(settings, key=end.key)
+            end.connect(told["endpoint"], told["key"])
+            while not end.connected:
+                end.look()
+                time.sleep(1e-3)
+            return CarrierLine(end)
+        case "zmq":
+            return CarrierLine(PlainZmqCarrier(connect=_start_far(settings)["endpoint"]))
+        case "tcp":
+            port = _start_far(settings)["port"]
+            return CarrierLine(TcpCarrier(socket.create_connection((settings["address"], port))))
+        case "tls":
+            told = _start_far(settings)
+            connection = socket.create_connection((settings["address"], told["port"]))
+            return CarrierLine(TlsCarrier(connection, near_context(told["certificate"])))
+        case way:
+            return RayLine(settings["cluster"], settings["resource"], puts=way == "ray_objects")
+
+
+def main(arguments: list[str]) -> int:
+    settings = json.loads(arguments[0])
+    stdout = os.dup(1)
+    os.dup2(2, 1)  # Ray's words are not ours
+    line = _line(settings)
+    os.dup2(stdout, 1)
+    say(ready=True)
+    for order in sys.stdin:
+        say(**burst(line, **json.loads(order)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,122 @@
+"""A daemon with places on the raylets of one host: what benchmarks of places on other hosts begin with."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from benchmarks.rigs.core_share import lacking_shares
+from benchmarks.rigs.raylets import Raylet, Raylets, lacking_ray, raylets
+from benchmarks.rigs.slow_link import SlowLink, lacking, slow_link
+from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
+from shisha_rt.errors import BadInput
+
+CORES: Final = 0.4
+"""Of each host: three, and all else on two cores."""
+_ACTOR: Final = "ray::FarHost"
+_OURS: Final = ("stages.far", "stages.worker")
+_GONE_WITHIN_S: Final = 15.0
+
+
+def check_host(benchmark: str) -> None:
+    """Raises BadInput where this host has not what `far_hosts` needs."""
+    if why := lacking() or lacking_shares() or lacking_ray():
+        raise BadInput(f"{benchmark}: this host lacks {why}")
+
+
+@dataclass(slots=True)
+class FarHosts:
+    """`count` hosts, each with a raylet: the first beside the head, the others behind slow links."""
+
+    link: SlowLink
+    cluster: Raylets
+    raylets: list[Raylet]
+
+    def again(self, number: int) -> None:
+        """Another raylet on that host, whose own one is dead."""
+        self.raylets[number] = self._add(number)
+
+    def _add(self, number: int) -> Raylet:
+        host = self.link.hosts[number - 1] if number else None
+        return self.cluster.add(host, cpus=4, resources={resource(number): 1, "whole": 1}, cores=CORES)
+
+    def actors(self, number: int) -> list[psutil.Process]:
+        """Of places, on that host."""
+        return [one for one in self._all(number) if _title(one).startswith(_ACTOR)]
+
+    def left(self) -> list[str]:
+        """What is there of places, on all hosts, once there has been time for it to go."""
+        until_s = time.monotonic() + _GONE_WITHIN_S
+        while (found := self._ours()) and time.monotonic() < until_s:
+            time.sleep(0.2)
+        return found
+
+    def _ours(self) -> list[str]:
+        titles = [_title(one) for number in range(len(self.raylets)) for one in self._all(number)]
+        return [title for title in titles if title.startswith(_ACTOR) or any(name in title for name in _OURS)]
+
+    def _all(self, number: int) -> list[psutil.Process]:
+        return psutil.Process(self.raylets[number].process.pid).children(recursive=True)
+
+
+def resource(number: int) -> str:
+    """That only this host has."""
+    return f"host{number + 1}"
+
+
+def _title(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
+
+
+@contextlib.contextmanager
+def far_hosts(count: int) -> Iterator[FarHosts]:
+    with slow_link(max(1, count - 1)) as link, raylets(link.address) as cluster:
+        hosts = FarHosts(link, cluster, [])
+        for number in range(count):
+            hosts.raylets.append(hosts._add(number))
+        yield hosts
+
+
+@contextlib.contextmanager
+def far_daemon(
+    model: str,
+    hosts: FarHosts,
+    options: Sequence[str],
+    *,
+    local: bool = False,
+    memory_bytes: int | None = None,
+    endpoint: str = "tcp://127.0.0.1:0",
+) -> Iterator[ChildDaemon]:
+    """With a place on each of the hosts; `local`: and one on this host's first core, which others use as well."""
+    places = [
+        f'name = "far{number + 1}"\nhost = "ray"\nresources = {{ {resource(number)} = 1 }}\n'
+        for number in range(len(hosts.raylets))
+    ]
+    if local:
+        places.append('name = "near"\ncores = [0]\nshared = true\nspeed = 0.4\n')
+    room = "" if memory_bytes is None else f"memory_bytes = {memory_bytes}\n"
+    with tempfile.TemporaryDirectory() as folder:
+        machine = Path(folder) / "hosts.toml"
+        machine.write_text("".join(f"[[place]]\nrank = 1\n{place}{room}\n" for place in places))
+        with child_daemon(
+            model, "--machine", str(machine), "--ray", hosts.cluster.address, "--fresh", *options, endpoint=endpoint
+        ) as daemon:
+            yield daemon
+
+
+def wait_for(came: Callable[[], bool], most_s: float) -> bool:
+    """Whether it came within so long."""
+    until_s = time.monotonic() + most_s
+    while not (found := came()) and time.monotonic() < until_s:
+        time.sleep(0.02)
+    return found

@@ -19,6 +19,7 @@ class ChannelCarrier:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
+        self._broken = GONE
 
     def filenos(self) -> Sequence[int]:
         return [self._channel.fileno()]
@@ -27,18 +28,22 @@ class ChannelCarrier:
         try:
             self._channel.send(_ENCODER.encode((data, tensors)))
         except ChannelBroken as broken:
-            raise CarrierBroken(str(broken)) from None
+            self._broken = str(broken)
+            raise CarrierBroken(self._broken) from None
 
     def take(self) -> Carried | None:
         try:
-            if self._channel.waiting:
+            if self._channel.waiting and self._channel.open:
                 self._channel.flush()
+        except ChannelBroken as broken:  # what it said before it went is there still
+            self._broken = str(broken)
+        try:
             message = self._channel.take()
         except ChannelBroken as broken:
             raise CarrierBroken(str(broken)) from None
         if message is None:
             if not self._channel.open:
-                raise CarrierBroken(GONE)
+                raise CarrierBroken(self._broken)
             return None
         try:
             return Carried(*_PARTS.decode(message))

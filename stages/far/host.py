@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,7 @@ from shisha_rt.fabric import messages, model_index
 from shisha_rt.fabric.arena import Arena, NoRoom
 from shisha_rt.fabric.channel import Channel, ChannelBroken
 from shisha_rt.fabric.child import Child, start_child
-from shisha_rt.fabric.layout import layouts_of
+from shisha_rt.fabric.layout import Layout, layouts_of
 from shisha_rt.fabric.messages import FarConfig, FarUp
 from shisha_rt.fabric.parent import die_with
 from shisha_rt.lifecycle.events import Descriptor
@@ -32,7 +33,7 @@ from stages.engines.onnxruntime.parts import Boundaries, read_parts
 from stages.far import messages as far
 from stages.far.carrier import Carried, CarrierBroken
 from stages.far.cores import take_cores
-from stages.far.shipping import receive, send_of
+from stages.far.shipping import largest_tensor_bytes, receive, send_of
 from stages.far.zmq_carrier import FarEnd
 
 _BEAT_EVERY_S: Final = 0.2
@@ -47,16 +48,17 @@ def main(arguments: list[str]) -> int:
     die_with(config.parent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        end = FarEnd(config.listen, config.near_key)
-    except CarrierBroken as broken:
-        sys.exit(str(broken))
+        model = _Model.of(config.worker)
+        end = FarEnd(config.listen, config.near_key, largest_tensor_bytes(model.layouts))
+    except (CarrierBroken, OSError, msgspec.MsgspecError) as error:
+        sys.exit(f"the far end of {config.worker.place}: {error}")
     print(msgspec.json.encode(FarUp(end.endpoint, end.key)).decode(), flush=True)
     with contextlib.closing(end):
         try:
             _await_relay(end)
-            with contextlib.closing(FarPlace(config, end)) as place:
+            with contextlib.closing(FarPlace(config, model, end)) as place:
                 place.run()
-        except (CarrierBroken, ChannelBroken, OSError) as error:
+        except (CarrierBroken, OSError) as error:
             sys.exit(f"the far end of {config.worker.place}: {error}")
     return 0
 
@@ -73,24 +75,38 @@ def _await_relay(end: FarEnd) -> None:
         poller.poll(_FIRST_LOOKS_MS)
 
 
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """What lies where in a slot, and what crosses the ends of stages, for each shape."""
+
+    layouts: tuple[Layout, ...]
+    boundaries: tuple[Boundaries, ...]
+
+    @classmethod
+    def of(cls, config: messages.WorkerConfig) -> _Model:
+        """As this host has it. Raises OSError and MsgspecError."""
+        folders = [Path(folder) for folder in config.engine_folders]
+        indexes = [model_index.read_index(folder) for folder in folders]
+        boundaries = (
+            Boundaries(read_parts(folder), [spec.name for spec in index.outputs])
+            for folder, index in zip(folders, indexes, strict=True)
+        )
+        return cls(layouts_of(indexes, config.output_bytes), tuple(boundaries))
+
+
 class FarPlace:
     """The worker, its arena, and the line to its relay."""
 
-    def __init__(self, config: FarConfig, end: FarEnd) -> None:
+    def __init__(self, config: FarConfig, model: _Model, end: FarEnd) -> None:
         self._end = end
         self._worker = config.worker
-        folders = [Path(folder) for folder in config.worker.engine_folders]
-        indexes = [model_index.read_index(folder) for folder in folders]
-        layout, *further = layouts_of(indexes, config.worker.output_bytes)
-        self._boundaries = [
-            Boundaries(read_parts(folder), [spec.name for spec in index.outputs])
-            for folder, index in zip(folders, indexes, strict=True)
-        ]
+        self._boundaries = model.boundaries
+        layout, *further = model.layouts
         self._arena = Arena.create(layout, config.worker.slot_count, 1, further)
         self._arena.set_speed(0, config.speed)
         self._arena.clear_sign(0, time.monotonic_ns())
         self._ends: dict[tuple[int, int], far.PrepareFar] = {}
-        self._arrived_ns: dict[Descriptor, tuple[int, int]] = {}  # with the number of its layout
+        self._layout_of: dict[Descriptor, int] = {}
         self._beat_s = 0.0
         self._heard_s = time.monotonic()
         self._ready = False
@@ -120,16 +136,17 @@ class FarPlace:
         for fd in fds:
             poller.register(fd, select.POLLIN)
         while True:
-            carried = self._end.take()
-            if carried is not None:
-                self._heard_s = time.monotonic()
-                self._take(far.TO_FAR.decode(carried.data), carried)
-            data = self._channel.take() if self._channel.open else None
+            self._look(time.monotonic())
+            data = self._channel.take()
             if data is not None:
                 self._pass_on(messages.FROM_WORKER.decode(data))
             if self._channel.waiting and self._channel.open:
-                self._channel.flush()
-            self._look(time.monotonic())
+                with contextlib.suppress(ChannelBroken):
+                    self._channel.flush()
+            carried = self._end.take()  # last, as in the relay
+            if carried is not None:
+                self._heard_s = time.monotonic()
+                self._hear(carried)
             if carried is None and data is None:
                 self._read_stderr()
                 if self._is_gone:
@@ -150,7 +167,7 @@ class FarPlace:
         said = f": {self._last_lines[-1]}" if self._last_lines else ""
         how = f"killed by signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"exit status {status}"
         crashed = status != -signal.SIGKILL
-        ended = far.Ended(f"its worker there: {how}{said}", self._arena.sign(0).frame if crashed else None, crashed)
+        ended = far.Ended(f"its worker there: {how}{said}", self._arena.sign(0).frame, crashed)
         self._end.send(far.FROM_FAR.encode(ended))
         until_s = time.monotonic() + 1.0
         with contextlib.suppress(CarrierBroken):
@@ -179,7 +196,11 @@ class FarPlace:
 
     # --- from the relay ---------------------------------------------------------------------------------------
 
-    def _take(self, message: far.ToFar, carried: Carried) -> None:
+    def _hear(self, carried: Carried) -> None:
+        try:
+            message = far.TO_FAR.decode(carried.data)
+        except msgspec.MsgspecError as error:
+            raise CarrierBroken(f"a message came that is none: {error}") from None
         match message:
             case far.RunFar():
                 self._run(message, carried)
@@ -194,7 +215,7 @@ class FarPlace:
                 self._order(messages.Repace(at_once))
             case far.Ping(number=number, bytes_back=bytes_back):
                 tensors = [memoryview(bytes(min(bytes_back, messages.LARGEST_PING_BYTES)))] if bytes_back else []
-                self._end.send(far.FROM_FAR.encode(far.Pong(number, time.monotonic_ns())), tensors)
+                self._end.send(far.FROM_FAR.encode(far.Pong(number)), tensors)
 
     def _prepare(self, message: far.PrepareFar) -> None:
         order = message.order
@@ -217,7 +238,7 @@ class FarPlace:
     def _run(self, message: far.RunFar, carried: Carried) -> None:
         part, layout = message.run.part, message.run.layout
         ends = self._ends.get((part.epoch, part.stage))
-        if ends is None or not 0 <= layout < len(self._arena.layouts):
+        if ends is None or not 0 <= layout < len(self._arena.layouts) or not 0 <= part.slot < self._arena.slot_count:
             self._fail(part, f"it is not prepared for stage {part.stage} of epoch {part.epoch}")
             return
         regions = self._arena.layouts[layout].regions
@@ -226,11 +247,13 @@ class FarPlace:
         except NoRoom as error:
             self._fail(part, str(error))
             return
-        self._arrived_ns[part] = time.monotonic_ns(), layout
+        self._layout_of[part] = layout
         self._order(message.run)
 
     def _order(self, message: messages.ToWorker) -> None:
-        self._channel.send(messages.TO_WORKER.encode(message))
+        """A worker that takes nothing any more is about to be gone: what it died of is what counts."""
+        with contextlib.suppress(ChannelBroken):
+            self._channel.send(messages.TO_WORKER.encode(message))
 
     # --- from the worker --------------------------------------------------------------------------------------
 
@@ -239,25 +262,23 @@ class FarPlace:
             case messages.Done(part=part):
                 self._done(message, part)
             case messages.Failed(part=part, reason=reason):
-                self._arrived_ns.pop(part, None)
+                self._layout_of.pop(part, None)
                 self._fail(part, reason)
             case messages.Ready() | messages.Prepared() | messages.PrepareFailed():
                 self._ready = True
                 self._end.send(far.FROM_FAR.encode(message))
             case _:
-                raise ChannelBroken(f"its worker says {message}")
+                raise CarrierBroken(f"its worker says {message}")
 
     def _done(self, done: messages.Done, part: Descriptor) -> None:
-        arrived_ns, layout = self._arrived_ns.pop(part)
-        regions = self._arena.layouts[layout].regions
-        names = self._ends[part.epoch, part.stage].makes[layout]
         try:
-            sent, tensors = send_of([regions[name] for name in names], self._arena, part.slot)
-        except NoRoom as error:
-            self._fail(part, str(error))
+            layout = self._layout_of.pop(part)
+            regions, ends = self._arena.layouts[layout].regions, self._ends[part.epoch, part.stage]
+            sent, tensors = send_of([regions[name] for name in ends.makes[layout]], self._arena, part.slot)
+        except (NoRoom, LookupError) as error:
+            self._fail(part, str(error) if isinstance(error, NoRoom) else f"it is not prepared for {part}")
             return
-        ended = far.DoneFar(done, sent, arrived_ns, time.monotonic_ns())
-        self._end.send(far.FROM_FAR.encode(ended), tensors)
+        self._end.send(far.FROM_FAR.encode(far.DoneFar(done, sent)), tensors)
 
     def _fail(self, part: Descriptor, reason: str) -> None:
         self._end.send(far.FROM_FAR.encode(messages.Failed(part, reason)))

@@ -1,8 +1,9 @@
 """What a relay knows of its link: how fast it is each way, and whether the far end is there. Times are passed in.
 
-Small round trips tell the latency, half of it each way, and by how much the far end's clock is off. What many bytes
-take beyond that tells how many pass in a second: a large message each way at first, the parts themselves later, and
-large ones again while there are none. A link counts as another once the middle one of the last few differs by half.
+Small round trips tell the latency, half of it each way. What a large message takes beyond that, one way, tells how many
+bytes pass in a second. Only what passes while no part is out counts: a part's own way would tell, besides, what it had
+to wait for, at either end and behind what other places of that host send. A link counts as another once the middle one
+of the last few differs by half.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from stages.far import messages as far
 
 _ROUND_TRIPS: Final = 5
 _BULK_BYTES: Final = 1 << 20
-_LEAST_BYTES: Final = 64 << 10  # what is smaller says little
+_FIRST_BULKS: Final = 3  # each way, unless one takes long
+_LONG_S: Final = 0.1
 _SAMPLES: Final = 7
 _PING_EVERY_S: Final = 1.0
 _BULK_EVERY_S: Final = 10.0
@@ -53,33 +55,40 @@ class PingOut(NamedTuple):
 
 @dataclass(slots=True)
 class _Direction:
-    """`free_ns`: until when, on this clock, the last transfer this way lasted."""
+    """`bytes_per_s`: of the last few large messages this way. `known`: there were enough of them."""
 
     bytes_per_s: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
-    free_ns: int = 0
+    known: bool = False
 
-    def note(self, size_bytes: int, began_ns: int, ended_ns: int, latency_s: float) -> None:
-        began_ns, self.free_ns = max(began_ns, self.free_ns), ended_ns
-        if size_bytes >= _LEAST_BYTES:
-            took_s = (ended_ns - began_ns) / 1e9 - latency_s
-            self.bytes_per_s.append(size_bytes / max(took_s, _LEAST_S))
+    def note(self, took_s: float) -> None:
+        self.bytes_per_s.append(_BULK_BYTES / max(took_s, _LEAST_S))
+        self.known = self.known or took_s > _LONG_S or len(self.bytes_per_s) >= _FIRST_BULKS
+
+    def longest_s(self, size_bytes: int) -> float:
+        """That so many bytes may take."""
+        return size_bytes / min(self.bytes_per_s) if self.bytes_per_s else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Asked:
-    sent_ns: int
-    there_bytes: int
-    back_bytes: int
+    """A ping that has not been answered. `bulk`: the way of the large message that belongs to it.
+
+    `alone`: nothing else has been under way since.
+    """
+
+    number: int
+    bulk: _Direction | None
+    alone: bool
+    sent_ns: int = 0
 
 
 class LinkWatch:
     def __init__(self) -> None:
         self._number = 0
-        self._asked: dict[int, _Asked] = {}
+        self._asked: _Asked | None = None
         self._round_trips_s: deque[float] = deque(maxlen=_SAMPLES)
-        self._offset_ns = 0
         self._there, self._back = _Direction(), _Direction()
-        self._sent: dict[Descriptor, tuple[int, int]] = {}
+        self._underway: dict[Descriptor, tuple[int, int]] = {}
         self._told: LinkSpeed | None = None
         self._heard_s: float | None = None
         self._alive = True
@@ -98,67 +107,65 @@ class LinkWatch:
         """Something has come lately, or may be held up by what is under way."""
         if self._heard_s is None:
             return True
-        underway_bytes = sum(size for _, size in self._sent.values())
-        slowest = min((min(way.bytes_per_s) for way in (self._there, self._back) if way.bytes_per_s), default=0.0)
-        held_up_s = 2 * underway_bytes / slowest if slowest else 0.0
-        return self._alive and now_s - self._heard_s < _SILENCE_S + held_up_s
+        there = self._there.longest_s(sum(its for its, _ in self._underway.values()))
+        back = self._back.longest_s(sum(its for _, its in self._underway.values()))
+        return self._alive and now_s - self._heard_s < _SILENCE_S + 2 * (there + back)
+
+    def sends(self, part: Descriptor, there_bytes: int, back_bytes: int) -> None:
+        """A part is on its way; with its end so many bytes may come back."""
+        self._underway[part] = there_bytes, back_bytes
+        if self._asked is not None:
+            self._asked.alone = False
+
+    def part_ended(self, part: Descriptor) -> None:
+        self._underway.pop(part, None)
 
     # --- measuring --------------------------------------------------------------------------------------------
 
-    def next_ping(self, now_s: float, *, idle: bool) -> PingOut | None:
-        """One at a time; large ones only while no part is out."""
-        if self._asked or now_s < self._ping_at_s:
+    @property
+    def is_measured(self) -> bool:
+        return self._told is not None
+
+    def next_ping(self, now_s: float) -> PingOut | None:
+        """One at a time, and large ones only while no part is out."""
+        if self._asked is not None or now_s < self._ping_at_s:
             return None
-        there, back = 0, 0
-        unknown = not (self._there.bytes_per_s and self._back.bytes_per_s)
-        if idle and len(self._round_trips_s) >= _ROUND_TRIPS and (unknown or now_s >= self._bulk_at_s):
-            there = 0 if self._number % 2 else _BULK_BYTES
-            back = _BULK_BYTES - there
-            self._bulk_at_s = now_s + _BULK_EVERY_S * (back > 0)
         if self._told is not None:
             self._ping_at_s = now_s + _PING_EVERY_S
+        bulk = None if self._underway or len(self._round_trips_s) < _ROUND_TRIPS else self._next_bulk(now_s)
         self._number += 1
-        self._asked[self._number] = _Asked(0, there, back)
-        return PingOut(far.Ping(self._number, back), [memoryview(_NOTHING)] if there else [])
+        self._asked = _Asked(self._number, bulk, not self._underway)
+        bytes_back = _BULK_BYTES if bulk is self._back else 0
+        return PingOut(far.Ping(self._number, bytes_back), [memoryview(_NOTHING)] if bulk is self._there else [])
+
+    def _next_bulk(self, now_s: float) -> _Direction | None:
+        for way in (self._there, self._back):
+            if not way.known:
+                return way
+        if now_s < self._bulk_at_s:
+            return None
+        self._bulk_at_s = now_s + _BULK_EVERY_S
+        return self._there if self._number % 2 else self._back
 
     def sent_ping(self, now_ns: int) -> None:
-        """The last one has been handed on."""
-        asked = self._asked[self._number]
-        self._asked[self._number] = _Asked(now_ns, asked.there_bytes, asked.back_bytes)
+        """The last one is handed on."""
+        assert self._asked is not None
+        self._asked.sent_ns = now_ns
 
     def pong(self, pong: far.Pong, now_ns: int) -> LinkSpeed | None:
         """An answer came; the link, if it is to be told of."""
-        asked = self._asked.pop(pong.number, None)
-        if asked is None:
+        asked, self._asked = self._asked, None
+        if asked is None or asked.number != pong.number or not asked.alone:
             return None
         took_s = (now_ns - asked.sent_ns) / 1e9
-        if not asked.there_bytes and not asked.back_bytes:
-            if not self._round_trips_s or took_s <= min(self._round_trips_s):
-                self._offset_ns = pong.at_ns - (now_ns + asked.sent_ns) // 2
+        if asked.bulk is None:
             self._round_trips_s.append(took_s)
         else:
-            way = self._there if asked.there_bytes else self._back
-            way.note(asked.there_bytes + asked.back_bytes, asked.sent_ns, now_ns, min(self._round_trips_s))
+            asked.bulk.note(took_s - min(self._round_trips_s))
         return self._another()
 
-    def sends(self, part: Descriptor, size_bytes: int, now_ns: int) -> None:
-        self._sent[part] = now_ns, size_bytes
-
-    def part_done(self, done: far.DoneFar, back_bytes: int, now_ns: int) -> None:
-        """What it took there and back, by both clocks."""
-        sent = self._sent.pop(done.done.part, None)
-        if sent is None or not self._round_trips_s:
-            return
-        latency_s = min(self._round_trips_s) / 2
-        self._there.note(sent[1], sent[0], done.arrived_ns - self._offset_ns, latency_s)
-        self._back.note(back_bytes, done.left_ns - self._offset_ns, now_ns, latency_s)
-
-    def forget(self, part: Descriptor) -> None:
-        """It came to nothing."""
-        self._sent.pop(part, None)
-
     def _another(self) -> LinkSpeed | None:
-        if not (self._there.bytes_per_s and self._back.bytes_per_s):
+        if not (self._there.known and self._back.known):
             return None
         latency_s = median(self._round_trips_s) / 2
         now = LinkSpeed(latency_s, median(self._there.bytes_per_s), latency_s, median(self._back.bytes_per_s))

@@ -51,12 +51,8 @@ ToFar: TypeAlias = PrepareFar | RunFar | RepaceFar | Retire | Ping
 
 
 class DoneFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Times on the far end's clock: when all of the part had come, and when its outputs began to leave."""
-
     done: Done
     tensors: tuple[Sent, ...]
-    arrived_ns: int
-    left_ns: int
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -67,10 +63,7 @@ class Beat(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Pong(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """`at_ns`: on the far end's clock."""
-
     number: int
-    at_ns: int
 
 
 class Ended(msgspec.Struct, frozen=True, array_like=True, tag=True):

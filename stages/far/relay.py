@@ -34,7 +34,7 @@ from stages.engines.onnxruntime.parts import Boundaries, read_parts
 from stages.far import messages as far
 from stages.far.carrier import Carried, CarrierBroken
 from stages.far.link_watch import LinkWatch
-from stages.far.shipping import receive, send_of
+from stages.far.shipping import largest_tensor_bytes, receive, send_of
 from stages.far.zmq_carrier import NearEnd
 
 _SIGN_EVERY_S: Final = 0.1
@@ -59,10 +59,7 @@ def main(arguments: list[str]) -> int:
         return FAR_END_GONE
     except _FarEnded as ended:
         print(ended, file=sys.stderr)
-        if not ended.crashed:
-            relay.blame_nothing()
-            return FAR_END_GONE
-        return 1
+        return 1 if ended.crashed else FAR_END_GONE
     return 0
 
 
@@ -93,16 +90,18 @@ class Relay:
         self._ended_s = time.monotonic()
         self._signed_s = 0.0
         self._channel = Channel.inherited(config.channel_fd)
-        self._end = NearEnd()
+        self._end = NearEnd(largest_tensor_bytes(self._arena.layouts))
         self._link = LinkWatch()
+        self._up: messages.Ready | None = None  # what the daemon is to hear once the link has been measured
 
     def run(self) -> None:
         """Until the daemon ends this process, or the line to the far end breaks."""
         self._send(messages.Hail(self._config.incarnation, self._end.key))
-        connect = messages.TO_WORKER.decode(self._channel.wait())
-        assert isinstance(connect, messages.Connect), connect
-        poller = select.poll()
+        connect = self._await_connect()
+        if connect is None:
+            return
         self._end.connect(connect.endpoint, connect.public_key)
+        poller = select.poll()
         for fd in (self._channel.fileno(), *self._end.filenos()):
             poller.register(fd, select.POLLIN)
         until_s = time.monotonic() + _CONNECT_S
@@ -111,16 +110,51 @@ class Relay:
             poller.poll(_FIRST_LOOKS_MS)
             if time.monotonic() > until_s:
                 raise CarrierBroken(f"{connect.endpoint} does not answer")
+        try:
+            self._repace(at_once=False)  # the place may have another speed than when its far end was started
+            self._serve(poller)
+        except CarrierBroken:
+            self._hear_the_rest()
+            raise
+
+    def _await_connect(self) -> messages.Connect | None:
+        """None if the daemon is gone. What reaches each worker comes here, too, before there is a far end."""
+        while True:
+            try:
+                message = messages.TO_WORKER.decode(self._channel.wait())
+            except EOFError:
+                return None
+            match message:
+                case messages.Connect():
+                    return message
+                case messages.Lend() | messages.TakeBack():
+                    self._take(message)
+                case messages.Repace():
+                    pass
+                case _:
+                    raise ChannelBroken(f"{type(message).__name__} came before there was a far end")
+
+    def _serve(self, poller: select.poll) -> None:
+        """The carrier is asked last: by sending, too, it may learn that something has come, and does not say so again
+        when that is waited for.
+        """
         while self._channel.open:
-            carried, data = self._end.take(), self._channel.take()
+            self._look(time.monotonic())
+            data = self._channel.take()
+            if data is not None:
+                self._take(messages.TO_WORKER.decode(data))
+            carried = self._end.take()
             if carried is not None:
                 self._link.heard(time.monotonic())
                 self._hear(carried)
-            if data is not None:
-                self._take(messages.TO_WORKER.decode(data))
-            self._look(time.monotonic())
             if carried is None and data is None:
                 poller.poll(_SIGN_EVERY_S * 1e3)
+
+    def _hear_the_rest(self) -> None:
+        """Why its far end has ended, if it has said so."""
+        with contextlib.suppress(CarrierBroken):
+            while (carried := self._end.take()) is not None:
+                self._hear(carried)
 
     def blame_nothing(self) -> None:
         """No frame is to be charged with what ended this."""
@@ -131,7 +165,7 @@ class Relay:
             self._signed_s = now_s
             if self._link.is_alive(now_s):
                 self._arena.beat(self._config.place_index, time.monotonic_ns())
-        ping = self._link.next_ping(now_s, idle=not self._out)
+        ping = self._link.next_ping(now_s)
         if ping is not None:
             self._link.sent_ping(time.monotonic_ns())
             self._end.send(far.TO_FAR.encode(ping.message), ping.tensors)
@@ -149,14 +183,17 @@ class Relay:
                     del self._ends[key]
                 self._end.send(far.TO_FAR.encode(message))
             case messages.Repace(at_once=at_once):
-                speed = self._arena.speed(self._config.place_index)
-                self._end.send(far.TO_FAR.encode(far.RepaceFar(at_once, speed)))
+                self._repace(at_once=at_once)
             case messages.Lend(region=region):
                 self._lent[region] = self._channel.take_beside()
             case messages.TakeBack(region=region):
                 os.close(self._lent.pop(region))
             case messages.Connect():
                 raise ChannelBroken("it asks to connect again")
+
+    def _repace(self, *, at_once: bool) -> None:
+        speed = self._arena.speed(self._config.place_index)
+        self._end.send(far.TO_FAR.encode(far.RepaceFar(at_once, speed)))
 
     def _prepare(self, order: messages.Prepare) -> None:
         ends = [boundaries.of(order.work) for boundaries in self._boundaries]
@@ -170,8 +207,9 @@ class Relay:
             regions = self._arena.layouts[run.layout].regions
             if run.reads:
                 read_lent(run.reads, self._lent, self._arena, part.slot, run.layout)
-            names = self._ends[part.epoch, part.stage].reads[run.layout]
-            sent, tensors = send_of([regions[name] for name in names], self._arena, part.slot)
+            ends = self._ends[part.epoch, part.stage]
+            back_bytes = sum(regions[name].size_bytes for name in ends.makes[run.layout])
+            sent, tensors = send_of([regions[name] for name in ends.reads[run.layout]], self._arena, part.slot)
         except (LentFault, NoRoom, LookupError) as error:
             reason = str(error) if isinstance(error, LentFault | NoRoom) else f"it is not prepared for {part}"
             self._send(messages.Failed(part, reason))
@@ -180,19 +218,22 @@ class Relay:
         if len(self._out) == 1:
             self._note_start(part)
         bare = messages.Run(part, run.layout)
-        self._link.sends(part, sum(its.nbytes for its in tensors), time.monotonic_ns())
+        self._link.sends(part, sum(its.nbytes for its in tensors), back_bytes)
         self._end.send(far.TO_FAR.encode(far.RunFar(bare, sent)), tensors)
 
     # --- from the far end -------------------------------------------------------------------------------------
 
     def _hear(self, carried: Carried) -> None:
-        message = far.FROM_FAR.decode(carried.data)
+        try:
+            message = far.FROM_FAR.decode(carried.data)
+        except msgspec.MsgspecError as error:
+            raise CarrierBroken(f"a message came that is none: {error}") from None
         match message:
             case far.DoneFar():
                 self._done(message, carried)
             case messages.Failed(part=part):
                 if self._take_out(part) is not None:
-                    self._link.forget(part)
+                    self._link.part_ended(part)
                     self._end_part(time.monotonic())
                     self._send(message)
             case far.Beat(alive=alive, paced=paced):
@@ -203,6 +244,11 @@ class Relay:
                 seen = self._link.pong(message, time.monotonic_ns())
                 if seen is not None:
                     self._send(messages.LinkSeen(self._config.incarnation, *seen))
+                    if self._up is not None:
+                        self._send(self._up)
+                        self._up = None
+            case messages.Ready() if not self._link.is_measured:
+                self._up = message
             case far.Ended(reason=reason, running=running, crashed=crashed):
                 self._charge(running)
                 raise _FarEnded(reason, crashed=crashed)
@@ -215,16 +261,16 @@ class Relay:
         if out is None:
             return
         run, here_s = out
-        regions = self._arena.layouts[run.layout].regions
-        makes = self._ends[part.epoch, part.stage].makes[run.layout]
-        self._link.part_done(message, sum(its.nbytes for its in carried.tensors), time.monotonic_ns())
+        self._link.part_ended(part)
         try:
-            receive(message.tensors, carried.tensors, makes, regions, self._arena, part.slot)
+            regions, ends = self._arena.layouts[run.layout].regions, self._ends[part.epoch, part.stage]
+            receive(message.tensors, carried.tensors, ends.makes[run.layout], regions, self._arena, part.slot)
             if run.writes:
                 write_lent(run.writes, self._lent, self._arena, part.slot, run.layout)
-        except (LentFault, NoRoom) as error:
+        except (LentFault, NoRoom, LookupError) as error:
+            reason = str(error) if isinstance(error, LentFault | NoRoom) else f"it is not prepared for {part}"
             self._end_part(time.monotonic())
-            self._send(messages.Failed(part, str(error)))
+            self._send(messages.Failed(part, reason))
             return
         now_s = time.monotonic()
         start_s = max(here_s, self._ended_s)

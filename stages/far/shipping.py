@@ -7,9 +7,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.layout import Region
+from shisha_rt.fabric.layout import Layout, Region
+from shisha_rt.fabric.messages import LARGEST_PING_BYTES
 from stages.far.carrier import CarrierBroken
 from stages.far.messages import Sent
+
+
+def largest_tensor_bytes(layouts: Sequence[Layout]) -> int:
+    """What no tensor or message that passes is larger than."""
+    return max(LARGEST_PING_BYTES, *(region.size_bytes for layout in layouts for region in layout.regions.values()))
 
 
 def send_of(regions: Sequence[Region], arena: Arena, slot: int) -> tuple[tuple[Sent, ...], list[memoryview]]:
@@ -35,6 +41,8 @@ def receive(
     for its, data in zip(sent, tensors, strict=True):
         region = regions[its.name]
         if region.tensor.open_axes:
+            if len(its.shape) != len(region.tensor.shape) or min(its.shape, default=0) < 0:
+                raise CarrierBroken(f"tensor {its.name!r} came with the shape {list(its.shape)}")
             arena.set_shape(slot, region, its.shape)
         room = arena.raw(slot, region)
         if data.nbytes != room.nbytes:

@@ -16,7 +16,11 @@ from zmq.utils.monitor import parse_monitor_message
 
 from stages.far.carrier import Carried, CarrierBroken
 
-LARGEST_BYTES: Final = 1 << 31
+LARGEST_BYTES: Final = 256 << 20
+"""Of a message or a tensor, unless something else is said."""
+
+_SEALING_BYTES: Final = 1 << 10  # what CURVE adds to each, and more
+_HANDSHAKE_MS: Final = 5000
 _MOST_WAITING: Final = 1000
 _DOMAIN: Final = b"far"
 _ENDED: Final = {
@@ -30,15 +34,20 @@ _ENDED: Final = {
 
 
 class _End:
-    """One end, connected or yet to be. `key`: its public key (Z85)."""
+    """One end, connected or yet to be. `key`: its public key (Z85).
 
-    def __init__(self) -> None:
+    `largest_bytes`: what is larger than any tensor ends the connection, before there is memory for it; so for
+    strangers, too, whom libzmq has not asked for a key yet.
+    """
+
+    def __init__(self, largest_bytes: int) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         public, self._secret = zmq.curve_keypair()
         self.key = public.decode()
         self._socket = self._context.socket(zmq.PAIR)
         self._socket.set(zmq.LINGER, 0)
-        self._socket.set(zmq.MAXMSGSIZE, LARGEST_BYTES)
+        self._socket.set(zmq.MAXMSGSIZE, largest_bytes + _SEALING_BYTES)
+        self._socket.set(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
         self._socket.set(zmq.RCVHWM, _MOST_WAITING)
         self._socket.set(zmq.SNDHWM, _MOST_WAITING)
         self._socket.set(zmq.RECONNECT_IVL, -1)
@@ -80,9 +89,8 @@ class _End:
             self._look()
             if self._broken is not None:
                 return self.take()  # what it said before it went
-        if self._broken is not None:
-            raise CarrierBroken(self._broken)
-        return None
+            return None
+        raise CarrierBroken(self._broken)
 
     def look(self) -> None:
         """What has become of the connection. Raises CarrierBroken where it could not be made."""
@@ -116,20 +124,26 @@ class _End:
 class NearEnd(_End):
     """The relay's; see `Carrier`."""
 
+    def __init__(self, largest_bytes: int = LARGEST_BYTES) -> None:
+        super().__init__(largest_bytes)
+
     def connect(self, endpoint: str, far_key: str) -> None:
         """To the far end that has this key. Raises CarrierBroken."""
-        self._socket.set(zmq.CURVE_SERVERKEY, far_key.encode())
         try:
+            self._socket.set(zmq.CURVE_SERVERKEY, far_key.encode())
             self._socket.connect(endpoint)
         except zmq.ZMQError as error:
             raise self._breaks(f"{endpoint}: {error.strerror}") from None
 
 
 class FarEnd(_End):
-    """The far end's, which listens at `address` for whoever has `near_key`. Raises CarrierBroken; see `Carrier`."""
+    """The far end's, which listens at `address` for whoever has `near_key`. Raises CarrierBroken; see `Carrier`.
 
-    def __init__(self, address: str, near_key: str) -> None:
-        super().__init__()
+    It goes on listening, and refuses all who come later: libzmq would end the connection with its listener.
+    """
+
+    def __init__(self, address: str, near_key: str, largest_bytes: int = LARGEST_BYTES) -> None:
+        super().__init__(largest_bytes)
         self._admitted = z85.decode(near_key)
         self._zap: zmq.Socket[bytes] = self._context.socket(zmq.REP)
         self._zap.set(zmq.LINGER, 0)
@@ -146,13 +160,17 @@ class FarEnd(_End):
     def filenos(self) -> Sequence[int]:
         return [*super().filenos(), self._zap.fileno()]
 
-    def look(self) -> None:
+    def _look(self) -> None:
+        """Handshakes are answered as long as it lives: a request that waits would leave its descriptor readable."""
         self._answer_handshakes()
-        super().look()
+        super()._look()
 
     def _note(self, event: int, value: int) -> None:
-        """Strangers come and go: only who was admitted counts."""
-        if (event == zmq.EVENT_HANDSHAKE_SUCCEEDED and self._connection is None) or value == self._connection:
+        """Strangers come and go: only who was admitted counts, of whom the value is the descriptor.
+
+        (Of handshakes that fail it is a number of another kind, which could be the same.)
+        """
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED or (event == zmq.EVENT_DISCONNECTED and value == self._connection):
             super()._note(event, value)
 
     def _answer_handshakes(self) -> None:
@@ -164,6 +182,8 @@ class FarEnd(_End):
                 return
             version, number = request[:2]
             admitted = request[2] == _DOMAIN and request[5:] == [b"CURVE", self._admitted]
+            if admitted:
+                self._admitted = b""  # it comes once
             status = (b"200", b"OK") if admitted else (b"400", b"unknown key")
             self._zap.send_multipart([version, number, *status, b"", b""])
 

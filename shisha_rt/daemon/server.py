@@ -58,6 +58,7 @@ from shisha_rt.lifecycle.events import Stop, Tick
 from shisha_rt.lifecycle.lifecycle import Lifecycle
 from shisha_rt.placement.placed_costs import PlacedCosts
 from shisha_rt.ready.compile import Compiled
+from shisha_rt.ready.linked_costs import with_links
 from shisha_rt.ready.model_on_machine import ModelOnMachine
 from shisha_rt.ready.told_costs import told_costs
 from shisha_rt.tuning.events import Look
@@ -99,7 +100,10 @@ class Daemon:
         timing = _timing(ready, stored)
         searches = planning.strategy != "seed" and planning.scheme is None
         splits = ready.splits if searches else ()  # by formulas it takes long to price them
-        costs = None if stored is None else told_costs(stored, ready.machine.time_scale, *splits)
+        costs = None
+        if stored is not None:
+            scale = ready.machine.time_scale
+            costs = with_links(told_costs(stored, scale, *splits), ready.compiled, ready.far, scale)
         self._plan_ahead = partial(plans_for_others, costs, planning)
         cores = first_cores(ready, planning, costs)
         indexes = [shape.index for shape in ready.compiled.each]
@@ -269,11 +273,17 @@ class Daemon:
             *self._far.look(),
         ):
             shell.take(event)
+        if self._far.links.changed(now_s) and shell.cores.tuning.choice.profiles is Profiles.KNOWN:
+            self._profile()  # nothing is measured again, but planned by what links are like now
         shell.post(Look(), "the clock")
         shell.post(shell.counting.frames(lifecycle.frames.streams), "the clock")
         self._sharing.look()
         self._gauges.update(now_s)
         self._manager.look(now_s, self._status.line)
+
+    def _profile(self) -> None:
+        for event in self._children.profile(self._far.links.told, replicate=self.shell.cores.tuning.choice.replicate):
+            self.shell.take(event)
 
     def _check_start(self, on_ready: Callable[[], None]) -> bool:
         """Ready with the first live plan; a place that cannot be brought up at the start ends the daemon."""
@@ -284,8 +294,7 @@ class Daemon:
             on_ready()
             if cores.tuning.choice.profiles is Profiles.COMING:
                 self.shell.write(journal.ProfilingBegan(), "start")
-                for event in self._children.profile(replicate=cores.tuning.choice.replicate):
-                    self.shell.take(event)
+                self._profile()
             return True
         for place in cores.lifecycle.places.by_name.values():
             if max(place.restarts, place.failed_starts) > 3:

@@ -72,7 +72,6 @@ class Shell:
         self.supervisor = supervisor
         self.counting = Counting(metrics)
         self.requests = Requests(arena, regions)
-        self.links: dict[str, messages.LinkSeen] = {}
         self.journal = Journal()
         self.telemetry = Telemetry(mixed=len(indexes) > 1)
         self.proposals = Proposals()
@@ -228,8 +227,8 @@ class Shell:
     def _link_seen(self, seen: messages.LinkSeen) -> None:
         place = self.supervisor.place_of(seen.incarnation)
         if place is not None:
+            self.supervisor.far.link_seen(place, seen)
             speed = {name: getattr(seen, name) for name in LINK_FIELDS}
-            self.links[place] = seen
             self.write(records.LinkChanged(place=place, **speed), f"worker {seen.incarnation} has measured its link")
 
     def _profiled(self, said: te.ProfilerSaid) -> None:

@@ -201,7 +201,10 @@ class Status:
 
     def _where(self, place: Place) -> Mapping[str, object]:
         """The host of a place that is not on this one, and its link; None for others, and for what is not known."""
-        there, link = self._shell.supervisor.far.hosts.get(place.name), self._shell.links.get(place.name)
+        there, link = (
+            self._shell.supervisor.far.hosts.get(place.name),
+            self._shell.supervisor.far.links.seen.get(place.name),
+        )
         known = None if link is None else {name: getattr(link, name) for name in LINK_FIELDS}
         return {"host": None if there is None else there.host, "link": known}
 

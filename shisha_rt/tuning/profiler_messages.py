@@ -6,6 +6,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from shisha_rt.costs.links import HostLink
 from shisha_rt.costs.profiles import Setting
 from shisha_rt.fabric.codec import Codec
 from shisha_rt.machine.machine import Machine, Memory, Place
@@ -18,8 +19,8 @@ class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Measure a model on a machine, which is told by its parts.
 
     `folders`: of the model and of the engine, for each shape that it is served in.
-    `teams`: what several places take together, too. `remote`: of places on other hosts. `replicate`: plans may have
-    copies and teams.
+    `teams`: what several places take together, too. `remote` and `far`: of places on other hosts, what their
+    times depend on, and their links. `replicate`: plans may have copies and teams.
     """
 
     name: str
@@ -32,6 +33,7 @@ class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
     places: tuple[Place, ...]
     time_scale: float
     remote: dict[str, Setting] = {}
+    far: dict[str, HostLink] = {}
 
     @property
     def machine(self) -> Machine:

@@ -210,15 +210,19 @@ class Tuning:
     # --- what the profiler says -------------------------------------------------------------------------------
 
     def _profiler_said(self, said: ev.ProfilerSaid) -> None:
-        """A search that waits for costs begins with them; any other, when it begins next."""
-        if self.choice.profiles is not Profiles.COMING:
+        """A search that waits for costs begins with them. Costs that are told again are of links that have changed."""
+        again, profiled = self.choice.profiles is Profiles.KNOWN, isinstance(said.message, ModelProfiled)
+        if not (profiled if again else self.choice.profiles is Profiles.COMING):
             return
         self.choice.hear(said.message)
-        self._desk.write(profiled_record(said.message))
+        if not again:
+            self._desk.write(profiled_record(said.message))
         if isinstance(said.message, ModelProfiled):
             self._tell(said.message.costs)
         if self.state is State.PROFILING:
             self._begin("what layers cost has been measured")
+        elif again and (self.searching or self.state is State.WATCHING):
+            self._begin("links to other hosts have changed")
 
     # --- what the tuner says ----------------------------------------------------------------------------------
 
@@ -343,11 +347,8 @@ class Tuning:
 
     def _switched(self, end: Settled) -> bool:
         """Whether that was all that its end means: nothing else has been asked for meanwhile."""
-        live, wish, watching = (
-            self._serving.live,
-            self.following.wish,
-            self.state is State.WATCHING and self.choice.auto,
-        )
+        live, wish = self._serving.live, self.following.wish
+        watching = self.state is State.WATCHING and self.choice.auto
         if end.ending is not Ending.LIVE:
             self.following.failed(end, self._desk.now_s)
         elif watching and live is not None and wish is not None and wish.best is not None:

@@ -103,6 +103,9 @@ class Books:
                 self.machine = event.machine
             case ev.ProfilerSaid(message=message) if self.profiles is Profiles.COMING:
                 self._profiled(message)
+            case ev.ProfilerSaid(message=fm.ModelProfiled() as message) if self.profiles is Profiles.KNOWN:
+                self.by_costs = unfolded(message.by_costs[0][1])  # links to other hosts have changed
+                self.seen["told again"] += 1
             case ev.SearchAsked():
                 self.clients = self.set_by_client = None
             case ev.TunerSaid(message=message):

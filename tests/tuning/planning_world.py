@@ -229,8 +229,8 @@ class World:
             self.feed(ev.OptionsSet(strategy, self.rng.choice((None, 1, 2, 5))))
 
     def profiled(self) -> None:
-        """What layers cost has been measured, or will never be; said again, it is not heard."""
-        if self.rng.random() < 0.3:
+        """What layers cost has been measured, or will never be; said again, it is of other links."""
+        if self.rng.random() < 0.45:
             self.feed(ev.ProfilerSaid(NotProfiled("the engine died")))
         else:
             by_costs = brief(plain_plan(self.rng, self.names))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from shisha_rt.costs.links import HostLink
 from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.children.keeper import Keeper
 from shisha_rt.daemon.loop.poller import Poller
@@ -60,8 +61,11 @@ class Children:
     def _all(self) -> tuple[ChildLink[Any, Any], ...]:
         return tuple(child for child in (self._tuner, self._placer, self._profiler) if child is not None)
 
-    def profile(self, *, replicate: bool) -> Iterator[object]:
-        """Begin to measure what layers cost; yields what comes of it at once."""
+    def profile(self, far: Mapping[str, HostLink], *, replicate: bool) -> Iterator[object]:
+        """Begin to measure what layers cost, and to plan by that, over links of `far`; yields what comes at once."""
+        self._profiled, self._profilers_died = False, 0
+        if self._profiler is not None:
+            self._profiler.close()
         compiled, machine = self._ready.compiled, self._ready.machine
         asked = fm.ProfileModel(
             compiled.model.name,
@@ -74,6 +78,7 @@ class Children:
             machine.places,
             machine.time_scale,
             dict(self._ready.remote),
+            dict(far),
         )
         line = fm.TO_PROFILER, fm.FROM_PROFILER
         try:

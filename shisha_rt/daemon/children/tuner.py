@@ -40,11 +40,12 @@ _Stored: TypeAlias = _Layers | ProcessorCosts
 
 
 class _BrokenOff(Exception):
-    """The daemon wants no more of this run; `begin` is the one that it wants instead, if any."""
+    """The daemon wants no more of this run; `begin` is the one that it wants instead, if any, `costs` by which."""
 
-    def __init__(self, begin: tm.Begin | None) -> None:
+    def __init__(self, begin: tm.Begin | None = None, costs: tm.StoredCosts | None = None) -> None:
         super().__init__()
         self.begin = begin
+        self.costs = costs
 
 
 class _LiveEvaluator:
@@ -62,7 +63,9 @@ class _LiveEvaluator:
                 case tm.Begin() as begin:
                     raise _BrokenOff(begin)
                 case tm.Break(run=number) if number == self._run:
-                    raise _BrokenOff(None)
+                    raise _BrokenOff()
+                case tm.StoredCosts() as costs:
+                    raise _BrokenOff(costs=costs)
                 case tm.Measured(run=number) as measured if number == self._run:
                     return measured.measurement
 
@@ -78,8 +81,8 @@ def main(arguments: list[str]) -> int:
     while True:
         if begin is None:
             match tm.TO_TUNER.decode(channel.wait()):
-                case tm.StoredCosts(text=text, needs=needs):
-                    stored = _Layers(parse_costs(text, "the daemon's stored costs"), needs)
+                case tm.StoredCosts() as costs:
+                    stored = _layers(costs)
                 case tm.StoredProcessors(costs=costs):
                     stored = costs
                 case tm.Begin() as begin:
@@ -90,6 +93,11 @@ def main(arguments: list[str]) -> int:
             begin = None
         except _BrokenOff as broken:
             begin = broken.begin
+            stored = stored if broken.costs is None else _layers(broken.costs)
+
+
+def _layers(costs: tm.StoredCosts) -> _Layers:
+    return _Layers(parse_costs(costs.text, "the daemon's stored costs"), costs.needs)
 
 
 def _search(begin: tm.Begin, stored: _Stored | None, channel: Channel) -> tm.Finished:

@@ -5,20 +5,26 @@ A relay is a worker like others (see `stages.far.relay`). Its far end is started
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable
 
 from shisha_rt.cluster import messages as cm
 from shisha_rt.cluster.joined import LEAVES_WITHIN_S, PROCESS, Joined
 from shisha_rt.daemon.children.child_link import ChildLink
+from shisha_rt.daemon.fleet.far_links import FarLinks
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.fabric.messages import WorkerConfig
+from shisha_rt.fabric.messages import LinkSeen, WorkerConfig
 from shisha_rt.wire import journal
 
 
 class FarPlaces:
-    """`hosts`: of each place that is there. What is said of them comes out of `poller`. `joined`: None for none."""
+    """`hosts`: of each place that is there; `links`: to them. What is said of them comes out of `poller`.
+
+    `joined`: None where all places are on this host.
+    """
 
     def __init__(self, joined: Joined | None, poller: Poller) -> None:
+        self.links = FarLinks({} if joined is None else joined.links())
         self.hosts: dict[str, cm.PlaceThere] = {} if joined is None else dict(joined.places)
         self._link: ChildLink[cm.ToCluster, cm.FromCluster] | None = None
         self._relays: dict[int, tuple[str, WorkerConfig]] = {}
@@ -40,12 +46,9 @@ class FarPlaces:
         if self._relays.pop(incarnation, None) is not None and self._link is not None:
             self._link.send(cm.EndFar(incarnation))
 
-    def told(self) -> Mapping[str, tuple[str, float, float, float, float]]:
-        """Of each place that is there: its host, and its link as it was first measured."""
-        return {
-            place: (its.host, its.there.latency_s, its.there.bytes_per_s, its.back.latency_s, its.back.bytes_per_s)
-            for place, its in self.hosts.items()
-        }
+    def link_seen(self, place: str, seen: LinkSeen) -> None:
+        if place in self.hosts:
+            self.links.note(place, self.hosts[place].host, seen, time.monotonic())
 
     def _said(self, message: cm.FromCluster) -> object:
         match message:

@@ -1,0 +1,38 @@
+"""The links to places on other hosts, as they were told to planning and as they have been measured since."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from shisha_rt.costs.links import HostLink, OneWay
+from shisha_rt.fabric.messages import LinkSeen
+
+_SETTLED_S: Final = 1.5  # since the last that was seen: links of several places change together
+_APART_S: Final = 5.0
+
+
+class FarLinks:
+    """`told`: by place, what planning goes by. `seen`: the last that its relay has measured."""
+
+    def __init__(self, told: Mapping[str, HostLink]) -> None:
+        self.told = dict(told)
+        self.seen: dict[str, LinkSeen] = {}
+        self._now = dict(told)
+        self._changed_s = math.inf
+        self._told_s = -math.inf
+
+    def note(self, place: str, host: str, seen: LinkSeen, now_s: float) -> None:
+        """A relay tells of its link as it begins, and whenever it has become another."""
+        self.seen[place] = seen
+        there = OneWay(seen.there_latency_s, seen.there_bytes_per_s)
+        self._now[place] = HostLink(host, there, OneWay(seen.back_latency_s, seen.back_bytes_per_s))
+        self._changed_s = now_s
+
+    def changed(self, now_s: float) -> Mapping[str, HostLink] | None:
+        """The links, if they are to be planned by anew; they count as told then."""
+        if now_s < max(self._changed_s + _SETTLED_S, self._told_s + _APART_S):
+            return None
+        self._changed_s, self._told_s, self.told = math.inf, now_s, dict(self._now)
+        return self.told

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -57,16 +57,23 @@ class TeamCosts:
 
     def link_loads(self, plan: Plan, team_s: TeamSeconds) -> list[LinkLoad]:
         """Of each way of each host's link that is used: its bytes a frame, teams serving as often as `team_s` says."""
+        loads_s: defaultdict[str, float] = defaultdict(float)
+        for place, there_s, back_s in self.place_loads(plan, team_s):
+            host = self.costs.link_of[place].host
+            loads_s[f"to {host}"] += there_s
+            loads_s[f"from {host}"] += back_s
+        return [LinkLoad(seconds, which) for which, seconds in loads_s.items()]
+
+    def place_loads(self, plan: Plan, team_s: TeamSeconds) -> Iterator[tuple[str, float, float]]:
+        """Each place with a link, and the seconds of it that a frame needs there and back, for each of its stages."""
         costs = self.costs
-        loads_s: defaultdict[tuple[str, str], float] = defaultdict(float)
-        for stage, times_s in zip(plan.stages, team_s, strict=True):
+        for stage, times_s in zip(plan.stages, team_s, strict=True) if costs.link_of else ():
             for (lead, *_), share in zip(stage.teams, team_shares(times_s), strict=True):
                 link = costs.link_of.get(lead)
                 if link is not None:
                     there_bytes, back_bytes = costs.crossings.of(stage.work)
-                    loads_s[f"to {link.host}", link.host] += share * there_bytes / link.there.bytes_per_s
-                    loads_s[f"from {link.host}", link.host] += share * back_bytes / link.back.bytes_per_s
-        return [LinkLoad(seconds, which) for (which, _), seconds in loads_s.items()]
+                    there_s, back_s = there_bytes / link.there.bytes_per_s, back_bytes / link.back.bytes_per_s
+                    yield lead, share * there_s, share * back_s
 
     def team_s(self, plan: Plan) -> tuple[tuple[float, ...], ...]:
         """(stages, teams) seconds that a team is busy with a frame.

@@ -6,12 +6,15 @@ the chains of the smallest bottleneck, `quickest` finds one of the least latency
 Where there are too many kinds of places for that, or too many places, the answer is the best plan with some of them,
 the others serving as further copies, and where there are too many layers, with some of the cuts: then it is not proven,
 but what bound is said holds for all of them.
+
+What places share of a host's link is not in it. Where that is slower than every stage, the best plan is not proven
+either, and chains are tried in which the places of a host have a part of its link each.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -25,10 +28,11 @@ from shisha_rt.pipeline.chains import TOLERANCE, Chains, SharedStage, chains, se
 from shisha_rt.pipeline.further_copies import with_further_copies
 from shisha_rt.pipeline.kinds import StageCosts, stage_costs
 from shisha_rt.pipeline.need import Need, need, need_cells
+from shisha_rt.pipeline.over_hosts import over_hosts, with_parts_of_links
 from shisha_rt.pipeline.quickest import latency_cells, periods_s, quickest, tight_stages
 from shisha_rt.pipeline.solution import PlanSolution
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import Objective, Rate, rate_of
+from shisha_rt.plan.rate import Objective, Rate
 
 _MOST_CELLS: Final = 1 << 22
 _MOST_GROUPS: Final = 200
@@ -61,6 +65,51 @@ def best_chain(
     should_stop: Stop,
 ) -> PlanSolution:
     """See `exact_plan`. `latency`: for throughput, whether to look for a low latency too."""
+
+    def best(costs: Costs) -> PlanSolution:
+        return _best_chain(costs, most_stages, replicate, objective, latency, most_cells, should_stop)
+
+    found = best(costs)
+    if found.plan is None or objective == "latency":
+        return found
+    for places in with_parts_of_links(costs) if rate_by(costs, found.plan).is_link_bound else ():
+        other = best(places).plan
+        if other is not None:
+            found = _better(costs, found, over_hosts(costs, other))
+    return found
+
+
+def _better(costs: Costs, found: PlanSolution, other: Plan) -> PlanSolution:
+    """With the faster plan, for which the same bound holds."""
+    assert found.plan is not None  # as a plan was found
+    assert found.lower_bound_s is not None  # so was a bound
+    other_s = rate_by(costs, other).bottleneck_s
+    if other_s >= rate_by(costs, found.plan).bottleneck_s:
+        return found
+    proven = _is_proven(found.lower_bound_s, other_s)
+    return replace(
+        found,
+        plan=other,
+        outcome=Outcome.OPTIMAL if proven else Outcome.FEASIBLE,
+        lower_bound_s=other_s if proven else found.lower_bound_s,
+        latency_proven=False,
+    )
+
+
+def _is_proven(lower_s: float, value_s: float) -> bool:
+    return lower_s >= value_s * (1 - 2 * TOLERANCE)
+
+
+def _best_chain(
+    costs: Costs,
+    most_stages: int | None,
+    replicate: bool,
+    objective: Objective,
+    latency: bool,
+    most_cells: int,
+    should_stop: Stop,
+) -> PlanSolution:
+    """As far as stages by themselves go."""
     most_cells = min(most_cells, _MOST_CELLS)
     model = stage_costs(costs)
     bound_s = _bound_s(model, replicate=replicate, objective=objective)
@@ -77,13 +126,14 @@ def best_chain(
         outcome = Outcome.INFEASIBLE if space is whole and found != _STOPPED else Outcome.LIMIT
         lower_s = bound_s if outcome is Outcome.LIMIT else None
         return PlanSolution(None, outcome, lower_s, reason=found, statistics=statistics, space=space.space)
-    plan = space.plan(found.stages)
+    plan = over_hosts(costs, space.plan(found.stages))
     if space is not whole and replicate and objective == "throughput":
-        plan = with_further_copies(costs, plan)
+        copied = over_hosts(costs, with_further_copies(costs, plan))
+        plan = min(plan, copied, key=lambda one: (rate_by(costs, one).bottleneck_s, len(one.places)))
     value_s = rate_by(costs, plan).value_s(objective)
     statistics["probes"] = found.probes
     lower_s = found.lower_s if space is whole and found.lower_s is not None else bound_s
-    proven = lower_s >= value_s * (1 - 2 * TOLERANCE)
+    proven = _is_proven(lower_s, value_s)
     return PlanSolution(
         plan,
         Outcome.OPTIMAL if proven else Outcome.FEASIBLE,
@@ -100,7 +150,7 @@ _STOPPED: Final = "stopped before the first plan"
 
 def rate_by(costs: Costs, plan: Plan) -> Rate:
     """What a plan does by costs of layers."""
-    return rate_of(plan, team_costs(costs).team_s(plan))
+    return team_costs(costs).rate(plan)
 
 
 def _cells(space: Chains, objective: Objective) -> int:
@@ -172,8 +222,19 @@ def _fastest(space: Chains, widest: Need, bound_s: float, latency: bool, should_
     if latency and latency_cells(space) <= _MOST_CELLS:
         quick = quickest(space, upper_s, _latency_s(space, found), should_stop)
         least = quick is not None
-        found = list(quick.stages) if quick is not None and quick.stages else found
+        if quick is not None and quick.stages:
+            least = _is_as_fast(space, quick.stages, found)
+            found = list(quick.stages) if least else found
     return _Found(tuple(found), upper_s, least, probes)
+
+
+def _is_as_fast(space: Chains, stages: Sequence[SharedStage], others: Sequence[SharedStage]) -> bool:
+    """What places share of links included: by themselves, no stage of either is too slow."""
+    costs = space.model.costs
+    if not costs.link_of:
+        return True
+    its, theirs = (rate_by(costs, over_hosts(costs, space.plan(one))) for one in (stages, others))
+    return its.link_s <= max(theirs.bottleneck_s, its.period_s[its.slowest_stage]) * (1 + TOLERANCE)
 
 
 def _between(period_s: Floats, lower_s: float, upper_s: float) -> Floats:
@@ -221,7 +282,7 @@ def _bound_s(model: StageCosts, *, replicate: bool, objective: Objective) -> flo
     seconds, and at least what all groups take where each is cheapest. A place's price is its speed.
     """
     if objective == "latency":
-        quickest_s = seconds_of(model, team_kinds(model, replicate=replicate)).min(axis=0)
+        quickest_s = seconds_of(model, team_kinds(model, replicate=replicate)).alone_s.min(axis=0)
         to_s = np.zeros(len(quickest_s))
         for end in range(1, len(to_s)):
             to_s[end] = (to_s[:end] + quickest_s[:end, end]).min()

@@ -5,7 +5,8 @@ frame at saturation is worked out for every stage and every share beforehand (al
 ones in 1 / sum(1/t)); after that, no search asks what a share is made of.
 
 Times are sums from the stage's begin on, so they are right up to a few roundings. `TOLERANCE` covers them: bounds are
-kept up to that relative error, and `rate_of` says what a plan found really does.
+kept up to that relative error, and `TeamCosts.rate` says what a plan found really does, what places share of their
+host's link included.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from shisha_rt.arrays import Floats, Ints
+from shisha_rt.costs.links import OneWay
 from shisha_rt.costs.team_costs import team_costs
+from shisha_rt.costs.traffic import Bytes
 from shisha_rt.pipeline.kinds import Kind, StageCosts
 from shisha_rt.pipeline.solution import PLAIN_CHAINS
 from shisha_rt.plan.plan import Plan
@@ -34,6 +37,17 @@ class TeamKind(NamedTuple):
 
     kind: int
     size: int
+
+
+class StageSeconds(NamedTuple):
+    """(teams, positions, positions) each, from a begin to an end; inf where it cannot.
+
+    `busy_s`: that a team is busy with a frame. `alone_s`: that a frame by itself takes there, which is more on other
+    hosts; elsewhere it is the same.
+    """
+
+    busy_s: Floats
+    alone_s: Floats
 
 
 class SharedStage(NamedTuple):
@@ -52,10 +66,10 @@ class SharedStage(NamedTuple):
 class Chains:
     """A space of plans. `counts` (kinds,): the places that there are.
 
-    `seconds` (teams, positions, positions): what a team takes from a begin to an end; inf where it cannot. `rates`, for
-    each kind (places + 1, positions, positions): frames a second of so many places. `shares` (shares, kinds), and
-    `before` (shares, kinds): the share with a place less of a kind, or else the number of shares.
-    `period_s` (shares, positions, positions): seconds a frame, from a begin (last axis) to an end.
+    `seconds`: what each kind of team takes. `rates`, for each kind (places + 1, positions, positions): frames a second
+    of so many places. `shares` (shares, kinds), and `before` (shares, kinds): the share with a place less of a kind, or
+    else the number of shares. `period_s` (shares, positions, positions): seconds a frame, from a begin (last axis) to
+    an end. `grows`: whether a longer stage never takes less, which links do not grant.
     """
 
     model: StageCosts
@@ -63,11 +77,12 @@ class Chains:
     most_stages: int
     replicate: bool
     teams: tuple[TeamKind, ...]
-    seconds: Floats
+    seconds: StageSeconds
     rates: tuple[Floats, ...]
     shares: Ints
     before: Ints
     period_s: Floats
+    grows: bool
 
     @property
     def is_mixed(self) -> bool:
@@ -139,7 +154,7 @@ class Chains:
         return found
 
     def _seconds(self, team: int, stage: SharedStage) -> float:
-        return float(self.seconds[team, stage.begin, stage.end])
+        return float(self.seconds.busy_s[team, stage.begin, stage.end])
 
 
 def _rate(seconds: float) -> float:
@@ -152,7 +167,7 @@ def chains(
     *,
     most_stages: int | None,
     replicate: bool,
-    seconds: Floats | None = None,
+    seconds: StageSeconds | None = None,
 ) -> Chains | None:
     """Up to `counts` (kinds,) of the places; None: all. None if there are too many stages and shares to list.
 
@@ -165,12 +180,13 @@ def chains(
     if sum(counts) > most_places:
         return None
     seconds = seconds_of(model, teams) if seconds is None else seconds
+    busy_s = seconds.busy_s
     if not replicate:
         shares = np.eye(len(counts), dtype=np.int64)[[kind for kind, count in enumerate(counts) if count]]
         rates: tuple[Floats, ...] = ()
-        period_s = seconds[[int(share.argmax()) for share in shares]]
+        period_s = busy_s[[int(share.argmax()) for share in shares]]
     else:
-        rates = tuple(_rates(teams, seconds, kind, count) for kind, count in enumerate(counts))
+        rates = tuple(_rates(teams, busy_s, kind, count) for kind, count in enumerate(counts))
         mixed = model.costs.mixed and len(counts) == 2 and math.prod(count + 1 for count in counts) <= most_places
         shares = _shares(counts, mixed=mixed)
         served = np.zeros((len(shares), positions, positions))
@@ -195,6 +211,7 @@ def chains(
         shares=shares,
         before=np.array(before),
         period_s=np.ascontiguousarray(period_s.transpose(0, 2, 1)),
+        grows=seconds.alone_s is busy_s,
     )
 
 
@@ -206,8 +223,32 @@ def team_kinds(model: StageCosts, *, replicate: bool) -> tuple[TeamKind, ...]:
     return (*(TeamKind(kind, 1) for kind in range(len(model.kinds))), *several)
 
 
-def seconds_of(model: StageCosts, teams: Sequence[TeamKind]) -> Floats:
-    """(teams, positions, positions): what each takes from a begin to an end, the entry included; inf: it cannot."""
+def seconds_of(model: StageCosts, teams: Sequence[TeamKind]) -> StageSeconds:
+    """By the costs, links included."""
+    return over_links(model, teams, computing_s(model, teams))
+
+
+def over_links(model: StageCosts, teams: Sequence[TeamKind], computing_s: Floats) -> StageSeconds:
+    """Where stages compute for so long: with what their tensors take to other hosts and back, if there are any."""
+    links = [model.costs.link_of.get(_name(model, model.kinds[team.kind])) for team in teams]
+    if not any(links):
+        return StageSeconds(computing_s, computing_s)
+    there_bytes, back_bytes = model.costs.crossings.between(model.starts)
+    busy_s, alone_s = computing_s.copy(), computing_s.copy()
+    for number, link in enumerate(links):
+        if link is not None:
+            there_s, back_s = _way_s(link.there, there_bytes), _way_s(link.back, back_bytes)
+            busy_s[number] = np.maximum(np.maximum(there_s, computing_s[number]), back_s)
+            alone_s[number] += there_s + back_s
+    return StageSeconds(busy_s, alone_s)
+
+
+def _way_s(way: OneWay, size_bytes: Bytes) -> Floats:
+    return np.where(size_bytes > 0, way.latency_s + size_bytes / way.bytes_per_s, 0.0)
+
+
+def computing_s(model: StageCosts, teams: Sequence[TeamKind]) -> Floats:
+    """(teams, positions, positions): what each computes from a begin to an end, the entry included; inf: it cannot."""
     told = team_costs(model.costs)
     layers_s = [told.time_s[told.kind_of[_name(model, model.kinds[kind])], size] for kind, size in teams]
     starts = np.array(model.starts)

@@ -7,6 +7,8 @@ The answer is the service time of some stage. A bound that no plan keeps is rais
 a plan keeps is lowered to that plan's slowest stage, until the two are equal. Whether a plan keeps a bound is the
 recursion of `reach`. Its work grows with the product of the numbers of places of each kind, and hardly with the number
 of layers: hundreds of places of a few kinds are easy, dozens of which no two are alike are not.
+
+With links to other hosts a longer stage may take less, and that recursion does not hold: `best_chain` has another one.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ def exact_plan(
     """
     if most_stages is not None and most_stages < 1:
         raise ValueError(f"most_stages = {most_stages}, expected at least 1")
-    if replicate or objective == "latency":
+    if replicate or objective == "latency" or costs.link_of:
         solution = best_chain(
             costs,
             most_stages=most_stages,

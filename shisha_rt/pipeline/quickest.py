@@ -1,5 +1,7 @@
 """The least latency of a chain whose slowest stage keeps a bound: the sum of what its stages' quickest teams take.
 
+What a frame by itself takes counts for the one, and what teams are busy for the other (`StageSeconds`).
+
 latency(j, c) = min over stages (i, j), their quickest teams q and shares s with one of them that keep the bound of
 latency(i, c - s) + q's time; c (kinds,) counts the places that may be used. If places were not limited, that would be
 a shortest path; so what a stage takes, and the shortest ways before and behind it, say at once which stages no plan of
@@ -119,7 +121,7 @@ def _options(chains: Chains, bound_s: float, most_latency_s: float) -> list[list
     able = _through_s(chains, rate, most_latency_s) <= most_latency_s * (1 + TOLERANCE)
     of_stage: dict[tuple[int, int], list[tuple[float, int, Ints]]] = {}
     for lead, begin, end, shares in _least_shares(chains, able, rate):
-        of_stage.setdefault((begin, end), []).append((float(chains.seconds[lead, begin, end]), lead, shares))
+        of_stage.setdefault((begin, end), []).append((float(chains.seconds.alone_s[lead, begin, end]), lead, shares))
     found: list[list[_Option]] = [[] for _ in range(chains.model.groups + 1)]
     mixed = chains.is_mixed
     for (begin, end), its in of_stage.items():
@@ -139,7 +141,7 @@ def _through_s(chains: Chains, rate: float, most_latency_s: float) -> Floats:
 
     inf where it cannot keep up `rate`, in frames a second, with all the places that there are; or takes too long.
     """
-    seconds = chains.seconds
+    seconds = chains.seconds.alone_s
     served = np.stack([_most_with(chains, lead) for lead in range(len(chains.teams))])
     able = np.isfinite(seconds) & (served >= rate) & (seconds <= most_latency_s * (1 + TOLERANCE))
     own_s = np.where(able, seconds, np.inf)
@@ -157,7 +159,7 @@ def _through_s(chains: Chains, rate: float, most_latency_s: float) -> Floats:
 def _most_with(chains: Chains, lead: int) -> Floats:
     """(positions, positions): frames a second of the largest share that has such a team; -1: there is none."""
     with np.errstate(divide="ignore", over="ignore"):
-        rate = 1 / chains.seconds[lead]
+        rate = 1 / chains.seconds.busy_s[lead]
     team = chains.teams[lead]
     if team.size > chains.counts[team.kind]:
         return np.full(rate.shape, -1.0)
@@ -176,7 +178,7 @@ def _rates_with(chains: Chains, lead: int) -> Floats:
     """
     team = chains.teams[lead]
     with np.errstate(divide="ignore", over="ignore"):
-        rate = 1 / chains.seconds[lead]
+        rate = 1 / chains.seconds.busy_s[lead]
     if not chains.replicate:
         return np.asarray(rate[None, None])
     further = chains.rates[team.kind][: chains.counts[team.kind] - team.size + 1]

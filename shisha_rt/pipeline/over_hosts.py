@@ -1,0 +1,135 @@
+"""Places of hosts with equal links are alike, but those of one host share its link: so stages are spread over hosts.
+
+Which stages are on such places is settled; which of them is on which host is chosen here, so that the slowest link has
+least to carry: the stages that move most first, each to where the link stays quickest, then by exchange.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.arrays import Floats
+from shisha_rt.costs.alike import among, kinds_of
+from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.team_costs import TeamCosts, team_costs
+from shisha_rt.plan.plan import Plan
+
+_MOST_EXCHANGES: Final = 100
+_NOTHING: Final = np.zeros(2)
+
+
+def over_hosts(costs: Costs, plan: Plan) -> Plan:
+    """The plan, or the same on other places of the same kinds, where links have less to carry."""
+    if not any(place in costs.link_of for place in plan.places):
+        return plan
+    told = team_costs(costs)
+    loads = _loads(told, plan)
+    spread = _Spread(told, {}, {link.host: np.zeros(2) for link in costs.links})
+    for place in sorted(loads, key=lambda place: -float(loads[place].max())):
+        able = [one for one in spread.alike(place) if one not in spread.holds]
+        new = min(able, key=lambda one: spread.slowest_with(one, loads[place]))
+        spread.put(new, place, loads[place])
+    _exchange(spread, loads)
+    on = {old: new for new, old in spread.holds.items() if old}
+    teams = (tuple(tuple(on.get(place, place) for place in team) for team in stage.teams) for stage in plan.stages)
+    moved = Plan(tuple(replace(stage, teams=its) for stage, its in zip(plan.stages, teams, strict=True)))
+    return moved if told.rate(moved).link_s < told.rate(plan).link_s else plan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Spread:
+    """`holds`: the place of the plan that each place stands for, "" none; `carried` (2,) by each host's link.
+
+    There and back: seconds of the link that a frame needs.
+    """
+
+    told: TeamCosts
+    holds: dict[str, str]
+    carried: dict[str, Floats]
+
+    def alike(self, place: str) -> list[str]:
+        kind_of, costs = self.told.kind_of, self.told.costs
+        return [one.name for one in costs.places if kind_of[one.name] == kind_of[place]]
+
+    def host(self, place: str) -> str:
+        return self.told.costs.link_of[place].host
+
+    def slowest_with(self, place: str, more: Floats) -> float:
+        return float((self.carried[self.host(place)] + more).max())
+
+    def put(self, place: str, old: str, more: Floats) -> None:
+        self.holds[place] = old
+        self.carried[self.host(place)] = self.carried[self.host(place)] + more
+
+
+def _loads(told: TeamCosts, plan: Plan) -> dict[str, Floats]:
+    """(2,) of each place in use that has a link."""
+    found: defaultdict[str, Floats] = defaultdict(lambda: _NOTHING)
+    for place, there_s, back_s in told.place_loads(plan, told.team_s(plan)):
+        found[place] = found[place] + (there_s, back_s)
+    return dict(found)
+
+
+def _exchange(spread: _Spread, loads: dict[str, Floats]) -> None:
+    """What a place on the slowest link stands for, with a like one on another, while that makes the slower quicker."""
+    holds = spread.holds
+    for _ in range(_MOST_EXCHANGES):
+        slowest = max(spread.carried, key=lambda host: float(spread.carried[host].max()))
+        best_s, best = float(spread.carried[slowest].max()), ("", "", _NOTHING)
+        for one in [place for place in holds if spread.host(place) == slowest]:
+            for other in spread.alike(one):
+                if spread.host(other) != slowest:
+                    less = loads.get(holds[one], _NOTHING) - loads.get(holds.get(other, ""), _NOTHING)
+                    both_s = max(spread.slowest_with(one, -less), spread.slowest_with(other, less))
+                    if both_s < best_s:
+                        best_s, best = both_s, (one, other, less)
+        one, other, less = best
+        if not one:
+            return
+        mine, others = holds[one], holds.get(other, "")
+        spread.put(one, others, -less)
+        spread.put(other, mine, less)
+
+
+def with_parts_of_links(costs: Costs) -> Iterator[Costs]:
+    """With fewer and fewer places on each host, all of them, half, ..., one, each with an equal part of its link.
+
+    A chain of such costs is no slower by what places share.
+    """
+    mixed = costs.mixed and len(kinds_of(costs)) <= 2  # without some places there may be fewer kinds
+    seconds = {place.name: _seconds(costs, at) for at, place in enumerate(costs.places)}
+    far = sorted(costs.link_of, key=seconds.__getitem__)
+    most = max(Counter(costs.link_of[place].host for place in far).values(), default=0)
+    while most:
+        used: Counter[str] = Counter()
+        left_out = set()
+        for place in far:
+            host = costs.link_of[place].host
+            if used[host] < most:
+                used[host] += 1
+            else:
+                left_out.add(place)
+        kept = [place.name for place in costs.places if place.name not in left_out]
+        fewer = among(costs, kept, [1.0] * len(kept))
+        links = tuple(
+            replace(
+                link,
+                there=replace(link.there, bytes_per_s=link.there.bytes_per_s / used[link.host]),
+                back=replace(link.back, bytes_per_s=link.back.bytes_per_s / used[link.host]),
+            )
+            for link in fewer.links
+        )
+        yield replace(fewer, links=links, mixed=mixed)
+        most //= 2
+
+
+def _seconds(costs: Costs, place: int) -> float:
+    """What all layers take; inf where it cannot run them all."""
+    whole_s = float(costs.time_s[:, place].sum())
+    return math.inf if math.isnan(whole_s) else whole_s

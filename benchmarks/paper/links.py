@@ -1,0 +1,179 @@
+"""Plans over hosts: how long `exact` takes, how near to its bound it gets, and what it gains: `python -m benchmarks links`.
+
+Costs are drawn. Layer i hands a tensor to layer i + 1, a third of them one to a layer further on, too (a skip, up to a
+quarter of the network), of 0.4 MB in the mean, lognormal; a layer takes 1 ms in the mean, lognormal (sigma 0.3). Hosts
+have eight places each. Alike hosts have links of 1 Gbit/s and 0.2 ms; unlike ones links of 0.5 to 4 Gbit/s and 0.1 to 1
+ms, and their places take 1 to 2.4 times as long.
+
+"Over the bound": seconds a frame (or the latency) of the plan over what no plan is below, less 1. Seconds are of CPU
+time, in one thread.
+
+"Gain" is for throughput, on fewer places: what a plan takes that was made in the old way (every tensor that is live at
+a cut, paid by the receiver alone, whatever the places), over what the plan takes that knows links, both by links.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Final
+
+import numpy as np
+import typer
+
+from benchmarks.report.facts import facts
+from benchmarks.report.results import Row, save_csv, show
+from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
+from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink, OneWay
+from shisha_rt.costs.team_costs import team_costs
+from shisha_rt.outcome import Outcome
+from shisha_rt.pipeline.exact import exact_plan
+from shisha_rt.pipeline.over_hosts import over_hosts
+from shisha_rt.plan.rate import OBJECTIVES, Objective
+
+LAYER_S: Final = 1e-3
+TENSOR_BYTES: Final = 400_000
+GBIT_BYTES: Final = 1.25e8
+PLACES_A_HOST: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedSize:
+    """What is drawn, how often, and for what a plan is made."""
+
+    layers: int
+    hosts: int
+    alike: bool
+    copies: bool = False
+    objective: Objective = "throughput"
+    draws: int = 3
+    places: int = PLACES_A_HOST
+
+
+SIZES: Final = tuple(
+    LinkedSize(200, 8, alike, copies, objective)
+    for alike in (True, False)
+    for copies in (False, True)
+    for objective in OBJECTIVES
+)
+OLD_WAY: Final = tuple(
+    LinkedSize(layers, hosts, True, draws=20, places=places)
+    for layers, hosts, places in ((20, 4, 1), (50, 4, 1), (50, 4, 2), (100, 8, 1))
+)
+
+
+def drawn(size: LinkedSize, number: int) -> Costs:
+    rng = np.random.default_rng([size.layers, size.hosts, size.places, number])
+    layers_s = LAYER_S * rng.lognormal(0, 0.3, size.layers)
+    hosts = [f"host{host}" for host in range(size.hosts)]
+    times = [1.0 if size.alike else 1 + 0.2 * host for host in range(size.hosts)]
+    speeds = [(1.0, 2e-4) if size.alike else (2.0 ** rng.uniform(-1, 2), rng.uniform(1e-4, 1e-3)) for _ in hosts]
+    ways = [OneWay(float(latency_s), float(gbit) * GBIT_BYTES) for gbit, latency_s in speeds]
+    places = tuple(
+        CostPlace(f"{host}.{place}", 1 + (0 if size.alike else at), None, host)
+        for at, host in enumerate(hosts)
+        for place in range(size.places)
+    )
+    return Costs(
+        layers=tuple(CostLayer(str(i), 1.0, 0, 0) for i in range(size.layers)),
+        places=places,
+        time_s=np.stack([layers_s * its for its in np.repeat(times, size.places)], axis=1),
+        transfer_s=np.zeros(size.layers - 1),
+        tensors=tuple(_tensors(size.layers, rng)),
+        links=tuple(HostLink(host, way, way) for host, way in zip(hosts, ways, strict=True)),
+    )
+
+
+def _tensors(layers: int, rng: np.random.Generator) -> Iterator[CostTensor]:
+    for made in range(AS_INPUT, layers):
+        readers = {made + 1}
+        if rng.random() < 1 / 3 and made + 2 < layers:
+            readers.add(min(layers - 1, made + 2 + int(rng.integers(1 + layers // 4))))
+        yield CostTensor(str(made), int(TENSOR_BYTES * rng.lognormal(0, 0.5)), made, tuple(sorted(readers)))
+
+
+def measured_links(size: LinkedSize) -> Row:
+    """Medians over draws."""
+    taken_s, over, outcomes, link_bound = [], [], [], 0
+    for number in range(size.draws):
+        costs = drawn(size, number)
+        begun_s = time.process_time()
+        found = exact_plan(costs, replicate=size.copies, objective=size.objective)
+        taken_s.append(time.process_time() - begun_s)
+        if found.plan is None or found.lower_bound_s is None:
+            raise RuntimeError(f"{size}: exact ended as {found.outcome}")
+        rate = team_costs(costs).rate(found.plan)
+        over.append(rate.value_s(size.objective) / found.lower_bound_s - 1)
+        outcomes.append(found.outcome)
+        link_bound += rate.is_link_bound
+    return {
+        "layers": size.layers,
+        "places": size.hosts * size.places,
+        "hosts": size.hosts,
+        "links": "alike" if size.alike else "unlike",
+        "copies": "yes" if size.copies else "no",
+        "objective": size.objective,
+        "draws": size.draws,
+        "seconds": median(taken_s),
+        "most s": max(taken_s),
+        "proven": f"{outcomes.count(Outcome.OPTIMAL)} of {size.draws}",
+        "link the slowest": link_bound,
+        "over the bound %": 100 * median(over),
+        "most over %": 100 * max(over),
+    }
+
+
+def in_the_old_way(costs: Costs) -> Costs:
+    """Places as of one host; the stage behind a cut pays for all that is live there, by the mean link."""
+    latency_s = float(np.mean([link.there.latency_s for link in costs.links]))
+    bytes_per_s = float(np.mean([link.there.bytes_per_s for link in costs.links]))
+    live = [
+        sum(its.size_bytes for its in costs.tensors if its.made <= cut < its.readers[-1])
+        for cut in range(len(costs.layers) - 1)
+    ]
+    transfer_s = np.array([latency_s + size_bytes / bytes_per_s for size_bytes in live])
+    places = tuple(replace(place, host=None) for place in costs.places)
+    return replace(costs, places=places, tensors=(), links=(), transfer_s=costs.transfer_s + transfer_s)
+
+
+def measured_gain(size: LinkedSize) -> Row:
+    """What plans take that were made in the old way, over what those take that know links."""
+    ratios = []
+    for number in range(size.draws):
+        costs = drawn(size, number)
+        told = team_costs(costs)
+        old, new = exact_plan(in_the_old_way(costs)).plan, exact_plan(costs).plan
+        if old is None or new is None:
+            raise RuntimeError(f"{size}: no plan")
+        ratios.append(told.rate(over_hosts(costs, old)).bottleneck_s / told.rate(new).bottleneck_s)
+    return {
+        "layers": size.layers,
+        "places": size.hosts * size.places,
+        "hosts": size.hosts,
+        "draws": size.draws,
+        "old way, times as long": math.exp(float(np.mean(np.log(ratios)))),
+        "most": max(ratios),
+        "never less than": min(ratios),
+    }
+
+
+NOTES: Final = ("drawn costs; over the bound: of the plan's value over a proven lower bound, less 1",)
+GAIN_NOTES: Final = ("geometric mean, most and least over draws; drawn costs with long skips",)
+
+
+def links() -> None:
+    """Plans over hosts on paper: seconds of CPU time, the distance from the bound, and what it is to know tensors."""
+    about = facts("links") | {"costs": "drawn"}
+    rows = [measured_links(size) for size in SIZES]
+    gains = [measured_gain(size) for size in OLD_WAY]
+    show("Plans over hosts", rows, NOTES)
+    show("Plans that pay each live tensor at each cut", gains, GAIN_NOTES)
+    print(f"written to {save_csv('links', rows, about)}")
+    print(f"written to {save_csv('links_old_way', gains, about)}")
+
+
+if __name__ == "__main__":
+    typer.run(links)

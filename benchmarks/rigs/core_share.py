@@ -16,7 +16,7 @@ import psutil
 
 _OLD: Final = Path("/sys/fs/cgroup/cpu")  # a hierarchy for each controller
 _NEW: Final = Path("/sys/fs/cgroup")  # one for all
-_PERIOD_US: Final = 2_000  # what is over its share waits for up to so long: little beside a link's delay
+_PERIOD_US: Final = 4_000  # as short as a share of a quarter may have: the kernel gives out no less than a millisecond
 _PREFIX: Final = "shisha-bench-"
 
 

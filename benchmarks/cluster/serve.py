@@ -1,0 +1,173 @@
+"""Throughput over one to three hosts, beside Ray Serve with the whole model on each: `benchmarks cluster serve`.
+
+Raylets on one host, all but the first behind links of 1 Gbit/s and 1 ms; each host has the same share of a core, which
+the kernel holds it to whatever runs there (`rigs/core_share.py`), so that two cores do for three hosts and all else.
+Sides in turns in each round, with as many frames in flight:
+
+- `daemon_shared`, `daemon_http`: the daemon with a place on each host, after it has tuned itself; asked by its own
+  client, which shares memory with it, and over HTTP.
+- `serve_handle`, `serve_http`: Ray Serve with a replica on each host, a session of ONNX Runtime on one thread; asked by
+  its handle from a driver on the head, its shortest way, and over HTTP by its proxy there, as raw bytes.
+
+`over`: rates over `serve_handle` and `serve_http` of the same round, each against its like. Last the first network
+where each place has room for `--part` of its file: the daemon cuts it; a whole replica would not fit anywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Annotated, Any, Final
+
+import typer
+
+from benchmarks.report.facts import facts
+from benchmarks.report.progress import Progress
+from benchmarks.report.results import Row, Spread, save_csv, show
+from benchmarks.rigs.child_process import ChildProcess, child_process
+from benchmarks.rigs.far_hosts import CORES, FarHosts, check_host, far_daemon, far_hosts
+from benchmarks.rigs.tune import tune
+from shisha_rt.client import Client, plan_of
+from shisha_rt.errors import BadInput
+from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.graph.zoo import zoo_path
+
+MODELS: Final = "resnet50,text_detector"
+_LIKE: Final = {"daemon_shared": "serve_handle", "daemon_http": "serve_http"}
+_IN_FLIGHT: Final = 8
+_TIMEOUT_S: Final = 120.0
+
+Sides = Mapping[str, ChildProcess]
+Inputs = Sequence[Mapping[str, Any]]
+
+
+def serve(
+    models: Annotated[str, typer.Option(help="Networks of the zoo, separated by commas.")] = MODELS,
+    hosts: Annotated[str, typer.Option(help="Numbers of hosts, separated by commas.")] = "1,2,3",
+    seconds: Annotated[float, typer.Option(min=0.5, help="For each side in each round.")] = 4.0,
+    count: Annotated[int, typer.Option("--rounds", min=1, help="Rounds.")] = 5,
+    part: Annotated[
+        float,
+        typer.Option(min=0.1, max=1.0, help="Of the model's file, that each place has room for in the last case."),
+    ] = 0.6,
+) -> None:
+    """Places on one to three hosts against Ray Serve with the whole model on each, at saturation."""
+    check_host("cluster serve")
+    if find_spec("ray.serve") is None or find_spec("fastapi") is None:
+        raise BadInput("cluster serve: this interpreter lacks Ray Serve: the extra `race`")
+    about = facts(
+        f"cluster serve --models {models} --hosts {hosts} --seconds {seconds:g} --rounds {count} --part {part:g}"
+    )
+    progress = Progress("serve")
+    rows: list[Row] = []
+    for model in models.split(","):
+        for number in map(int, hosts.split(",")):
+            progress.step(f"{model} on {number} hosts of {CORES:g} cores")
+            with far_hosts(number) as its, _sides(model, its) as (sides, plan):
+                rows += _rows(model, number, sides, plan, seconds, count, progress)
+            save_csv("cluster_serve", rows, about)
+    model, number = models.split(",")[0], max(map(int, hosts.split(",")))
+    progress.step(f"{model} on {number} hosts with room for {part:g} of it")
+    room = math.ceil(part * zoo_path(model, print).stat().st_size)
+    with far_hosts(number) as its, _daemon_sides(model, its, room) as (sides, plan, _):
+        rows += _rows(model, number, sides, plan, seconds, count, progress, memory=f"{room / 1e6:.0f} MB each")
+    save_csv("cluster_serve", rows, about)
+    progress.done()
+    show("throughput over hosts, at saturation", rows)
+
+
+def _rows(
+    model: str,
+    number: int,
+    sides: Sides,
+    plan: str,
+    seconds: float,
+    count: int,
+    progress: Progress,
+    memory: str | None = None,
+) -> list[Row]:
+    names = list(sides)
+    rounds: list[dict[str, float]] = []
+    for turn in range(count):
+        first = turn % len(names)
+        found = {}
+        for name in (*names[first:], *names[:first]):
+            progress.glance(f"{model}, {number} hosts: round {turn + 1} of {count}, {name}")
+            found[name] = sides[name].ask(seconds=seconds)["frame_s"]
+        rounds.append(found)
+    return [
+        {
+            "network": model,
+            "hosts": number,
+            "memory": memory,
+            "side": name,
+            "frames/s": Spread.of(1 / its[name] for its in rounds),
+            "over": _LIKE.get(name) if _LIKE.get(name) in names else None,
+            "rate over it": Spread.of(its[_LIKE[name]] / its[name] for its in rounds)
+            if _LIKE.get(name) in names
+            else None,
+            "plan": plan if name in _LIKE else None,
+        }
+        for name in names
+    ]
+
+
+@contextlib.contextmanager
+def _sides(model: str, hosts: FarHosts) -> Iterator[tuple[Sides, str]]:
+    """All of them up. The daemon is tuned before there is a rival beside it."""
+    with contextlib.ExitStack() as closing:
+        sides, plan, inputs = closing.enter_context(_daemon_sides(model, hosts))
+        handle, http = closing.enter_context(_serve_sides(model, inputs, hosts))
+        yield {**sides, "serve_handle": handle, "serve_http": http}, plan
+
+
+@contextlib.contextmanager
+def _daemon_sides(model: str, hosts: FarHosts, memory_bytes: int | None = None) -> Iterator[tuple[Sides, str, Inputs]]:
+    """And its plan, and the network's inputs."""
+    with contextlib.ExitStack() as closing:
+        folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="far-"))
+        options = ["--strategy", "guided", "--objective", "throughput", "--http", "127.0.0.1:0"]
+        endpoint = f"ipc://{folder}/daemon"
+        daemon = closing.enter_context(
+            far_daemon(f"zoo:{model}", hosts, options, memory_bytes=memory_bytes, endpoint=endpoint)
+        )
+        control = closing.enter_context(Client(daemon.endpoint, timeout_s=_TIMEOUT_S))
+        told = control.metadata()["model"]
+        shared, _ = closing.enter_context(
+            child_process("benchmarks.rigs.client_process", endpoint=daemon.endpoint, in_flight=_IN_FLIGHT, share=True)
+        )
+        inputs = [one | {"dtype": NUMPY_OF[one["datatype"]].str} for one in told["inputs"]]
+        way: dict[str, Any] = {"ports": [int(daemon.http[0].rpartition(":")[2])], "model": told["name"]}
+        http, _ = closing.enter_context(
+            child_process("benchmarks.rigs.http_process", **way, inputs=inputs, in_flight=_IN_FLIGHT)
+        )
+        tune(control, shared)
+        yield {"daemon_shared": shared, "daemon_http": http}, str(plan_of(control.plan()["stages"])), inputs
+
+
+@contextlib.contextmanager
+def _serve_sides(model: str, inputs: Inputs, hosts: FarHosts) -> Iterator[tuple[ChildProcess, ChildProcess]]:
+    with contextlib.ExitStack() as closing:
+        folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="race-"))
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        driver, _ = closing.enter_context(
+            child_process(
+                "benchmarks.servers.ray_cluster_server",
+                address=hosts.cluster.address,
+                replicas=len(hosts.raylets),
+                path=str(zoo_path(model, print)),
+                inputs=inputs,
+                port=port,
+                in_flight=_IN_FLIGHT,
+                folder=folder,
+            )
+        )
+        http, _ = closing.enter_context(
+            child_process("benchmarks.rigs.http_process", ports=[port], inputs=inputs, in_flight=_IN_FLIGHT)
+        )
+        yield driver, http

@@ -1,0 +1,100 @@
+"""Ray Serve on a cluster: whole models in replicas on its nodes, a proxy on the head, and a driver there that asks.
+
+A process of the benchmark's (see `rigs/child_process.py`). Settings: `address` of the cluster, `replicas`, each of
+which asks for one of the resource `whole`; `path`, `inputs` as in `network.py`; `port` of the proxy; `in_flight`;
+`folder`, where replicas note themselves. It obeys as clients of servers do (see `rigs/asking.py`): frames go through
+Ray Serve's own handle, as bytes, which is its shortest way: there is no proxy on it, and Ray has large ones in shared
+memory.
+"""
+
+# No postponed annotations: Ray Serve looks at those of `__call__` itself.
+import json
+import os
+import queue
+import sys
+import threading
+from typing import Any, Final
+
+import numpy as np
+import ray
+from ray import serve
+from ray.serve.schema import LoggingConfig
+from starlette.requests import Request
+from starlette.responses import Response
+
+from benchmarks.rigs.asking import ANSWERED, Asking, obey
+from benchmarks.servers.network import SETTINGS, Network
+
+_NAME: Final = "network"
+
+
+class Whole:
+    def __init__(self, settings: str) -> None:
+        os.environ[SETTINGS] = settings
+        self._network = Network()
+
+    async def __call__(self, request: Request) -> Response:
+        return Response(self._network.run(await request.body()), media_type="application/octet-stream")
+
+    async def run(self, body: bytes) -> bytes:
+        return self._network.run(body)
+
+
+class HandleAsker:
+    """A frame is sent by one thread and waited for by another, as the handle's answers are awaited one by one."""
+
+    def __init__(self, handle: Any, frame: bytes, in_flight: int) -> None:
+        self._handle = handle
+        self._frame = frame
+        self._asked: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._came: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+        for _ in range(in_flight):
+            threading.Thread(target=self._ask, daemon=True).start()
+
+    def _ask(self) -> None:
+        while True:
+            number = self._asked.get()
+            try:
+                self._handle.run.remote(self._frame).result()
+                self._came.put((number, ANSWERED))
+            except Exception as error:
+                self._came.put((number, f"answered with {error}"))
+
+    def send(self, number: int) -> None:
+        self._asked.put(number)
+
+    def wait(self, timeout_s: float) -> list[tuple[int, str]]:
+        try:
+            return [self._came.get(timeout=timeout_s) if timeout_s > 0 else self._came.get_nowait()]
+        except queue.Empty:
+            return []
+
+
+def main(arguments: list[str]) -> int:
+    its = json.loads(arguments[0])
+    stdout = os.dup(1)
+    os.dup2(2, 1)  # Ray's words are not ours
+    ray.init(address=its["address"], log_to_driver=False, logging_level="error")
+    serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": its["port"]})
+    deployment = serve.deployment(
+        Whole,
+        num_replicas=its["replicas"],
+        ray_actor_options={"num_cpus": 0, "resources": {"whole": 1}},
+        max_ongoing_requests=its["in_flight"],
+        logging_config=LoggingConfig(enable_access_log=False, log_level="WARNING"),
+    )
+    settings = {"path": its["path"], "inputs": its["inputs"], "folder": its["folder"]}
+    bound = deployment.bind(json.dumps(settings))
+    handle = serve.run(bound, name=_NAME, route_prefix="/inference", logging_config={"enable_access_log": False})
+    generator = np.random.default_rng(0)
+    inputs = [generator.standard_normal(one["shape"]).astype(one["dtype"]) for one in its["inputs"]]
+    frame = b"".join(array.tobytes() for array in inputs)
+    os.dup2(stdout, 1)
+    obey(Asking(HandleAsker(handle, frame, its["in_flight"])), its["in_flight"])
+    os.dup2(2, 1)
+    serve.shutdown()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

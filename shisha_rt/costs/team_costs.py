@@ -109,7 +109,7 @@ class TeamCosts:
         )
 
     def _computing_s(self, plan: Plan) -> tuple[tuple[float, ...], ...]:
-        full = {lead for lead in plan.leads if not self._fits(plan, lead)}
+        full = self._full(plan)
         far = self.costs.far
         known: dict[tuple[tuple[Span, ...], Split | None, int, int], float] = {}
 
@@ -158,13 +158,24 @@ class TeamCosts:
         total_s = math.fsum([*entries, *(time for run in layers_s for time in run)])
         return math.inf if math.isnan(total_s) else total_s
 
-    def _fits(self, plan: Plan, lead: str) -> bool:
-        memory_bytes = self.costs.places[self.costs.place_index(lead)].memory_bytes
-        if memory_bytes is None:
-            return True
-        stages = [stage for stage in plan.stages if lead in stage.leads]
+    def _full(self, plan: Plan) -> set[str]:
+        """The leads that have not the room for all their stages. There may be ten thousand of them, in few pools."""
+        stages_of: dict[str, list[int]] = {}
+        for index, stage in enumerate(plan.stages):
+            for lead in stage.leads:
+                stages_of.setdefault(lead, []).append(index)
+        need_bytes = {its: self._need_bytes(plan, its) for its in set(map(tuple, stages_of.values()))}
+        full = set()
+        for lead, indices in stages_of.items():
+            memory_bytes = self.costs.places[self.costs.place_index(lead)].memory_bytes
+            if memory_bytes is not None and need_bytes[tuple(indices)] > memory_bytes:
+                full.add(lead)
+        return full
+
+    def _need_bytes(self, plan: Plan, indices: tuple[int, ...]) -> int:
+        stages = [plan.stages[index] for index in indices]
         live_bytes = max(self.costs.layers[layer].live_bytes for stage in stages for layer in stage.layers)
-        return sum(map(self._weight_bytes, stages)) + live_bytes <= memory_bytes
+        return sum(map(self._weight_bytes, stages)) + live_bytes
 
     def _weight_bytes(self, stage: Stage) -> int:
         layers = self.costs.layers

@@ -29,6 +29,7 @@ from shisha_rt.pipeline.kinds import KindedStage, StageCosts, stage_costs
 from shisha_rt.pipeline.latency import low_latency
 from shisha_rt.pipeline.reach import Counts, Lattice, cell_count, lattice, reach
 from shisha_rt.pipeline.solution import PlanSolution
+from shisha_rt.pipeline.wide import wider
 from shisha_rt.plan.rate import Objective
 
 DEFAULT_LATENCY_STATES: Final = 1000
@@ -84,6 +85,9 @@ def exact_plan(
             most_cells=most_cells,
             should_stop=should_stop,
         )
+        many = solution.is_partial or solution.outcome is Outcome.LIMIT
+        if many and replicate and objective == "throughput" and not should_stop():
+            solution = wider(costs, solution, most_stages=most_stages, should_stop=should_stop)
         if solution.outcome is not Outcome.INFEASIBLE:
             return solution
         return replace(solution, reason=_hopeless(stage_costs(costs)) or solution.reason)

@@ -143,18 +143,16 @@ class TestLimits:
             assert solution.outcome is Outcome.OPTIMAL
             assert found.latency_s == pytest.approx(40)
             return
-        assert solution.outcome is Outcome.FEASIBLE
-        assert solution.lower_bound_s is not None
-        assert solution.lower_bound_s < 40 / sum(1 / (1 + i / 100) for i in range(40)) * (1 + ROUNDING)
-        assert found.bottleneck_s < 5
+        assert solution.outcome is Outcome.OPTIMAL  # one stage, on all of them
+        assert found.bottleneck_s == pytest.approx(40 / sum(1 / (1 + i / 100) for i in range(40)))
 
     def test_more_layers_than_can_be_told_apart(self) -> None:
         # The second half cannot run where the first can: stages have to end in the middle.
         costs = costs_of([[1] * 60 + [None] * 40] * 210 + [[None] * 60 + [1] * 40] * 210, ranks=[1] * 100)
         solution = exact_plan(costs, replicate=True)
         assert measured(costs, solution).bottleneck_s == 210 / 40
-        assert solution.lower_bound_s == pytest.approx(420 / 100)
-        assert solution.outcome is Outcome.FEASIBLE
+        assert solution.lower_bound_s is not None
+        assert solution.lower_bound_s > 0.999 * 210 / 40  # the kinds cannot help each other, and prices say so
 
     def test_many_places_of_two_kinds(self) -> None:
         costs = costs_of([[1] * 32 + [2] * 32] * 50, ranks=[1] * 32 + [2] * 32)

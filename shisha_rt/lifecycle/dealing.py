@@ -68,9 +68,8 @@ class Dealing:
                     self._deal(epoch, pool)
 
     def _deal(self, epoch: Epoch, pool: PoolState) -> None:
-        serving, depth, queue, at = self._places.serving, self._policy.descriptors_per_worker, pool.queue, 0
-        workers = map(serving.get, pool.leads)
-        free = [worker for worker in workers if worker is not None and len(worker.out) < depth]
+        depth, queue, at = self._policy.descriptors_per_worker, pool.queue, 0
+        free = self._free(pool)
         if not free:
             return
         declined = set()  # stages of which nobody takes a part now, but of frames that are to stay where they died
@@ -88,6 +87,15 @@ class Dealing:
             self._run(frame, stage, epoch, worker, ready_s)
             if len(worker.out) >= depth:
                 free.remove(worker)
+
+    def _free(self, pool: PoolState) -> list[WorkerState]:
+        """The pool's workers with room, in its order. Under load few have any: of thousands few are asked."""
+        roomy, places = self._places.roomy, pool.at
+        if len(roomy) < len(places):
+            its = [worker for name, worker in roomy.items() if name in places]
+            its.sort(key=lambda worker: places[worker.place])
+            return its
+        return [worker for name in pool.leads if (worker := roomy.get(name)) is not None]
 
     def _taker(
         self, frame: Frame, stage: int, epoch: Epoch, pool: PoolState, free: list[WorkerState]
@@ -141,6 +149,8 @@ class Dealing:
         part = Descriptor(worker.incarnation, frame.number, frame.attempt, stage, epoch.number, frame.slot)
         frame.out[stage] = part
         worker.out[part] = frame
+        if len(worker.out) >= self._policy.descriptors_per_worker:
+            self._places.roomy.pop(worker.place, None)
         # Whoever begins or ends a frame alone copies what its client lends: into the slot once, before anyone reads it,
         # and out of it when all else is done.
         reads = frame.unread and stage in epoch.first
@@ -153,6 +163,8 @@ class Dealing:
         if worker is None or frame is None:
             return None
         del frame.out[part.stage]
+        if self._places.serving.get(worker.place) is worker:
+            self._places.roomy[worker.place] = worker
         assert frame.epoch is not None
         if service_s > 0:
             known = frame.epoch.service_s[part.stage]

@@ -24,6 +24,7 @@ from shisha_rt.lifecycle import events as ev
 from shisha_rt.lifecycle import instructions as do
 from shisha_rt.lifecycle.crashes import Crashes
 from shisha_rt.lifecycle.instructions import Ending
+from shisha_rt.lifecycle.loading import Loading
 from shisha_rt.lifecycle.places import Places
 from shisha_rt.lifecycle.policy import Policy
 from shisha_rt.lifecycle.records import Epoch, QueuedPlan, WorkerState
@@ -58,6 +59,8 @@ class Epochs:
         self._story = story
         self._emit = emit
         self._replan_at_s = 0.0
+        self._loading = Loading(places.workers)
+        self._of_plan: tuple[Plan | None, frozenset[str], frozenset[str]] = None, frozenset(), frozenset()
         self._crashes = Crashes(policy.crashes_per_stage)
         self._closed = False
 
@@ -199,15 +202,15 @@ class Epochs:
 
     def _ask(self, worker: WorkerState, epoch: Epoch, until_s: float) -> None:
         """For every stage that the worker has in this epoch."""
-        pool = next((pool for pool in epoch.pools if worker.place in pool.leads), None)
+        pool = next((pool for pool in epoch.pools if worker.place in pool.at), None)
         if pool is None:
             return
         teams = epoch.plan.stages[pool.stages[0]].teams
-        team = teams[pool.leads.index(worker.place)]
+        team = teams[pool.at[worker.place]]
         if epoch.phase is EpochPhase.PREPARING:
             epoch.asked.add(worker.incarnation)
         for index in pool.stages:
-            worker.loading[epoch.number, index] = until_s
+            self._loading.ask(worker, epoch.number, index, until_s)
             self._emit(do.PrepareStage(worker.incarnation, epoch.number, index, team, epoch.plan))
 
     def load(self, worker: WorkerState, now: float) -> None:
@@ -225,6 +228,7 @@ class Epochs:
         worker, key = self._places.workers.get(event.incarnation), (event.epoch, event.stage)
         if worker is None or worker.loading.pop(key, None) is None:
             return  # of an epoch that was dropped meanwhile
+        self._loading.note_fewer()
         worker.loaded.add(key)
         for one in self._epochs():
             if one.number == event.epoch:
@@ -250,6 +254,7 @@ class Epochs:
         worker = self._places.workers.get(event.incarnation)
         if worker is None or worker.loading.pop((event.epoch, event.stage), None) is None:
             return
+        self._loading.note_fewer()
         if self.preparing is not None and self.preparing.number == event.epoch:
             reason = f"{worker.place} could not prepare it: {event.reason}"
             self._drop(reason, event.reason if event.bad_machine else None, failed_stage=event.stage)
@@ -270,6 +275,7 @@ class Epochs:
         return first is not None
 
     def worker_gone(self, worker: WorkerState, reason: str) -> None:
+        self._loading.note_fewer()
         epoch = self.preparing
         if epoch is not None and worker.incarnation in epoch.asked:
             self._drop(f"the worker on {worker.place} died in its preparation: {reason}", transient=True)
@@ -283,9 +289,8 @@ class Epochs:
             self._settle(proposal.event, proposal.plan, None, Ending.DROPPED, reason, transient=True)
         if self.preparing is not None and self.preparing.prepare_until_s <= now:
             self._drop(f"not prepared within {self._policy.prepare_s:g} s")
-        for worker in self._places.workers.values():
-            if any(until <= now for until in worker.loading.values()):
-                self._places.kill(worker, f"a live plan was not loaded within {self._policy.prepare_s:g} s", now)
+        for worker in self._loading.late(now):
+            self._places.kill(worker, f"a live plan was not loaded within {self._policy.prepare_s:g} s", now)
         for epoch in self.live.values():
             if epoch.phase is EpochPhase.RETIRING and self._overdue_from_s(epoch) <= now:
                 self._hurry(epoch, now)
@@ -310,7 +315,7 @@ class Epochs:
         times = [self.preparing.prepare_until_s] if self.preparing else []
         times += [one.until_s for one in self.proposals]
         times += [self._overdue_from_s(epoch) for epoch in self.live.values() if epoch.phase is EpochPhase.RETIRING]
-        times += [t for w in self._places.workers.values() if not w.killed for t in w.loading.values()]
+        times += self._loading.wake_times()
         return [*times, self._replan_at_s] if self._needs_plan() else times
 
     def _drop(
@@ -334,6 +339,7 @@ class Epochs:
         self._emit(do.EpochEnded(epoch.number, epoch.plan))
 
     def _unload(self, epoch: Epoch) -> None:
+        self._loading.note_fewer()
         stages = {(epoch.number, index) for index in range(len(epoch.plan.stages))}
         for worker in self._places.workers.values():
             if not stages.isdisjoint(worker.loaded) or not stages.isdisjoint(worker.loading):
@@ -375,10 +381,12 @@ class Epochs:
     def _missing(self, plan: Plan) -> str:
         """Why `plan` is not to be run as the places are now; empty if it may be. A co-place needs no worker."""
         down, away = self._places.down, self._places.away
-        if down and (names := [name for name in plan.places if name in down]):
-            return f"place {names[0]} is down"
-        if away and (names := [name for name in plan.leads if name in away]):
-            return f"place {names[0]} is without a worker for too long"
+        if (down or away) and self._of_plan[0] is not plan:  # which is long: it is asked for after every event
+            self._of_plan = plan, frozenset(plan.places), frozenset(plan.leads)
+        if not down.isdisjoint(self._of_plan[1]):
+            return f"place {next(name for name in plan.places if name in down)} is down"
+        if not away.isdisjoint(self._of_plan[2]):
+            return f"place {next(name for name in plan.leads if name in away)} is without a worker for too long"
         return ""
 
     def _step(self, epoch: Epoch, action: str) -> None:

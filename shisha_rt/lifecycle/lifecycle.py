@@ -153,8 +153,8 @@ class Lifecycle:
         self.dealing.dispatch()
         self.epochs.finish_retiring()
         self.epochs.advance(now)
-        if self.places.down:
+        if self.places.dismissed:
             self.places.dismiss(self.epochs.places_in_use(), now)
         # Nearly all of a daemon's life: every worker up, one plan, nothing pending. Frames cannot change that, so
         # while only they come and go, the passes above would find nothing (a third of the daemon's time per frame).
-        self._calm = self.places.settled and self.epochs.settled and not self.frames.stranded
+        self._calm = self.epochs.settled and self.places.settled and not self.frames.stranded

@@ -24,8 +24,9 @@ STANDINGS: Final = ("up", "starting", "restarting", "away", "given_up", "down")
 class Places:
     """Every place, and the workers (incarnations) that have a process now.
 
-    `serving`: by place, the worker that is up and meant to stay. `down`: places that were taken out of planning, with
-    a process or without; `out`: those that want none; `away`: those whose worker is overdue.
+    `serving`: by place, the worker that is up and meant to stay; `roomy`: those of them that may be dealt a part.
+    `down`: places that were taken out of planning, with a process or without; `out`: those that want none; `away`:
+    those whose worker is overdue.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Places:
         self.by_name = {name: PlaceState(name) for name in names}
         self.workers: dict[int, WorkerState] = {}
         self.serving: dict[str, WorkerState] = {}
+        self.roomy: dict[str, WorkerState] = {}
         self.down: set[str] = set()
         self.out: set[str] = set()
         self.away: set[str] = set()
@@ -42,6 +44,8 @@ class Places:
         self._emit = emit
         self._incarnations = itertools.count(1)
         self._now_s = 0.0
+        self._changed = True
+        self._wake_s = math.inf
         self._closed = False
 
     @property
@@ -70,7 +74,13 @@ class Places:
         return serves and not any(worker.loading for worker in self.serving.values())
 
     def tick(self, now: float) -> None:
-        """Kill what took too long to come up, start what is due in turns, plan without what is not back in time."""
+        """Kill what took too long to come up, start what is due in turns, plan without what is not back in time.
+
+        All places are looked through only if something has become of one since, or something is due.
+        """
+        if not self._changed and now < self._wake_s:
+            self._now_s = now
+            return
         self._now_s = now
         for place in self.by_name.values():
             if place.phase is PlacePhase.STARTING and place.incarnation is not None:
@@ -84,6 +94,8 @@ class Places:
             self._step(place, "start")
             self._emit(do.Start(place.name, place.incarnation))
         self._plan_without_overdue(now)
+        self._wake_s = min(self._found_wake_times(), default=math.inf)
+        self._changed = False
 
     def _plan_without_overdue(self, now: float) -> None:
         for place in self.by_name.values():
@@ -113,6 +125,9 @@ class Places:
         return max(0, self._policy.starts_at_once - starting)
 
     def wake_times(self) -> list[float]:
+        return self._found_wake_times() if self._changed else [self._wake_s]
+
+    def _found_wake_times(self) -> list[float]:
         times = [p.start_at_s for p in self.by_name.values() if p.phase is PlacePhase.RESTARTING]
         if not self._turns:  # the next one can when one of those that start is up, or gone
             times = []
@@ -130,7 +145,7 @@ class Places:
         place.failed_starts = 0
         place.lost_s, place.usual_start_s = None, now - worker.start_s
         self._step(place, "ready")
-        self.serving[place.name] = worker
+        self.serving[place.name] = self.roomy[place.name] = worker
         was_away = place.name in self.away
         self.away.discard(place.name)
         self._plan_without_overdue(now)  # as there is one now that serves
@@ -195,11 +210,13 @@ class Places:
             self._emit(do.Kill(worker.incarnation, reason))
 
     def _serves_no_more(self, worker: WorkerState, now: float) -> None:
+        self._changed = True
         place = self.by_name[worker.place]
         if place.lost_s is None:
             place.lost_s = now
         if self.serving.get(worker.place) is worker:
             del self.serving[worker.place]
+            self.roomy.pop(worker.place, None)
 
     def take_down(self, name: str) -> None:
         """Take a place out of planning, unless it is the last one left."""
@@ -211,6 +228,7 @@ class Places:
             self._step(place, "quit")
 
     def bring_up(self, name: str, now: float) -> None:
+        self._changed = True
         place = self.by_name[name]
         if self._closed:
             return
@@ -225,6 +243,7 @@ class Places:
 
     def reachable(self, name: str, now: float) -> None:
         """A start that was put off may be tried at once."""
+        self._changed = True
         place = self.by_name[name]
         place.delay_s = 0.0
         if place.phase is PlacePhase.RESTARTING:
@@ -232,18 +251,29 @@ class Places:
 
     def close(self) -> None:
         """The daemon stops: no process is started any more."""
+        self._changed = True
         self._closed = True
         for place in self.by_name.values():
             if place.phase is PlacePhase.RESTARTING:
                 self._step(place, "quit")
 
+    @property
+    def dismissed(self) -> list[WorkerState]:
+        """The workers of places that are out of planning, which nobody has killed yet."""
+        if not self.down:
+            return []
+        incarnations = (self.by_name[name].incarnation for name in sorted(self.down))
+        workers = (self.workers[number] for number in incarnations if number is not None)
+        return [worker for worker in workers if not worker.killed]
+
     def dismiss(self, in_use: Collection[str], now: float) -> None:
         """End the workers of places that are out of planning and that no live plan needs."""
-        for worker in self.workers.values():
-            if worker.place in self.down and worker.place not in in_use:
+        for worker in self.dismissed:
+            if worker.place not in in_use:
                 self.kill(worker, "its place was taken out of planning", now, blameless=True)
 
     def _mark(self, place: PlaceState, *, available: bool) -> None:
+        self._changed = True
         place.available, place.given_up = available, False
         if available:
             self.down.discard(place.name)
@@ -252,6 +282,7 @@ class Places:
             self.away.discard(place.name)
 
     def _step(self, place: PlaceState, action: str) -> None:
+        self._changed = True
         place.phase = step(PLACE, "place", place.name, place.phase, action, self._story)
         if place.phase is PlacePhase.OUT:
             self.out.add(place.name)

@@ -99,11 +99,18 @@ QueuedPart: TypeAlias = tuple[int, int, float, Frame]
 
 @dataclass(slots=True, eq=False)
 class PoolState:
-    """A pool of an epoch's plan: its stages, the leads of its teams, and the parts that wait for them, in order."""
+    """A pool of an epoch's plan: its stages, the leads of its teams, and the parts that wait for them, in order.
+
+    `at`: where each lead is among them.
+    """
 
     stages: tuple[int, ...]
     leads: tuple[str, ...]
     queue: list[QueuedPart] = field(default_factory=list)
+    at: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.at = {lead: index for index, lead in enumerate(self.leads)}
 
 
 @dataclass(slots=True, eq=False)

@@ -16,7 +16,7 @@ import numpy as np
 from shisha_rt.arrays import Floats
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import Costs
-from shisha_rt.costs.links import CostTensor, Way
+from shisha_rt.costs.links import CostTensor, OneWay
 from shisha_rt.pipeline.chains import TeamKind, seconds_of
 from shisha_rt.pipeline.kinds import StageCosts, stage_costs
 
@@ -65,7 +65,7 @@ def wide_space(costs: Costs) -> Wide:
     for index, its in enumerate(costs.places):
         on_host.setdefault(its.host if its.host in links else None, []).append(index)
     groups: dict[Hashable, int] = {}
-    ways: list[tuple[Way, Way]] = []
+    ways: list[tuple[OneWay, OneWay]] = []
     counts: list[int] = []
     members: dict[tuple[int, int | None], list[tuple[int, ...]]] = {}
     for host, places in on_host.items():

@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.costs.costs import CostPlace, Costs
-from shisha_rt.costs.links import AS_INPUT, CostTensor, Link, Way
+from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink, OneWay
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import Layer
 from shisha_rt.machine.machine import Machine, Memory, Place
@@ -38,15 +38,15 @@ class LinkClass:
     """Links between the daemon's host and others, all alike."""
 
     name: str
-    there: Way
-    back: Way
+    there: OneWay
+    back: OneWay
 
 
-RACK_100: Final = LinkClass("rack100", Way(50e-6, 100 * _GBIT), Way(50e-6, 100 * _GBIT))
-RACK_25: Final = LinkClass("rack25", Way(50e-6, 25 * _GBIT), Way(50e-6, 25 * _GBIT))
-REGION: Final = LinkClass("region", Way(1e-3, 10 * _GBIT), Way(1e-3, 10 * _GBIT))
-CONTINENT: Final = LinkClass("continent", Way(30e-3, 1 * _GBIT), Way(30e-3, 1 * _GBIT))
-HOME: Final = LinkClass("home", Way(20e-3, 0.1 * _GBIT), Way(20e-3, 0.02 * _GBIT))
+RACK_100: Final = LinkClass("rack100", OneWay(50e-6, 100 * _GBIT), OneWay(50e-6, 100 * _GBIT))
+RACK_25: Final = LinkClass("rack25", OneWay(50e-6, 25 * _GBIT), OneWay(50e-6, 25 * _GBIT))
+REGION: Final = LinkClass("region", OneWay(1e-3, 10 * _GBIT), OneWay(1e-3, 10 * _GBIT))
+CONTINENT: Final = LinkClass("continent", OneWay(30e-3, 1 * _GBIT), OneWay(30e-3, 1 * _GBIT))
+HOME: Final = LinkClass("home", OneWay(20e-3, 0.1 * _GBIT), OneWay(20e-3, 0.02 * _GBIT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def cluster_costs(graph: Graph, layers: Sequence[Layer], hosts: Sequence[Host]) 
         time_s=time_s,
         transfer_s=transfer_s,
         tensors=tensors_of(graph, layers),
-        links=tuple(Link(host.name, host.link.there, host.link.back) for host in hosts),
+        links=tuple(HostLink(host.name, host.link.there, host.link.back) for host in hosts),
     )
 
 

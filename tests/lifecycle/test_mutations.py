@@ -255,12 +255,14 @@ class DealsToTheHung(Dealing):
     """R3.4: a worker that is to be killed is given nothing more."""
 
     def dispatch(self) -> None:
-        serving = self._places.serving
+        serving, roomy = self._places.serving, self._places.roomy
         hung = {one.place: one for one in self._places.workers.values() if one.killed and one.loaded}
         serving.update(hung)
+        roomy.update(hung)
         super().dispatch()
         for place in hung:
             del serving[place]
+            roomy.pop(place, None)
 
 
 class AnswersWhileItIsWritten(Frames):

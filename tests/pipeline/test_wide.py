@@ -11,7 +11,7 @@ import pytest
 
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.costs.links import AS_INPUT, CostTensor, Link, Way
+from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink, OneWay
 from shisha_rt.pipeline.exact import exact_plan
 from shisha_rt.pipeline.linear import maximize
 from shisha_rt.pipeline.place_classes import stage_traffic, wide_space
@@ -151,7 +151,7 @@ def on_hosts(places: int, bytes_per_s: float) -> Costs:
         time_s=np.ones((3, 3 * places + 1)),
         transfer_s=np.zeros(2),
         tensors=TENSORS,
-        links=tuple(Link(f"h{host}", Way(0.5, bytes_per_s), Way(0.5, bytes_per_s)) for host in range(3)),
+        links=tuple(HostLink(f"h{host}", OneWay(0.5, bytes_per_s), OneWay(0.5, bytes_per_s)) for host in range(3)),
     )
 
 

@@ -41,6 +41,7 @@ from benchmarks.live.walk import walk
 from benchmarks.paper.exact_planner import exact_planner
 from benchmarks.paper.guided import guided
 from benchmarks.paper.placement_gap import placement_gap
+from benchmarks.paper.scale import scale
 from benchmarks.partitiontuner.accuracy import int8_accuracy
 from benchmarks.partitiontuner.fit import partitiontuner_fit
 from benchmarks.partitiontuner.repeat import partitiontuner
@@ -73,6 +74,7 @@ for command in (
     dcg,
     partitiontuner_fit,
     exact_planner,
+    scale,
     guided,
     guided_live,
     shisha,

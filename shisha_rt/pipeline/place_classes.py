@@ -16,7 +16,7 @@ import numpy as np
 from shisha_rt.arrays import Floats
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import Costs
-from shisha_rt.costs.links import CostTensor, OneWay
+from shisha_rt.costs.links import OneWay
 from shisha_rt.pipeline.chains import TeamKind, seconds_of
 from shisha_rt.pipeline.kinds import StageCosts, stage_costs
 
@@ -88,7 +88,7 @@ def wide_space(costs: Costs) -> Wide:
     first_of = {kind: places[0] for kind, places in enumerate(kinds_of(costs))}
     teams = [TeamKind(number_of[first_of[kind]], 1) for kind, _ in members]
     seconds = seconds_of(model, teams)
-    there, back = stage_traffic(model.starts, costs.tensors)
+    there, back = costs.crossings.between(model.starts)
     link_s = np.zeros((2 * len(ways), *there.shape))
     for group, (way, its_back) in enumerate(ways):
         link_s[2 * group], link_s[2 * group + 1] = there / way.bytes_per_s, back / its_back.bytes_per_s
@@ -97,22 +97,3 @@ def wide_space(costs: Costs) -> Wide:
             for way, size, busy_s in zip(ways[one.group], (there, back), link_s[2 * one.group :], strict=False):
                 np.maximum(seconds[number], np.where(size > 0, way.latency_s + busy_s, 0.0), out=seconds[number])
     return Wide(model, classes, seconds, link_s, np.repeat(np.array(counts, float), 2))
-
-
-def stage_traffic(starts: tuple[int, ...], tensors: tuple[CostTensor, ...]) -> tuple[Floats, Floats]:
-    """(positions, positions) bytes each: what a stage reads that it has not made, and what others read of it."""
-    positions = len(starts)
-    at = np.array(starts)
-    there, back = np.zeros((positions, positions)), np.zeros((positions, positions))
-    begins, ends = at[:, None], at[None, :]
-    for tensor in tensors:
-        readers = np.array(tensor.readers)
-        # The first reader at or behind a begin: a stage that gets further than that reads it.
-        index = np.searchsorted(readers, at)
-        following = np.where(index < len(readers), readers[np.minimum(index, len(readers) - 1)], at[-1])[:, None]
-        there += np.where((tensor.made < begins) & (following < ends), tensor.size_bytes, 0)
-        made_here = (tensor.made >= begins) & (tensor.made < ends)
-        back += np.where(made_here & (readers[-1] >= ends), tensor.size_bytes, 0)
-    backwards = begins >= ends
-    there[backwards], back[backwards] = 0.0, 0.0
-    return there, back

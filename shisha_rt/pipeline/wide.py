@@ -22,7 +22,6 @@ from shisha_rt.pipeline.prices import NEAR, Bounded, Cuts, Stop, bound
 from shisha_rt.pipeline.shares import Dealt, dealt, shares_of
 from shisha_rt.pipeline.solution import PlanSolution
 from shisha_rt.plan.plan import Plan, Stage
-from shisha_rt.plan.rate import rate_of
 
 SPACE: Final = "chains of stages, each on any places of its own"
 _ROUNDED_DOWN: Final = 1 - TOLERANCE
@@ -68,9 +67,9 @@ def wider(
     if other is None or other.plan is None:
         return found
     told = team_costs(costs)
-    best, best_s = other, rate_of(other.plan, told.team_s(other.plan)).bottleneck_s
+    best, best_s = other, told.rate(other.plan).bottleneck_s
     if found.plan is not None:
-        found_s = rate_of(found.plan, told.team_s(found.plan)).bottleneck_s
+        found_s = told.rate(found.plan).bottleneck_s
         if found_s <= best_s:
             best, best_s = found, found_s
     lower_s = max(other.lower_bound_s or 0.0, found.lower_bound_s or 0.0)

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Final
 
 from shisha_rt.costs.links import AS_INPUT, CostTensor
+from shisha_rt.costs.traffic import Crossings
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import TeamSeconds
 
@@ -31,14 +32,15 @@ class Router:
     The defaults. Loop: benchmarks/results/race_cpu.csv (621 us a frame of one part, SqueezeNet over ipc), of which
     benchmarks/results/loop_8.csv has 157 us for a part; on a host half as fast as a core of 4 GHz. Card: 100 Gbit/s,
     each way. Memory and descriptors: those of a large server (ours; systemd's hard limit of descriptors).
-    `relay_bytes`: of a relay's process by itself. `place_files`: a place's socket, its process and its journal's share.
+    `relay_bytes`: of a relay's process, what it shares counted in parts. `place_files`: a place's socket, its
+    process, its share of the rest.
     """
 
     frame_s: float = 464e-6
     part_s: float = 157e-6
     card_bytes_per_s: float = 100e9 / 8
     memory_bytes: float = 512 * 2**30
-    relay_bytes: float = 40 * 2**20
+    relay_bytes: float = 24 * 2**20
     most_files: int = 524_288
     place_files: int = 4
     most_frames: int = 512
@@ -46,7 +48,7 @@ class Router:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class RouterLoad:
     """For a frame: messages of the loop, parts, and bytes that the card takes in and sends out.
 
     `slot_bytes`: of a frame's slot, tensors that pass between stages and what clients send and get.
@@ -77,27 +79,27 @@ class Carried:
         )
 
 
-def carried(plan: Plan, team_s: TeamSeconds, tensors: Sequence[CostTensor], remote: frozenset[str]) -> Carried:
+def router_load(plan: Plan, team_s: TeamSeconds, tensors: Sequence[CostTensor], remote: frozenset[str]) -> RouterLoad:
     """Of a plan; `team_s` (stages, teams): how long each team is busy with a frame, by which frames are dealt.
 
     `remote`: the places on other hosts. Clients are on other hosts too.
     """
+    crossings = Crossings(tensors)
     layer_count = max(stage.last for stage in plan.stages) + 1
     inputs = sum(tensor.size_bytes for tensor in tensors if tensor.made == AS_INPUT)
     outputs = sum(tensor.size_bytes for tensor in tensors if layer_count in tensor.readers)
     in_bytes, out_bytes = float(inputs), float(outputs)
     crossing = {tensor.name: tensor.size_bytes for tensor in tensors if tensor.made == AS_INPUT}
     for stage, times_s in zip(plan.stages, team_s, strict=True):
-        layers = set(stage.layers)
-        makes = [its for its in tensors if its.made in layers and not layers.issuperset(its.readers)]
-        reads = [its for its in tensors if its.made not in layers and not layers.isdisjoint(its.readers)]
+        layers, traffic = set(stage.layers), crossings.of(stage.work)
+        makes = (its for its in tensors if its.made in layers and not layers.issuperset(its.readers))
         crossing |= {its.name: its.size_bytes for its in makes}
         rates = [1 / time_s for time_s in times_s]
         far = sum(rate for rate, lead in zip(rates, stage.leads, strict=True) if lead in remote) / sum(rates)
-        in_bytes += far * sum(its.size_bytes for its in makes)
-        out_bytes += far * sum(its.size_bytes for its in reads)
+        in_bytes += far * traffic.back_bytes
+        out_bytes += far * traffic.there_bytes
     parts = len(plan.stages)
-    return Carried(2 + _RUN_AND_DONE * parts, parts, in_bytes, out_bytes, sum(crossing.values()))
+    return RouterLoad(2 + _RUN_AND_DONE * parts, parts, in_bytes, out_bytes, sum(crossing.values()))
 
 
 def most_frames_per_s(in_flight: int, latency_s: float) -> float:

@@ -14,7 +14,7 @@ from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink, OneWay
 from shisha_rt.pipeline.exact import exact_plan
 from shisha_rt.pipeline.linear import maximize
-from shisha_rt.pipeline.place_classes import stage_traffic, wide_space
+from shisha_rt.pipeline.place_classes import wide_space
 from shisha_rt.pipeline.wide import SPACE, wide_plan
 from shisha_rt.plan.plan import Plan
 
@@ -131,13 +131,6 @@ TENSORS = (
     CostTensor("b", 1, 1, (2, 3)),
     CostTensor("output", 1000, 2, (3,)),
 )
-
-
-def test_what_a_stage_reads_and_what_others_read_of_it() -> None:
-    there, back = stage_traffic((0, 1, 2, 3), TENSORS)
-    assert [there[0, 1], there[0, 3], there[1, 2], there[1, 3], there[2, 3]] == [100, 100, 10, 110, 101]
-    assert [back[0, 1], back[0, 2], back[0, 3], back[1, 2], back[2, 3]] == [10, 1, 1001, 1, 1000]
-    assert there[2, 1] == back[2, 1] == 0
 
 
 def on_hosts(places: int, bytes_per_s: float) -> Costs:

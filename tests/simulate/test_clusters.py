@@ -20,7 +20,7 @@ def test_a_smaller_cluster_is_the_beginning_of_a_larger_one() -> None:
 
 
 def test_costs_are_those_of_a_roofline_over_the_whole_machine() -> None:
-    graph = chain(3, 8, 16, 4)
+    graph = chain([3, 8, 16, 4])
     layers, hosts = group_layers(graph), cluster(12)
     costs = cluster_costs(graph, layers, hosts)
     whole = roofline_costs(graph, layers, machine_of(hosts))
@@ -31,7 +31,7 @@ def test_costs_are_those_of_a_roofline_over_the_whole_machine() -> None:
 
 
 def test_what_passes_between_layers() -> None:
-    graph = chain(3, 8, 16, 4)
+    graph = chain([3, 8, 16, 4])
     layers = group_layers(graph)
     tensors = tensors_of(graph, layers)
     assert [tensor.made for tensor in tensors] == [AS_INPUT, *range(len(layers))]

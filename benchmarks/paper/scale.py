@@ -1,0 +1,156 @@
+"""Clusters on paper, up to 10,000 places: `python -m benchmarks scale`. All of it is simulated or worked out.
+
+Plans: clusters are drawn (`simulate/clusters.py`), costs are a roofline's. CPU seconds of `exact` with copies; how far
+its throughput is from what it has proven, in percent. The router: what the plan's frames are in messages and bytes, and
+the frames a second at which the loop and a card of 100 Gbit/s end (`simulate/router.py`).
+
+The lifecycle: the real core in virtual time, with a copy of the model on each place (`rigs/virtual_daemon.py`). CPU
+microseconds of the core for a frame: all teams alike, of five speeds, and while one place waits for its worker. The
+loop: the same core behind a loop that takes as long for an event as one has been measured to; frames a second, against
+what the places could do.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Final
+
+import typer
+
+from benchmarks.report.facts import facts
+from benchmarks.report.results import Row, save_csv, save_figure, show
+from benchmarks.report.scale_figure import scale_figure
+from benchmarks.rigs.virtual_daemon import VirtualDaemon
+from shisha_rt.costs.alike import kinds_of
+from shisha_rt.costs.team_costs import team_costs
+from shisha_rt.graph.layers import group_layers
+from shisha_rt.graph.reader.onnx_reader import read_model
+from shisha_rt.graph.zoo import resolve_model
+from shisha_rt.lifecycle import events as ev
+from shisha_rt.pipeline.exact import exact_plan
+from shisha_rt.plan.rate import OBJECTIVES
+from shisha_rt.simulate.clusters import cluster, cluster_costs
+from shisha_rt.simulate.router import Router, most_frames_per_s, router_load
+
+HOSTS: Final = (10, 30, 100, 300, 1000)
+NETWORKS: Final = ("resnet50",)
+ALL_NETWORKS: Final = ("resnet50", "vgg19", "densenet121", "shufflenet")
+PLACES: Final = (10, 100, 1000)
+ALL_PLACES: Final = (10, 100, 1000, 10_000)
+SERVICE_S: Final = 0.1
+"""Of a frame on a place: ResNet-50 on four cores, about."""
+_FRAMES: Final = 1000
+_LOST: Final = 200
+
+
+def planned(network: str, hosts: int) -> list[Row]:
+    """One row for each objective."""
+    graph = read_model(resolve_model(f"zoo:{network}", print)).graph
+    costs = cluster_costs(graph, group_layers(graph), cluster(hosts))
+    rows: list[Row] = []
+    for objective in OBJECTIVES:
+        begun_s = time.process_time()
+        solution = exact_plan(costs, replicate=True, objective=objective)
+        taken_s = time.process_time() - begun_s
+        if solution.plan is None or not solution.lower_bound_s:
+            raise RuntimeError(f"{network} on {hosts} hosts: exact ended as {solution.outcome}")
+        told = team_costs(costs)
+        team_s = told.team_s(solution.plan)
+        rate = told.rate(solution.plan)
+        load = router_load(solution.plan, team_s, costs.tensors, costs.far)
+        ends = load.ends(Router())
+        per_s = 1 / rate.bottleneck_s
+        rows.append(
+            {
+                "network": network,
+                "hosts": hosts,
+                "places": len(costs.places),
+                "kinds": len(kinds_of(costs)),
+                "for": objective,
+                "planner s": taken_s,
+                "stages": len(solution.plan.stages),
+                "places used": len(solution.plan.places),
+                "frames/s": per_s,
+                "latency ms": 1e3 * rate.latency_s,
+                "from the bound %": 100 * (rate.value_s(objective) / solution.lower_bound_s - 1),
+                "messages a frame": load.messages,
+                "messages/s": load.messages * per_s,
+                "out MB/s": load.out_bytes * per_s / 1e6,
+                "in MB/s": load.in_bytes * per_s / 1e6,
+                "loop ends at frames/s": ends["loop"],
+                "card ends at frames/s": ends["card"],
+                "512 frames end at frames/s": most_frames_per_s(Router().most_frames, rate.latency_s),
+                "memory ends at places": load.most_places(Router())["memory"],
+            }
+        )
+    return rows
+
+
+def _about(service_s: float, places: int) -> list[float]:
+    """Nearly alike: else all are done at the same moment, over and over."""
+    return [service_s * (1 + index / places / 10) for index in range(places)]
+
+
+def core_cost(places: int) -> Row:
+    """Of the lifecycle alone."""
+    alike = VirtualDaemon(_about(SERVICE_S, places))
+    start_s = alike.start()
+    alike.fill()
+    alike.serve(3 * places)
+    alike_s = alike.serve(_FRAMES) / _FRAMES
+    alike.lose()
+    lost_s = alike.serve(_LOST) / _LOST
+    unlike = VirtualDaemon([own * (1 + index % 5 / 2) for index, own in enumerate(_about(SERVICE_S, places))])
+    unlike.start()
+    unlike.fill()
+    unlike.serve(3 * places)
+    unlike_s = unlike.serve(_FRAMES) / _FRAMES
+    return {
+        "places": places,
+        "start, ms a place": 1e3 * start_s / places,
+        "us a frame, alike": 1e6 * alike_s,
+        "us a frame, of five speeds": 1e6 * unlike_s,
+        "us a frame, one without a worker": 1e6 * lost_s,
+    }
+
+
+def saturated(places: int) -> Row:
+    """Frames a second in virtual time, behind a loop that takes its time."""
+    router = Router()
+    loop_s: dict[type, float] = {ev.FrameArrived: router.frame_s, ev.PartDone: router.part_s}
+    daemon = VirtualDaemon(_about(SERVICE_S, places), loop_s)
+    daemon.start()
+    daemon.fill()
+    daemon.serve(3 * places)
+    begun_s, frames = daemon.now_s, max(_FRAMES, 4 * places)
+    daemon.serve(frames)
+    per_s = frames / (daemon.now_s - begun_s)
+    return {
+        "places": places,
+        "places could, frames/s": sum(1 / own for own in _about(SERVICE_S, places)),
+        "loop could, frames/s": 1 / (router.frame_s + router.part_s),
+        "served, frames/s": per_s,
+    }
+
+
+def scale(
+    everything: Annotated[
+        bool, typer.Option("--all", help="More networks, and the lifecycle with 10,000 places: some minutes.")
+    ] = False,
+) -> None:
+    """Clusters of up to 10,000 places, on paper: the planner, the lifecycle, and where one router ends."""
+    about = facts("scale --all" if everything else "scale") | {"simulated": "clusters, costs and time"}
+    networks = ALL_NETWORKS if everything else NETWORKS
+    plans = [row for network in networks for hosts in HOSTS for row in planned(network, hosts)]
+    show("Plans for clusters on paper (simulated)", plans)
+    core = [core_cost(places) for places in (ALL_PLACES if everything else PLACES)]
+    show("The lifecycle's own CPU time, in virtual time", core)
+    loop = [saturated(places) for places in (10, 30, 60, 100, 150, 200, 300, 600, 1000)]
+    show("A loop that takes its time (simulated)", loop)
+    for name, rows in (("scale_plans", plans), ("scale_core", core), ("scale_loop", loop)):
+        print(f"written to {save_csv(name, rows, about)}")
+    print(f"written to {save_figure('scale', scale_figure(plans, core, loop), about)}")
+
+
+if __name__ == "__main__":
+    typer.run(scale)

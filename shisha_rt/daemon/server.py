@@ -70,6 +70,7 @@ from shisha_rt.wire.request import InferRequest, Signature
 log = logging.getLogger(__name__)
 
 _DRAIN_S: Final = 30.0
+_LAST_ANSWERS_S: Final = 5.0
 _MOST_REGIONS: Final = 1024
 _DESCRIPTORS_A_REGION: Final = 4  # its own and its connection's, and as many for all else
 _PART_OF_MEMORY: Final = 4
@@ -208,7 +209,7 @@ class Daemon:
         shell.post(Tick(), "start")
         shell.cores.tuning.choice.by_costs |= self._plan_ahead()  # while workers start
         wait_s = 0.0
-        while not (self._stopping and (lifecycle.idle or time.monotonic() >= self._stop_at_s)):
+        while not (self._stopping and self._is_over()):
             now_s = time.monotonic()
             if now_s >= look_at_s:  # in a turn of its own
                 look_at_s = now_s + LOOK_EVERY_S
@@ -226,6 +227,18 @@ class Daemon:
             turn()
             wake_s = min(look_at_s, self.gateway.tend(now_s), math.inf if wake_s is None else wake_s)
             wait_s = 0.0 if shell.sweep.some() else max(0.0, wake_s - now_s)
+
+    def _is_over(self) -> bool:
+        """Whether what was in flight is answered, or nobody waits for that any longer.
+
+        Answers that ZeroMQ's queues have no room for are not given yet: who reads slowly has some seconds for them.
+        """
+        now_s = time.monotonic()
+        if self.shell.cores.lifecycle.idle:
+            if self.gateway.outbox.empty:
+                return True
+            self._stop_at_s = min(self._stop_at_s, now_s + _LAST_ANSWERS_S)
+        return now_s >= self._stop_at_s
 
     def _take(self, event: object) -> None:
         match event:

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pwd
 from collections.abc import Mapping
@@ -41,8 +42,12 @@ class Guard:
         self._listener = listener
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
         async def counted(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 self._house.count(message["status"])
             await send(message)
 
@@ -59,7 +64,13 @@ class Guard:
             await answer(scope, receive, counted)
             return
         scope["headers_by_name"] = headers
-        await self._app(scope, receive, counted)
+        try:
+            await self._app(scope, receive, counted)
+        except asyncio.CancelledError:  # uvicorn's way to end what has not ended by itself
+            if begun or not self._house.ending.is_set():
+                raise
+            left = HttpFault(503, "the daemon has ended with the request under way; it may have been run")
+            await fault_answer(left)(scope, receive, counted)
 
     def _check_origin(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         if self._listener.unix:

@@ -73,6 +73,37 @@ def call(
     return sent[0]["status"], msgspec.json.decode(sent[1]["body"])["error"]
 
 
+def test_what_has_no_end_is_ended_in_the_form_of_all_others() -> None:
+    """Some seconds after the daemon's last answers uvicorn cancels what is left, and has words of its own for that."""
+    sent: list[Any] = []
+
+    async def app(_scope: object, _receive: object, _send: object) -> None:
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def run() -> None:
+        house = House(ServeHttp("tcp://127.0.0.1:1", (LOOPBACK,)))
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "scheme": "http",
+            "path": "/v2",
+            "headers": [(b"host", b"localhost")],
+        }
+        waits = asyncio.create_task(Guard(app, house, LOOPBACK)(scope, _nothing, send))
+        await asyncio.sleep(0)
+        house.ending.set()
+        waits.cancel()
+        await waits
+        await house.close()
+
+    asyncio.run(run())
+    assert sent[0]["status"] == 503
+    assert "may have been run" in msgspec.json.decode(sent[1]["body"])["error"]
+
+
 async def _nothing() -> Any:
     return {"type": "http.disconnect"}
 

@@ -17,7 +17,7 @@ from shisha_rt.graph.graph import Tensor
 from shisha_rt.wire.codes import Code
 from shisha_rt.wire.header import InferParameters, TensorHeader, decode_head, encode_infer, encode_operation
 from tests.serving.daemon_process import PATIENCE_MS, PATIENCE_S, DaemonProcess, leftovers, serve_command, until
-from tests.serving.identity_model import NAME, SHAPE, frame_of
+from tests.serving.identity_model import CHANNELS, NAME, SHAPE, frame_of, write_identity_model
 from tests.serving.load import PAUSE_S, Load
 
 FRAMES: Final = 100
@@ -58,6 +58,29 @@ def test_everything_admitted_is_answered(identity: Path, tmp_path: Path, four_pl
             assert parts[1] == frame_of(i).tobytes()
         daemon.assert_nothing_left()
         assert daemon.stderr() == ""
+
+
+def test_who_reads_slowly_has_all_answers_too(tmp_path: Path, two_places: Path) -> None:
+    """More answers than ZeroMQ has room for: the rest waits in the daemon, which waits for its reader."""
+    shape = (1, CHANNELS, 64, 64)
+    model = write_identity_model(tmp_path, size=64)
+    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+    socket.linger = 0
+    socket.rcvhwm = 1
+    with DaemonProcess(tmp_path, model, "--machine", two_places) as daemon, socket:
+        socket.connect(daemon.endpoint)
+        for i in range(FRAMES):
+            header = encode_infer(
+                str(i), NAME, [TensorHeader.of(Tensor("x", shape, "FP32"))], InferParameters("only", i)
+            )
+            socket.send_multipart([header, frame_of(i, shape).tobytes()])
+        until(lambda: daemon.control.status()["frames"]["answered"].get("OK") == FRAMES, "all answers")
+        daemon.popen.send_signal(signal.SIGTERM)
+        until(lambda: daemon.control.status()["state"] == "draining", "its hearing of the signal")
+        for i in range(FRAMES):
+            parts = _receive(socket)
+            assert (decode_head(parts[0]).id, parts[1]) == (str(i), frame_of(i, shape).tobytes())
+        assert daemon.wait() == 0, daemon.stderr()
 
 
 def test_sigterm_under_load(identity: Path, four_places: Path, tmp_path: Path) -> None:

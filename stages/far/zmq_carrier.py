@@ -21,6 +21,7 @@ LARGEST_BYTES: Final = 256 << 20
 
 _SEALING_BYTES: Final = 1 << 10  # what CURVE adds to each, and more
 _HANDSHAKE_MS: Final = 5000
+_NEVER_MS: Final = 86_400_000  # no second connection; told so outright, libzmq (4.3.5) drops what was not read yet
 _MOST_WAITING: Final = 1000
 _DOMAIN: Final = b"far"
 _ENDED: Final = {
@@ -50,14 +51,12 @@ class _End:
         self._socket.set(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
         self._socket.set(zmq.RCVHWM, _MOST_WAITING)
         self._socket.set(zmq.SNDHWM, _MOST_WAITING)
-        self._socket.set(zmq.RECONNECT_IVL, -1)
-        self._socket.set(zmq.IMMEDIATE, 1)
+        self._socket.set(zmq.RECONNECT_IVL, _NEVER_MS)
         self._socket.set(zmq.CURVE_PUBLICKEY, public)
         self._socket.set(zmq.CURVE_SECRETKEY, self._secret)
         self._monitor = self._socket.get_monitor_socket()
         self._broken: str | None = None
-        self._connection: int | None = None  # its descriptor, by which the monitor names it
-        self._joined = False
+        self._met = self._joined = False
 
     def filenos(self) -> Sequence[int]:
         return [self._socket.fileno(), self._monitor.fileno()]
@@ -65,9 +64,13 @@ class _End:
     @property
     def connected(self) -> bool:
         """Whether the other end has been there, and could be sent something."""
-        if not self._joined and self._connection is not None:  # the monitor tells of it a little before
-            self._joined = bool(int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT)
+        if not self._joined and self._met:  # the monitor tells of it a little before
+            self._joined = self._takes
         return self._joined
+
+    @property
+    def _takes(self) -> bool:
+        return bool(int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT)
 
     def send(self, data: bytes, tensors: Sequence[memoryview] = ()) -> None:
         if self._broken is not None:
@@ -100,12 +103,11 @@ class _End:
 
     def _look(self) -> None:
         while self._monitor.poll(0):
-            event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
-            self._note(event["event"], event["value"])
+            self._note(parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))["event"])
 
-    def _note(self, event: int, value: int) -> None:
-        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED and self._connection is None:
-            self._connection = value
+    def _note(self, event: int) -> None:
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._met = True
         elif event in _ENDED and self._broken is None:
             self._broken = _ENDED[zmq.Event(event)]
 
@@ -115,6 +117,8 @@ class _End:
 
     def close(self) -> None:
         self._broken = self._broken or "this end is closed"
+        if self._socket.closed:
+            return
         self._socket.disable_monitor()
         self._socket.close()
         self._monitor.close()
@@ -145,6 +149,7 @@ class FarEnd(_End):
     def __init__(self, address: str, near_key: str, largest_bytes: int = LARGEST_BYTES) -> None:
         super().__init__(largest_bytes)
         self._admitted = z85.decode(near_key)
+        self._somebody_left = False
         self._zap: zmq.Socket[bytes] = self._context.socket(zmq.REP)
         self._zap.set(zmq.LINGER, 0)
         self._zap.bind("inproc://zeromq.zap.01")
@@ -164,14 +169,17 @@ class FarEnd(_End):
         """Handshakes are answered as long as it lives: a request that waits would leave its descriptor readable."""
         self._answer_handshakes()
         super()._look()
+        if self._somebody_left and self._broken is None and not self._takes:
+            self._broken = _ENDED[zmq.EVENT_DISCONNECTED]
 
-    def _note(self, event: int, value: int) -> None:
-        """Strangers come and go: only who was admitted counts, of whom the value is the descriptor.
-
-        (Of handshakes that fail it is a number of another kind, which could be the same.)
+    def _note(self, event: int) -> None:
+        """Strangers come and go, and the monitor does not say whose connection has ended: it was the relay's if nothing
+        can be sent any more.
         """
-        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED or (event == zmq.EVENT_DISCONNECTED and value == self._connection):
-            super()._note(event, value)
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            super()._note(event)
+        elif event == zmq.EVENT_DISCONNECTED:
+            self._somebody_left = self._joined
 
     def _answer_handshakes(self) -> None:
         """ZeroMQ's RFC 27: a request is version, number, domain, address, identity, mechanism and the client's key."""

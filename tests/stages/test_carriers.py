@@ -1,0 +1,247 @@
+"""Every kind of carrier between a relay and its far end keeps the same promises: one suite for all of them.
+
+A carrier's other end says again what it hears, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import pytest
+import zmq
+
+from shisha_rt.fabric.channel import Channel
+from stages.far.carrier import Carried, Carrier, CarrierBroken
+from stages.far.channel_carrier import ChannelCarrier
+from stages.far.zmq_carrier import FarEnd, NearEnd
+from tests.fabric.descriptors import open_descriptors
+
+PATIENCE_S: Final = 20.0
+MIB: Final = 1 << 20
+SIZES: Final = (0, 1, 4096, 65535, 65536, 65537, MIB)
+LARGEST_BYTES: Final = 64 * MIB
+
+OTHER_END: Final = """
+import select, socket, sys
+from shisha_rt.fabric.channel import Channel
+from stages.far.carrier import CarrierBroken
+from stages.far.channel_carrier import ChannelCarrier
+from stages.far.zmq_carrier import FarEnd
+
+if sys.argv[1] == "zmq":
+    end = FarEnd("127.0.0.1", sys.argv[2])
+    print(end.endpoint, end.key, flush=True)
+    while not end.connected:
+        end.look()
+        select.select(end.filenos(), [], [], 0.01)
+else:
+    end = ChannelCarrier(Channel(socket.socket(fileno=int(sys.argv[2])), blocking=False))
+try:
+    while True:
+        carried = end.take()
+        if carried is None:
+            select.select(end.filenos(), [], [], 0.05)
+        else:
+            end.send(carried.data, [memoryview(bytes(its)) for its in carried.tensors])
+except CarrierBroken as broken:
+    sys.exit(str(broken))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_descriptor_is_left() -> Iterator[None]:
+    with zmq.Context() as context, context.socket(zmq.PAIR) as one, context.socket(zmq.PAIR) as other:
+        one.bind("inproc://first")  # some stay from the first sockets on, and from the first message that is not copied
+        other.connect("inproc://first")
+        one.send(bytes(MIB), copy=False)
+        other.recv()
+    before = open_descriptors()
+    yield
+    assert open_descriptors() == before
+
+
+def wait_for(ready: Callable[[], bool], end: NearEnd | FarEnd) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not ready():
+        assert time.monotonic() < until_s
+        end.look()
+        select.select(end.filenos(), [], [], 0.01)
+
+
+@contextlib.contextmanager
+def zmq_ends() -> Iterator[tuple[Carrier, subprocess.Popen[bytes]]]:
+    with contextlib.closing(NearEnd()) as end, other_end("zmq", end.key) as process:
+        assert process.stdout is not None
+        endpoint, key = process.stdout.readline().decode().split()
+        end.connect(endpoint, key)
+        wait_for(lambda: end.connected, end)
+        yield end, process
+
+
+@contextlib.contextmanager
+def channel_ends() -> Iterator[tuple[Carrier, subprocess.Popen[bytes]]]:
+    ours, theirs = Channel.pair()
+    with (
+        contextlib.closing(ChannelCarrier(ours)) as end,
+        other_end("channel", str(theirs.fileno()), pass_fds=[theirs.fileno()]) as process,
+    ):
+        theirs.close()
+        yield end, process
+
+
+@contextlib.contextmanager
+def other_end(*arguments: str, pass_fds: Sequence[int] = ()) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-c", OTHER_END, *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, pass_fds=pass_fds) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+CARRIERS: Final = {"zmq": zmq_ends, "channel": channel_ends}
+Ends = tuple[Carrier, subprocess.Popen[bytes]]
+
+
+@pytest.fixture(params=CARRIERS)
+def ends(request: pytest.FixtureRequest) -> Iterator[Ends]:
+    with CARRIERS[request.param]() as ends:
+        yield ends
+
+
+def taken(end: Carrier) -> Carried:
+    """The next message, waited for as the relay does."""
+    until_s = time.monotonic() + PATIENCE_S
+    while True:
+        carried = end.take()
+        if carried is not None:
+            return carried
+        assert time.monotonic() < until_s, "nothing comes"
+        select.select(end.filenos(), [], [], 0.1)
+
+
+def content(size: int, seed: int = 0) -> memoryview:
+    return memoryview(random.Random(seed).randbytes(size))
+
+
+def test_messages_and_tensors_cross_as_they_are_and_in_order(ends: Ends) -> None:
+    end, _ = ends
+    sent: list[tuple[bytes, list[memoryview]]] = [(b"", [])] + [(b"%d" % size, [content(size, size)]) for size in SIZES]
+    sent += [
+        (b"many", [content(size, seed) for seed in range(20) for size in (0, 7, 3000)]),
+        (content(MIB).tobytes(), []),
+    ]
+    sent += [(b"%d" % number, [content(number)] * (number % 3)) for number in range(100)]
+    heard = []
+    for data, tensors in sent:
+        end.send(data, tensors)
+    for _ in sent:
+        carried = taken(end)
+        heard.append((carried.data, [bytes(its) for its in carried.tensors]))
+    assert heard == [(data, [bytes(its) for its in tensors]) for data, tensors in sent]
+    assert end.take() is None
+
+
+@pytest.mark.long
+def test_one_of_64_mib(ends: Ends) -> None:
+    end, _ = ends
+    tensor = content(LARGEST_BYTES)
+    end.send(b"large", [tensor])
+    (back,) = taken(end).tensors
+    assert back == tensor
+
+
+def test_what_has_come_is_told_of_whenever_it_comes(ends: Ends) -> None:
+    """Sending does not take the descriptors' word that something is there, for whoever takes before waiting."""
+    end, _ = ends
+    for number in range(200):
+        end.send(b"%d" % number)
+        until_s = time.monotonic() + PATIENCE_S
+        while (carried := end.take()) is None:
+            assert select.select(end.filenos(), [], [], PATIENCE_S)[0]
+            assert time.monotonic() < until_s
+        assert carried.data == b"%d" % number
+
+
+def test_one_that_is_killed_is_noticed_at_once(ends: Ends) -> None:
+    end, process = ends
+    end.send(b"hello")
+    taken(end)
+    assert end.take() is None
+    process.kill()
+    process.wait()
+    assert select.select(end.filenos(), [], [], PATIENCE_S)[0]
+    with pytest.raises(CarrierBroken):
+        taken(end)
+
+
+def test_one_that_does_not_read_costs_no_more_than_so_much(ends: Ends) -> None:
+    """It never waits for it either."""
+    end, process = ends
+    end.send(b"hello")
+    taken(end)
+    os.kill(process.pid, signal.SIGSTOP)
+    tensor, sent = content(MIB), 0
+    with contextlib.suppress(CarrierBroken):
+        while sent < 5000:
+            end.send(b"hello?", [tensor])
+            sent += 1
+    assert sent < 5000
+    with pytest.raises(CarrierBroken, match="the other end does not read"):
+        end.send(b"hello?")
+
+
+def test_who_closes_is_gone_for_the_other_end(ends: Ends) -> None:
+    end, process = ends
+    end.send(b"hello")
+    taken(end)
+    end.close()
+    assert process.wait(PATIENCE_S) == 1
+    assert process.stderr is not None
+    assert process.stderr.read().decode().strip() in {"the connection ended", "the other end is gone"}
+
+
+def everything(end: Carrier) -> list[bytes]:
+    """What still comes; then it is broken, and stays so."""
+    heard = []
+    with contextlib.suppress(CarrierBroken):
+        while True:
+            heard.append(taken(end).data)
+    for _ in range(2):
+        with pytest.raises(CarrierBroken):
+            end.take()
+    return heard
+
+
+WORDS: Final = [b"%d" % number for number in range(50)]
+
+
+def test_what_was_said_before_it_left_over_a_channel() -> None:
+    ours, theirs = Channel.pair()
+    with contextlib.closing(ChannelCarrier(ours)) as end:
+        other = ChannelCarrier(Channel(theirs, blocking=False))
+        for words in WORDS:
+            other.send(words)
+        end.send(b"are you there?")
+        other.close()
+        assert everything(end) == WORDS
+        with pytest.raises(CarrierBroken, match="the other end is gone"):
+            end.send(b"are you there?")
+
+
+def test_a_datagram_that_is_no_message() -> None:
+    ours, theirs = Channel.pair()
+    with contextlib.closing(ChannelCarrier(ours)) as end, contextlib.closing(theirs):
+        theirs.send(b"noise")
+        with pytest.raises(CarrierBroken, match="a message came that is none"):
+            end.take()

@@ -1,4 +1,4 @@
-"""Plans over hosts: how long `exact` takes, how near to its bound it gets, and what it gains: `python -m benchmarks links`.
+"""Plans over hosts: what `exact` takes, how near to its bound it gets, what it gains: `python -m benchmarks links`.
 
 Costs are drawn. Layer i hands a tensor to layer i + 1, a third of them one to a layer further on, too (a skip, up to a
 quarter of the network), of 0.4 MB in the mean, lognormal; a layer takes 1 ms in the mean, lognormal (sigma 0.3). Hosts
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final

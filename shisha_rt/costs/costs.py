@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.costs.links import CostTensor, HostLink
+from shisha_rt.costs.links import CostTensor, HostLink, Links
 from shisha_rt.costs.split_costs import SplitCosts
 from shisha_rt.costs.traffic import Crossings
 
@@ -93,6 +93,21 @@ class Costs:
     @cached_property
     def _index(self) -> dict[str, int]:
         return {place.name: index for index, place in enumerate(self.places)}
+
+
+def with_links(costs: Costs, links: Links) -> Costs:
+    """With the tensors, and the places that `links` know on their hosts; a host's link is that of its first place."""
+    far = [(place, links.far.get(place.name)) for place in costs.places]
+    by_host: dict[str, HostLink] = {}
+    for _, link in far:
+        if link is not None:
+            by_host.setdefault(link.host, link)
+    return replace(
+        costs,
+        places=tuple(place if link is None else replace(place, host=link.host) for place, link in far),
+        tensors=links.tensors,
+        links=tuple(by_host.values()),
+    )
 
 
 def stage_service_s(costs: Costs, first: int, last: int, place: int) -> float:

@@ -22,8 +22,9 @@ from functools import partial
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, CostTeam
+from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, CostTeam, with_links
 from shisha_rt.costs.fit import fit_groups, tilings_of
+from shisha_rt.costs.links import Links
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import Layer, operators_of
 from shisha_rt.graph.spans import Span, moved_bytes
@@ -96,10 +97,15 @@ def _mean(times: Sequence[RawTimes]) -> RawTimes:
 
 
 class LayerCosts:
-    """Costs of one model on one machine. Places are given by name, layers as first and last, inclusive."""
+    """Costs of one model on one machine. Places are given by name, layers as first and last, inclusive.
 
-    def __init__(self, raw: RawCosts, machine: Machine) -> None:
+    `links`: what passes between layers, and over what to places on other hosts; one of which nothing is told is a host
+    for itself that costs nothing to get to.
+    """
+
+    def __init__(self, raw: RawCosts, machine: Machine, links: Links | None = None) -> None:
         self._raw = raw
+        self._links = links or Links()
         self._machine = machine
         self._group_of = [number for number, (first, last) in enumerate(raw.groups) for _ in range(first, last + 1)]
         self._share = [share for group in raw.groups for share in _shares(raw.layers, group)]
@@ -110,7 +116,8 @@ class LayerCosts:
         inner = {cut for first, last in self._raw.groups for cut in range(first, last)}
         time_s = np.array([self._layer_times_s(place.name) for place in self._machine.places]).T
         transfer_s = np.array([math.nan if cut in inner else 0.0 for cut in range(len(layers) - 1)])
-        return replace(additive(layers, self._machine, time_s, transfer_s), teams=self._teams())
+        costs = replace(additive(layers, self._machine, time_s, transfer_s), teams=self._teams())
+        return with_links(costs, self._links)
 
     def _teams(self) -> tuple[CostTeam, ...]:
         """Each as the only place of a machine."""
@@ -162,7 +169,10 @@ def additive(layers: Sequence[Layer], machine: Machine, time_s: Floats, transfer
             CostLayer(layer.name, layer.weight, layer.weight_bytes, max(layer.in_bytes, layer.out_bytes))
             for layer in layers
         ),
-        places=tuple(CostPlace(place.name, place.rank, place.memory_bytes) for place in machine.places),
+        places=tuple(
+            CostPlace(place.name, place.rank, place.memory_bytes, place.name if place.remote else None)
+            for place in machine.places
+        ),
         time_s=time_s,
         transfer_s=transfer_s,
     )

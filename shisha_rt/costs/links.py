@@ -12,7 +12,8 @@ memory: no plan is faster than the bytes of a frame over it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 AS_INPUT = -1
 """Where the network's inputs are made."""
@@ -50,3 +51,11 @@ class HostLink:
     host: str
     there: OneWay
     back: OneWay
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """`tensors`: what passes between the layers of a model; `far`: the hosts of places, and the ways there and back."""
+
+    tensors: tuple[CostTensor, ...] = ()
+    far: Mapping[str, HostLink] = field(default_factory=dict)

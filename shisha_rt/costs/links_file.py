@@ -1,4 +1,4 @@
-"""`tensors` and `links` of COSTS.json: what passes between layers, and what it takes to another host and back. Pure."""
+"""`tensors` and `links` of COSTS.json: what passes between layers, and what it takes to another host and back."""
 
 from __future__ import annotations
 

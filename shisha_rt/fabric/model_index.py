@@ -9,10 +9,10 @@ would cross; of those that give the same stages one is left. Plain values, kept 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -22,7 +22,8 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.split import KeptWhole, Splittable
 
 FILE_NAME: Final = "index.json"
-INDEX_VERSION: Final = 8  # raise it when an index, or what lies beside it, comes to say something else of a model
+NO_LAYER: Final = -1
+INDEX_VERSION: Final = 9  # raise it when an index, or what lies beside it, comes to say something else of a model
 
 Form = Literal["prepacked", "external", "as_is", "unoptimised"]
 """What stages are cut from: the optimised graph, its weights prepacked or as they are; or the cleaned graph, which each
@@ -77,6 +78,9 @@ class ModelIndex(msgspec.Struct, frozen=True):
     that one layer makes and another reads, in the order in which they are made, but for those with open axes, which no
     legal cut parts; any other is never in the arena. `splits`: how groups of layers may be split; `kept_whole`: which
     may not, and why. `inner`: rooms for what shards make and no layer hands on, sums of their own among them.
+
+    `input_readers` (inputs,): the layers that read each, ascending; `output_makers` (outputs,): the layer that makes
+    each, `NO_LAYER` for an input that is handed on as it is.
     """
 
     engine: str
@@ -90,6 +94,8 @@ class ModelIndex(msgspec.Struct, frozen=True):
     splits: tuple[Splittable, ...] = ()
     kept_whole: tuple[KeptWhole, ...] = ()
     inner: tuple[TensorSpec, ...] = ()
+    input_readers: tuple[tuple[int, ...], ...] = ()
+    output_makers: tuple[int, ...] = ()
 
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:
@@ -145,13 +151,29 @@ def without_open(cuts: Sequence[int], crossing: Sequence[Crossing]) -> tuple[tup
     return legal, tuple(entry for entry in crossing if not entry.tensor.open_axes)
 
 
-def crossing_tensors(
-    nodes: Sequence[tuple[Sequence[str], Sequence[str]]], node_layers: Sequence[int]
-) -> list[tuple[str, int, tuple[int, ...]]]:
-    """Name, maker's layer and readers' layers of each tensor that passes between layers, in the order of making.
+NodeEnds: TypeAlias = tuple[Sequence[str], Sequence[str]]
+"""The tensors that a node reads, and those that it makes."""
 
-    A node is given by the tensors that it reads and those that it makes.
-    """
+
+def input_readers(
+    inputs: Iterable[str], nodes: Sequence[NodeEnds], node_layers: Sequence[int]
+) -> tuple[tuple[int, ...], ...]:
+    """(inputs,): see `ModelIndex`."""
+    readers: dict[str, set[int]] = {}
+    for (reads, _), layer in zip(nodes, node_layers, strict=True):
+        for name in reads:
+            readers.setdefault(name, set()).add(layer)
+    return tuple(tuple(sorted(readers.get(name, ()))) for name in inputs)
+
+
+def output_makers(outputs: Iterable[str], nodes: Sequence[NodeEnds], node_layers: Sequence[int]) -> tuple[int, ...]:
+    """(outputs,): see `ModelIndex`."""
+    made = {name: layer for (_, makes), layer in zip(nodes, node_layers, strict=True) for name in makes}
+    return tuple(made.get(name, NO_LAYER) for name in outputs)
+
+
+def crossing_tensors(nodes: Sequence[NodeEnds], node_layers: Sequence[int]) -> list[tuple[str, int, tuple[int, ...]]]:
+    """Name, maker's layer and readers' layers of each tensor that passes between layers, in the order of making."""
     readers: dict[str, set[int]] = {}
     for (reads, _), layer in zip(nodes, node_layers, strict=True):
         for name in reads:

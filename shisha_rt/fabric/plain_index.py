@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shisha_rt.fabric.model_index import Crossing, ModelIndex, TensorSpec, crossing_tensors, without_open
+from shisha_rt.fabric.model_index import (
+    Crossing,
+    ModelIndex,
+    TensorSpec,
+    crossing_tensors,
+    input_readers,
+    output_makers,
+    without_open,
+)
 from shisha_rt.graph.graph import Graph, Tensor
 from shisha_rt.graph.layers import Layer, layer_of_operator
 
@@ -35,6 +43,8 @@ def plain_index(graph: Graph, layers: Sequence[Layer], engine: str = "plain") ->
         inputs=tuple(map(spec_of, graph.inputs)),
         outputs=tuple(map(spec_of, graph.outputs)),
         crossing=passing,
+        input_readers=input_readers((tensor.name for tensor in graph.inputs), nodes, layer_of),
+        output_makers=output_makers((tensor.name for tensor in graph.outputs), nodes, layer_of),
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from shisha_rt.cache import cache_folder
 from shisha_rt.costs.layer_costs import LayerCosts, RawCosts
-from shisha_rt.costs.links import HostLink
+from shisha_rt.costs.links import HostLink, Links
 from shisha_rt.costs.operator_costs import OperatorCosts, beside
 from shisha_rt.costs.profiles import Setting
 from shisha_rt.costs.split_costs import PricedSplit, ShardTime
@@ -34,6 +34,7 @@ from shisha_rt.plan.plan import Plan, Stage, Team
 from shisha_rt.plan.split import Split, Splittable
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.ready.compile import Compiled, compile_model
+from shisha_rt.ready.cost_tensors import cost_tensors
 from shisha_rt.ready.device_profile import profile_devices
 from shisha_rt.ready.profile import known_costs, profile_model, teams_to_measure
 from shisha_rt.ready.profile_store import FILE_NAME, ProfileStore
@@ -84,6 +85,7 @@ class ModelOnMachine:
             needs=self.compiled.needs,
             kinds={place.name: self.machine.kind_of(place) for place in places},
             single=self.single,
+            far=frozenset(place.name for place in self.machine.remote),
             weight_bytes=tuple(layer.weight_bytes for layer in layers),
             live_bytes=tuple(max(layer.in_bytes, layer.out_bytes) for layer in layers),
             memory_bytes={place.name: place.memory_bytes for place in places if place.memory_bytes is not None},
@@ -117,12 +119,17 @@ class ModelOnMachine:
         crowded = [place for place, its in self.devices.items() if len(its) > 1]
         return f"place {crowded[0]} has several devices" if crowded else ""
 
+    @property
+    def links(self) -> Links | None:
+        """What it takes to bring tensors to places on other hosts, if there are any."""
+        return Links(cost_tensors(self.compiled.index), self.far) if self.machine.remote else None
+
     def layer_costs(self, on_progress: Tell | None = None) -> LayerCosts | PlacedCosts:
         """What layers take on the places; measured first if need be. Raises as `profile_model` does."""
         if self.operator_costs:
             graph, layers = self.compiled.model.graph, self.compiled.layers
             return PlacedCosts(graph, layers, self.machine, self.operator_costs, self.team_costs)
-        return LayerCosts(self._profiled(on_progress), self.machine)
+        return LayerCosts(self._profiled(on_progress), self.machine, self.links)
 
     def _profiled(self, on_progress: Tell | None) -> RawCosts:
         return profile_model(self.compiled, self.machine, on_progress, teams=self.teams, remote=self.remote)
@@ -132,7 +139,7 @@ class ModelOnMachine:
         if self.operator_costs:
             return self.layer_costs()
         found = known_costs(self.compiled, self.machine, teams=self.teams, remote=self.remote)
-        return None if found is None else LayerCosts(found, self.machine)
+        return None if found is None else LayerCosts(found, self.machine, self.links)
 
     def unable(self, plan: Plan) -> list[str]:
         """What places of a plan, one that fits the rules, cannot run as stages."""

@@ -12,10 +12,11 @@ import pytest
 from shisha_rt.costs.costs import stage_service_s
 from shisha_rt.costs.costs_file import costs_object, parse_costs
 from shisha_rt.costs.layer_costs import LayerCosts, RawCosts, RawTimes
+from shisha_rt.costs.links import CostTensor, HostLink, Links, OneWay
 from shisha_rt.graph.graph import Graph
 from shisha_rt.graph.layers import group_layers, operators_of
 from shisha_rt.graph.spans import groups_of, moved_bytes
-from shisha_rt.machine.machine import Machine, Memory, Place
+from shisha_rt.machine.machine import Machine, Memory, Place, Remote
 from tests.costs.networks import chain
 
 GRAPH = chain([4, 4, 8, 8, 4])
@@ -155,3 +156,19 @@ def test_a_team_costs_what_it_took_by_the_clock() -> None:
     np.testing.assert_allclose(team.time_s, np.array(CPU_S) * 0.6)
     assert found.time_s.shape == (4, 2)
     assert LayerCosts(raw(one, other), machine(one, other)).costs().teams == ()
+
+
+def test_places_on_other_hosts_and_what_it_takes_to_get_there() -> None:
+    here = place("here")
+    far = [replace(place(name), remote=Remote(1)) for name in ("near", "apart", "unknown")]
+    way = OneWay(1e-3, 1e6)
+    tensors = (CostTensor("x", 100, -1, (0,)), CostTensor("y", 10, 3, (4,)))
+    links = Links(tensors, {"near": HostLink("rack", way, way), "apart": HostLink("rack", way, way)})
+    costs = LayerCosts(raw(here, *far), machine(here, *far), links).costs()
+    assert [its.host for its in costs.places] == [None, "rack", "rack", "unknown"]
+    assert (costs.tensors, costs.links) == (tensors, (HostLink("rack", way, way),))
+    assert [its.host for its in LayerCosts(raw(here, *far), machine(here, *far)).costs().places][1:] == [
+        "near",
+        "apart",
+        "unknown",
+    ]

@@ -12,7 +12,7 @@ which each session optimises its own cut, or runs it as it stands. Which of them
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,9 +26,12 @@ from shisha_rt.fabric.model_index import (
     Crossing,
     Form,
     ModelIndex,
+    NodeEnds,
     TensorSpec,
     crossing_tensors,
     distinct_cuts,
+    input_readers,
+    output_makers,
     without_open,
 )
 from shisha_rt.fabric.plain_index import plain_index, spec_of
@@ -71,7 +74,9 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
         _check_made(optimised.graph)
         node_layers = map_nodes(graph, layers, optimised.graph)
         specs = _specs(optimised, graph, str(target), whole)
-        legal_cuts, crossing = without_open(distinct_cuts(node_layers), _crossing(optimised.graph, node_layers, specs))
+        nodes: list[NodeEnds] = [(reads(node), node.output) for node in optimised.graph.node]
+        passing = [Crossing(specs[name], made, its) for name, made, its in crossing_tensors(nodes, node_layers)]
+        legal_cuts, crossing = without_open(distinct_cuts(node_layers), passing)
         index = ModelIndex(
             engine=engine,
             form=form,
@@ -81,6 +86,8 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
             inputs=tuple(map(spec_of, graph.inputs)),
             outputs=tuple(map(spec_of, graph.outputs)),
             crossing=crossing,
+            input_readers=input_readers((tensor.name for tensor in graph.inputs), nodes, node_layers),
+            output_makers=output_makers((tensor.name for tensor in graph.outputs), nodes, node_layers),
         )
     tensors = {name: spec_of(tensor) for name, tensor in graph.tensors.items()}
     if form not in _AS_READ:
@@ -140,11 +147,6 @@ def _check_made(graph: onnx.GraphProto) -> None:
     for output in graph.output:
         if output.name not in made:
             raise ValueError(f"output {output.name!r} has become a constant, which no stage makes")
-
-
-def _crossing(graph: onnx.GraphProto, node_layers: Sequence[int], specs: dict[str, TensorSpec]) -> tuple[Crossing, ...]:
-    nodes = [(reads(node), node.output) for node in graph.node]
-    return tuple(Crossing(specs[name], made, readers) for name, made, readers in crossing_tensors(nodes, node_layers))
 
 
 def _specs(optimised: onnx.ModelProto, graph: Graph, folder: str, whole: Mapping[str, int]) -> dict[str, TensorSpec]:

@@ -35,7 +35,7 @@ from shisha_rt.placement.scheme_plans import scheme_plan
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import Objective, rate_of
+from shisha_rt.plan.rate import Objective
 from shisha_rt.split.planning.quickest_split import alone_s
 from shisha_rt.split.planning.split_plan import split_plan
 from shisha_rt.split.planning.splits_tried import with_longest_alone, with_splits_tried
@@ -103,7 +103,7 @@ class GuidedTuner:
         if found is None or failed:
             found = self._without_copies(trials) or self._branches(trials, believed)
         if found is None and believed.costs.splits.ways:
-            handover_s = _handover_s(trials.done)
+            handover_s = _handover_s(believed.costs, trials.done)
             whole, solution = solution, self._with_splits(believed.costs, solution, handover_s)
             fewer = with_longest_alone(believed.costs, solution.plan, trials.done)
             if fewer is not None:
@@ -127,7 +127,7 @@ class GuidedTuner:
         told = team_costs(believed.costs)
 
         def predicted_s(plan: Plan) -> float:
-            return rate_of(plan, told.team_s(plan)).value_s(self.objective)
+            return told.rate(plan).value_s(self.objective)
 
         measured = [(plan, its) for plan, its in trials.done if its.can_run]
         best_s = predicted_s(best)
@@ -165,17 +165,18 @@ class GuidedTuner:
         best_s = self._best(trials)[1].bottleneck_s
         if told.plan is None or any(told.plan == plan for plan, _ in trials.done):
             return None
-        told_s = rate_of(told.plan, team_costs(self.costs).team_s(told.plan)).bottleneck_s
+        told_s = team_costs(self.costs).rate(told.plan).bottleneck_s
         if max(told_s, self._memory_s(trials)) > (1 - self.gain) * best_s:
             return None
         return Proposal(told.plan, f"told {1e3 * told_s:.4g} ms, the best without copies", False, told.lower_bound_s)
 
     def _branches(self, trials: Trials, believed: Learnt) -> Proposal | None:
         """A frame by itself may be quicker where branches of the network run side by side (see `forkjoin`)."""
-        if not (self.needs and self.replicate) or self.objective != "latency":
+        near = len(self.costs.places) - len(self.costs.far)  # those of other hosts are handed more than is told here
+        if not (self.needs and self.replicate and near) or self.objective != "latency":
             return None
-        processors = costs_of_layers(believed.costs, self.needs, _handover_s(trials.done))
-        found = scheme_plan("forkjoin", processors.on(_quickest(processors)))
+        processors = costs_of_layers(believed.costs, self.needs, _handover_s(believed.costs, trials.done))
+        found = scheme_plan("forkjoin", processors.on(_quickest(processors, self.costs.far)))
         if found is None or any(found.plan == plan for plan, _ in trials.done):
             return None
         told_s = found.foretold.latency_s
@@ -201,7 +202,7 @@ class GuidedTuner:
             return None
         told = team_costs(costs)
         latency = self.objective == "latency"
-        told_s = alone_s(told, plan, handover_s) if latency else rate_of(plan, told.team_s(plan)).bottleneck_s
+        told_s = alone_s(told, plan, handover_s) if latency else told.rate(plan).bottleneck_s
         if max(told_s, self._memory_s(trials)) > (1 - self.gain) * self._best(trials)[1].value_s(self.objective):
             return None
         why = f"predicted {1e3 * told_s:.4g} ms, with {_split_layers(plan)} in shards"
@@ -240,19 +241,20 @@ def _split_layers(plan: Plan) -> str:
     return f"layer{'s' * (len(layers) > 1)} {', '.join(layers)}"
 
 
-def _quickest(processors: ProcessorCosts) -> list[str]:
-    """The places that take least for all of it; few branches are worth more of them."""
+def _quickest(processors: ProcessorCosts, far: frozenset[str]) -> list[str]:
+    """The places of this host that take least for all of it; few branches are worth more of them."""
     whole_s = [sum(row[place] for row in processors.time_s) for place in range(len(processors.places))]
-    order = sorted(range(len(whole_s)), key=whole_s.__getitem__)
+    near = (place for place, name in enumerate(processors.places) if name not in far)
+    order = sorted(near, key=whole_s.__getitem__)
     return [processors.places[place] for place in order[:_MOST_BRANCHES]]
 
 
-def _handover_s(done: Sequence[tuple[Plan, Measurement]]) -> float:
-    """Between stages: what frames by themselves took beyond these, in the plan in which it was least."""
+def _handover_s(costs: Costs, done: Sequence[tuple[Plan, Measurement]]) -> float:
+    """Between stages of this host: what frames by themselves took beyond these, in the plan in which it was least."""
     beyond_s = [
         (its.alone_s - math.fsum(its.service_s)) / len(plan.stages)
         for plan, its in done
-        if its.alone_s is not None and its.can_run and plan.is_chain
+        if its.alone_s is not None and its.can_run and plan.is_chain and costs.far.isdisjoint(plan.places)
     ]
     return max(0.0, min(beyond_s, default=HANDOVER_S))
 

@@ -7,6 +7,9 @@ to outweigh the number of ways in which such a part could have been chosen. Team
 Without copies there is no need for places to be alike. Then all that have been seen at work have beliefs of their own
 at once, as far as plans can be made for so many kinds of them: errors that are no kind's are found sooner.
 
+On another host a stage takes as long as its layers only where these take longer than its tensors' ways there and back.
+Where they do not, it tells no more of them than that.
+
 What runs beside a stage is not learnt: a plan whose copies slow each other down makes their kind look slower. Trials
 decide in the end, as the best plan measured is kept.
 """
@@ -38,6 +41,8 @@ _LEAST_ERROR: Final = 0.005
 """Relative. Costs are a model: no measurement says more of them than this."""
 _LEAST_SHARE: Final = 0.02
 """Of its told time, that a layer takes at least: a Gaussian does not know that times are positive."""
+_LINK_ERROR: Final = 0.1
+"""Relative: how far the ways to another host and back may be off."""
 _EVIDENCE: Final = 2.0
 """The logarithm of how many times likelier it has to be that places are unlike, the choice of them paid for."""
 _MOST_SIGHTINGS: Final = 200
@@ -89,7 +94,7 @@ def learnt(
     time_s = np.stack([_able(told.time_s[:, at], its) for at, its in enumerate(of_place.values())], axis=1)
     told = replace(told, time_s=time_s)
     team_s = {kind: _able(by_costs.time_s[kind], its) for kind, its in of_team.items() if kind in by_costs.time_s}
-    alone = [_sightings(told, time_s[:, at], its) for at, its in enumerate(of_place.values())]
+    alone = [_sightings(told, time_s[:, at], its, place) for at, (place, its) in enumerate(of_place.items())]
     groups, crowded = _each_seen(kinds_of(told), alone), False
     if copies or not few_enough([len(group) for group in groups]):
         groups, crowded = _groups(time_s, kinds_of(told), alone, few_enough, 0.0 if copies else -math.inf)
@@ -169,15 +174,30 @@ def _able(told_s: Floats, seen: Sequence[_Seen]) -> Floats:
     return time_s
 
 
-def _sightings(told: Costs, layers_s: Floats, seen: Sequence[_Seen]) -> list[Sighting]:
-    """What stages took, their entries taken off. Where nothing was told, nothing can be corrected."""
+def _sightings(told: Costs, layers_s: Floats, seen: Sequence[_Seen], place: str = "") -> list[Sighting]:
+    """What stages took, their entries taken off. Where nothing was told, nothing can be corrected.
+
+    `place`: the one on which they ran; teams of several are on this host.
+    """
     found: list[Sighting] = []
     for first, end, service_s, error in seen:
         told_s = float(np.nansum(layers_s[first:end]))
         if math.isfinite(service_s) and told_s:
             entry_s = float(told.transfer_s[first - 1]) if first else 0.0
+            hidden = service_s <= (1 + _LINK_ERROR + error) * _ways_s(told, place, first, end)
+            if hidden and entry_s + told_s <= service_s:
+                continue
             found.append(Sighting(first, end, service_s - entry_s, error * max(service_s, told_s)))
     return found
+
+
+def _ways_s(told: Costs, place: str, first: int, end: int) -> float:
+    """The longer of the ways there and back, of a stage on a place with a link; else 0."""
+    link = told.link_of.get(place)
+    if link is None:
+        return 0.0
+    there_bytes, back_bytes = told.crossings.of(((first, end - 1),))
+    return max(link.there.seconds(there_bytes), link.back.seconds(back_bytes))
 
 
 class _Merged(NamedTuple):

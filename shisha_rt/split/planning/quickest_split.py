@@ -104,13 +104,16 @@ def _longer(way: _Way, layer: int, took_s: float) -> _Way:
 
 def alone_s(told: TeamCosts, plan: Plan, handover_s: float) -> float:
     """A frame by itself, hand-overs between stages included."""
-    stages_s = told.team_s(plan)
+    stages_s = told.alone_s(plan)
     return latency_s(plan, [[seconds + handover_s for seconds in its] for its in stages_s]) - handover_s
 
 
 def _least(told: TeamCosts, way: Splittable) -> tuple[float, Shards] | None:
-    """Over all places, or as many as have rooms for sums: what the slowest shard takes. None: it is better whole."""
-    places = [place.name for place in told.costs.places]
+    """Over all places of this host, or as many as have rooms for sums: what the slowest shard takes.
+
+    None: it is better whole.
+    """
+    places = [place.name for place in told.costs.places if not place.host]
     if way.summed:
         places = sorted(places, key=lambda place: told.span_s((place,), way.first, way.last))[:MOST_SUMMED]
     block = way.block * max(1, -(-way.units // (way.block * _MOST_BLOCKS)))

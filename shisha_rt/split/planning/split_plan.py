@@ -7,6 +7,9 @@ for all their orders. For the latency of a frame by itself see `quickest_split`.
 What is proven holds for chains with the layers named in any shares: pieces are coarser than shares, and as a boundary
 moved to the next piece makes no stage longer than by a piece, the bound of chains over pieces less the longest piece
 is one of theirs. Splits whose gain is nothing are not made.
+
+Places of other hosts have no shards: layers are split over the places of this one, where that is better than all of
+them without splits. What is proven then holds for this host alone, and is not said.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from shisha_rt.costs.alike import kinds_of
+from shisha_rt.costs.alike import among, kinds_of
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.team_costs import TeamCosts, team_costs
 from shisha_rt.outcome import Outcome
@@ -26,7 +29,7 @@ from shisha_rt.pipeline.exact import MOST_CELLS, exact_plan
 from shisha_rt.pipeline.solution import PlanSolution
 from shisha_rt.placement.processors import HANDOVER_S
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.rate import Objective, rate_of
+from shisha_rt.plan.rate import Objective
 from shisha_rt.plan.split import MOST_SUMMED, Splittable
 from shisha_rt.split.planning.balance import Balanced, Teams, balanced
 from shisha_rt.split.planning.pieces import Piece, pieces_of, refined, unrefined
@@ -68,8 +71,14 @@ def split_plan(
     # Rows of several layers are partly computed twice, and how much of them costs do not know.
     ways = tuple(way for way in costs.splits.ways if way.axis != "rows" or _is_group(costs, way))
     costs = replace(costs, splits=replace(costs.splits, ways=ways))
+    if len(costs.far) == len(costs.places):
+        return whole
     if objective == "throughput" or whole.plan is None:
         fastest = _fastest(costs, whole, most_stages, most_cells, should_stop, replicate=replicate)
+        if costs.far and fastest.plan is not None:
+            if fastest.plan is whole.plan:
+                return whole
+            fastest = replace(fastest, outcome=Outcome.FEASIBLE, lower_bound_s=None)
         if objective == "throughput" or fastest.plan is None:
             return fastest
         return replace(fastest, outcome=Outcome.FEASIBLE, lower_bound_s=None)
@@ -100,10 +109,10 @@ def _on_single_places(told: TeamCosts, chain: Plan) -> Iterator[Plan]:
     """Where shards can be put beside: all of it on one place; and the chain without copies, if it needs no teams."""
     last = len(told.costs.layers) - 1
     plans = [Plan.of([(0, last, place.name)]) for place in told.costs.places]
-    seconds, plan = min(((told.team_s(plan)[0][0], plan) for plan in plans), key=lambda one: one[0])
+    seconds, plan = min(((told.alone_s(plan)[0][0], plan) for plan in plans), key=lambda one: one[0])
     if math.isfinite(seconds):
         yield plan
-    its = zip(chain.stages, told.team_s(chain), strict=True)
+    its = zip(chain.stages, told.alone_s(chain), strict=True)
     quickest = [(stage, min(zip(times, stage.teams, strict=True))[1]) for stage, times in its]
     if all(len(team) == 1 for _, team in quickest):
         yield Plan(tuple(replace(stage, teams=(team,)) for stage, team in quickest))
@@ -119,6 +128,9 @@ def _fastest(
     replicate: bool,
 ) -> PlanSolution:
     whole_s = _period_s(costs, whole.plan)
+    if costs.far:
+        near = [place.name for place in costs.places if not place.host]
+        costs = replace(among(costs, near, [1.0] * len(near)), tensors=())
     counts = _counts(costs, whole_s)
     pieces = pieces_of(len(costs.layers), counts)
     fine = refined(costs, pieces)
@@ -179,7 +191,7 @@ def _seconds(its: tuple[Balanced, Sequence[Teams]]) -> float:
 
 
 def _period_s(costs: Costs, plan: Plan | None) -> float:
-    return math.inf if plan is None else rate_of(plan, team_costs(costs).team_s(plan)).bottleneck_s
+    return math.inf if plan is None else team_costs(costs).rate(plan).bottleneck_s
 
 
 def _counts(costs: Costs, whole_s: float) -> dict[Splittable, int]:

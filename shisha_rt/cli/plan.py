@@ -17,6 +17,7 @@ import typer
 
 from shisha_rt.cli.completion import offer, offer_machines, offer_models
 from shisha_rt.cli.options import Dims, Groups, Json, Shapes, parse_sizes, progress, read_bytes
+from shisha_rt.cli.plan_order import LayerOrder, check_order, refuse_foreign_order, with_order
 from shisha_rt.cli.plan_partitions import Partitioning, model_on_machine, schedule_partitions
 from shisha_rt.cli.views.plan_answer import KnownSeconds, PlanAim, PlanAnswer, PlanProblem
 from shisha_rt.cli.views.scheme_answer import PARTITIONS
@@ -81,6 +82,9 @@ def plan(
         bool, typer.Option("--replicate/--no-replicate", help="Allow copies of a stage, and teams of places.")
     ] = False,
     split: Annotated[bool, typer.Option("--split/--no-split", help="Allow layers to be split over places.")] = False,
+    order: Annotated[
+        LayerOrder, typer.Option(help="Of the layers along the pipeline: as in the file, or whichever is best.")
+    ] = "file",
     objective: Annotated[
         str | None,
         typer.Option(
@@ -118,6 +122,7 @@ def plan(
       shisha-rt plan --costs COSTS.json --strategy shisha --alpha 20
       shisha-rt plan --costs COSTS.json --strategy exact --time-limit 10
       shisha-rt plan --costs COSTS.json --strategy exact --replicate
+      shisha-rt plan zoo:inception_v1 --machine this-machine --strategy exact --order best
       shisha-rt plan --costs COSTS.json --strategy exact --replicate --objective latency
       shisha-rt plan zoo:vgg19 --machine my-board.toml --strategy exact --split
       shisha-rt plan zoo:squeezenet --machine npu-board --precision any --strategy partitiontuner
@@ -128,6 +133,7 @@ def plan(
         if is_given and strategy not in SCHEMES:
             raise BadInput(f"{option}: not with --strategy {strategy}, expected --strategy {' or '.join(SCHEMES)}")
     aim = _aim(strategy, objective, replicate=replicate, split=split)
+    refuse_foreign_order(order, strategy, aim)
     if precision not in PERMITTED:
         raise BadInput(f"--precision {precision}: expected {' or '.join(PERMITTED)}")
     if (model is None) == (costs is None):
@@ -149,6 +155,8 @@ def plan(
     else:
         assert costs is not None  # one of the two is given
         problem = _problem_of_costs(costs, machine, dim, kind, split=split)
+    check_order(order, problem, str(model or costs))
+    until_s = math.inf if time_limit is None else time.monotonic() + time_limit
     rng = random.Random(seed_)
     chosen = seed(
         problem.weights,
@@ -169,9 +177,10 @@ def plan(
         tuned = _guided(problem, most_stages, aim)
     without_trials = strategy in ("exact", "guided") and tuned is None
     if without_trials:
-        found = _solved(problem, len(chosen.stages), most_stages, time_limit, aim)
+        found = _solved(problem, len(chosen.stages), most_stages, until_s, aim)
     else:
         found = _assess(problem, chosen, tuned, aim)
+    found = with_order(found, order, strategy, most_stages, until_s)
     print(json.dumps(found.as_object()) if as_json else found.in_words(shutil.get_terminal_size().columns))
     if found.reason is not None:
         raise Failure(f"{found.outcome}: {found.reason}")
@@ -239,7 +248,7 @@ def _problem_of_model(
             raise
         costs = None
     weights = [layer.weight for layer in compiled.layers]
-    return PlanProblem(weights, ready.machine.places, frozenset(compiled.legal_cuts), costs)
+    return PlanProblem(weights, ready.machine.places, frozenset(compiled.legal_cuts), costs, compiled.needs)
 
 
 def _problem_of_costs(
@@ -247,6 +256,7 @@ def _problem_of_costs(
 ) -> PlanProblem:
     from shisha_rt.costs.costs_file import parse_costs
     from shisha_rt.costs.split_costs import SplitCosts
+    from shisha_rt.pipeline.order.reordered import layer_needs
 
     for option, value in (("--machine", machine), ("--dim", dim), ("--layers", kind is not None)):
         if value:
@@ -256,7 +266,8 @@ def _problem_of_costs(
         raise BadInput(f"{path}: has no `splits`, expected how layers may be split, for --split")
     if not split:
         costs = replace(costs, splits=SplitCosts())
-    return PlanProblem([layer.weight for layer in costs.layers], costs.places, costs.legal_cuts, costs)
+    needs = layer_needs(costs.tensors, len(costs.layers))
+    return PlanProblem([layer.weight for layer in costs.layers], costs.places, costs.legal_cuts, costs, needs)
 
 
 def _tuned(problem: PlanProblem, start: Plan, balance: Balance | None, alpha: int | None) -> Result:
@@ -306,12 +317,11 @@ def _guided(problem: PlanProblem, most_stages: int | None, aim: PlanAim) -> Resu
     return run(tuner, CostsEvaluator(problem.costs), objective=objective)
 
 
-def _exact(costs: Costs, most_stages: int | None, aim: PlanAim, time_limit: float | None = None) -> PlanSolution:
-    """The best plan without splits, and with those that `costs` know of. The time limit is for both together."""
+def _exact(costs: Costs, most_stages: int | None, aim: PlanAim, until_s: float = math.inf) -> PlanSolution:
+    """The best plan without splits, and with those that `costs` know of; until then, of the monotonic clock."""
     from shisha_rt.pipeline.exact import exact_plan
     from shisha_rt.split.planning.split_plan import split_plan
 
-    until_s = math.inf if time_limit is None else time.monotonic() + time_limit
     planned = partial(
         exact_plan,
         costs,
@@ -324,11 +334,11 @@ def _exact(costs: Costs, most_stages: int | None, aim: PlanAim, time_limit: floa
 
 
 def _solved(
-    problem: PlanProblem, stage_count: int, most_stages: int | None, time_limit: float | None, aim: PlanAim
+    problem: PlanProblem, stage_count: int, most_stages: int | None, until_s: float, aim: PlanAim
 ) -> PlanAnswer:
-    """The best plan under the costs. The time limit is the planner's own, as it tries nothing."""
+    """The best plan under the costs. The time is the planner's own, as it tries nothing."""
     assert problem.costs is not None  # only the seed does without
-    solution = _exact(problem.costs, most_stages, aim, time_limit)
+    solution = _exact(problem.costs, most_stages, aim, until_s)
     chosen = solution.plan or Plan(())
     team_s, faults = _team_seconds(problem, chosen) if chosen.stages else ([], [])
     assert not faults, faults  # a planner's bug, never the user's

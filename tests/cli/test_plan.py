@@ -36,6 +36,10 @@ def test_the_object_from_costs(run: Run, costs_file: Path) -> None:
         "link": None,
         "outcome": "feasible",
         "reason": None,
+        "order": "file",
+        "order_gain": None,
+        "order_gain_most": None,
+        "order_reason": "not looked for with --strategy seed",
     }
 
 
@@ -148,6 +152,10 @@ class TestShisha:
             "link": None,
             "outcome": "feasible",
             "reason": None,
+            "order": "file",
+            "order_gain": None,
+            "order_gain_most": None,
+            "order_reason": "not looked for with --strategy shisha",
         }
 
     def test_alpha_ends_it_sooner(self, run: Run, costs: Path) -> None:

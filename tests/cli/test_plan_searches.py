@@ -75,6 +75,10 @@ class TestExact:
             "link": None,
             "outcome": "optimal",
             "reason": None,
+            "order": "file",
+            "order_gain": None,
+            "order_gain_most": None,
+            "order_reason": "it is not known which layer reads what (`tensors`)",
         }
 
     def test_no_more_stages_than_asked_for(self, run: Run, costs_file: Path) -> None:

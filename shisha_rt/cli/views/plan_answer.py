@@ -26,12 +26,13 @@ _SHOWN_MOVES: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class PlanProblem:
-    """What a strategy is given, wherever it came from."""
+    """What a strategy is given, wherever it came from. `needs` as in `PlanRules`, empty where it is not known."""
 
     weights: Sequence[float]
     places: Sequence[Ranked]
     legal_cuts: frozenset[int]
     costs: Costs | None = None
+    needs: tuple[frozenset[int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,29 @@ class PlanAim:
     @property
     def is_plain(self) -> bool:
         return not (self.replicate or self.split)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderFound:
+    """Of the order of layers asked for, "file" or "best": by how much the best one found is faster than the file's.
+
+    `most_gain`: no order is faster by more. Both are ratios from 1 on, None where not known; then `reason` says why.
+    """
+
+    order: str = "file"
+    gain: float | None = None
+    most_gain: float | None = None
+    reason: str | None = None
+
+    def in_words(self) -> str:
+        if self.gain is None:
+            return ""
+        most = "" if self.most_gain is None else f", and none is more than {self.most_gain:.4g} times as fast"
+        if self.order == "best":
+            return f"over the best order found of the layers: {self.gain:.4g} times as fast as over the file's"
+        if self.gain > 1:
+            return f"over another order of the layers: {self.gain:.4g} times as fast (--order best)"
+        return f"no better order of the layers {'exists' if self.most_gain == 1 else 'was found' + most}"
 
 
 KnownSeconds: TypeAlias = Sequence[Sequence[float | None]]
@@ -75,12 +99,13 @@ class PlanAnswer:
     aim: PlanAim = PlanAim()
     lower_bound_s: float | None = None
     latency_proven: bool = False
+    order: OrderFound = OrderFound()
 
     def as_object(self) -> dict[str, object]:
         """The answer of `--json`: all keys, always."""
         rate = self.rate
-        # How many plans with copies and teams there are, or with splits, has not been counted.
-        plain = self.aim.is_plain
+        # How many plans with copies and teams there are, with splits, or over any order, has not been counted.
+        plain = self.aim.is_plain and self.order.order == "file"
         space_size = plan_count(len(self.problem.legal_cuts), len(self.problem.places), self.stage_count)
         return {
             "stages": written(self.plan, service_s=self.service_s),
@@ -103,6 +128,10 @@ class PlanAnswer:
             "lower_bound_s": self.lower_bound_s,
             "outcome": self.outcome,
             "reason": self.reason,
+            "order": self.order.order,
+            "order_gain": self.order.gain,
+            "order_gain_most": self.order.most_gain,
+            "order_reason": self.order.reason,
         }
 
     @property
@@ -133,14 +162,17 @@ class PlanAnswer:
         if not self.plan.stages:
             return "no plan"
         if self.lower_bound_s is not None:
-            return f"{self.picture(width)}\n{self._proven(self.lower_bound_s)}"
+            lines = (self.picture(width), self._proven(self.lower_bound_s), self.order.in_words())
+            return "\n".join(filter(None, lines))
         if self.tuned is None:
             return self.picture(width)
         gain = _gain(self.tuned, self.aim.objective)
         return "\n".join([*_walk(self.tuned), self.picture(width), f"kept: {self.tuned.reason}", gain])
 
     def _proven(self, lower_bound_s: float) -> str:
-        among = f" among {self.aim.space}" if not self.aim.is_plain else ""
+        among = f" among {self.aim.space}" if not self.aim.is_plain or self.order.order != "file" else ""
+        if self.order.order == "file" and (self.order.gain or 1) > 1:
+            among += " over the file's order of layers"
         latency = self.aim.objective == "latency"
         if self.outcome is not Outcome.OPTIMAL:
             what = "a latency" if latency else "a slowest stage"
@@ -161,7 +193,8 @@ class PlanAnswer:
             time = "" if service_s is None else f", {service_s * 1e3:.4g} ms"
             copies = f" / {len(stage.teams)}" if len(stage.teams) > 1 else ""
             shard = f" {stage.split}" if stage.split is not None else ""
-            text = span(stage.first, stage.last) + shard + time + copies
+            runs = ", ".join(span(first, last) for first, last in stage.work)
+            text = runs + shard + time + copies
             is_slowest = rate is not None and rate.period_s[index] == rate.bottleneck_s
             boxes.append(Box(_on(stage), text, f"{share:5.1%}", share, is_slowest))
         unused = f"\nunused: {', '.join(self.unused)}" if self.unused else ""

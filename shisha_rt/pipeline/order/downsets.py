@@ -118,7 +118,7 @@ def _by_rule(needs: GroupNeeds, rule: Callable[[int, int], tuple[float, ...]]) -
     return tuple(order)
 
 
-def along(orders: Sequence[Order]) -> list[Downset]:
+def downsets_along(orders: Sequence[Order]) -> list[Downset]:
     """All that lies before a cut in one of these orders, the smaller first."""
     found: dict[Downset, None] = {0: None}
     for order in orders:

@@ -27,7 +27,7 @@ from shisha_rt.pipeline.order.downsets import (
     Downset,
     GroupNeeds,
     Order,
-    along,
+    downsets_along,
     every_downset,
     good_orders,
     group_needs,
@@ -181,7 +181,7 @@ class _Search:
 
     def _nearby(self, below_s: float) -> BestCuts | None:
         """The best among the downsets along good orders, and near the cuts of the best chain so far."""
-        family = base = along([tuple(range(len(self.network.spans))), *self._good_orders()])
+        family = base = downsets_along([tuple(range(len(self.network.spans))), *self._good_orders()])
         # Where the file's order is as good as any of them, it is from there that the search goes on.
         below_s *= 1 + 1e-6
         best: BestCuts | None = None

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from shisha_rt.pipeline.order.downsets import (
-    along,
     bits_of,
+    downsets_along,
     every_downset,
     good_orders,
     group_needs,
@@ -69,11 +69,11 @@ def test_good_orders_keep_all_needs(seed: int) -> None:
     every = set(every_downset(needs, 1 << 9) or ())
     for order in orders:
         assert sorted(order) == list(range(9))
-        assert set(along([order])) <= every
-    assert along(orders)[0] == 0
-    assert along(orders)[-1] == needs.whole
+        assert set(downsets_along([order])) <= every
+    assert downsets_along(orders)[0] == 0
+    assert downsets_along(orders)[-1] == needs.whole
 
 
 def test_an_order_leads_through_its_cuts() -> None:
     assert order_through([0b01001, 0b01111, 0b11111]) == (0, 3, 1, 2, 4)
-    assert set(along([order_through([0b01001, 0b01111, 0b11111])])) >= {0b01001, 0b01111, 0b11111}
+    assert set(downsets_along([order_through([0b01001, 0b01111, 0b11111])])) >= {0b01001, 0b01111, 0b11111}

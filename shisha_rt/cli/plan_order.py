@@ -1,0 +1,121 @@
+"""`shisha-rt plan` and the order of layers: by how much another than the file's is better, and the plan that has it."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from shisha_rt.cli.views.plan_answer import OrderFound, PlanAim, PlanAnswer, PlanProblem
+from shisha_rt.errors import BadInput
+from shisha_rt.outcome import Outcome
+from shisha_rt.pipeline.strategies import WITH_COPIES, StrategyName
+
+if TYPE_CHECKING:
+    from shisha_rt.pipeline.order.ordered_plan import OrderedPlan
+
+LayerOrder = Literal["file", "best"]
+
+_GLANCE_S: Final = 1.0
+"""That a plan over the file's order is kept waiting for, to say what another would bring."""
+_SEARCH_S: Final = 20.0
+_MOST_DOWNSETS: Final = 6000
+_MOST_WORK: Final = 1e9
+"""Of a search that the user has asked for, instead of what is looked at beside another plan."""
+
+
+def refuse_foreign_order(order: LayerOrder, strategy: StrategyName, aim: PlanAim) -> None:
+    """Raises BadInput where no other order than the file's can be looked for."""
+    if order == "file":
+        return
+    if strategy != "exact":
+        raise BadInput(f"--order {order}: not with --strategy {strategy}, expected --strategy exact")
+    for option, is_given in (("--objective latency", aim.objective == "latency"), ("--split", aim.split)):
+        if is_given:
+            raise BadInput(f"--order {order}: not with {option}, expected one of the two")
+
+
+def check_order(order: LayerOrder, problem: PlanProblem, source: str) -> None:
+    """Raises BadInput where it is not known what another order would take; `source` names the model or the costs."""
+    reason = _why_unknown(problem)
+    if order != "file" and reason is not None:
+        raise BadInput(f"{source}: --order {order}: {reason}; expected costs that tell of any order")
+
+
+def with_order(
+    found: PlanAnswer, order: LayerOrder, strategy: StrategyName, most_stages: int | None, until_s: float
+) -> PlanAnswer:
+    """A plan of the file's order, and what another would bring; or with `best` the plan that has it.
+
+    It ends by `until_s` of the monotonic clock.
+    """
+    reason = _why_not(found, strategy)
+    costs = found.problem.costs
+    if reason is not None or costs is None:
+        return replace(found, order=OrderFound(order, reason=reason))
+    from shisha_rt.pipeline.exact import DEFAULT_LATENCY_STATES
+    from shisha_rt.pipeline.order.ordered_plan import OrderLimits, ordered_plan
+
+    searched = order == "best"
+    until_s = min(until_s, time.monotonic() + (_SEARCH_S if searched else _GLANCE_S))
+    limits = OrderLimits(_MOST_DOWNSETS, _MOST_WORK, latency_states=DEFAULT_LATENCY_STATES) if searched else None
+    ordered = ordered_plan(
+        costs,
+        found.problem.needs,
+        math.inf if found.rate is None else found.rate.bottleneck_s,
+        most_stages=most_stages,
+        replicate=found.aim.replicate,
+        limits=limits,
+        should_stop=lambda: time.monotonic() >= until_s,
+    )
+    told = _told(found, order, ordered)
+    return _reordered(found, ordered, told) if searched else replace(found, order=told)
+
+
+def _told(found: PlanAnswer, order: LayerOrder, ordered: OrderedPlan) -> OrderFound:
+    if found.rate is None:
+        none = "no plan has room for the layers in the file's order"
+        return OrderFound(order, reason=none if ordered.plan is None else f"{none}, but one does in another")
+    file_s = found.rate.bottleneck_s
+    gain = file_s / ordered.bottleneck_s if ordered.bottleneck_s else 1.0
+    most = 1.0 if ordered.is_proven and ordered.plan is None else file_s / ordered.lower_s if ordered.lower_s else None
+    return OrderFound(order, gain, gain if ordered.is_proven else most)
+
+
+def _reordered(found: PlanAnswer, ordered: OrderedPlan, told: OrderFound) -> PlanAnswer:
+    """What is proven is proven of all orders."""
+    from shisha_rt.costs.costs_evaluator import CostsEvaluator
+
+    if found.plan.stages or ordered.plan is not None:
+        found = replace(
+            found,
+            aim=replace(found.aim, space=f"{found.aim.space}, over any order of layers"),
+            outcome=Outcome.OPTIMAL if ordered.is_proven else Outcome.FEASIBLE,
+            lower_bound_s=ordered.bottleneck_s if ordered.is_proven else ordered.lower_s,
+            latency_proven=False,
+            reason=None,
+            order=told,
+        )
+    if ordered.plan is None:
+        return replace(found, order=told)
+    problem = found.problem
+    assert problem.costs is not None  # the caller has seen to it
+    measured = CostsEvaluator(problem.costs, problem.needs).measurement_of(ordered.plan)
+    return replace(found, plan=ordered.plan, team_s=measured.team_s or [(taken_s,) for taken_s in measured.service_s])
+
+
+def _why_not(found: PlanAnswer, strategy: StrategyName) -> str | None:
+    if strategy not in WITH_COPIES:
+        return f"not looked for with --strategy {strategy}"
+    if found.aim.objective == "latency":
+        return "not looked for with --objective latency"
+    if found.aim.split:
+        return "not looked for with --split"
+    return _why_unknown(found.problem)
+
+
+def _why_unknown(problem: PlanProblem) -> str | None:
+    from shisha_rt.pipeline.order.reordered import why_unknown
+
+    return None if problem.costs is None else why_unknown(problem.costs, problem.needs)

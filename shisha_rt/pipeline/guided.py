@@ -5,7 +5,8 @@ the plan that is best by them owes it in part to errors not yet found, and will 
 them. Where the best plan is measured already, others may still be better as far as is known. Those are tried that need
 the least doubt for it: all their stages so many standard deviations below what is predicted.
 
-Where no other chain promises a gain, layers may be split; what shards take is corrected by one factor for all of them.
+Where no chain over the file's order of layers promises a gain, one over another order may (see `order`). Where no plan
+of whole layers does, layers may be split; what shards take is corrected by one factor for all of them.
 It ends where even much doubt leaves no plan that promises a gain, so no trial is run that the model shows to be worse
 beyond its error; the plan measured as the fastest stays. Many trials early, as costs are found to be wrong, are the
 price of not settling for the first plan whose prediction holds.
@@ -28,6 +29,8 @@ from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.pipeline.exact import DEFAULT_LATENCY_STATES, MOST_CELLS, exact_plan
 from shisha_rt.pipeline.learning import Learnt, learnt
+from shisha_rt.pipeline.order.ordered_plan import OrderLimits, ordered_plan
+from shisha_rt.pipeline.order.reordered import why_unknown
 from shisha_rt.pipeline.outlook import outlook
 from shisha_rt.pipeline.solution import PlanSolution
 from shisha_rt.placement.processors import HANDOVER_S, ProcessorCosts, costs_of_layers
@@ -54,6 +57,9 @@ _MOST_PLAIN_CELLS: Final = 1 << 16
 """Of one over places that have no copies (see `reach`)."""
 _MOST_LATENCY_CELLS: Final = 1 << 20
 """Of one that has a latency for each count of each kind (see `quickest`)."""
+_MOST_DOWNSETS: Final = 600
+_MOST_ORDER_WORK: Final = 1e7
+"""Of a search for another order of layers (see `ordered_plan`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +100,20 @@ class GuidedTuner:
             latency_states=0 if self.replicate else DEFAULT_LATENCY_STATES,
             most_cells=_most_cells(self.replicate, self.objective),
         )
-        if self.costs.splits.ways:  # what is proven of chains is not proven of other plans
+        # What is proven of chains over the file's order is not proven of other plans.
+        if self.costs.splits.ways or not self._best(trials)[0].is_chain:
             solution = replace(solution, lower_bound_s=None)
         if len(trials.done) >= self.most_trials:
             return trials, self._final(trials, f"the limit of {self.most_trials} trials is reached", solution)
         found = None if solution.plan is None else self._promising(trials, believed, solution)
         failed = found is not None and any(found.plan == plan for plan, _ in trials.done)
         if found is None or failed:
-            found = self._without_copies(trials) or self._branches(trials, believed)
+            found = (
+                self._without_copies(trials)
+                or self._branches(trials, believed)
+                or self._reordered(trials, believed.costs, replicate=True)
+                or self._reordered(trials, self.costs, replicate=False)
+            )
         if found is None and believed.costs.splits.ways:
             handover_s = _handover_s(believed.costs, trials.done)
             whole, solution = solution, self._with_splits(believed.costs, solution, handover_s)
@@ -183,6 +195,26 @@ class GuidedTuner:
         if told_s > (1 - self.gain) * self._best(trials)[1].latency_s:
             return None
         return Proposal(found.plan, f"told {1e3 * told_s:.4g} ms, with branches side by side", False)
+
+    def _reordered(self, trials: Trials, costs: Costs, *, replicate: bool) -> Proposal | None:
+        """A stage may have parts of branches that lie one behind the other in the file. Without copies, as told."""
+        if not (self.needs and self.replicate) or self.objective != "throughput" or why_unknown(costs, self.needs):
+            return None
+        to_beat_s = (1 - self.gain) * self._best(trials)[1].bottleneck_s
+        if self._memory_s(trials) > to_beat_s:
+            return None
+        found = ordered_plan(
+            costs,
+            self.needs,
+            to_beat_s,
+            most_stages=self.most_stages,
+            replicate=replicate,
+            limits=OrderLimits(_MOST_DOWNSETS, _MOST_ORDER_WORK, _most_cells(replicate, self.objective)),
+        )
+        if found.plan is None or any(found.plan == plan for plan, _ in trials.done):
+            return None
+        why = f"told {1e3 * found.bottleneck_s:.4g} ms, with layers in another order than the file's"
+        return Proposal(found.plan, why, False, found.lower_s)
 
     def _with_splits(self, costs: Costs, whole: PlanSolution, handover_s: float) -> PlanSolution:
         return split_plan(
@@ -278,8 +310,8 @@ def guided(
 ) -> GuidedTuner:
     """From `start`, a plan that `verify.py` passes, such as the live one; None: the best by `costs`, as told.
 
-    `replicate` and `objective` as for `exact_plan`. `needs` (layers,): of which earlier ones each reads a tensor; where
-    it is known and latency is the objective, plans with copies may have branches side by side, too.
+    `replicate` and `objective` as for `exact_plan`. `needs` (layers,): of which earlier ones each reads a tensor. Where
+    that is known and copies are allowed, plans may have layers in another order, and for latency branches side by side.
 
     `gain` is the smallest relative one that is worth a trial. Raises ValueError where no plan can run by `costs` and
     `start` is None, and for numbers that make no sense.

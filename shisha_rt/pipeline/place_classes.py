@@ -87,13 +87,9 @@ def wide_space(costs: Costs) -> Wide:
     number_of = {place: number for number, kind in enumerate(model.kinds) for place in kind.places[:1]}
     first_of = {kind: places[0] for kind, places in enumerate(kinds_of(costs))}
     teams = [TeamKind(number_of[first_of[kind]], 1) for kind, _ in members]
-    seconds = seconds_of(model, teams)
+    seconds = seconds_of(model, teams).busy_s
     there, back = costs.crossings.between(model.starts)
     link_s = np.zeros((2 * len(ways), *there.shape))
     for group, (way, its_back) in enumerate(ways):
         link_s[2 * group], link_s[2 * group + 1] = there / way.bytes_per_s, back / its_back.bytes_per_s
-    for number, one in enumerate(classes):
-        if one.group is not None:
-            for way, size, busy_s in zip(ways[one.group], (there, back), link_s[2 * one.group :], strict=False):
-                np.maximum(seconds[number], np.where(size > 0, way.latency_s + busy_s, 0.0), out=seconds[number])
     return Wide(model, classes, seconds, link_s, np.repeat(np.array(counts, float), 2))

@@ -29,12 +29,14 @@ from shisha_rt.pipeline.kinds import KindedStage, StageCosts, stage_costs
 from shisha_rt.pipeline.latency import low_latency
 from shisha_rt.pipeline.reach import Counts, Lattice, cell_count, lattice, reach
 from shisha_rt.pipeline.solution import PlanSolution
-from shisha_rt.pipeline.wide import wider
+from shisha_rt.pipeline.wide import wide_plan, wider
 from shisha_rt.plan.rate import Objective
 
 DEFAULT_LATENCY_STATES: Final = 1000
 MOST_CELLS: Final = 1 << 28
 """Of one or two bytes each, mostly."""
+_MOST_SEARCHED: Final = 500
+"""Places on other hosts, with copies: of more, a plan is not sought among some and then spread over the rest."""
 _QUICK_CELLS: Final = 1 << 16
 _ROUNDED_DOWN: Final = 1 - 1e-9
 
@@ -75,6 +77,10 @@ def exact_plan(
     """
     if most_stages is not None and most_stages < 1:
         raise ValueError(f"most_stages = {most_stages}, expected at least 1")
+    if replicate and objective == "throughput" and len(costs.places) > _MOST_SEARCHED and costs.link_of:
+        wide = wide_plan(costs, most_stages=most_stages, should_stop=should_stop)
+        if wide is not None:
+            return wide
     if replicate or objective == "latency" or costs.link_of:
         solution = best_chain(
             costs,

@@ -25,7 +25,7 @@ from shisha_rt.plan.plan import Plan, Stage
 
 SPACE: Final = "chains of stages, each on any places of its own"
 _ROUNDED_DOWN: Final = 1 - TOLERANCE
-_MOST_TRIED: Final = 500
+_MOST_TRIED: Final = 300
 _FEWER_STAGES: Final = 1e-3
 """Relative: so much throughput is given for a stage less, which is a hop less for each frame."""
 

@@ -7,7 +7,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,7 +17,7 @@ from shisha_rt.fabric import messages
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.channel import Channel
 from shisha_rt.fabric.child import Child, start_child
-from shisha_rt.fabric.layout import layouts_of
+from shisha_rt.fabric.layout import OUTPUT_BYTES, layouts_of
 from shisha_rt.fabric.messages import FarConfig, FarUp, FromWorker, ToWorker, WorkerConfig
 from shisha_rt.graph.spans import Span
 from shisha_rt.lifecycle.events import Descriptor
@@ -131,8 +131,8 @@ class FarPlace:
 
 
 @contextlib.contextmanager
-def arena_of(compiled: Compiled, places: int = 1, slots: int = 3) -> Iterator[Arena]:
-    layout, *further = layouts_of([shape.index for shape in compiled.each])
+def arena_of(compiled: Compiled, places: int = 1, slots: int = 3, output_bytes: int = OUTPUT_BYTES) -> Iterator[Arena]:
+    layout, *further = layouts_of([shape.index for shape in compiled.each], output_bytes)
     arena = Arena.create(layout, slots, places, further)
     for place in range(places):
         arena.set_speed(place, 1.0)
@@ -152,6 +152,13 @@ def far_places(compiled: Compiled, arena: Arena, count: int = 1) -> Iterator[Seq
             closing.callback(place.close)
             places.append(place)
         yield places
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
 
 
 def put_noise(arena: Arena, compiled: Compiled, slot: int, seed: int) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,8 @@ from shisha_rt.fabric.lent import LentPiece, create_region
 from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.plan.split import Split
 from shisha_rt.ready.compile import Compiled, compile_model
-from tests.stages.far_places import PATIENCE_S, FarPlace, arena_of, children_of, far_places, put_noise
+from tests.stages.far_places import FarPlace, arena_of, children_of, far_places, put_noise
+from tests.stages.far_places import wait_until as until
 
 
 @pytest.fixture(scope="module")
@@ -119,13 +119,6 @@ def gone(pid: int) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     return True
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("crash", [signal.SIGKILL, signal.SIGSEGV])

@@ -1,0 +1,174 @@
+"""Deaths at a place on another host, at any moment: the relay ends, says of what, and nothing is left anywhere."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+import zmq
+
+from shisha_rt.daemon.fleet.watch import HangLimits, Watch
+from shisha_rt.fabric import messages
+from shisha_rt.fabric.arena import Arena
+from shisha_rt.fabric.channel import ChannelBroken
+from shisha_rt.fabric.messages import FarConfig
+from shisha_rt.graph.zoo import resolve_model
+from shisha_rt.ready.compile import Compiled, compile_model
+from tests.stages.far_places import (
+    PATIENCE_S,
+    FarPlace,
+    arena_of,
+    children_of,
+    far_places,
+    put_noise,
+    wait_until,
+)
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Compiled:
+    return compile_model(resolve_model("zoo:squeezenet", lambda _: None))
+
+
+def prepared(place: FarPlace, compiled: Compiled) -> int:
+    """Its worker's process."""
+    place.connect()
+    place.prepare((0, len(compiled.layers) - 1))
+    assert place.far is not None
+    (worker,) = children_of(place.far.popen.pid)
+    return worker
+
+
+def gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def compute(place: FarPlace, arena: Arena, compiled: Compiled, frame: int) -> None:
+    """Until its worker has computed the frame, and waits: the place is emulated, and slower than a patient test."""
+    put_noise(arena, compiled, 0, 1)
+    arena.set_speed(0, 1e-5)
+    place.tell(messages.Repace(at_once=False))
+    place.tell(messages.Run(place.part(frame, 0), 0))
+    wait_until(lambda: arena.sign(0).paced_until_ns > 0)
+
+
+@pytest.mark.parametrize("crash", [signal.SIGKILL, signal.SIGSEGV])
+def test_the_frame_that_was_computed_is_charged(compiled: Compiled, crash: signal.Signals) -> None:
+    """Whoever ended the worker, as it is with one on this host."""
+    with arena_of(compiled) as arena, far_places(compiled, arena) as (place,):
+        worker = prepared(place, compiled)
+        compute(place, arena, compiled, 3)
+        place.tell(messages.Run(place.part(4, 1), 0))
+        os.kill(worker, crash)
+        assert place.ends() == (messages.FAR_END_GONE if crash is signal.SIGKILL else 1)
+        assert arena.sign(0).frame == 3
+        assert place.last_words() == f"its worker there: killed by signal {int(crash)} ({crash.name})"
+
+
+def test_a_worker_that_is_stopped_is_a_hang(compiled: Compiled) -> None:
+    """As the daemon sees it, by the board alone."""
+    with arena_of(compiled) as arena, far_places(compiled, arena) as (place,):
+        worker, watch = prepared(place, compiled), Watch()
+        os.kill(worker, signal.SIGSTOP)
+        reason, until_s = None, time.monotonic() + PATIENCE_S
+        while reason is None and time.monotonic() < until_s:
+            time.sleep(0.1)
+            reason = watch.look(arena.sign(0), time.monotonic_ns(), 0.1, 0.0, HangLimits())
+        assert reason is not None
+        assert reason.startswith("no sign of life for 2.")
+
+
+def test_a_stage_that_takes_long_is_no_hang(compiled: Compiled) -> None:
+    with arena_of(compiled) as arena, far_places(compiled, arena) as (place,):
+        prepared(place, compiled)
+        compute(place, arena, compiled, 1)
+        watch, limits = Watch(), HangLimits(silence_s=1.5, frame_s=0.5)
+        for _ in range(20):
+            time.sleep(0.1)
+            assert watch.look(arena.sign(0), time.monotonic_ns(), 0.1, 0.0, limits) is None
+
+
+def test_a_far_end_without_its_model_says_so_before_it_listens(compiled: Compiled, tmp_path: Path) -> None:
+    with arena_of(compiled) as arena, far_places(compiled, arena) as (place,):
+        worker = msgspec.structs.replace(place.config, engine_folders=(str(tmp_path / "nothing"),))
+        config = FarConfig(worker, "127.0.0.1", place.hail.public_key, os.getpid())
+        command = [sys.executable, "-m", "stages.far.host", msgspec.json.encode(config).decode()]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert ended.returncode == 1
+        assert ended.stdout == ""
+        (line,) = ended.stderr.splitlines()
+        assert line.startswith("the far end of far0: ")
+        assert str(tmp_path) in line
+
+
+@pytest.mark.long
+def test_a_far_end_that_never_hears_from_its_relay_ends(compiled: Compiled) -> None:
+    with arena_of(compiled) as arena, far_places(compiled, arena) as (place,):
+        place.start_far(zmq.curve_keypair()[0].decode())
+        assert place.far is not None
+        assert place.far.popen.stderr is not None
+        assert select.select([place.far.pidfd], [], [], 2 * PATIENCE_S)[0]
+        (line,) = place.far.popen.stderr.read().decode().splitlines()
+        assert line == "the far end of far0: its relay has not come within 30 s"
+
+
+@pytest.mark.long
+def test_a_relay_that_says_nothing_is_not_waited_for_for_ever(compiled: Compiled) -> None:
+    with arena_of(compiled) as arena, far_places(compiled, arena) as (place,):
+        worker = prepared(place, compiled)
+        os.kill(place.relay.popen.pid, signal.SIGSTOP)
+        assert place.far is not None
+        assert select.select([place.far.pidfd], [], [], 2 * PATIENCE_S)[0]
+        wait_until(lambda: gone(worker))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("victim", ["worker", "far end", "relay"])
+@pytest.mark.parametrize("seed", range(6))
+def test_any_of_them_dies_at_any_moment_under_load(compiled: Compiled, victim: str, seed: int) -> None:
+    rng = random.Random(f"{victim} {seed}")
+    with arena_of(compiled) as arena, far_places(compiled, arena) as (place,):
+        worker = prepared(place, compiled)
+        assert place.far is not None
+        pids = {"worker": worker, "far end": place.far.popen.pid, "relay": place.relay.popen.pid}
+        frame, told, kill_s = 0, 0, time.monotonic() + rng.uniform(0.0, 0.3)
+        while not select.select([place.relay.pidfd], [], [], 0)[0]:
+            if kill_s is not None and time.monotonic() >= kill_s:
+                os.kill(pids[victim], signal.SIGKILL)
+                kill_s = float("inf")
+            try:
+                while told - frame < 2:
+                    put_noise(arena, compiled, told % 3, told)
+                    place.tell(messages.Run(place.part(told, told % 3), 0))
+                    told += 1
+            except ChannelBroken:
+                assert select.select([place.relay.pidfd], [], [], PATIENCE_S)[0]
+            if select.select([place.channel], [], [], 0.05)[0]:
+                data = place.channel.take()
+                if data is not None and isinstance(messages.FROM_WORKER.decode(data), messages.Done):
+                    frame += 1
+        status, running = place.ends(), arena.sign(0).frame
+        assert status == {"relay": -signal.SIGKILL}.get(victim, messages.FAR_END_GONE)
+        assert running is None or frame - 1 <= running < told
+        assert (
+            place.last_words()
+            == {
+                "worker": "its worker there: killed by signal 9 (SIGKILL)",
+                "far end": "the line to its far end: the connection ended",
+                "relay": "",
+            }[victim]
+        )
+        for pid in pids.values():
+            wait_until(lambda pid=pid: gone(pid))  # type: ignore[misc]

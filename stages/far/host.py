@@ -24,7 +24,7 @@ import msgspec
 from shisha_rt.fabric import messages, model_index
 from shisha_rt.fabric.arena import Arena, NoRoom
 from shisha_rt.fabric.channel import Channel, ChannelBroken
-from shisha_rt.fabric.child import Child, start_child
+from shisha_rt.fabric.child import Child, start_child, wants_core
 from shisha_rt.fabric.layout import Layout, layouts_of
 from shisha_rt.fabric.messages import FarConfig, FarUp
 from shisha_rt.fabric.parent import die_with
@@ -41,6 +41,7 @@ _FIRST_LOOKS_MS: Final = 5
 _RELAY_COMES_S: Final = 30.0
 _RELAY_SILENT_S: Final = 15.0
 _WORKER_SILENT_S: Final = 1.0
+_STARVED_S: Final = 10.0  # as the daemon has it for its own workers
 
 
 def main(arguments: list[str]) -> int:
@@ -190,9 +191,16 @@ class FarPlace:
         self._beat_s = now_s
         if now_s - self._heard_s > _RELAY_SILENT_S:
             raise CarrierBroken(f"nothing has come from its relay for {_RELAY_SILENT_S:g} s")
-        now_ns, sign = time.monotonic_ns(), self._arena.sign(0)
-        alive = not self._ready or now_ns - sign.heartbeat_ns < _WORKER_SILENT_S * 1e9
-        self._end.send(far.FROM_FAR.encode(far.Beat(alive, sign.paced_until_ns > now_ns)))
+        paced = self._arena.sign(0).paced_until_ns > time.monotonic_ns()
+        self._end.send(far.FROM_FAR.encode(far.Beat(self._is_alive, paced)))
+
+    @property
+    def _is_alive(self) -> bool:
+        """Its worker signs, or would if it got a core; one that starts has not begun to."""
+        silent_s = (time.monotonic_ns() - self._arena.sign(0).heartbeat_ns) / 1e9
+        if not self._ready or silent_s < _WORKER_SILENT_S:
+            return True
+        return silent_s < _STARVED_S and wants_core(self._child.popen.pid)
 
     # --- from the relay ---------------------------------------------------------------------------------------
 

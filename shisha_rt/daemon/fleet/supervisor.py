@@ -28,7 +28,7 @@ from shisha_rt.daemon.fleet.watch import HangLimits, Watch
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.budgets import Budgets
-from shisha_rt.fabric.child import Child, start_child
+from shisha_rt.fabric.child import Child, start_child, stat_fields, wants_core
 from shisha_rt.fabric.messages import FAR_END_GONE, FromWorker, WorkerConfig
 from shisha_rt.lifecycle.events import WorkerGone, WorkerHung
 from shisha_rt.machine.machine import Place
@@ -198,12 +198,12 @@ class Supervisor:
         return hung
 
     def _hangs(self, process: Process, now_ns: int, seen_s: float, usual_s: float, *, has_parts: bool) -> str | None:
-        wants_core = functools.partial(_wants_core, process.pid)
+        starved = functools.partial(wants_core, process.pid)
         if not process.ready:
             patience = self.far_patience if self._ready.machine.place(process.place).remote else self.patience
-            return process.watch.look_at_start(_cpu_ticks(process.pid), seen_s, patience, wants_core)
+            return process.watch.look_at_start(_cpu_ticks(process.pid), seen_s, patience, starved)
         sign = self._arena.sign(self._index[process.place])
-        return process.watch.look(sign, now_ns, seen_s, usual_s, self.patience, wants_core, has_parts=has_parts)
+        return process.watch.look(sign, now_ns, seen_s, usual_s, self.patience, starved, has_parts=has_parts)
 
     def end_all(self) -> None:
         """Kill and reap every worker; what they had to say is heard no more."""
@@ -213,26 +213,12 @@ class Supervisor:
             deque(self._bury(process), maxlen=0)
 
 
-def _wants_core(pid: int) -> bool:
-    """Whether some thread of the process is runnable, or waits for a disk."""
-    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-        with contextlib.suppress(OSError):  # it has just ended
-            if _stat(stat)[0] in "RD":
-                return True
-    return False
-
-
 def _cpu_ticks(pid: int) -> int:
     """What the process has computed so far, in the kernel's ticks."""
     try:
-        return sum(map(int, _stat(Path(f"/proc/{pid}/stat"))[11:13]))
+        return sum(map(int, stat_fields(Path(f"/proc/{pid}/stat"))[11:13]))
     except OSError:  # it has just ended
         return -1
-
-
-def _stat(path: Path) -> list[str]:
-    """The fields behind a process's or thread's name, the first of which is its state."""
-    return path.read_text().rpartition(")")[2].split()
 
 
 def _cause(status: int, last_lines: deque[str]) -> str:

@@ -1,0 +1,60 @@
+"""Which cores a far end takes where nobody has said: never those of another one that lives."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stages.far.cores import take_cores
+
+TAKER = """
+import sys
+from stages.far.cores import take_cores
+taken = take_cores(1)
+print(taken.cores, taken.alone, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+def test_cores_are_free_again_with_whoever_had_them() -> None:
+    """However it ended."""
+    usable = sorted(os.sched_getaffinity(0))
+    pipe = subprocess.PIPE
+    others = [subprocess.Popen([sys.executable, "-c", TAKER], stdin=pipe, stdout=pipe, text=True) for _ in usable]
+    try:
+        said = [other.stdout.readline() for other in others if other.stdout is not None]
+        assert sorted(said) == sorted(f"({core},) True\n" for core in usable)
+        assert take_cores(1) == (tuple(usable), False, ())
+        others[0].kill()
+        others[0].wait()
+        taken = take_cores(1)
+        assert taken.alone
+        assert said[0] == f"{taken.cores} True\n"
+        for lock in taken.locks:
+            os.close(lock)
+    finally:
+        for other in others:
+            other.kill()
+            other.communicate()
+
+
+def test_more_than_there_are_are_shared() -> None:
+    usable = tuple(sorted(os.sched_getaffinity(0)))
+    assert take_cores(len(usable) + 1) == (usable, False, ())
+
+
+def test_a_folder_that_others_may_write_to_is_not_trusted(tmp_path: Path) -> None:
+    folder = tmp_path / f"shisha-rt-cores-{os.getuid()}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(PermissionError, match="expected a folder of this user alone"):
+        take_cores(1)

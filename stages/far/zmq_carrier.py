@@ -20,6 +20,7 @@ LARGEST_BYTES: Final = 256 << 20
 """Of a message or a tensor, unless something else is said."""
 
 _SEALING_BYTES: Final = 1 << 10  # what CURVE adds to each, and more
+_COPIED_BYTES: Final = 1 << 20  # below, a copy costs less than to be told when what was sent is not needed any more
 _HANDSHAKE_MS: Final = 5000
 _NEVER_MS: Final = 86_400_000  # no second connection; told so outright, libzmq (4.3.5) drops what was not read yet
 _MOST_WAITING: Final = 1000
@@ -46,6 +47,7 @@ class _End:
         public, self._secret = zmq.curve_keypair()
         self.key = public.decode()
         self._socket = self._context.socket(zmq.PAIR)
+        self._socket.copy_threshold = _COPIED_BYTES
         self._socket.set(zmq.LINGER, 0)
         self._socket.set(zmq.MAXMSGSIZE, largest_bytes + _SEALING_BYTES)
         self._socket.set(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)

@@ -2,8 +2,8 @@
 
 Three raylets on one host, two of them behind links of 1 Gbit/s and 1 ms, a place on each. Once the daemon has tuned
 itself, the link to the last host has a tenth of its rate and ten times its delay; later it is as before again. Seconds
-from then until the daemon's events have the place's rate nearer to the new one than to the old, and from then on until
-another plan is live; frames a second before, until that plan, and under the plan that it ends with. `events`: how often
+from then until the daemon's events have the place's rate at less than half of what it was before, or more than twice,
+and until another plan is live then; frames a second before, until that plan, and under the plan that it ends with. `events`: how often
 the daemon said meanwhile that some link had changed.
 """
 
@@ -68,15 +68,16 @@ def slow_link(
 
 def _change(hosts: FarHosts, control: Client, load: SteadyLoad, rate: float, delay_s: float) -> Row:
     before, plan_before = _frames_a_second(load, _RATE_S), _plan(control)
+    seen = [one for one in events_since(control) if one["kind"] == "link_changed" and one["place"] == _PLACE]
+    known, slower = seen[-1]["there_bytes_per_s"], rate < GIGABIT
     since, began_s = next_event(control), time.time()
     hosts.link.set(rate, delay_s, [_HOSTS - 2])
 
     def noticed_s() -> float | None:
-        """The rates are a factor of ten apart."""
         for one in events_since(control, since):
             if one["kind"] == "link_changed" and one["place"] == _PLACE:
-                seen = 8 * one["there_bytes_per_s"]
-                if rate / 10**0.5 < seen < rate * 10**0.5:
+                times = one["there_bytes_per_s"] / known
+                if times < 0.5 if slower else times > 2:
                     return float(one["time_s"])
         return None
 

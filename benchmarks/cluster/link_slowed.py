@@ -3,8 +3,8 @@
 Three raylets on one host, two of them behind links of 1 Gbit/s and 1 ms, a place on each. Once the daemon has tuned
 itself, the link to the last host has a tenth of its rate and ten times its delay; later it is as before again. Seconds
 from then until the daemon's events have the place's rate at less than half of what it was before, or more than twice,
-and until another plan is live then; frames a second before, until that plan, and under the plan that it ends with. `events`: how often
-the daemon said meanwhile that some link had changed.
+and until another plan is live then; frames a second before, until that plan, and under the plan that it ends with.
+`events`: how often the daemon said meanwhile that some link had changed.
 """
 
 from __future__ import annotations

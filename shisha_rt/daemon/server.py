@@ -58,7 +58,6 @@ from shisha_rt.lifecycle.events import Stop, Tick
 from shisha_rt.lifecycle.lifecycle import Lifecycle
 from shisha_rt.placement.placed_costs import PlacedCosts
 from shisha_rt.ready.compile import Compiled
-from shisha_rt.ready.linked_costs import with_links
 from shisha_rt.ready.model_on_machine import ModelOnMachine
 from shisha_rt.ready.told_costs import told_costs
 from shisha_rt.tuning.events import Look
@@ -101,10 +100,7 @@ class Daemon:
         timing = _timing(ready, stored)
         searches = planning.strategy != "seed" and planning.scheme is None
         splits = ready.splits if searches else ()  # by formulas it takes long to price them
-        costs = None
-        if stored is not None:
-            scale = ready.machine.time_scale
-            costs = with_links(told_costs(stored, scale, *splits), ready.compiled, ready.far, scale)
+        costs = None if stored is None else told_costs(stored, ready.machine.time_scale, *splits)
         self._plan_ahead = partial(plans_for_others, costs, planning)
         cores = first_cores(ready, planning, costs)
         indexes = [shape.index for shape in ready.compiled.each]

@@ -289,6 +289,7 @@ class TestPlacesOnOtherHosts:
             (FAR + "threads = 2\ncpus = 1", "place[0] (far): threads = 2: expected at most its number of cpus, 1"),
             (FAR + "resources = { npu = 0 }", 'place[0].resources = {"npu": 0}: expected a number > 0'),
             (place("cpus = 1"), 'place[0] (a): cpus: it is for a place on another host, expected host = "ray"'),
+            ("time_scale = 2\n" + FAR, "time_scale = 2: expected 1 where places have a host"),
             ("[[memory]]\nname = 'remote'\n" + FAR, 'memory "remote": the name is taken where places have a host'),
         ],
     )

@@ -34,7 +34,7 @@ class Callers:
             socket.set(zmq.CURVE_SECRETKEY, keys[1])
         return socket
 
-    def call(far: FarEnd, keys: Keys | None) -> zmq.Socket[bytes]:
+    def call(self, far: FarEnd, keys: Keys | None) -> zmq.Socket[bytes]:
         socket = self.socket(keys)
         if keys is not None:
             socket.set(zmq.CURVE_SERVERKEY, far.key.encode())

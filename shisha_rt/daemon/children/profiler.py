@@ -19,12 +19,13 @@ import msgspec
 
 from shisha_rt.costs.costs_file import costs_object
 from shisha_rt.costs.layer_costs import LayerCosts
+from shisha_rt.costs.links import Links
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric.channel import Channel
 from shisha_rt.fabric.parent import die_with
 from shisha_rt.plan.form import brief
 from shisha_rt.ready.compile import read_compiled
-from shisha_rt.ready.linked_costs import with_links
+from shisha_rt.ready.cost_tensors import cost_tensors
 from shisha_rt.ready.profile import profile_model, teams_to_measure
 from shisha_rt.ready.shapes import as_one
 from shisha_rt.ready.told_costs import plans_by_costs, told_costs
@@ -58,8 +59,8 @@ def _profiled(asked: fm.ProfileModel) -> fm.ModelProfiled:
     compiled = as_one([read_compiled(asked.name, *map(Path, folders)) for folders in asked.folders])
     raw = profile_model(compiled, machine, _tell, teams=asked.teams, beside=True, remote=asked.remote)
     splits = compiled.index.splits if len(asked.folders) == 1 else ()
-    scale = machine.time_scale
-    costs = with_links(told_costs(LayerCosts(raw, machine), scale, splits), compiled, asked.far, scale)
+    links = Links(cost_tensors(compiled.index), asked.far) if asked.far else None
+    costs = told_costs(LayerCosts(raw, machine, links), machine.time_scale, splits)
     return fm.ModelProfiled(
         StoredCosts(msgspec.json.encode(costs_object(costs)), compiled.needs),
         tuple((objective, brief(plan)) for objective, plan in plans_by_costs(costs, asked.replicate).items()),

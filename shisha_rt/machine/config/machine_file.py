@@ -149,6 +149,8 @@ def _faults(file: _File) -> Iterator[str]:
         yield "no [[place]]: expected at least one"
     yield from _duplicates("memory", [memory.name for memory in file.memory])
     yield from _duplicates("place", [place.name for place in file.place])
+    if file.time_scale != 1 and any(place.host for place in file.place):
+        yield f"time_scale = {file.time_scale:g}: expected 1 where places have a host, as links are what they are"
     memories = [memory.name for memory in file.memory] or ["ram"]
     if REMOTE_MEMORY in memories and any(place.host for place in file.place):
         yield f"memory {shown(REMOTE_MEMORY)}: the name is taken where places have a host, expected another"

@@ -90,6 +90,7 @@ def test_answers_are_the_whole_models_through_deaths(daemon: DaemonProcess, one_
                 far_end = rng.choice(far_ends(one_node))
                 victim = far_end.pid if kill == "far end" else far_end.children()[0].pid
             os.kill(victim, signal.SIGKILL)
+            until(lambda pids=pids: daemon.worker_pids() != pids, "a relay's end")  # type: ignore[misc]
             for load, sent in ((one, one.sent), (two, two.sent)):
                 load.wait_until_answered(sent)
         daemon.wait_for_workers()

@@ -260,6 +260,8 @@ class Cluster:
         if its.number != number:
             return
         where = f"host {its.address}" if its.address else "its host"
+        if not self._all_there and its.delay_s > _FIRST_DELAY_S:  # twice in a row: another try would be no better
+            self._say(cm.Lacking(f"place {its.asked.place}: {where}: {reason}"))
         self._say(cm.PlaceLost(its.asked.place, f"{where}: {reason}"))
         self._again(its)
 

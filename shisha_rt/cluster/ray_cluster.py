@@ -68,9 +68,12 @@ def _knock(address: str) -> None:
 
 
 def living_nodes(ray: Any) -> list[ClusterNode]:
-    from ray._private.state import available_resources_per_node
+    try:
+        from ray._private.state import available_resources_per_node
 
-    free = available_resources_per_node()
+        free = available_resources_per_node()
+    except Exception:  # through a client's port, and in other versions, there is no such thing
+        free = {}
     return [
         ClusterNode(
             node["NodeID"],

@@ -53,6 +53,7 @@ class Gauges:
         self._count_frames()
         self._count_reserved()
         self._show_places()
+        self._show_links()
         live = cores.lifecycle.live
         if live is not None:
             self._show_plan(*live)
@@ -64,6 +65,17 @@ class Gauges:
             if standing != self._standings.get(name):
                 self._shell.counting.metrics.place.labels(name).state(standing)
                 self._standings[name] = standing
+
+    def _show_links(self) -> None:
+        """As their relays have measured them last."""
+        metrics = self._shell.counting.metrics
+        for place, seen in self._shell.supervisor.far.links.take_new():
+            for way, latency_s, bytes_per_s in (
+                ("there", seen.there_latency_s, seen.there_bytes_per_s),
+                ("back", seen.back_latency_s, seen.back_bytes_per_s),
+            ):
+                metrics.gauge("shisha_link_latency_seconds").labels(place, way).set(latency_s)
+                metrics.gauge("shisha_link_bandwidth_bytes_per_second").labels(place, way).set(bytes_per_s)
 
     def _show_plan(self, epoch: int, plan: Plan) -> None:
         shell, metrics = self._shell, self._shell.counting.metrics

@@ -25,6 +25,7 @@ _BUCKETS_S: Final = (
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
 )  # fmt: skip
 _STAGE: Final = ("stage", "place")
+_LINK: Final = ("place", "way")
 
 _Table: TypeAlias = tuple[tuple[str, str, tuple[str, ...]], ...]
 """Name, what it says, and its labels."""
@@ -69,6 +70,8 @@ GAUGES: Final[_Table] = (
         "Emulated bandwidth of a memory; only memories that have a limit.",
         ("memory",),
     ),
+    ("shisha_link_latency_seconds", "Of the way to a place on another host (there) or back.", _LINK),
+    ("shisha_link_bandwidth_bytes_per_second", "What passes on the way to a place on another host or back.", _LINK),
     (
         "shisha_placement_cost_seconds",
         "Predicted time of a place's stage with the live placement of its operators on devices.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from shisha_rt.costs.links import HostLink, OneWay
@@ -19,16 +19,22 @@ class FarLinks:
     def __init__(self, told: Mapping[str, HostLink]) -> None:
         self.told = dict(told)
         self.seen: dict[str, LinkSeen] = {}
+        self._new: dict[str, LinkSeen] = {}
         self._now = dict(told)
         self._changed_s = math.inf
         self._told_s = -math.inf
 
     def note(self, place: str, host: str, seen: LinkSeen, now_s: float) -> None:
         """A relay tells of its link as it begins, and whenever it has become another."""
-        self.seen[place] = seen
+        self.seen[place] = self._new[place] = seen
         there = OneWay(seen.there_latency_s, seen.there_bytes_per_s)
         self._now[place] = HostLink(host, there, OneWay(seen.back_latency_s, seen.back_bytes_per_s))
         self._changed_s = now_s
+
+    def take_new(self) -> Sequence[tuple[str, LinkSeen]]:
+        """What has been seen since it was asked last, by place."""
+        new, self._new = list(self._new.items()), {}
+        return new
 
     def changed(self, now_s: float) -> Mapping[str, HostLink] | None:
         """The links, if they are to be planned by anew; they count as told then."""

@@ -43,7 +43,7 @@ def answer(carrier: Carrier, carried: Carried, slots: np.ndarray[Any, Any]) -> N
         room = slots[message.run.part.slot, : tensor.nbytes]
         room[:] = np.frombuffer(tensor, np.uint8)
         tensors.append(room.data)
-    carrier.send(far.FROM_FAR.encode(far.DoneFar(done_of(message.run), message.tensors)), tensors)
+    carrier.send(far.FROM_FAR.encode(far.DoneFar(done_of(message.run), message.tensors, 0.0)), tensors)
 
 
 def wait_for(carrier: Carrier, poller: select.poll, timeout_s: float) -> None:

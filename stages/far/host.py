@@ -107,7 +107,7 @@ class FarPlace:
         self._arena.set_speed(0, config.speed)
         self._arena.clear_sign(0, time.monotonic_ns())
         self._ends: dict[tuple[int, int], far.PrepareFar] = {}
-        self._layout_of: dict[Descriptor, int] = {}
+        self._here: dict[Descriptor, tuple[int, float]] = {}  # the layout of a part, and since when it is here
         self._beat_s = 0.0
         self._heard_s = time.monotonic()
         self._ready = False
@@ -255,7 +255,7 @@ class FarPlace:
         except NoRoom as error:
             self._fail(part, str(error))
             return
-        self._layout_of[part] = layout
+        self._here[part] = layout, time.monotonic()
         self._order(message.run)
 
     def _order(self, message: messages.ToWorker) -> None:
@@ -270,7 +270,7 @@ class FarPlace:
             case messages.Done(part=part):
                 self._done(message, part)
             case messages.Failed(part=part, reason=reason):
-                self._layout_of.pop(part, None)
+                self._here.pop(part, None)
                 self._fail(part, reason)
             case messages.Ready() | messages.Prepared() | messages.PrepareFailed():
                 self._ready = True
@@ -280,13 +280,14 @@ class FarPlace:
 
     def _done(self, done: messages.Done, part: Descriptor) -> None:
         try:
-            layout = self._layout_of.pop(part)
+            layout, since_s = self._here.pop(part)
             regions, ends = self._arena.layouts[layout].regions, self._ends[part.epoch, part.stage]
             sent, tensors = send_of([regions[name] for name in ends.makes[layout]], self._arena, part.slot)
         except (NoRoom, LookupError) as error:
             self._fail(part, str(error) if isinstance(error, NoRoom) else f"it is not prepared for {part}")
             return
-        self._end.send(far.FROM_FAR.encode(far.DoneFar(done, sent)), tensors)
+        done_far = far.DoneFar(done, sent, time.monotonic() - since_s)
+        self._end.send(far.FROM_FAR.encode(done_far), tensors)
 
     def _fail(self, part: Descriptor, reason: str) -> None:
         self._end.send(far.FROM_FAR.encode(messages.Failed(part, reason)))

@@ -1,34 +1,38 @@
 """What a relay knows of its link: how fast it is each way, and whether the far end is there. Times are passed in.
 
-Small round trips tell the latency, half of it each way. What a large message takes beyond that, one way, tells how many
-bytes pass in a second. Only what passes while no part is out counts: a part's own way would tell, besides, what it had
-to wait for, at either end and behind what other places of that host send. A link counts as another once the middle one
-of the last few differs by half.
+A round is a small message there and back, which tells the latency (half of it each way), then a large one there and a
+large one back: what these take beyond tells how many bytes pass in a second. It is made while no part is out, else it
+would tell, besides, what it had to wait for; so parts are kept back for it, and what is not sent is lost to the place.
+Hence it is made seldom, and at once when parts are under way for longer, or less long, than the link would have it.
+Whatever else may pass makes a link look slower, never faster: of several rounds the least times count, and a link that
+looks different is looked at again, a second later too, before that is told.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from statistics import median
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from shisha_rt.lifecycle.events import Descriptor
 from stages.far import messages as far
 
-_ROUND_TRIPS: Final = 5
-_BULK_BYTES: Final = 1 << 20
-_FIRST_BULKS: Final = 3  # each way, unless one takes long
-_LONG_S: Final = 0.1
-_SAMPLES: Final = 7
-_PING_EVERY_S: Final = 1.0
-_BULK_EVERY_S: Final = 10.0
-_ANOTHER: Final = 1.5
-_ANOTHER_LATENCY_S: Final = 0.5e-3
+_ROUNDS: Final = 5
+_EVERY_S: Final = 10.0
+_AGAIN_AFTER_S: Final = 1.0
+_DRIFTED_AFTER_S: Final = 1.0  # twice as long whenever that was for nothing
+_BULK_TAKES_S: Final = 10e-3  # at the rate that the last one had
+_LEAST_BULK_BYTES: Final = 64 << 10
+_MOST_BULK_BYTES: Final = 1 << 20
+_PARTS: Final = 5
+_ANOTHER: Final = 2.0  # so that a neighbour who sends all the time is none
+_ANOTHER_S: Final = 2e-3  # for a small message there and back, or for `_MOST_BULK_BYTES` besides
+_SIGN_EVERY_S: Final = 2.0
 _SILENCE_S: Final = 1.0
+_MEASURING_S: Final = 2.0  # a large message may hold up what comes behind it
 _LEAST_S: Final = 1e-6
-_NOTHING: Final = bytes(_BULK_BYTES)
+_NOTHING: Final = bytes(_MOST_BULK_BYTES)
 
 
 class LinkSpeed(NamedTuple):
@@ -39,11 +43,18 @@ class LinkSpeed(NamedTuple):
     back_latency_s: float
     back_bytes_per_s: float
 
+    def takes_s(self, there_bytes: int, back_bytes: int) -> float:
+        """Both ways, one after the other."""
+        there_s = self.there_latency_s + there_bytes / self.there_bytes_per_s
+        return there_s + self.back_latency_s + back_bytes / self.back_bytes_per_s
+
     def is_unlike(self, other: LinkSpeed) -> bool:
-        latency_s = abs(self.there_latency_s - other.there_latency_s)
-        slower = self.there_latency_s + other.there_latency_s
-        ratios = (self.there_bytes_per_s / other.there_bytes_per_s, self.back_bytes_per_s / other.back_bytes_per_s)
-        return latency_s > max(_ANOTHER_LATENCY_S, slower / 4) or any(max(its, 1 / its) > _ANOTHER for its in ratios)
+        ways = (0, 0), (_MOST_BULK_BYTES, 0), (0, _MOST_BULK_BYTES)
+        return any(_differ(self.takes_s(*way), other.takes_s(*way)) for way in ways)
+
+
+def _differ(one_s: float, other_s: float) -> bool:
+    return max(one_s, other_s) > _ANOTHER * min(one_s, other_s) and abs(one_s - other_s) > _ANOTHER_S
 
 
 class PingOut(NamedTuple):
@@ -53,46 +64,45 @@ class PingOut(NamedTuple):
     tensors: Sequence[memoryview]
 
 
-@dataclass(slots=True)
-class _Direction:
-    """`bytes_per_s`: of the last few large messages this way. `known`: there were enough of them."""
+class _Round(NamedTuple):
+    """What its messages took, each with an answer; `size_bytes`: of the large ones."""
 
-    bytes_per_s: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
-    known: bool = False
-
-    def note(self, took_s: float) -> None:
-        self.bytes_per_s.append(_BULK_BYTES / max(took_s, _LEAST_S))
-        self.known = self.known or took_s > _LONG_S or len(self.bytes_per_s) >= _FIRST_BULKS
-
-    def longest_s(self, size_bytes: int) -> float:
-        """That so many bytes may take."""
-        return size_bytes / min(self.bytes_per_s) if self.bytes_per_s else 0.0
+    size_bytes: int
+    trip_s: float
+    there_s: float
+    back_s: float
 
 
-@dataclass(slots=True)
-class _Asked:
-    """A ping that has not been answered. `bulk`: the way of the large message that belongs to it.
+def _speed(rounds: Sequence[_Round]) -> LinkSpeed:
+    trip_s = min(its.trip_s for its in rounds)
+    there = max(its.size_bytes / max(its.there_s - trip_s, _LEAST_S) for its in rounds)
+    back = max(its.size_bytes / max(its.back_s - trip_s, _LEAST_S) for its in rounds)
+    return LinkSpeed(trip_s / 2, there, trip_s / 2, back)
 
-    `alone`: nothing else has been under way since.
-    """
 
-    number: int
-    bulk: _Direction | None
-    alone: bool
-    sent_ns: int = 0
+@dataclass(frozen=True, slots=True)
+class _Underway:
+    there_bytes: int
+    back_bytes: int
+    sent_s: float
 
 
 class LinkWatch:
     def __init__(self) -> None:
+        self._underway: dict[Descriptor, _Underway] = {}
+        self._took_s: list[float] = []  # in this round, until now
+        self._rounds: list[_Round] = []
         self._number = 0
-        self._asked: _Asked | None = None
-        self._round_trips_s: deque[float] = deque(maxlen=_SAMPLES)
-        self._there, self._back = _Direction(), _Direction()
-        self._underway: dict[Descriptor, tuple[int, int]] = {}
+        self._asked: int | None = None
+        self._sent_ns = 0
         self._told: LinkSpeed | None = None
+        self._suspect: LinkSpeed | None = None  # what it looked like the last time, if that was not what was told
+        self._bulk_bytes = 0  # not known yet
+        self._due_s = self._sign_s = 0.0
+        self._ended_s, self._patience_s = 0.0, _DRIFTED_AFTER_S
+        self._ways: deque[tuple[float, float]] = deque(maxlen=_PARTS)  # of the last parts: seconds taken and expected
         self._heard_s: float | None = None
         self._alive = True
-        self._ping_at_s = self._bulk_at_s = 0.0
 
     # --- signs of life ----------------------------------------------------------------------------------------
 
@@ -107,18 +117,31 @@ class LinkWatch:
         """Something has come lately, or may be held up by what is under way."""
         if self._heard_s is None:
             return True
-        there = self._there.longest_s(sum(its for its, _ in self._underway.values()))
-        back = self._back.longest_s(sum(its for _, its in self._underway.values()))
-        return self._alive and now_s - self._heard_s < _SILENCE_S + 2 * (there + back)
+        passing_s = 0.0
+        if self._told is not None:
+            passing_s = sum(self._told.takes_s(its.there_bytes, its.back_bytes) for its in self._underway.values())
+        measuring_s = 0.0 if self._asked is None else _MEASURING_S
+        return self._alive and now_s - self._heard_s < _SILENCE_S + measuring_s + 2 * passing_s
 
-    def sends(self, part: Descriptor, there_bytes: int, back_bytes: int) -> None:
+    # --- parts ------------------------------------------------------------------------------------------------
+
+    def sends(self, part: Descriptor, there_bytes: int, back_bytes: int, now_s: float) -> None:
         """A part is on its way; with its end so many bytes may come back."""
-        self._underway[part] = there_bytes, back_bytes
-        if self._asked is not None:
-            self._asked.alone = False
+        self._underway[part] = _Underway(there_bytes, back_bytes, now_s)
 
-    def part_ended(self, part: Descriptor) -> None:
-        self._underway.pop(part, None)
+    def part_ended(self, part: Descriptor, there_s: float | None, now_s: float) -> None:
+        """`there_s`: for how long it was there, by the clock there. None: it failed."""
+        its = self._underway.pop(part, None)
+        if its is not None and there_s is not None and self._told is not None:
+            expected_s = self._told.takes_s(its.there_bytes, its.back_bytes)
+            self._ways.append((now_s - its.sent_s - there_s, expected_s))
+
+    @property
+    def _drifted(self) -> bool:
+        """All of the last parts were under way for longer than they should have been, or all for less long."""
+        if len(self._ways) < _PARTS or not all(_differ(*way) for way in self._ways):
+            return False
+        return len({took_s > expected_s for took_s, expected_s in self._ways}) == 1
 
     # --- measuring --------------------------------------------------------------------------------------------
 
@@ -126,50 +149,71 @@ class LinkWatch:
     def is_measured(self) -> bool:
         return self._told is not None
 
-    def next_ping(self, now_s: float) -> PingOut | None:
-        """One at a time, and large ones only while no part is out."""
-        if self._asked is not None or now_s < self._ping_at_s:
-            return None
-        if self._told is not None:
-            self._ping_at_s = now_s + _PING_EVERY_S
-        bulk = None if self._underway or len(self._round_trips_s) < _ROUND_TRIPS else self._next_bulk(now_s)
-        self._number += 1
-        self._asked = _Asked(self._number, bulk, not self._underway)
-        bytes_back = _BULK_BYTES if bulk is self._back else 0
-        return PingOut(far.Ping(self._number, bytes_back), [memoryview(_NOTHING)] if bulk is self._there else [])
+    def wants_quiet(self, now_s: float) -> bool:
+        """Whether parts are to be kept back: it measures, or waits for those that are out so that it can."""
+        if self._rounds or self._took_s or self._asked is not None or now_s >= self._due_s:
+            return True
+        return self._drifted and now_s >= self._ended_s + self._patience_s
 
-    def _next_bulk(self, now_s: float) -> _Direction | None:
-        for way in (self._there, self._back):
-            if not way.known:
-                return way
-        if now_s < self._bulk_at_s:
+    def next_ping(self, now_s: float) -> PingOut | None:
+        """One at a time. Between rounds: a sign of life."""
+        if self._asked is not None:
             return None
-        self._bulk_at_s = now_s + _BULK_EVERY_S
-        return self._there if self._number % 2 else self._back
+        if not self.wants_quiet(now_s) or self._underway:
+            if now_s < self._sign_s:
+                return None
+            self._sign_s = now_s + _SIGN_EVERY_S
+            return PingOut(far.Ping(0), ())
+        self._sign_s = now_s + _SIGN_EVERY_S
+        self._number += 1
+        self._asked = self._number
+        size_bytes = self._bulk_bytes or _LEAST_BULK_BYTES
+        match len(self._took_s):
+            case 0:
+                return PingOut(far.Ping(self._number), ())
+            case 1:
+                return PingOut(far.Ping(self._number), [memoryview(_NOTHING)[:size_bytes]])
+            case _:
+                return PingOut(far.Ping(self._number, size_bytes), ())
 
     def sent_ping(self, now_ns: int) -> None:
         """The last one is handed on."""
-        assert self._asked is not None
-        self._asked.sent_ns = now_ns
+        self._sent_ns = now_ns
 
     def pong(self, pong: far.Pong, now_ns: int) -> LinkSpeed | None:
         """An answer came; the link, if it is to be told of."""
-        asked, self._asked = self._asked, None
-        if asked is None or asked.number != pong.number or not asked.alone:
+        if self._asked is None or pong.number != self._asked:
             return None
-        took_s = (now_ns - asked.sent_ns) / 1e9
-        if asked.bulk is None:
-            self._round_trips_s.append(took_s)
-        else:
-            asked.bulk.note(took_s - min(self._round_trips_s))
-        return self._another()
+        self._asked = None
+        self._took_s.append((now_ns - self._sent_ns) / 1e9)
+        if len(self._took_s) < len(_Round._fields) - 1:
+            return None
+        its = _Round(self._bulk_bytes or _LEAST_BULK_BYTES, *self._took_s)
+        self._took_s.clear()
+        if self._bulk_bytes:  # else it was to learn how much to send
+            self._rounds.append(its)
+        self._bulk_bytes = _bulk_bytes(its)
+        return self._end_round(now_ns / 1e9) if self._rounds else None
 
-    def _another(self) -> LinkSpeed | None:
-        if not (self._there.known and self._back.known):
+    def _end_round(self, now_s: float) -> LinkSpeed | None:
+        now = _speed(self._rounds)
+        another = self._told is None or now.is_unlike(self._told)
+        if another and len(self._rounds) < _ROUNDS:
             return None
-        latency_s = median(self._round_trips_s) / 2
-        now = LinkSpeed(latency_s, median(self._there.bytes_per_s), latency_s, median(self._back.bytes_per_s))
-        if self._told is not None and not now.is_unlike(self._told):
+        sure = another and (self._told is None or (self._suspect is not None and not now.is_unlike(self._suspect)))
+        self._rounds.clear()
+        self._ended_s, self._due_s = now_s, now_s + (_EVERY_S if sure or not another else _AGAIN_AFTER_S)
+        self._patience_s = _DRIFTED_AFTER_S if another or not self._drifted else 2 * self._patience_s
+        self._ways.clear()
+        self._suspect = now if another and not sure else None
+        if not sure:
             return None
         self._told = now
         return now
+
+
+def _bulk_bytes(seen: _Round) -> int:
+    """What would take as long as it should, over the slower way of the two."""
+    speed = _speed([seen])
+    slower = min(speed.there_bytes_per_s, speed.back_bytes_per_s)
+    return int(min(max(slower * _BULK_TAKES_S, _LEAST_BULK_BYTES), _MOST_BULK_BYTES))

@@ -51,8 +51,11 @@ ToFar: TypeAlias = PrepareFar | RunFar | RepaceFar | Retire | Ping
 
 
 class DoneFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """`here_s`: from when the part had come until this was sent; the rest of its time it was under way."""
+
     done: Done
     tensors: tuple[Sent, ...]
+    here_s: float
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True, tag=True):

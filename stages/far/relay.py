@@ -86,7 +86,8 @@ class Relay:
         ]
         self._ends: dict[tuple[int, int], far.PrepareFar] = {}
         self._lent: dict[int, int] = {}
-        self._out: deque[tuple[messages.Run, float]] = deque()  # with the time since when it was here
+        self._kept: deque[messages.Run] = deque()  # until the link has been measured
+        self._out: deque[tuple[messages.Run, float]] = deque()  # with the time since when it was sent
         self._ended_s = time.monotonic()
         self._signed_s = 0.0
         self._channel = Channel.inherited(config.channel_fd)
@@ -165,6 +166,8 @@ class Relay:
             self._signed_s = now_s
             if self._link.is_alive(now_s):
                 self._arena.beat(self._config.place_index, time.monotonic_ns())
+        while self._kept and not self._link.wants_quiet(now_s):
+            self._send_run(self._kept.popleft())
         ping = self._link.next_ping(now_s)
         if ping is not None:
             self._link.sent_ping(time.monotonic_ns())
@@ -175,7 +178,7 @@ class Relay:
     def _take(self, message: messages.ToWorker) -> None:
         match message:
             case messages.Run() as run:
-                self._take_run(run)
+                self._kept.append(run)  # `_look` comes before anything else is waited for
             case messages.Prepare() as order:
                 self._prepare(order)
             case messages.Retire(epoch=epoch):
@@ -201,7 +204,7 @@ class Relay:
         self._ends[order.epoch, order.stage] = known
         self._end.send(far.TO_FAR.encode(known))
 
-    def _take_run(self, run: messages.Run) -> None:
+    def _send_run(self, run: messages.Run) -> None:
         part, now_s = run.part, time.monotonic()
         try:
             regions = self._arena.layouts[run.layout].regions
@@ -218,7 +221,7 @@ class Relay:
         if len(self._out) == 1:
             self._note_start(part)
         bare = messages.Run(part, run.layout)
-        self._link.sends(part, sum(its.nbytes for its in tensors), back_bytes)
+        self._link.sends(part, sum(its.nbytes for its in tensors), back_bytes, now_s)
         self._end.send(far.TO_FAR.encode(far.RunFar(bare, sent)), tensors)
 
     # --- from the far end -------------------------------------------------------------------------------------
@@ -233,7 +236,7 @@ class Relay:
                 self._done(message, carried)
             case messages.Failed(part=part):
                 if self._take_out(part) is not None:
-                    self._link.part_ended(part)
+                    self._link.part_ended(part, None, time.monotonic())
                     self._end_part(time.monotonic())
                     self._send(message)
             case far.Beat(alive=alive, paced=paced):
@@ -261,7 +264,7 @@ class Relay:
         if out is None:
             return
         run, here_s = out
-        self._link.part_ended(part)
+        self._link.part_ended(part, message.here_s, time.monotonic())
         try:
             regions, ends = self._arena.layouts[run.layout].regions, self._ends[part.epoch, part.stage]
             receive(message.tensors, carried.tensors, ends.makes[run.layout], regions, self._arena, part.slot)

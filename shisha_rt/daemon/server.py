@@ -127,7 +127,7 @@ class Daemon:
             memories = ready.machine.memories
             budgets = Budgets([memory.name for memory in memories if memory.bandwidth_bytes_per_s is not None])
             self._closing.callback(budgets.close)
-            self._far = FarPlaces(joined, self._poller)
+            self._far = FarPlaces(joined, ready.machine, self._poller)
             self._closing.callback(self._far.close)
             supervisor = Supervisor(ready, arena, budgets, self._poller, self._far)
             self._closing.callback(supervisor.end_all)

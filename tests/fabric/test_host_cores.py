@@ -1,19 +1,20 @@
-"""Which cores a far end takes where nobody has said: never those of another one that lives."""
+"""Which cores a far end takes where nobody has said: never those of somebody else who lives."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from stages.far.cores import take_cores
+from shisha_rt.fabric.host_cores import hold_cores, take_cores
 
 TAKER = """
 import sys
-from stages.far.cores import take_cores
+from shisha_rt.fabric.host_cores import take_cores
 taken = take_cores(1)
 print(taken.cores, taken.alone, flush=True)
 sys.stdin.read()
@@ -22,7 +23,8 @@ sys.stdin.read()
 
 @pytest.fixture(autouse=True)
 def _folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
 
 
 def test_cores_are_free_again_with_whoever_had_them() -> None:
@@ -58,3 +60,20 @@ def test_a_folder_that_others_may_write_to_is_not_trusted(tmp_path: Path) -> Non
     folder.chmod(0o777)
     with pytest.raises(PermissionError, match="expected a folder of this user alone"):
         take_cores(1)
+
+
+def test_cores_that_are_held_are_not_taken() -> None:
+    """Who was told to use them shares them with others who were told."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    locks = [*hold_cores([first]), *hold_cores([first])]
+    assert len(locks) == 2
+    taken = take_cores(1)
+    assert taken.cores == ((others[0],) if others else (first,))
+    assert taken.alone == bool(others)
+    assert not hold_cores(others[:1])
+    for lock in (*locks, *taken.locks):
+        os.close(lock)
+    every = take_cores(len(others) + 1)
+    assert every.alone
+    for lock in every.locks:
+        os.close(lock)

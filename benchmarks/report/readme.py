@@ -1,4 +1,4 @@
-"""The README's tables, of the daemon against plain engines and servers and of branches: `python -m benchmarks readme`.
+"""The README's tables, of the daemon against engines and servers, of branches and hosts: `python -m benchmarks readme`.
 
 Nobody copies figures by hand, so none is left standing there when its file has been taken again; a test compares.
 """
@@ -19,6 +19,7 @@ from shisha_rt.errors import BadInput
 BEGIN: Final = "<!-- python -m benchmarks readme -->"
 BEGIN_RACE: Final = "<!-- python -m benchmarks readme: race -->"
 BEGIN_BRANCHES: Final = "<!-- python -m benchmarks readme: branches -->"
+BEGIN_HOSTS: Final = "<!-- python -m benchmarks readme: hosts -->"
 END: Final = "<!-- /readme -->"
 
 TITLES: Final[Mapping[str, str]] = MappingProxyType(
@@ -157,6 +158,36 @@ def race_table(folder: Path, result: str = "race") -> str:
     return "\n".join([*lines, "", f"From {_made_by(folder, result)}, {about.get('cpu', 'an unknown host')}."])
 
 
+HOST_SIDES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "daemon_shared": "daemon, its client",
+        "daemon_http": "daemon, HTTP",
+        "serve_handle": "Ray Serve, handle",
+        "serve_http": "Ray Serve, HTTP",
+    }
+)
+
+
+def hosts_table(folder: Path) -> str:
+    """Markdown: frames a second over one to three hosts by side, and the daemon's rates over its like."""
+    if not (folder / "cluster_serve.csv").exists():
+        return "Not measured yet."
+    by_case: dict[tuple[str, str, str], dict[str, dict[str, str]]] = {}
+    for row in read_csv(folder / "cluster_serve.csv"):
+        by_case.setdefault((row["network"], row["hosts"], row["memory"]), {})[row["side"]] = row
+    titles = [*HOST_SIDES.values(), "over the handle", "over its HTTP"]
+    lines = [f"| frames/s | hosts | {' | '.join(titles)} |", f"|---|---|{'---|' * len(titles)}"]
+    over = Column("", "cluster_serve", "rate over it")
+    for (network, hosts, memory), its in by_case.items():
+        absent = "does not fit" if memory else "not measured"
+        rates = [f"{float(its[side]['frames/s']):.1f}" if side in its else absent for side in HOST_SIDES]
+        daemon = [its.get(side, {}) for side in ("daemon_shared", "daemon_http")]
+        times = [over.cell(row) if row.get(over.ratio) else "-" for row in daemon]
+        room = f", {memory}" if memory else ""
+        lines.append(f"| {TITLES.get(network, network)}{room} | {hosts} | {' | '.join([*rates, *times])} |")
+    return "\n".join([*lines, "", f"From {_made_by(folder, 'cluster_serve')}."])
+
+
 def _made_by(folder: Path, result: str) -> str:
     about = header(folder / f"{result}.csv")
     return f"[{result}](benchmarks/results/{result}.csv), {about['date'].partition(' ')[0]}, commit {about['commit']}"
@@ -175,7 +206,8 @@ def with_results(page: str, folder: Path) -> str:
     """The page with all tables. Raises BadInput as `with_table` does."""
     page = with_table(page, engines_table(folder))
     page = with_table(page, race_table(folder), BEGIN_RACE)
-    return with_table(page, branches_table(folder), BEGIN_BRANCHES)
+    page = with_table(page, branches_table(folder), BEGIN_BRANCHES)
+    return with_table(page, hosts_table(folder), BEGIN_HOSTS)
 
 
 def readme() -> None:

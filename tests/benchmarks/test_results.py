@@ -9,7 +9,7 @@ import pytest
 from benchmarks.report import results
 from benchmarks.report.facts import commits_since, facts, git, host
 from benchmarks.report.headers import header, stale_rows
-from benchmarks.report.readme import branches_table, engines_table, with_table
+from benchmarks.report.readme import branches_table, engines_table, hosts_table, with_table
 from benchmarks.report.results import Spread, read_csv, save_csv
 from shisha_rt.errors import BadInput
 
@@ -98,6 +98,23 @@ def test_the_table_of_branches_says_what_they_can_gain_and_did(tmp_path: Path, m
     assert first == "| SqueezeNet | 1.00 | not measured | 1.07 | - | 0.50 (0.40 to 0.80) |"
     assert second == "| mine | 1.50 | not measured | not measured | 0.50 (0.40 to 0.80) | 1.00 (1.00 to 1.00) |"
     assert source.count("commit c") == 2
+
+
+def test_the_table_of_hosts_says_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    assert hosts_table(tmp_path) == "Not measured yet."
+    of = {"network": "resnet50", "hosts": 3, "memory": None, "over": None}
+    none, rate = Spread.of([2.0]), Spread(1.25, 1.5, 2.0)
+    rows: list[results.Row] = [
+        of | {"side": "daemon_shared", "frames/s": Spread.of([12.0]), "rate over it": rate},
+        of | {"side": "serve_handle", "frames/s": Spread.of([8.0]), "rate over it": None},
+        of | {"side": "daemon_shared", "memory": "60 MB each", "frames/s": none, "rate over it": None},
+    ]
+    save_csv("cluster_serve", rows, {"commit": "c", "date": "2026-01-02 03:04 UTC"})
+    _, _, free, tight, _, source = hosts_table(tmp_path).splitlines()
+    assert free == "| ResNet-50 | 3 | 12.0 | not measured | 8.0 | not measured | 1.50 (1.25 to 2.00) | - |"
+    assert tight == "| ResNet-50, 60 MB each | 3 | 2.0 | does not fit | does not fit | does not fit | - | - |"
+    assert source.endswith("commit c.")
 
 
 def test_a_page_without_a_place_for_the_table_is_refused() -> None:

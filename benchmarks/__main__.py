@@ -40,6 +40,8 @@ from benchmarks.live.transport import MODELS, transport
 from benchmarks.live.walk import walk
 from benchmarks.paper.exact_planner import exact_planner
 from benchmarks.paper.guided import guided
+from benchmarks.paper.links import links
+from benchmarks.paper.order import order
 from benchmarks.paper.placement_gap import placement_gap
 from benchmarks.paper.scale import scale
 from benchmarks.partitiontuner.accuracy import int8_accuracy
@@ -75,6 +77,8 @@ for command in (
     partitiontuner_fit,
     exact_planner,
     scale,
+    links,
+    order,
     guided,
     guided_live,
     shisha,

@@ -7,8 +7,8 @@ Seconds are of CPU time, of the search alone. Each row is of two to eight places
 
 Networks of the zoo have the costs of a roofline. Drawn ones: a layer reads the one before it or another of the last
 few, so that branches lie side by side, and a third of them one more that is up to half of the network back (a long
-skip); it takes 1 ms in the mean, lognormal (sigma 0.5), and makes a tensor of 0.4 MB, lognormal too. Their "file" is one
-order of many, made without a thought, as no exporter would.
+skip); it takes 1 ms in the mean, lognormal (sigma 0.5), and makes a tensor of 0.4 MB, lognormal too. Their "file" is
+one order of many, made without a thought, as no exporter would.
 
 Places are alike, or every other one takes twice as long, or they are alike and each on a host of its own behind a link
 of 1 Gbit/s and 0.2 ms each way.

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from shisha_rt.cluster import messages as cm
 from shisha_rt.cluster.bundles import ClusterNode
+from shisha_rt.errors import BadInput, Failure
 
 LOCAL: Final = "local"
 _ANSWERS_WITHIN_S: Final = 5.0
@@ -92,5 +93,14 @@ def in_a_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     why = next((line for line in lines if line.startswith(("The actor is dead because", "The actor died because"))), "")
     missing = next((line for line in reversed(lines) if "ModuleNotFoundError" in line), "")
-    said = missing or why or " ".join(lines) or type(error).__name__
+    said = missing or why or _raised(error) or " ".join(lines) or type(error).__name__
     return said[:400]
+
+
+def _raised(error: BaseException) -> str:
+    """What an actor's method raised: Ray's own words for it are a traceback, in colour."""
+    cause = getattr(error, "cause", None)
+    if not isinstance(cause, Exception):
+        return ""
+    words = " ".join(str(cause).split())
+    return words if isinstance(cause, BadInput | Failure) else f"{type(cause).__name__}: {words}"

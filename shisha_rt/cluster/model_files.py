@@ -95,11 +95,16 @@ def is_here(folder: FolderEntry) -> bool:
     place = folder_here(folder)
     if fault_in(place) is not None:
         return False
-    return all((place / file.name).stat().st_size == file.size_bytes for file in folder.files)
+    try:
+        return all((place / file.name).stat().st_size == file.size_bytes for file in folder.files)
+    except OSError:  # it was published with other files
+        return False
 
 
 def folder_here(folder: FolderEntry) -> Path:
-    """Raises Failure for a path or a name that leads out of the cache."""
+    """Raises Failure for a path or a name that leads out of the cache, or a path that is the cache's own."""
+    if not folder.path:
+        raise Failure("a folder of the model has no path: expected a path below the cache")
     for part in (*folder.path, *(file.name for file in folder.files)):
         if not part or part in (".", "..") or PurePosixPath(part).name != part or "\0" in part:
             raise Failure(f"a folder of the model is called {part!r}: expected a plain name")

@@ -29,9 +29,12 @@ def probe(address: str, port: int) -> tuple[LinkWay, LinkWay]:
 
 def _ask(connection: socket.socket, there: int, back: int) -> float:
     start_s = time.perf_counter()
+    connection.settimeout(_PATIENCE_S)
     connection.sendall(there.to_bytes(8, "little") + back.to_bytes(8, "little") + bytes(there))
     left = back
     while left:
+        # Each receipt alone may take as long, so that bytes in ones and twos would be waited for without an end.
+        connection.settimeout(max(start_s + _PATIENCE_S - time.perf_counter(), _LEAST_S))
         got = len(connection.recv(min(left, 1 << 20)))
         if not got:
             raise ConnectionResetError("it hangs up")

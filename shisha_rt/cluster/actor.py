@@ -6,6 +6,7 @@ values. A far end is watched by the thread that has started it, as the kernel en
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import queue
@@ -21,6 +22,7 @@ import msgspec
 from shisha_rt.cluster.hosts import about_this_host
 from shisha_rt.cluster.model_files import FolderEntry, ModelManifest, ModelPiece, fetch, is_here
 from shisha_rt.errors import BadInput, Failure
+from shisha_rt.fabric import model_index
 from shisha_rt.fabric.calibration import Calibrated, CalibrationJob
 from shisha_rt.fabric.child import Child, start_child
 from shisha_rt.fabric.messages import FarConfig, WorkerConfig
@@ -80,7 +82,10 @@ class FarHost:
                     recompiled(its.name, folder, like=_index_of(engine))
                     for folder, engine in zip(folders, its.engines, strict=True)
                 ]
-        except (BadInput, Failure, KeyError) as error:
+            for folder, engine in zip(folders, its.engines, strict=True):
+                if hashlib.sha256((folder / model_index.FILE_NAME).read_bytes()).hexdigest() != _index_of(engine):
+                    raise Failure(f"it has {its.name} in another form already: remove {folder} there")
+        except (BadInput, Failure, OSError, KeyError) as error:
             return " ".join(str(error).split())
         self._engines = tuple(folders)
         return ""
@@ -167,7 +172,7 @@ class FarHost:
 
 def _index_of(engine: FolderEntry) -> str:
     """The digest of what the daemon's engine says of the model."""
-    return next(file.sha256 for file in engine.files if file.name == "index.json")
+    return next(file.sha256 for file in engine.files if file.name == model_index.FILE_NAME)
 
 
 def _answer(listener: socket.socket) -> None:

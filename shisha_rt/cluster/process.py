@@ -244,12 +244,11 @@ class Cluster:
 
     def _go_on(self, its: _Hosted) -> None:
         """It is there: at first before it has the model, later with it."""
-        its.delay_s = _FIRST_DELAY_S
         if self._manifest is not None and not its.has_model:
             self._bring(its)
             return
         assert its.link is not None
-        its.there = True
+        its.there, its.delay_s = True, _FIRST_DELAY_S
         self._say(cm.PlaceThere(its.asked.place, its.address, its.about, *its.link))
         if not self._all_there and all(one.there for one in self._hosted.values()):
             self._all_there = True
@@ -260,7 +259,7 @@ class Cluster:
         if its.number != number:
             return
         where = f"host {its.address}" if its.address else "its host"
-        if not self._all_there and its.delay_s > _FIRST_DELAY_S:  # twice in a row: another try would be no better
+        if not self._shipped and its.delay_s > _FIRST_DELAY_S:  # twice in a row: another try would be no better
             self._say(cm.Lacking(f"place {its.asked.place}: {where}: {reason}"))
         self._say(cm.PlaceLost(its.asked.place, f"{where}: {reason}"))
         self._again(its)
@@ -268,7 +267,7 @@ class Cluster:
     def _refuse(self, its: _Hosted, reason: str) -> None:
         """That host cannot have it; it may be another one the next time."""
         line = f"place {its.asked.place} on host {its.address}: {reason}"
-        if not self._all_there:
+        if not self._shipped:
             self._say(cm.Lacking(line))
         else:
             self._say(cm.PlaceLost(its.asked.place, line))

@@ -27,6 +27,7 @@ PATIENCE_MS: Final = 60_000
 _MARK: Final = "SHISHA_RT_TEST_DAEMON"
 _COMMAND: Final = (sys.executable, "-c", "import sys; from shisha_rt.cli.app import main; sys.exit(main())")
 _RECORD_BYTES: Final = 64
+_OF_A_CLUSTER: Final = ("shisha_rt.cluster.process", "ray::", "/ray/")
 
 
 def until(true: Callable[[], object], what: str, every_s: float = 0.01, within_s: float = PATIENCE_S) -> None:
@@ -148,10 +149,11 @@ class DaemonProcess:
     def assert_no_named_memory(self) -> None:
         """Shared memory without a name cannot be left behind: nobody maps anything that has one.
 
-        But for who joins a Ray cluster: its store is a file, and its own affair.
+        But for a Ray cluster and who joins it: its store is a file, and its own affair.
         """
         for process in self.processes():
-            if "shisha_rt.cluster.process" in _read(Path(f"/proc/{process.pid}/cmdline")):
+            command = _read(Path(f"/proc/{process.pid}/cmdline"))
+            if any(words in command for words in _OF_A_CLUSTER):
                 continue
             maps = _read(Path(f"/proc/{process.pid}/maps"))
             assert "/dev/shm/" not in maps

@@ -31,7 +31,7 @@ _ANOTHER_S: Final = 2e-3  # for a small message there and back, or for `_MOST_BU
 _SIGN_EVERY_S: Final = 2.0
 _SILENCE_S: Final = 1.0
 _MEASURING_S: Final = 2.0  # a large message may hold up what comes behind it
-_LEAST_S: Final = 1e-6
+_LEAST_PART: Final = 0.05  # of what a large message takes there and back: less cannot be told from noise
 _NOTHING: Final = bytes(_MOST_BULK_BYTES)
 
 
@@ -65,18 +65,17 @@ class PingOut(NamedTuple):
 
 
 class _Round(NamedTuple):
-    """What its messages took, each with an answer; `size_bytes`: of the large ones."""
+    """What its messages took, each with an answer."""
 
-    size_bytes: int
     trip_s: float
     there_s: float
     back_s: float
 
 
-def _speed(rounds: Sequence[_Round]) -> LinkSpeed:
-    trip_s = min(its.trip_s for its in rounds)
-    there = max(its.size_bytes / max(its.there_s - trip_s, _LEAST_S) for its in rounds)
-    back = max(its.size_bytes / max(its.back_s - trip_s, _LEAST_S) for its in rounds)
+def _speed(rounds: Sequence[_Round], size_bytes: int) -> LinkSpeed:
+    """`size_bytes`: of their large messages."""
+    trip_s, there_s, back_s = (min(times) for times in zip(*rounds, strict=True))
+    there, back = (size_bytes / max(took_s - trip_s, took_s * _LEAST_PART) for took_s in (there_s, back_s))
     return LinkSpeed(trip_s / 2, there, trip_s / 2, back)
 
 
@@ -97,7 +96,7 @@ class LinkWatch:
         self._sent_ns = 0
         self._told: LinkSpeed | None = None
         self._suspect: LinkSpeed | None = None  # what it looked like the last time, if that was not what was told
-        self._bulk_bytes = 0  # not known yet
+        self._bulk_bytes = _LEAST_BULK_BYTES
         self._due_s = self._sign_s = 0.0
         self._ended_s, self._patience_s = 0.0, _DRIFTED_AFTER_S
         self._ways: deque[tuple[float, float]] = deque(maxlen=_PARTS)  # of the last parts: seconds taken and expected
@@ -167,14 +166,13 @@ class LinkWatch:
         self._sign_s = now_s + _SIGN_EVERY_S
         self._number += 1
         self._asked = self._number
-        size_bytes = self._bulk_bytes or _LEAST_BULK_BYTES
         match len(self._took_s):
             case 0:
                 return PingOut(far.Ping(self._number), ())
             case 1:
-                return PingOut(far.Ping(self._number), [memoryview(_NOTHING)[:size_bytes]])
+                return PingOut(far.Ping(self._number), [memoryview(_NOTHING)[: self._bulk_bytes]])
             case _:
-                return PingOut(far.Ping(self._number, size_bytes), ())
+                return PingOut(far.Ping(self._number, self._bulk_bytes), ())
 
     def sent_ping(self, now_ns: int) -> None:
         """The last one is handed on."""
@@ -186,19 +184,20 @@ class LinkWatch:
             return None
         self._asked = None
         self._took_s.append((now_ns - self._sent_ns) / 1e9)
-        if len(self._took_s) < len(_Round._fields) - 1:
+        if len(self._took_s) < len(_Round._fields):
             return None
-        its = _Round(self._bulk_bytes or _LEAST_BULK_BYTES, *self._took_s)
+        self._rounds.append(_Round(*self._took_s))
         self._took_s.clear()
-        if self._bulk_bytes:  # else it was to learn how much to send
-            self._rounds.append(its)
-        self._bulk_bytes = _bulk_bytes(its)
-        return self._end_round(now_ns / 1e9) if self._rounds else None
+        return self._end_round(now_ns / 1e9)
 
     def _end_round(self, now_s: float) -> LinkSpeed | None:
-        now = _speed(self._rounds)
+        now = _speed(self._rounds, self._bulk_bytes)
         another = self._told is None or now.is_unlike(self._told)
         if another and len(self._rounds) < _ROUNDS:
+            return None
+        sent_bytes, self._bulk_bytes = self._bulk_bytes, _bulk_bytes(now)
+        if another and self._bulk_bytes > 2 * sent_bytes:  # what was sent was too little to tell much
+            self._rounds.clear()
             return None
         sure = another and (self._told is None or (self._suspect is not None and not now.is_unlike(self._suspect)))
         self._rounds.clear()
@@ -212,8 +211,7 @@ class LinkWatch:
         return now
 
 
-def _bulk_bytes(seen: _Round) -> int:
+def _bulk_bytes(speed: LinkSpeed) -> int:
     """What would take as long as it should, over the slower way of the two."""
-    speed = _speed([seen])
     slower = min(speed.there_bytes_per_s, speed.back_bytes_per_s)
     return int(min(max(slower * _BULK_TAKES_S, _LEAST_BULK_BYTES), _MOST_BULK_BYTES))

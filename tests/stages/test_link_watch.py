@@ -191,3 +191,13 @@ def test_silence_is_a_hang_but_for_what_may_hold_up_the_line() -> None:
     assert not line.watch.is_alive(line.now_s + 3.1)
     line.watch.beat(line.now_s, alive=False)
     assert not line.watch.is_alive(line.now_s)
+
+
+def test_a_host_that_is_busy_as_it_begins_does_not_make_a_link_fast() -> None:
+    """Every message waits for up to 20 ms, the small ones of a round more than the large ones."""
+    rng = random.Random(SEED)
+    line = Line(GIGABIT, delay=lambda _: rng.choice((0.0, rng.uniform(0.0, 0.02), 0.02)))
+    line.run(20.0)
+    assert line.told
+    for _, seen in line.told:
+        assert max(seen.there_bytes_per_s, seen.back_bytes_per_s) < 1.5 * GIGABIT.there_bytes_per_s

@@ -261,7 +261,8 @@ class Cluster:
         where = f"host {its.address}" if its.address else "its host"
         if not self._shipped and its.delay_s > _FIRST_DELAY_S:  # twice in a row: another try would be no better
             self._say(cm.Lacking(f"place {its.asked.place}: {where}: {reason}"))
-        self._say(cm.PlaceLost(its.asked.place, f"{where}: {reason}"))
+        if its.there or not self._shipped:  # else it is known to be lost: the next actor came to a node that was dead
+            self._say(cm.PlaceLost(its.asked.place, f"{where}: {reason}"))
         self._again(its)
 
     def _refuse(self, its: _Hosted, reason: str) -> None:

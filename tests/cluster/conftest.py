@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.rigs.raylets import Raylets, lacking_ray, raylets
 from benchmarks.rigs.slow_link import SlowLink, lacking, slow_link
+from tests.cluster.three_hosts import ThreeHosts
 
 
 @pytest.fixture(scope="session")
@@ -27,13 +28,14 @@ def slow_links() -> Iterator[SlowLink]:
 
 
 @pytest.fixture
-def three_raylets(slow_links: SlowLink) -> Iterator[Raylets]:
-    """One beside the head, and two behind slow links; each has a CPU and the resource `host1`, `host2` or `host3`."""
+def three_raylets(slow_links: SlowLink) -> Iterator[ThreeHosts]:
+    """Up, each on a host of its own."""
     _skip_without(lacking_ray())
     with raylets(slow_links.address) as cluster:
-        for number, host in enumerate((None, *slow_links.hosts), start=1):
-            cluster.add(host, resources={f"host{number}": 1})
-        yield cluster
+        hosts = ThreeHosts(slow_links, cluster)
+        for number in (1, 2, 3):
+            hosts.add(number)
+        yield hosts
 
 
 def _skip_without(lacking: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Hosts behind real links die and come back under load; every frame is answered all the same."""
+"""Hosts behind real links die and come back under load, and links fall silent; every frame is answered."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ PLAN: Final = [
 ]
 RATE: Final = 1e9
 DELAY_S: Final = 1e-3
+SILENT_S: Final = 5.0  # packets leave in order: what comes later waits for those that are held
 
 
 @pytest.fixture
@@ -94,3 +95,19 @@ def set_plan_again(daemon: DaemonProcess) -> None:
     """Replanning for the place that is back may be under way."""
     until(lambda: daemon.control.set_plan(PLAN)["outcome"] == "live", "the plan")
     assert planned(daemon) == {"here", "far1", "far2", "far3"}
+
+
+def test_a_link_falls_silent(daemon: DaemonProcess, three_raylets: ThreeHosts) -> None:
+    """Nobody closes a connection: packets do not arrive any more. The relay counts as one that hangs."""
+    hangs = len(events(daemon, "worker_gone", "far2"))
+    with Load(daemon.endpoint, 0, pause_s=PAUSE_S) as one, Load(daemon.endpoint, 1, pause_s=PAUSE_S) as two:
+        one.wait_for_answers(20)
+        three_raylets.link.set(RATE, SILENT_S, [0])
+        until(lambda: len(events(daemon, "worker_gone", "far2")) > hangs, "the relay's end")
+        for load, sent in ((one, one.sent), (two, two.sent)):
+            load.wait_until_answered(sent)
+        three_raylets.link.set(RATE, DELAY_S, [0])
+        daemon.wait_for_workers()
+        set_plan_again(daemon)
+        one.wait_for_answers(20)
+    assert_kept(one, two)

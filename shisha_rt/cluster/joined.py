@@ -101,8 +101,10 @@ class Joined:
             select.select([channel.fileno(), child.pidfd], [], [], _SENDS_EVERY_S)
 
     def _ended(self) -> Failure:
-        child, _ = self.line
-        return Failure(f"the cluster process has ended (exit status {child.end()}): the Ray cluster may be gone")
+        popen = self.line[0].popen
+        popen.kill()
+        status = popen.wait()  # `close` does the rest
+        return Failure(f"the cluster process has ended (exit status {status}): the Ray cluster may be gone")
 
     def close(self) -> None:
         child, channel = self.line

@@ -50,11 +50,9 @@ def main(arguments: list[str]) -> int:
     try:
         cluster = Cluster(channel, asked)
     except Unable as unable:
-        channel.send(cm.FROM_CLUSTER.encode(cm.Lacking(str(unable))))
-        with contextlib.suppress(EOFError, ChannelBroken):
-            while True:
-                channel.wait()  # until the daemon, which has heard it, ends this process
-        return 1
+        with contextlib.suppress(ChannelBroken):
+            channel.send(cm.FROM_CLUSTER.encode(cm.Lacking(str(unable))))
+        return 1  # a daemon that serves starts another after a while, which may find what this one did not
     with contextlib.suppress(ChannelBroken):
         cluster.run()
     cluster.close()

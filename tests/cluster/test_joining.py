@@ -1,0 +1,53 @@
+"""A start that comes to nothing: the cluster process has said why, and is gone; or is gone before it could."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+
+import psutil
+import pytest
+
+from benchmarks.rigs.raylets import lacking_ray
+from shisha_rt.cluster import messages as cm
+from shisha_rt.cluster.bundles import PlaceAsked
+from shisha_rt.cluster.joined import PROCESS, Joined
+from shisha_rt.errors import Failure
+from shisha_rt.fabric.channel import Channel
+from shisha_rt.fabric.child import start_child
+from shisha_rt.machine.config.machine_file import parse_machine
+
+pytestmark = pytest.mark.skipif(lacking_ray() is not None, reason="needs Ray: the extra `ray`")
+
+_NOBODY = "127.0.0.1:1"
+_PATIENCE_S = 60.0
+
+
+def test_a_process_that_cannot_join_says_so_and_ends_so_that_another_may_try() -> None:
+    channel, theirs = Channel.pair()
+    with theirs:
+        child = start_child(PROCESS, str(theirs.fileno()), str(os.getpid()), pass_fds=[theirs.fileno()])
+    channel.send(cm.TO_CLUSTER.encode(cm.Reserve(_NOBODY, (PlaceAsked("far", 1, 1),))))
+    ended = select.select([child.pidfd], [], [], _PATIENCE_S)[0]
+    said = [cm.FROM_CLUSTER.decode(data) for data in channel.receive()]
+    status = child.end()
+    channel.close()
+    assert ended
+    assert status == 1
+    assert isinstance(said[-1], cm.Lacking)
+    assert "does not answer" in said[-1].reason
+
+
+def test_a_process_that_dies_while_it_joins_is_a_failure_of_one_line() -> None:
+    machine = parse_machine('[[place]]\nname = "far"\nhost = "ray"\n', name="hosts", source="hosts.toml")
+
+    def kill(_line: str) -> None:
+        for process in psutil.Process().children():
+            if PROCESS in process.cmdline():
+                process.kill()
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # so that it is still joining by then
+        port = silent.getsockname()[1]
+        with pytest.raises(Failure, match="exit status -9"):
+            Joined(f"127.0.0.1:{port}", machine, kill)

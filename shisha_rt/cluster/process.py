@@ -103,9 +103,12 @@ class Cluster:
         join_cluster(ray, asked, self._give_up)
         _ignore_signals()  # Ray has its own ways with them
         self._hosted = {its.place: _Hosted(its, bundle) for bundle, its in enumerate(asked.places)}
-        self._group = self._reserve(asked)
-        for its in self._hosted.values():
-            self._begin(its)
+        try:
+            self._group = self._reserve(asked)
+            for its in self._hosted.values():
+                self._begin(its)
+        except (ValueError, TypeError, ray.exceptions.RayError) as error:  # such as a label that is none to Ray
+            raise Unable(f"the Ray cluster does not take what places ask for: {in_a_line(error)}") from None
 
     def _give_up(self, reason: str) -> None:
         """A thread that waits for Ray cannot be had back, so the process ends with it."""

@@ -51,7 +51,7 @@ def join_cluster(ray: Any, asked: cm.Reserve, give_up: Callable[[str], None]) ->
         else:
             _knock(asked.address)
             ray.init(address=asked.address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError, AssertionError) as error:
+    except (OSError, RuntimeError, ValueError, AssertionError, ray.exceptions.RayError) as error:
         raise Unable(f"the Ray cluster at {asked.address}: {in_a_line(error)}") from None
     finally:
         late.cancel()

@@ -189,6 +189,12 @@ class TestRefused:
         assert f"place far1 asks for 99 cpus, npu = 2, which no node has; node {one_node.head.address}: 2 cpus" in said
 
     @pytest.mark.long
+    def test_what_ray_does_not_take(self, one_node: Raylets, identity: Path, tmp_path: Path) -> None:
+        machine = machine_of(tmp_path, ["far1"], 'labels = { "no label!" = "x" }')
+        said = refusal(identity, "--machine", machine, "--ray", one_node.address)
+        assert "hosts.toml: the Ray cluster does not take what places ask for: Invalid label selector" in said
+
+    @pytest.mark.long
     def test_what_is_not_to_be_had_at_once(self, one_node: Raylets, identity: Path, tmp_path: Path) -> None:
         machine = machine_of(tmp_path, ["far1", "far2", "far3"])
         said = refusal(identity, "--machine", machine, "--ray", one_node.address)

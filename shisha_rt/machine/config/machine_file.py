@@ -34,6 +34,7 @@ _ROUNDING: Final = 1e-9  # 0.65 + 0.2 is a little over 0.85 in binary
 _TIMINGS: Final = ("measured", "modelled")
 _WHAT: Final = "machine file"
 _OF_RAY: Final = ("cpus", "resources", "node", "labels")
+_RAYS_OWN: Final = ("CPU", "GPU", "memory", "object_store_memory")
 _OF_THIS_HOST: Final = ("cores", "core_count", "memory", "shared", "devices")
 
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
@@ -62,7 +63,7 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
     ) = None
     host: str | None = None
     cpus: Annotated[int, msgspec.Meta(ge=1, le=4096)] | None = None
-    resources: dict[str, Annotated[float, msgspec.Meta(gt=0, le=1e9)]] | None = None
+    resources: dict[str, Annotated[float, msgspec.Meta(ge=1e-4, le=1e9)]] | None = None
     node: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
     labels: dict[str, str] | None = None
 
@@ -173,6 +174,11 @@ def _remote_faults(place: _Place) -> Iterator[str]:
     cpus = place.cpus or place.threads or 1
     if place.threads is not None and place.threads > cpus:
         yield f"threads = {place.threads}: expected at most its number of cpus, {cpus}"
+    for name, amount in (place.resources or {}).items():
+        if not name or name in _RAYS_OWN:
+            yield f"resources has {shown(name)}: expected the names of custom ones, and for processors cpus"
+        elif amount > 1 and not amount.is_integer():
+            yield f"resources.{name} = {amount:g}: Ray gives out fractions of one only, expected a whole number"
 
 
 def _place_faults(place: _Place, memories: list[str]) -> Iterator[str]:

@@ -30,7 +30,7 @@ from shisha_rt.cluster.bundles import PlaceAsked, bundle_of, infeasible, selecto
 from shisha_rt.cluster.hosts import HostAbout, about_this_host, why_unfit
 from shisha_rt.cluster.model_files import ModelManifest, file_pieces, read_piece
 from shisha_rt.cluster.probe import probe
-from shisha_rt.cluster.ray_cluster import Unable, in_a_line, join_cluster, living_nodes
+from shisha_rt.cluster.ray_cluster import LOCAL, Unable, guard_local, in_a_line, join_cluster, living_nodes
 from shisha_rt.fabric.channel import Channel, ChannelBroken
 from shisha_rt.fabric.parent import die_with
 
@@ -85,6 +85,8 @@ class Cluster:
     """Raises Unable."""
 
     def __init__(self, channel: Channel, asked: cm.Reserve) -> None:
+        if asked.address == LOCAL:
+            guard_local()
         try:
             import ray
         except ImportError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import threading
 from collections.abc import Callable
@@ -22,6 +23,15 @@ class Unable(Exception):
     """The cluster cannot be joined, or lacks something; one line says what."""
 
 
+def guard_local() -> None:
+    """A cluster on this host serves this process alone, though Ray has it listen at all of the host's addresses, and
+    run what it is told there: so it asks for a token that nobody else has. Ray reads this as it is imported.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if "RAY_AUTH_MODE" not in os.environ:
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+
+
 def join_cluster(ray: Any, asked: cm.Reserve, give_up: Callable[[str], None]) -> None:
     """Raises Unable where nothing answers there, or something that is not as this process is.
 
@@ -34,7 +44,6 @@ def join_cluster(ray: Any, asked: cm.Reserve, give_up: Callable[[str], None]) ->
     late.start()
     try:
         if asked.address == LOCAL:
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
             resources: dict[str, float] = {}
             for its in asked.places:
                 for name, amount in its.resources.items():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import select
 import socket
+import subprocess
+import sys
 
 import psutil
 import pytest
@@ -17,6 +19,7 @@ from shisha_rt.errors import Failure
 from shisha_rt.fabric.channel import Channel
 from shisha_rt.fabric.child import start_child
 from shisha_rt.machine.config.machine_file import parse_machine
+from shisha_rt.machine.machine import Machine
 
 pytestmark = pytest.mark.skipif(lacking_ray() is not None, reason="needs Ray: the extra `ray`")
 
@@ -40,8 +43,6 @@ def test_a_process_that_cannot_join_says_so_and_ends_so_that_another_may_try() -
 
 
 def test_a_process_that_dies_while_it_joins_is_a_failure_of_one_line() -> None:
-    machine = parse_machine('[[place]]\nname = "far"\nhost = "ray"\n', name="hosts", source="hosts.toml")
-
     def kill(_line: str) -> None:
         for process in psutil.Process().children():
             if PROCESS in process.cmdline():
@@ -50,4 +51,26 @@ def test_a_process_that_dies_while_it_joins_is_a_failure_of_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # so that it is still joining by then
         port = silent.getsockname()[1]
         with pytest.raises(Failure, match="exit status -9"):
-            Joined(f"127.0.0.1:{port}", machine, kill)
+            Joined(f"127.0.0.1:{port}", _machine(), kill)
+
+
+@pytest.mark.long
+def test_nobody_else_can_use_a_local_cluster() -> None:
+    joined = Joined("local", _machine(), lambda _: None)
+    try:
+        gcs = next(its for its in psutil.Process().children(recursive=True) if its.name() == "gcs_server")
+        port = next(its.laddr.port for its in gcs.net_connections() if its.status == psutil.CONN_LISTEN)
+        address = f"{joined.places['far'].host}:{port}"
+        script = f"import ray; ray.init({address!r}); ray.nodes()"
+        other = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=_PATIENCE_S, check=False)
+        token = {name: value for name, value in gcs.environ().items() if name.startswith("RAY_AUTH")}
+        mine = {**os.environ, **token}
+        own = subprocess.run([sys.executable, "-c", script], env=mine, timeout=_PATIENCE_S, check=False)
+    finally:
+        joined.close()
+    assert other.returncode != 0
+    assert own.returncode == 0
+
+
+def _machine() -> Machine:
+    return parse_machine('[[place]]\nname = "far"\nhost = "ray"\n', name="hosts", source="hosts.toml")

@@ -18,9 +18,8 @@ def tune(control: Client, client: ChildProcess) -> None:
     until_s = time.monotonic() + _TIMEOUT_S
     while time.monotonic() < until_s:
         client.ask(seconds=_BURST_S)
-        kinds = [event["kind"] for event in events_since(control)]
-        is_over = kinds.count("tuning_ended") == kinds.count("tuning_began") > 0
-        if is_over and control.call("tuner_get")["tuner"]["state"] != "settling":
+        runs = [event["kind"] for event in events_since(control) if event["kind"] in ("tuning_began", "tuning_ended")]
+        if runs[-1:] == ["tuning_ended"] and control.call("tuner_get")["tuner"]["state"] != "settling":
             control.call("tuner_set", pause=True)
             return
     raise RuntimeError(f"the tuner has not settled within {_TIMEOUT_S:g} s")

@@ -77,6 +77,7 @@ class _Hosted:
     about: bytes = b""
     link: tuple[cm.LinkWay, cm.LinkWay] | None = None
     has_model: bool = False
+    is_sent: bool = False
     there: bool = False
     delay_s: float = _FIRST_DELAY_S
 
@@ -208,7 +209,6 @@ class Cluster:
 
         asked = its.asked
         its.number += 1
-        its.link, its.has_model, its.there = None, False, False
         its.actor = (
             self._ray.remote(FarHost)
             .options(
@@ -251,27 +251,33 @@ class Cluster:
             self._bring(its)
             return
         assert its.link is not None
-        its.there, its.delay_s = True, _FIRST_DELAY_S
+        its.delay_s, its.there = _FIRST_DELAY_S, True
         self._say(cm.PlaceThere(its.asked.place, its.address, its.about, *its.link))
         if not self._all_there and all(one.there for one in self._hosted.values()):
             self._all_there = True
             self._say(cm.AllThere())
 
+    @property
+    def _begins(self) -> bool:
+        """Whether all places are waited for: until they are there, or have the model."""
+        return not self._all_there or (self._manifest is not None and not self._shipped)
+
     def _lost(self, its: _Hosted, number: int, reason: str) -> None:
-        """Its actor is gone; another is asked for."""
+        """Its actor is gone, or fails; another is asked for. One that only fails would keep what it has from that."""
         if its.number != number:
             return
+        self._ray.kill(its.actor)
         where = f"host {its.address}" if its.address else "its host"
-        if not self._shipped and its.delay_s > _FIRST_DELAY_S:  # twice in a row: another try would be no better
+        if self._begins and its.delay_s > _FIRST_DELAY_S:  # twice in a row: another try would be no better
             self._say(cm.Lacking(f"place {its.asked.place}: {where}: {reason}"))
-        if its.there or not self._shipped:  # else it is known to be lost: the next actor came to a node that was dead
+        if its.there or self._begins:  # else it is known to be lost: the next actor came to a node that was dead
             self._say(cm.PlaceLost(its.asked.place, f"{where}: {reason}"))
         self._again(its)
 
     def _refuse(self, its: _Hosted, reason: str) -> None:
         """That host cannot have it; it may be another one the next time."""
         line = f"place {its.asked.place} on host {its.address}: {reason}"
-        if not self._shipped:
+        if self._begins:
             self._say(cm.Lacking(line))
         else:
             self._say(cm.PlaceLost(its.asked.place, line))
@@ -280,7 +286,8 @@ class Cluster:
 
     def _again(self, its: _Hosted) -> None:
         its.number += 1
-        its.there, its.actor = False, None
+        its.there = its.has_model = its.is_sent = False
+        its.link = its.actor = None
         self._timers.append((time.monotonic() + its.delay_s, partial(self._begin, its)))
         its.delay_s = min(2 * its.delay_s, _LONGEST_DELAY_S)
 
@@ -301,26 +308,32 @@ class Cluster:
             size_bytes = sum(file.size_bytes for number in lacking for file in folders[number].files)
             self._tell(f"sending {self._manifest.name} to {its.address} ({size_bytes / 1e6:.0f} MB, once a host)")
         pieces = []
-        for number in lacking:
-            for piece in file_pieces(folders[number]):
-                key = number if same else ~number, msgspec.json.encode(piece)
-                if key not in self._pieces:
-                    self._pieces[key] = self._ray.put(read_piece(folders[number], piece))
-                pieces.append((number, key[1], [self._pieces[key]]))
+        try:
+            for number in lacking:
+                for piece in file_pieces(folders[number]):
+                    key = number if same else ~number, msgspec.json.encode(piece)
+                    if key not in self._pieces:
+                        self._pieces[key] = self._ray.put(read_piece(folders[number], piece))
+                    pieces.append((number, key[1], [self._pieces[key]]))
+        except (OSError, self._ray.exceptions.RayError) as error:  # others go on serving
+            self._refuse(its, f"the model cannot be sent there: {in_a_line(error)}")
+            return
+        its.is_sent = True
         self._call(its, its.actor.bring.remote(manifest, pieces), partial(self._brought, its))
 
     def _brought(self, its: _Hosted, fault: str) -> None:
         if fault:
             self._refuse(its, fault)
             return
-        its.has_model = True
+        its.has_model, its.is_sent = True, False
         if not its.there:
             self._go_on(its)
-        if all(one.has_model for one in self._hosted.values()):
+        shipped = all(one.has_model for one in self._hosted.values())
+        if shipped or (self._shipped and not any(one.is_sent for one in self._hosted.values())):
             self._pieces.clear()  # who comes later is sent them anew
-            if not self._shipped:
-                self._shipped = True
-                self._say(cm.Shipped())
+        if shipped and not self._shipped:
+            self._shipped = True
+            self._say(cm.Shipped())
 
     def _measure(self, its: _Hosted, shape: int, job: bytes) -> None:
         place = its.asked.place

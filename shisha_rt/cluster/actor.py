@@ -46,6 +46,7 @@ class FarHost:
         self._engines: tuple[Path, ...] = ()
         self._far: dict[int, Child] = {}
         self._ended: dict[int, queue.SimpleQueue[str]] = {}
+        self._unwanted: set[int] = set()
 
     def about(self) -> tuple[str, bytes]:
         """The host's address, and `HostAbout` as JSON."""
@@ -127,12 +128,25 @@ class FarHost:
             model_folder="",
         )
         up: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        self._ended[incarnation] = queue.SimpleQueue()
+        ended = self._ended[incarnation] = queue.SimpleQueue()
         far = FarConfig(config, self._address, near_key, os.getpid(), 1.0)
-        threading.Thread(target=self._run, args=(incarnation, far, up.put), daemon=True).start()
-        return up.get()
+        threading.Thread(target=self._run, args=(incarnation, far, up.put, ended.put), daemon=True).start()
+        said, reason = up.get()
+        if reason:
+            self._forget(incarnation)
+        return said, reason
 
-    def _run(self, incarnation: int, config: FarConfig, up: Callable[[tuple[str, str]], None]) -> None:
+    def _forget(self, incarnation: int) -> None:
+        del self._ended[incarnation]
+        self._unwanted.discard(incarnation)
+
+    def _run(
+        self,
+        incarnation: int,
+        config: FarConfig,
+        up: Callable[[tuple[str, str]], None],
+        ended: Callable[[str], None],
+    ) -> None:
         try:
             child = start_child(
                 _FAR_MODULE, msgspec.json.encode(config).decode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -141,6 +155,8 @@ class FarHost:
             up(("", f"it could not be started: {error.strerror}"))
             return
         self._far[incarnation] = child
+        if incarnation in self._unwanted:
+            child.popen.kill()
         assert child.popen.stdout is not None
         assert child.popen.stderr is not None
         said = child.popen.stdout.readline().decode().strip()
@@ -155,16 +171,18 @@ class FarHost:
         reason = last or f"exit status {status}"
         if not said:
             up(("", reason))
-        self._ended[incarnation].put(reason)
+        ended(reason)
 
     def wait(self, incarnation: int) -> str:
         """Until that far end has ended; why."""
         reason = self._ended[incarnation].get()
-        del self._ended[incarnation]
+        self._forget(incarnation)
         return reason
 
     def end(self, incarnation: int) -> None:
-        """Its relay is gone; it ends by itself, mostly."""
+        """Its relay is gone; it ends by itself, mostly. It may not have been started yet."""
+        if incarnation in self._ended:
+            self._unwanted.add(incarnation)
         child = self._far.get(incarnation)
         if child is not None:
             child.popen.kill()

@@ -170,7 +170,7 @@ class Cluster:
                 self._start_far(message)
             case cm.EndFar(incarnation=incarnation):
                 for its in self._hosted.values():
-                    if its.actor is not None:
+                    if its.has_model:  # else it has none; and calls to an actor without a host would pile up
                         its.actor.end.remote(incarnation)
             case _:
                 raise TypeError(f"{message}: not expected")

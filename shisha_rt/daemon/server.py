@@ -282,7 +282,7 @@ class Daemon:
             *self._far.look(),
         ):
             shell.take(event)
-        if self._far.links.changed(now_s) and shell.cores.tuning.choice.profiles is Profiles.KNOWN:
+        if shell.cores.tuning.choice.profiles is Profiles.KNOWN and self._far.links.changed(now_s):
             self._profile()  # nothing is measured again, but planned by what links are like now
         shell.post(Look(), "the clock")
         shell.post(shell.counting.frames(lifecycle.frames.streams), "the clock")

@@ -226,8 +226,7 @@ class Shell:
 
     def _link_seen(self, seen: messages.LinkSeen) -> None:
         place = self.supervisor.place_of(seen.incarnation)
-        if place is not None:
-            self.supervisor.far.link_seen(place, seen)
+        if place is not None and self.supervisor.far.link_seen(place, seen):
             speed = {name: getattr(seen, name) for name in LINK_FIELDS}
             self.write(records.LinkChanged(place=place, **speed), f"worker {seen.incarnation} has measured its link")
 

@@ -15,10 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from shisha_rt.costs.link_speed import LinkSpeed, differ
 from shisha_rt.lifecycle.events import Descriptor
 from stages.far import messages as far
 
 _ROUNDS: Final = 5
+_PATIENT_S: Final = 2.0  # with all of them: parts that are kept back for longer look like a hang
 _EVERY_S: Final = 10.0
 _AGAIN_AFTER_S: Final = 1.0
 _DRIFTED_AFTER_S: Final = 1.0  # twice as long whenever that was for nothing
@@ -26,35 +28,11 @@ _BULK_TAKES_S: Final = 10e-3  # at the rate that the last one had
 _LEAST_BULK_BYTES: Final = 64 << 10
 _MOST_BULK_BYTES: Final = 1 << 20
 _PARTS: Final = 5
-_ANOTHER: Final = 2.0  # so that a neighbour who sends all the time is none
-_ANOTHER_S: Final = 2e-3  # for a small message there and back, or for `_MOST_BULK_BYTES` besides
 _SIGN_EVERY_S: Final = 2.0
 _SILENCE_S: Final = 1.0
 _MEASURING_S: Final = 2.0  # a large message may hold up what comes behind it
-_LEAST_PART: Final = 0.05  # of what a large message takes there and back: less cannot be told from noise
+_LEAST_PART: Final = 0.01  # of what a large message takes there and back: less cannot be told from noise
 _NOTHING: Final = bytes(_MOST_BULK_BYTES)
-
-
-class LinkSpeed(NamedTuple):
-    """Both ways; a link that has not been measured has none."""
-
-    there_latency_s: float
-    there_bytes_per_s: float
-    back_latency_s: float
-    back_bytes_per_s: float
-
-    def takes_s(self, there_bytes: int, back_bytes: int) -> float:
-        """Both ways, one after the other."""
-        there_s = self.there_latency_s + there_bytes / self.there_bytes_per_s
-        return there_s + self.back_latency_s + back_bytes / self.back_bytes_per_s
-
-    def is_unlike(self, other: LinkSpeed) -> bool:
-        ways = (0, 0), (_MOST_BULK_BYTES, 0), (0, _MOST_BULK_BYTES)
-        return any(_differ(self.takes_s(*way), other.takes_s(*way)) for way in ways)
-
-
-def _differ(one_s: float, other_s: float) -> bool:
-    return max(one_s, other_s) > _ANOTHER * min(one_s, other_s) and abs(one_s - other_s) > _ANOTHER_S
 
 
 class PingOut(NamedTuple):
@@ -98,7 +76,8 @@ class LinkWatch:
         self._suspect: LinkSpeed | None = None  # what it looked like the last time, if that was not what was told
         self._bulk_bytes = _LEAST_BULK_BYTES
         self._due_s = self._sign_s = 0.0
-        self._ended_s, self._patience_s = 0.0, _DRIFTED_AFTER_S
+        self._began_s = self._ended_s = 0.0
+        self._patience_s = _DRIFTED_AFTER_S
         self._ways: deque[tuple[float, float]] = deque(maxlen=_PARTS)  # of the last parts: seconds taken and expected
         self._heard_s: float | None = None
         self._alive = True
@@ -138,7 +117,7 @@ class LinkWatch:
     @property
     def _drifted(self) -> bool:
         """All of the last parts were under way for longer than they should have been, or all for less long."""
-        if len(self._ways) < _PARTS or not all(_differ(*way) for way in self._ways):
+        if len(self._ways) < _PARTS or not all(differ(*way) for way in self._ways):
             return False
         return len({took_s > expected_s for took_s, expected_s in self._ways}) == 1
 
@@ -164,6 +143,11 @@ class LinkWatch:
             self._sign_s = now_s + _SIGN_EVERY_S
             return PingOut(far.Ping(0), ())
         self._sign_s = now_s + _SIGN_EVERY_S
+        if not self._rounds and not self._took_s:
+            self._began_s = now_s
+            if self._drifted:  # a large message would be late as parts were
+                times = max(took_s / expected_s for took_s, expected_s in self._ways)
+                self._bulk_bytes = max(int(self._bulk_bytes / max(times, 1.0)), _LEAST_BULK_BYTES)
         self._number += 1
         self._asked = self._number
         match len(self._took_s):
@@ -193,10 +177,11 @@ class LinkWatch:
     def _end_round(self, now_s: float) -> LinkSpeed | None:
         now = _speed(self._rounds, self._bulk_bytes)
         another = self._told is None or now.is_unlike(self._told)
-        if another and len(self._rounds) < _ROUNDS:
+        in_time = now_s < self._began_s + _PATIENT_S
+        if another and in_time and len(self._rounds) < _ROUNDS:
             return None
         sent_bytes, self._bulk_bytes = self._bulk_bytes, _bulk_bytes(now)
-        if another and self._bulk_bytes > 2 * sent_bytes:  # what was sent was too little to tell much
+        if another and in_time and self._bulk_bytes > 2 * sent_bytes:  # what was sent was too little to tell much
             self._rounds.clear()
             return None
         sure = another and (self._told is None or (self._suspect is not None and not now.is_unlike(self._suspect)))

@@ -74,17 +74,17 @@ def test_a_place_that_comes_back_elsewhere_has_its_new_hosts_link(links: FarLink
 def test_changes_are_told_of_apart(links: FarLinks) -> None:
     links.note("far1", "a", seen(3e-3), 0)
     assert links.changed(10) is not None
-    links.note("far1", "a", seen(4e-3), 11)
+    links.note("far1", "a", seen(9e-3), 11)
     assert links.changed(11 + SETTLED_S) is None
     assert links.changed(10 + 0.99 * APART_S) is None
-    assert links.changed(10 + APART_S) == {"far1": link("a", 4e-3)}
+    assert links.changed(10 + APART_S) == {"far1": link("a", 9e-3)}
 
 
 def test_after_long_only_settling_counts(links: FarLinks) -> None:
     links.note("far1", "a", seen(3e-3), 0)
     assert links.changed(10) is not None
-    links.note("far1", "a", seen(4e-3), 100)
-    assert links.changed(100 + SETTLED_S) == {"far1": link("a", 4e-3)}
+    links.note("far1", "a", seen(9e-3), 100)
+    assert links.changed(100 + SETTLED_S) == {"far1": link("a", 9e-3)}
 
 
 def test_what_is_told_does_not_change_under_who_has_it(links: FarLinks) -> None:
@@ -92,3 +92,13 @@ def test_what_is_told_does_not_change_under_who_has_it(links: FarLinks) -> None:
     told = links.changed(10)
     links.note("far1", "a", seen(9e-3), 11)
     assert told == links.told == {"far1": link("a", 3e-3)}
+
+
+def test_a_link_that_is_much_the_same_is_no_news(links: FarLinks) -> None:
+    """As when a relay begins again; it is what status shows."""
+    assert not links.note("far1", "a", seen(1.2e-3), 10)
+    assert links.changed(1e9) is None
+    assert links.seen == {"far1": seen(1.2e-3)}
+    assert links.note("far1", "a", seen(9e-3), 10)
+    assert not links.note("far1", "a", seen(8e-3), 11)
+    assert links.note("far1", "b", seen(8e-3), 12), "it is another host"

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from shisha_rt.costs.link_speed import LinkSpeed
 from shisha_rt.lifecycle.events import Descriptor
 from stages.far import messages as far
-from stages.far.link_watch import LinkSpeed, LinkWatch
+from stages.far.link_watch import LinkWatch
 
 GIGABIT = LinkSpeed(1e-3, 125e6, 1e-3, 125e6)
 TENTH = LinkSpeed(10e-3, 12.5e6, 10e-3, 12.5e6)
@@ -84,6 +85,10 @@ class Line:
             self.sent.append(self.now_s)
             self._out.append((begins_s + SERVICE_S + self.speed.takes_s(PART_BYTES, PART_BYTES), part))
             self.watch.sends(part, PART_BYTES, PART_BYTES, self.now_s)
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._out)
 
     @property
     def frames(self) -> int:
@@ -201,3 +206,19 @@ def test_a_host_that_is_busy_as_it_begins_does_not_make_a_link_fast() -> None:
     assert line.told
     for _, seen in line.told:
         assert max(seen.there_bytes_per_s, seen.back_bytes_per_s) < 1.5 * GIGABIT.there_bytes_per_s
+
+
+@pytest.mark.parametrize("worse", [LinkSpeed(0.2, 125e6, 0.2, 125e6), LinkSpeed(1e-3, 1.25e6, 1e-3, 1.25e6)])
+def test_parts_are_not_kept_back_for_as_long_as_a_hang(worse: LinkSpeed) -> None:
+    """Links that are far worse than they were; a worker that runs nothing for five seconds is held to hang."""
+    line = Line(GIGABIT, depth=1)
+    line.run(15.0)
+    line.speed = worse
+    longest_s, quiet_s = 0.0, 0.0
+    for _ in range(60_000):
+        line.run(STEP_S)
+        quiet_s = quiet_s + STEP_S if line.watch.wants_quiet(line.now_s) and not line.is_busy else 0.0
+        longest_s = max(longest_s, quiet_s)
+    assert len(line.told) == 2
+    assert not line.told[-1][1].is_unlike(worse)
+    assert longest_s < 4.0

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from shisha_rt.costs.link_speed import LinkSpeed
 from shisha_rt.costs.links import HostLink, OneWay
 from shisha_rt.fabric.messages import LinkSeen
 
@@ -24,12 +25,16 @@ class FarLinks:
         self._changed_s = math.inf
         self._told_s = -math.inf
 
-    def note(self, place: str, host: str, seen: LinkSeen, now_s: float) -> None:
-        """A relay tells of its link as it begins, and whenever it has become another."""
+    def note(self, place: str, host: str, seen: LinkSeen, now_s: float) -> bool:
+        """A relay tells of its link as it begins, and whenever it has become another; whether it has."""
         self.seen[place] = self._new[place] = seen
+        known = self._now.get(place)
+        if known is not None and known.host == host and not _speed(known).is_unlike(_speed_seen(seen)):
+            return False
         there = OneWay(seen.there_latency_s, seen.there_bytes_per_s)
         self._now[place] = HostLink(host, there, OneWay(seen.back_latency_s, seen.back_bytes_per_s))
         self._changed_s = now_s
+        return True
 
     def take_new(self) -> Sequence[tuple[str, LinkSeen]]:
         """What has been seen since it was asked last, by place."""
@@ -42,3 +47,11 @@ class FarLinks:
             return None
         self._changed_s, self._told_s, self.told = math.inf, now_s, dict(self._now)
         return self.told
+
+
+def _speed(link: HostLink) -> LinkSpeed:
+    return LinkSpeed(link.there.latency_s, link.there.bytes_per_s, link.back.latency_s, link.back.bytes_per_s)
+
+
+def _speed_seen(seen: LinkSeen) -> LinkSpeed:
+    return LinkSpeed(seen.there_latency_s, seen.there_bytes_per_s, seen.back_latency_s, seen.back_bytes_per_s)

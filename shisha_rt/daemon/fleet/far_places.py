@@ -32,7 +32,9 @@ class FarPlaces:
 
     def __init__(self, joined: Joined | None, machine: Machine, poller: Poller) -> None:
         self.links = FarLinks({} if joined is None else joined.links())
-        self.hosts: dict[str, cm.PlaceThere] = {} if joined is None else dict(joined.places)
+        self.hosts: dict[str, cm.PlaceThere] = {}
+        if joined is not None:
+            self.hosts = {place: its for place, its in joined.places.items() if place not in joined.lost}
         self._link: ChildLink[cm.ToCluster, cm.FromCluster] | None = None
         self._relays: dict[int, tuple[str, WorkerConfig]] = {}
         self._held = () if joined is None else _held(machine)
@@ -54,9 +56,9 @@ class FarPlaces:
         if self._relays.pop(incarnation, None) is not None and self._link is not None:
             self._link.send(cm.EndFar(incarnation))
 
-    def link_seen(self, place: str, seen: LinkSeen) -> None:
-        if place in self.hosts:
-            self.links.note(place, self.hosts[place].host, seen, time.monotonic())
+    def link_seen(self, place: str, seen: LinkSeen) -> bool:
+        """Whether it is another link than was known."""
+        return place in self.hosts and self.links.note(place, self.hosts[place].host, seen, time.monotonic())
 
     def _said(self, message: cm.FromCluster) -> object:
         match message:

@@ -25,8 +25,8 @@ from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric import model_index
 from shisha_rt.fabric.calibration import Calibrated, CalibrationJob
 from shisha_rt.fabric.child import Child, start_child
+from shisha_rt.fabric.host_cores import take_cores
 from shisha_rt.fabric.messages import FarConfig, WorkerConfig
-from shisha_rt.machine.detect import usable_cores
 from shisha_rt.ready.compile import engine_key, recompiled
 from shisha_rt.ready.profile import measure, turn
 
@@ -99,16 +99,21 @@ class FarHost:
     def measure(self, shape: int, job: bytes) -> tuple[bytes, str]:
         """The times of a `CalibrationJob` of one shape of the model, on cores of this host; or why there are none."""
         asked = msgspec.json.decode(job, type=CalibrationJob)
-        usable = sorted(usable_cores())
-        cores = tuple(usable[: len(asked.cores)])
+        if not self._engines:
+            return b"", "it is another one than the model was sent to"
+        taken = take_cores(len(asked.cores))
+        cores = taken.cores[: len(asked.cores)]
         if len(cores) < len(asked.cores):
-            return b"", f"it has {len(usable)} usable cores, expected at least {len(asked.cores)}"
+            return b"", f"it has {len(cores)} usable cores, expected at least {len(asked.cores)}"
         here = msgspec.structs.replace(asked, engine_folder=str(self._engines[shape]), cores=cores, neighbours=())
         try:
             with turn():
                 times = measure("the model's layers", "stages.jobs.calibrate", here, Calibrated, lambda _: None)
         except (BadInput, Failure) as error:
             return b"", " ".join(str(error).split())
+        finally:
+            for lock in taken.locks:
+                os.close(lock)
         return msgspec.json.encode(times), ""
 
     def echo(self) -> int:

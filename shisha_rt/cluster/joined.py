@@ -26,7 +26,8 @@ _SENDS_EVERY_S: Final = 0.1
 
 
 class Joined:
-    """`places`: what is known of each and its host. `greeting`: what another process would have to be told first.
+    """`places`: what is known of each and its host; of those that have been `lost` again, too. `greeting`: what another
+    process would have to be told first.
 
     `line` is whoever's takes it over. Raises BadInput for a cluster that is not there, or lacks what places ask for.
     """
@@ -34,12 +35,15 @@ class Joined:
     def __init__(self, address: str, machine: Machine, tell: Callable[[str], None]) -> None:
         self.line = _start()
         self.places: dict[str, cm.PlaceThere] = {}
+        self.lost: set[str] = set()
+        self._all_there = False
         self.greeting: list[cm.ToCluster] = [cm.Reserve(address, asked_of(machine))]
         self._source = machine.source
         self._progress = tell
         try:
             self._send(self.greeting[0])
             self._until(cm.AllThere)
+            self._all_there = True
         except BaseException:
             self.close()
             raise
@@ -83,7 +87,9 @@ class Joined:
                     raise BadInput(f"{self._source}: {reason}")
                 case cm.PlaceThere(place=place):
                     self.places[place] = message
+                    self.lost.discard(place)
                 case cm.PlaceLost(place=place, reason=reason):
+                    self.lost.add(place)
                     self._progress(f"place {place} is lost: {reason}")
             if isinstance(message, kind):
                 return message
@@ -108,7 +114,7 @@ class Joined:
 
     def close(self) -> None:
         child, channel = self.line
-        if channel.open:
+        if channel.open and self._all_there:  # before, it waits for Ray, and would not hear
             with_end = cm.TO_CLUSTER.encode(cm.EndCluster())
             try:
                 channel.send(with_end)

@@ -16,7 +16,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -28,9 +28,10 @@ from shisha_rt.cluster import messages as cm
 from shisha_rt.cluster.actor import FarHost
 from shisha_rt.cluster.bundles import PlaceAsked, bundle_of, infeasible, selector_of, why_lacking
 from shisha_rt.cluster.hosts import HostAbout, about_this_host, why_unfit
-from shisha_rt.cluster.model_files import ModelManifest, file_pieces, read_piece
+from shisha_rt.cluster.model_files import ModelManifest
 from shisha_rt.cluster.probe import probe
 from shisha_rt.cluster.ray_cluster import LOCAL, Unable, guard_local, in_a_line, join_cluster, living_nodes
+from shisha_rt.cluster.sender import ModelSender, SentPiece
 from shisha_rt.fabric.channel import Channel, ChannelBroken
 from shisha_rt.fabric.parent import die_with
 
@@ -99,8 +100,8 @@ class Cluster:
         self._happened: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._timers: list[tuple[float, Callable[[], None]]] = []
         self._threads = ThreadPoolExecutor(4)
+        self._sender = ModelSender(ray)
         self._manifest: ModelManifest | None = None
-        self._pieces: dict[tuple[int, bytes], Any] = {}
         self._all_there = self._shipped = False
         self._tell(f"joining the Ray cluster ({asked.address})")
         join_cluster(ray, asked, self._give_up)
@@ -231,7 +232,8 @@ class Cluster:
             return
         self._call(its, its.actor.echo.remote(), partial(self._probe, its))
 
-    def _probe(self, its: _Hosted, port: int) -> None:
+    def _probe(self, its: _Hosted, port: int, *, again: bool = True) -> None:
+        """A second time if that fails: whoever else came to that port took the answers."""
         number = its.number
 
         def seen(link: tuple[cm.LinkWay, cm.LinkWay]) -> None:
@@ -240,7 +242,9 @@ class Cluster:
                 self._go_on(its)
 
         def failed(reason: str) -> None:
-            if its.number == number:
+            if its.number == number and again:
+                self._call(its, its.actor.echo.remote(), partial(self._probe, its, again=False))
+            elif its.number == number:
                 self._refuse(its, f"this host cannot reach it: {reason}")
 
         self._when(self._threads.submit(probe, its.address, port), seen, failed)
@@ -307,19 +311,18 @@ class Cluster:
         if lacking:
             size_bytes = sum(file.size_bytes for number in lacking for file in folders[number].files)
             self._tell(f"sending {self._manifest.name} to {its.address} ({size_bytes / 1e6:.0f} MB, once a host)")
-        pieces = []
-        try:
-            for number in lacking:
-                for piece in file_pieces(folders[number]):
-                    key = number if same else ~number, msgspec.json.encode(piece)
-                    if key not in self._pieces:
-                        self._pieces[key] = self._ray.put(read_piece(folders[number], piece))
-                    pieces.append((number, key[1], [self._pieces[key]]))
-        except (OSError, self._ray.exceptions.RayError) as error:  # others go on serving
-            self._refuse(its, f"the model cannot be sent there: {in_a_line(error)}")
-            return
         its.is_sent = True
-        self._call(its, its.actor.bring.remote(manifest, pieces), partial(self._brought, its))
+        number = its.number
+
+        def bring(pieces: Sequence[SentPiece]) -> None:
+            if its.number == number:
+                self._call(its, its.actor.bring.remote(manifest, pieces), partial(self._brought, its))
+
+        def failed(reason: str) -> None:  # others go on serving
+            if its.number == number:
+                self._refuse(its, f"the model cannot be sent there: {reason}")
+
+        self._when(self._sender.send(folders, lacking), bring, failed)
 
     def _brought(self, its: _Hosted, fault: str) -> None:
         if fault:
@@ -330,7 +333,7 @@ class Cluster:
             self._go_on(its)
         shipped = all(one.has_model for one in self._hosted.values())
         if shipped or (self._shipped and not any(one.is_sent for one in self._hosted.values())):
-            self._pieces.clear()  # who comes later is sent them anew
+            self._sender.forget()
         if shipped and not self._shipped:
             self._shipped = True
             self._say(cm.Shipped())
@@ -383,6 +386,7 @@ class Cluster:
             remove_placement_group(self._group)
         with contextlib.suppress(Exception):
             self._ray.shutdown()
+        self._sender.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

@@ -16,6 +16,8 @@ from shisha_rt.errors import BadInput, Failure
 LOCAL: Final = "local"
 _ANSWERS_WITHIN_S: Final = 5.0
 _JOINS_WITHIN_S: Final = 30.0
+_BEGINS_WITHIN_S: Final = 180.0  # a cluster of one's own, on a busy host
+_LARGEST_PORT: Final = 65535
 _OBJECT_STORE_BYTES: Final = 200 << 20
 
 
@@ -38,8 +40,15 @@ def join_cluster(ray: Any, asked: cm.Reserve, give_up: Callable[[str], None]) ->
     `give_up` is called, from another thread, where something listens and says nothing: Ray itself tries for minutes.
     """
     quiet = {"logging_level": "ERROR", "log_to_driver": False}
-    silent = f"the Ray cluster at {asked.address} does not answer within {_JOINS_WITHIN_S:g} s"
-    late = threading.Timer(_JOINS_WITHIN_S, give_up, (silent,))
+    patience_s = _BEGINS_WITHIN_S if asked.address == LOCAL else _JOINS_WITHIN_S
+    answered, turn = threading.Event(), threading.Lock()
+
+    def give_up_if_silent() -> None:
+        with turn:
+            if not answered.is_set():
+                give_up(f"the Ray cluster at {asked.address} does not answer within {patience_s:g} s")
+
+    late = threading.Timer(patience_s, give_up_if_silent)
     late.daemon = True
     late.start()
     try:
@@ -63,6 +72,8 @@ def join_cluster(ray: Any, asked: cm.Reserve, give_up: Callable[[str], None]) ->
     except (OSError, RuntimeError, ValueError, AssertionError, ray.exceptions.RayError) as error:
         raise Unable(f"the Ray cluster at {asked.address}: {in_a_line(error)}") from None
     finally:
+        with turn:
+            answered.set()
         late.cancel()
 
 
@@ -71,6 +82,8 @@ def _knock(address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not (host and port.isdecimal()):
         return  # a word of Ray's own, such as "auto"
+    if int(port) > _LARGEST_PORT:
+        raise Unable(f"the Ray cluster at {address}: port {port}, expected at most {_LARGEST_PORT}")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _ANSWERS_WITHIN_S).close()
     except OSError as error:

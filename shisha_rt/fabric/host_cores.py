@@ -15,17 +15,20 @@ from typing import NamedTuple
 
 
 class Taken(NamedTuple):
-    """`alone`: nobody else has them. The descriptors hold the locks."""
+    """`why_shared`: what keeps this process from having some alone; None: it has. The descriptors hold the locks."""
 
     cores: tuple[int, ...]
-    alone: bool
+    why_shared: str | None
     locks: tuple[int, ...]
 
 
 def take_cores(count: int) -> Taken:
     """So many of those that this process may use; all of them, to be shared, where too few are free."""
     usable = sorted(os.sched_getaffinity(0))
-    folder = _folder()
+    try:
+        folder = _folder()
+    except OSError as error:
+        return Taken(tuple(usable), str(error), ())
     cores: list[int] = []
     locks: list[int] = []
     for core in usable:
@@ -36,10 +39,10 @@ def take_cores(count: int) -> Taken:
             cores.append(core)
             locks.append(lock)
     if len(cores) == count:
-        return Taken(tuple(cores), True, tuple(locks))
+        return Taken(tuple(cores), None, tuple(locks))
     for lock in locks:
         os.close(lock)
-    return Taken(tuple(usable), False, ())
+    return Taken(tuple(usable), f"fewer than {count} are free", ())
 
 
 def hold_cores(cores: Iterable[int]) -> tuple[int, ...]:

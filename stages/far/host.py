@@ -113,8 +113,8 @@ class FarPlace:
         self._ready = False
         self._channel, theirs = Channel.pair()
         taken = take_cores(config.worker.threads) if not config.worker.cores else None
-        if taken is not None and not taken.alone:
-            print(f"{config.worker.place} shares its cores: others here have taken theirs", file=sys.stderr)
+        if taken is not None and taken.why_shared is not None:
+            print(f"{config.worker.place} shares its cores: {taken.why_shared}", file=sys.stderr)
         own = msgspec.structs.replace(
             config.worker,
             place_index=0,

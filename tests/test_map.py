@@ -2,7 +2,8 @@
 
 1. A package's docstring ends "Pure." or "Shell."; so may a module's that differs. Pure modules, and all that they pull
    in from this project, touch nothing outside their arguments.
-2. `shisha_rt` never imports `stages`; `stages` imports from `shisha_rt` only the fabric, pure modules and the reader.
+2. `shisha_rt` never imports `stages`; `stages` imports from `shisha_rt` only the fabric, pure modules, the reader
+   and what is known of the host.
 3. Only `stages/engines` imports an inference engine.
 4. No module is a bag of odds and ends, and none has grown so long that it is two.
 5. A public class or function has a name of its own in the whole project; `main` is each program's.
@@ -30,14 +31,14 @@ SHELLS_WITHIN: Final = frozenset(
         "shisha_rt.graph.reader",
         "shisha_rt.graph.zoo",
         "shisha_rt.machine.config",
-        "shisha_rt.machine.detect",
+        "shisha_rt.machine.host",
         "shisha_rt.wire.keys",
         "shisha_rt.wire.lent_memory",
         "shisha_rt.wire.link",
         "shisha_rt.wire.multipart",
     }
 )
-FOR_STAGES: Final = ("shisha_rt", "shisha_rt.fabric*", "shisha_rt.graph.reader*")
+FOR_STAGES: Final = ("shisha_rt", "shisha_rt.fabric*", "shisha_rt.graph.reader*", "shisha_rt.machine.host*")
 ENGINES: Final = frozenset({"onnxruntime", "openvino"})
 
 # fmt: off

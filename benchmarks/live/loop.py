@@ -34,7 +34,7 @@ from benchmarks.rigs.steady_load import SteadyLoad, Tally
 from shisha_rt.client import Client
 from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.machine.detect import usable_cores
+from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.pipeline.seed import seed
 from shisha_rt.plan.plan import Plan
 from shisha_rt.ready.compile import compile_model

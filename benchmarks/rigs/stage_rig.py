@@ -188,7 +188,7 @@ def stage_rig(
         closed(budgets.close)
         costs = {place: OperatorCosts(its, np.empty((0, len(its)))) for place, its in devices.items()}
         ready = ModelOnMachine(compiled, machine, costs)
-        supervisor = Supervisor(ready, arena, budgets, poller, FarPlaces(None, ready.machine, poller))
+        supervisor = Supervisor(ready, arena, budgets, poller, FarPlaces(None, poller))
         closed(supervisor.end_all)
         rig = StageRig(arena, poller, supervisor, machine)
         rig.fill(random_inputs(compiled, seed=0))

@@ -20,7 +20,7 @@ from benchmarks.splits.plans import Shared, nearest_shares, plan_with, told_daem
 from shisha_rt.graph.layers import layer_of_operator
 from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.machine.detect import usable_cores
+from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.split import Splittable

@@ -117,7 +117,7 @@ def demo(
 def _machine(folder: Path) -> tuple[str, str]:
     """A machine of fast and slow places that this host can emulate, as `serve` takes it, and in words."""
     from shisha_rt.machine.config.machine_file import load_machine
-    from shisha_rt.machine.detect import this_machine
+    from shisha_rt.machine.host.this_machine import this_machine
 
     shipped = load_machine(_MACHINE)
     wanted = sorted({core for place in shipped.places for core in place.cores})

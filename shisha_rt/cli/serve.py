@@ -136,6 +136,13 @@ def serve(
             help='The Ray cluster for places with host = "ray": HOST:PORT, auto, or local: one on this host, to try.',
         ),
     ] = None,
+    leases: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where daemons on this host lease cores, in containers too if they share it. Default: the user's.",
+        ),
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Begin anew; leave the best plan of earlier runs as it is.")
     ] = False,
@@ -162,13 +169,13 @@ def serve(
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.cluster.joined import Joined, check_cluster
     from shisha_rt.daemon.front.addresses import addresses_of
+    from shisha_rt.daemon.host_share import share_of
     from shisha_rt.daemon.planning import Planning
     from shisha_rt.daemon.server import Daemon
     from shisha_rt.daemon.service_manager import ServiceManager
     from shisha_rt.daemon.settings import layer_kind, objective_of
     from shisha_rt.graph.input_sizes import InputSizes
     from shisha_rt.graph.zoo import resolve_model
-    from shisha_rt.machine.config.machine_file import check_runnable, load_machine
     from shisha_rt.ready.model_on_machine import make_ready
     from shisha_rt.ready.plan_file import read_plan
     from shisha_rt.ready.processors import processor_costs
@@ -183,10 +190,12 @@ def serve(
 
     settings = settings_of(context.params)  # all that a daemon file may say, too
     addresses = addresses_of(settings)
-    places = load_machine(settings.machine)
-    check_runnable(places)
-    check_cluster(settings.ray, places)
+    share = share_of(settings)
+    check_cluster(settings.ray, share.machine)
+    places = share.machine
     with _sigterm_ends_a_start(), contextlib.closing(manager), contextlib.ExitStack() as leaving:
+        leaving.callback(share.close)
+        share.say()
         joined = None
         if settings.ray is not None:
             joined = Joined(settings.ray, places, tell)
@@ -215,14 +224,14 @@ def serve(
             stored = ready.layer_costs(tell)
         elif settings.strategy == "guided":
             stored = ready.known_costs()
-        daemon = Daemon(ready, addresses, planning, stored, settings.max_output_bytes, manager, joined)
+        daemon = Daemon(ready, addresses, planning, stored, settings.max_output_bytes, manager, joined, share)
         leaving.pop_all()  # it is the daemon's now
 
         def announce() -> None:
             line = {"ready": True, "endpoint": daemon.gateway.endpoint, "metrics": daemon.metrics_page}
             print(json.dumps(line | ({"http": daemon.web.urls} if daemon.web.urls else {})), flush=True)
 
-        tell(f"starting {len(places.places)} workers")
+        tell(f"starting {len(places.usual)} workers")
         daemon.run(announce)
 
 

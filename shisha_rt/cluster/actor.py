@@ -25,8 +25,8 @@ from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric import model_index
 from shisha_rt.fabric.calibration import Calibrated, CalibrationJob
 from shisha_rt.fabric.child import Child, start_child
-from shisha_rt.fabric.host_cores import take_cores
 from shisha_rt.fabric.messages import FarConfig, WorkerConfig
+from shisha_rt.machine.host.leases import take_cores
 from shisha_rt.ready.compile import engine_key, recompiled
 from shisha_rt.ready.profile import measure, turn
 
@@ -112,8 +112,7 @@ class FarHost:
         except (BadInput, Failure) as error:
             return b"", " ".join(str(error).split())
         finally:
-            for lock in taken.locks:
-                os.close(lock)
+            taken.leases.close()
         return msgspec.json.encode(times), ""
 
     def echo(self) -> int:

@@ -10,7 +10,7 @@ import msgspec
 import psutil
 
 from shisha_rt import __version__
-from shisha_rt.machine.detect import usable_cores
+from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.ready.compile import engine_key
 from shisha_rt.ready.profile import processor
 

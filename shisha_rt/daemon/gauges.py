@@ -6,6 +6,7 @@ import math
 
 from prometheus_client import Gauge
 
+from shisha_rt.daemon.host_share import RELEASED, HostShare
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.fabric.budgets import Budgets
 from shisha_rt.machine.machine import Machine
@@ -16,8 +17,10 @@ from shisha_rt.tuning.placing import Placing
 class Gauges:
     """`update` is called every so often from the loop."""
 
-    def __init__(self, shell: Shell, budgets: Budgets) -> None:
+    def __init__(self, shell: Shell, budgets: Budgets, share: HostShare) -> None:
         self._shell = shell
+        self._share = share
+        self._host_counts = self._host_counters()
         self._budgets = budgets
         self._reserved_bytes: dict[str, int] = {}
         self._replayed = self._stale = 0
@@ -53,6 +56,7 @@ class Gauges:
         self._count_frames()
         self._count_reserved()
         self._show_places()
+        self._show_host()
         self._show_links()
         live = cores.lifecycle.live
         if live is not None:
@@ -61,10 +65,34 @@ class Gauges:
     def _show_places(self) -> None:
         places = self._shell.cores.lifecycle.places
         for name in places.by_name:
-            standing = places.standing(name)
+            standing = RELEASED if name in self._share.released else places.standing(name)
             if standing != self._standings.get(name):
                 self._shell.counting.metrics.place.labels(name).state(standing)
                 self._standings[name] = standing
+
+    def _host_counters(self) -> dict[str, float]:
+        share = self._share
+        return {
+            "shisha_host_periods": share.throttling.periods,
+            "shisha_host_throttled_periods": share.throttling.throttled_periods,
+            "shisha_host_throttled_seconds": share.throttling.throttled_s,
+            "shisha_host_pressure_seconds": share.pressure_s or 0.0,
+            "shisha_host_others_cpu_seconds": share.others_s,
+        }
+
+    def _show_host(self) -> None:
+        """What is counted begins with the daemon, though the kernel's counts do not."""
+        metrics, share = self._shell.counting.metrics, self._share
+        counts = self._host_counters()
+        for name, count in counts.items():
+            metrics.counter(name).inc(max(0.0, count - self._host_counts[name]))
+        self._host_counts = counts
+        for name, limit in (
+            ("shisha_host_quota_cores", share.limits.quota_cores),
+            ("shisha_host_memory_limit_bytes", share.memory_limit_bytes),
+        ):
+            metrics.gauge(name).set(math.inf if limit is None else limit)
+        metrics.gauge("shisha_host_shared_cores").set(len(share.shared))
 
     def _show_links(self) -> None:
         """As their relays have measured them last."""

@@ -15,6 +15,7 @@ from wsgiref.simple_server import WSGIServer
 from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, PlatformCollector, ProcessCollector
 from prometheus_client import start_http_server as serve_http
 
+from shisha_rt.daemon.host_share import RELEASED
 from shisha_rt.daemon.plain_metrics import CountsByLabel, PlainHistogram
 from shisha_rt.errors import BadInput
 from shisha_rt.lifecycle.places import STANDINGS
@@ -48,6 +49,15 @@ COUNTERS: Final[_Table] = (
         ("place",),
     ),
     ("shisha_placement_solves", "Plans whose operators were placed on devices.", ("solver",)),
+    ("shisha_host_periods", "Periods of the CPU quota in which this control group ran.", ()),
+    ("shisha_host_throttled_periods", "Those of them in which it had used up its quota.", ()),
+    ("shisha_host_throttled_seconds", "For how long its cores stood still then, each counted.", ()),
+    ("shisha_host_pressure_seconds", "For how long some thread of it had to wait for a core.", ()),
+    (
+        "shisha_host_others_cpu_seconds",
+        "CPU time of the places' cores that other programs took, and other guests of the hypervisor.",
+        (),
+    ),
     ("shisha_tuner_trials", "Plans measured by the tuner, by verdict.", ("outcome",)),
     ("shisha_tuner_moves", "Layers that passed from a stage to its neighbour, from one trial to the next.", ()),
 )
@@ -83,6 +93,9 @@ GAUGES: Final[_Table] = (
         "Slowest stage of the best plan over the lower bound by known costs; NaN: no bound is known.",
         (),
     ),
+    ("shisha_host_quota_cores", "The CPU quota; +Inf: none.", ()),
+    ("shisha_host_memory_limit_bytes", "The control group's limit of memory; +Inf: none.", ()),
+    ("shisha_host_shared_cores", "Cores of places that another daemon has leased, too.", ()),
     ("shisha_load_ratio", "What comes, over what the best plan for latency can do; NaN: that is not known.", ()),
 )
 
@@ -119,7 +132,11 @@ class Metrics:
             "shisha_objective", "What the live plan is chosen for.", states=[*OBJECTIVES], registry=registry
         )
         self.place = Enum(
-            "shisha_place_state", "What has become of a place.", ("place",), states=STANDINGS, registry=registry
+            "shisha_place_state",
+            "What has become of a place.",
+            ("place",),
+            states=[*STANDINGS, RELEASED],
+            registry=registry,
         )
         for name in ("shisha_tuner_gap_ratio", "shisha_load_ratio"):
             self.gauge(name).set(math.nan)

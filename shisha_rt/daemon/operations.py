@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from shisha_rt import __version__
 from shisha_rt.daemon.front.gateway import Reply
+from shisha_rt.daemon.host_share import HostShare
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.daemon.status import Status
 from shisha_rt.graph.graph import Tensor
@@ -43,9 +44,16 @@ class Operations:
     """Answered at once, or when what was asked for is done. `shared_memory`: the socket where clients get some."""
 
     def __init__(
-        self, shell: Shell, status: Status, ready: ModelOnMachine, limits: Limits, shared_memory: Path | None
+        self,
+        shell: Shell,
+        status: Status,
+        ready: ModelOnMachine,
+        limits: Limits,
+        shared_memory: Path | None,
+        share: HostShare,
     ) -> None:
         self._shell = shell
+        self._share = share
         self._status = status
         self._model = ready.compiled.model
         self._signature = Signature.of(self._model.name, [shape.model.graph for shape in ready.compiled.each])
@@ -141,6 +149,8 @@ class Operations:
             return self._set_device_speed(name, arguments.device, arguments.speed)
         if arguments.speed is not None:
             return self._set_speed(name, arguments.speed)
+        if name in self._share.released:
+            raise WireError(Code.FAILED_PRECONDITION, f"place: {name!r} is released: {self._share.why}")
         if arguments.down and places.available == (name,):
             raise WireError(Code.FAILED_PRECONDITION, f"place: {name!r} is the last one left; bring another up first")
         if arguments.down:

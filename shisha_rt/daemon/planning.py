@@ -14,7 +14,8 @@ from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_file import costs_object
 from shisha_rt.lifecycle.lifecycle import Lifecycle
 from shisha_rt.lifecycle.policy import Policy
-from shisha_rt.machine.detect import usable_cores
+from shisha_rt.machine.host.cores import usable_cores
+from shisha_rt.machine.machine import Machine
 from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC
 from shisha_rt.placement.processors import ProcessorCosts
 from shisha_rt.placement.scheme_plans import scheme_plan
@@ -71,13 +72,13 @@ def first_cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) 
     """The three pure cores; `costs` are in the time of measurements."""
     machine, rules = ready.machine, ready.rules
     # Two parts for each worker, and slack at both ends: admission and answers never hold one up.
-    slots = 2 * len(machine.places) + 2
-    lifecycle = Lifecycle(rules, slots, _policy(ready.compiled, slots))
+    slots = 2 * len(machine.usual) + 2
+    lifecycle = Lifecycle(rules, slots, _policy(ready.compiled, slots), down=machine.spare)
     begins_anew = planning.fresh or planning.strategy == "seed"
     kept = {} if begins_anew else plan_store.load_plans(plans_file(), ready.compiled.key)
     guided = planning.strategy == "guided"
     wanted = planning.first_objective
-    by_costs = plans_by_costs(costs, planning.replicate, [wanted]) if guided and costs is not None else {}
+    by_costs = plans_by_costs(costs, machine, planning.replicate, [wanted]) if guided and costs is not None else {}
     if planning.scheme is not None and planning.processors is not None:
         until_s = time.monotonic() + _SCHEDULING_S
         found = scheme_plan(planning.scheme, planning.processors, lambda: until_s - time.monotonic())
@@ -113,11 +114,12 @@ def told_first(costs: Costs | None, needs: tuple[frozenset[int], ...], planning:
     return [] if costs is None else [tm.StoredCosts(msgspec.json.encode(costs_object(costs)), needs)]
 
 
-def plans_for_others(costs: Costs | None, planning: Planning) -> dict[Objective, Plan]:
+def plans_for_others(costs: Costs | None, machine: Machine, planning: Planning) -> dict[Objective, Plan]:
     """By costs, for the objectives that are not wanted at the start, but may be later."""
     if costs is None or planning.strategy != "guided":
         return {}
-    return plans_by_costs(costs, planning.replicate, [one for one in OBJECTIVES if one != planning.first_objective])
+    others = [objective for objective in OBJECTIVES if objective != planning.first_objective]
+    return plans_by_costs(costs, machine, planning.replicate, others)
 
 
 def _policy(compiled: Compiled, slots: int) -> Policy:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import os
 import resource
 import time
 import uuid
@@ -33,6 +34,7 @@ from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.sharing import RegionsLeft, Sharing
 from shisha_rt.daemon.front.web import Web
 from shisha_rt.daemon.gauges import Gauges
+from shisha_rt.daemon.host_share import HostShare
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.loop.signals import Signalled, signals
 from shisha_rt.daemon.loop.undisturbed import undisturbed
@@ -54,13 +56,15 @@ from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.budgets import Budgets
 from shisha_rt.fabric.layout import OUTPUT_BYTES, Layout, layouts_of
 from shisha_rt.http.messages import HttpCounted
-from shisha_rt.lifecycle.events import Stop, Tick
+from shisha_rt.lifecycle.events import PlaceDown, PlaceUp, Stop, Tick
 from shisha_rt.lifecycle.lifecycle import Lifecycle
+from shisha_rt.machine.host.cpu_use import family
+from shisha_rt.machine.host.leases import CoreLeases
 from shisha_rt.placement.placed_costs import PlacedCosts
 from shisha_rt.ready.compile import Compiled
 from shisha_rt.ready.model_on_machine import ModelOnMachine
 from shisha_rt.ready.told_costs import told_costs
-from shisha_rt.tuning.events import Look
+from shisha_rt.tuning.events import Look, PlaceReturned
 from shisha_rt.tuning.state import Profiles
 from shisha_rt.wire import journal
 from shisha_rt.wire.limits import Limits
@@ -81,7 +85,8 @@ class Daemon:
     `stored`: what layers cost here, by which a machine with modelled timing is paced; raises `BadInput` if it is needed
     for that and not given. The strategy `guided` begins with it; without it layers are measured while frames come.
     `output_bytes`: the room of each output whose shape depends on the data. `manager`: who is told how it goes.
-    `joined`: the cluster with the places of other hosts, which is the daemon's from now on.
+    `joined`: the cluster with the places of other hosts, which is the daemon's from now on, as is `share`: the part of
+    this host that its places have (default: the cores of its machine, and no leases).
     """
 
     def __init__(
@@ -93,15 +98,18 @@ class Daemon:
         output_bytes: int = OUTPUT_BYTES,
         manager: ServiceManager | None = None,
         joined: Joined | None = None,
+        share: HostShare | None = None,
     ) -> None:
         self._manager = ServiceManager({}) if manager is None else manager
         self._stop_at_s = math.inf
         self._closing = contextlib.ExitStack()
+        self._share = share or HostShare(ready.machine, CoreLeases(None))
+        self._closing.callback(self._share.close)
         timing = _timing(ready, stored)
         searches = planning.strategy != "seed" and planning.scheme is None
         splits = ready.splits if searches else ()  # by formulas it takes long to price them
         costs = None if stored is None else told_costs(stored, ready.machine.time_scale, *splits)
-        self._plan_ahead = partial(plans_for_others, costs, planning)
+        self._plan_ahead = partial(plans_for_others, costs, ready.machine, planning)
         cores = first_cores(ready, planning, costs)
         indexes = [shape.index for shape in ready.compiled.each]
         layout, *further = layouts_of(indexes, output_bytes)
@@ -109,7 +117,7 @@ class Daemon:
         try:
             metrics = Metrics()
             self._closing.callback(metrics.close)
-            regions = Regions(*_most_regions())
+            regions = Regions(*_most_regions(self._share.memory_limit_bytes))
             self._admission = Admission(
                 addresses, lambda reason: metrics.counter("shisha_access_refused").labels(reason).inc()
             )
@@ -127,7 +135,7 @@ class Daemon:
             memories = ready.machine.memories
             budgets = Budgets([memory.name for memory in memories if memory.bandwidth_bytes_per_s is not None])
             self._closing.callback(budgets.close)
-            self._far = FarPlaces(joined, ready.machine, self._poller)
+            self._far = FarPlaces(joined, self._poller)
             self._closing.callback(self._far.close)
             supervisor = Supervisor(ready, arena, budgets, self._poller, self._far)
             self._closing.callback(supervisor.end_all)
@@ -155,9 +163,9 @@ class Daemon:
             timing=timing,
             regions=regions,
         )
-        self._status = status = Status(self.shell, ready, instance)
-        self._gauges = Gauges(self.shell, budgets)
-        self._operations = Operations(self.shell, status, ready, limits, self._sharing.path)
+        self._status = status = Status(self.shell, ready, instance, self._share)
+        self._gauges = Gauges(self.shell, budgets, self._share)
+        self._operations = Operations(self.shell, status, ready, limits, self._sharing.path, self._share)
 
     def _gateway(
         self, endpoint: str, compiled: Compiled, limits: Limits, metrics: Metrics, regions: Regions
@@ -287,8 +295,32 @@ class Daemon:
         shell.post(Look(), "the clock")
         shell.post(shell.counting.frames(lifecycle.frames.streams), "the clock")
         self._sharing.look()
+        if self._share.is_due(now_s):
+            self._look_at_host(now_s)
         self._gauges.update(now_s)
         self._manager.look(now_s, self._status.line)
+
+    def _look_at_host(self, now_s: float) -> None:
+        """Places come and go with what this daemon may use of its host. Those that come are there before others go."""
+        shell, cause = self.shell, "the host"
+        places = shell.cores.lifecycle.places.by_name
+        allotted = self._share.look(now_s, self._processes, lambda name: places[name].incarnation is not None)
+        if allotted is None:
+            return
+        shell.write(journal.PlacesAllotted(taken=allotted.taken, released=allotted.released, why=allotted.why), cause)
+        for place in allotted.taken:
+            shell.post(PlaceUp(place), cause)
+            shell.post(PlaceReturned(place), cause)
+        for place in allotted.released:
+            shell.post(PlaceDown(place), cause)
+            shell.repace(place)
+
+    def _processes(self) -> tuple[list[int], set[int]]:
+        """Pids of this daemon and its children, and those of clients."""
+        workers = [process.pid for process in self.shell.supervisor.processes.values()]
+        children = [*self._children.pids, *filter(None, [self.web.pid])]
+        families = [pid for child in children for pid in family(child)]
+        return [os.getpid(), *workers, *families], self._sharing.pids
 
     def _profile(self) -> None:
         for event in self._children.profile(self._far.links.told, replicate=self.shell.cores.tuning.choice.replicate):
@@ -328,12 +360,13 @@ def _timing(ready: ModelOnMachine, stored: LayerCosts | PlacedCosts | None) -> T
     return Timing(machine.time_scale, lambda place, first, last: stored.segment_cpu_s(first, last, place))
 
 
-def _most_regions() -> tuple[int, int]:
+def _most_regions(memory_limit_bytes: int | None) -> tuple[int, int]:
     """How many regions clients may be lent, and of how many bytes: few enough that descriptors and memory are left."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = descriptors == resource.RLIM_INFINITY
     most = _MOST_REGIONS if unlimited else min(_MOST_REGIONS, descriptors // _DESCRIPTORS_A_REGION)
-    return most, psutil.virtual_memory().total // _PART_OF_MEMORY
+    total_bytes = psutil.virtual_memory().total
+    return most, min(total_bytes, memory_limit_bytes or total_bytes) // _PART_OF_MEMORY
 
 
 def _limits(compiled: Compiled, layouts: Sequence[Layout], lifecycle: Lifecycle) -> Limits:

@@ -30,8 +30,8 @@ LEAST_OUTPUT_BYTES: Final = 1 << 10
 MOST_OUTPUT_BYTES: Final = 1 << 30
 
 
-_FILES: Final = ("plan", "calibration", "http_certificate", "http_key", "access", "secret_key")
-"""Keys that are files."""
+_FILES: Final = ("plan", "calibration", "http_certificate", "http_key", "access", "secret_key", "leases")
+"""Keys that are files, or folders."""
 
 _Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_SIZE)]
 
@@ -45,8 +45,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     "Conv+Relu"; `shape`: of several shapes that are served at once, the inputs of each; `calibration`: a file of frames
     that scales in int8 are found on (see `ready.scales`). `http`: addresses, each HOST:PORT or unix:PATH; what other
     hosts can reach takes `http_certificate` and `http_key` (PEM), `access` (a file: who may come) and for ZeroMQ
-    `secret_key` (the daemon's own). `ray`: the cluster that has the machine's places on other hosts. As a daemon file
-    has them, key by key.
+    `secret_key` (the daemon's own). `ray`: the cluster that has the machine's places on other hosts. `leases`: the
+    folder in which daemons on one host lease cores. As a daemon file has them, key by key.
     """
 
     model: str
@@ -72,6 +72,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     access: str | None = None
     secret_key: str | None = None
     ray: str | None = None
+    leases: str | None = None
 
     @property
     def metrics_port(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 from shisha_rt import __version__
 from shisha_rt.daemon.fleet.telemetry import StageWindow, pooled
+from shisha_rt.daemon.host_share import RELEASED, HostShare
 from shisha_rt.daemon.shell import LINK_FIELDS, Shell
 from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.plan.form import written
@@ -20,9 +21,10 @@ from shisha_rt.tuning.telling import description
 class Status:
     """`instance` names this run of the daemon: a client that sees it change has lost its frames."""
 
-    def __init__(self, shell: Shell, ready: ModelOnMachine, instance: str) -> None:
+    def __init__(self, shell: Shell, ready: ModelOnMachine, instance: str, share: HostShare) -> None:
         self.instance = instance
         self._shell = shell
+        self._share = share
         self._compiled = ready.compiled
         self._devices = ready.devices
         self._started_s = time.monotonic()
@@ -80,6 +82,7 @@ class Status:
                     for memory in self.machine.memories
                 ],
             },
+            "host": self._share.described(),
             "plan": {"epoch": epoch, "stages": stages},
             "preparing": preparing.number if preparing else None,
             "tuner": description(tuning, time.monotonic()),
@@ -179,11 +182,11 @@ class Status:
     def _places(self, emulated: Mapping[str, bool]) -> list[dict[str, object]]:
         processes = {process.place: process.pid for process in self._shell.supervisor.processes.values()}
         places = self._shell.cores.lifecycle.places
-        known, available = places.by_name, places.available
+        known, available, released = places.by_name, places.available, self._share.released
         return [
             {
                 "name": place.name,
-                "state": known[place.name].phase.name.lower(),
+                "state": RELEASED if place.name in released else known[place.name].phase.name.lower(),
                 "available": place.name in available,
                 "pid": processes.get(place.name),
                 "cores": place.cores,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from shisha_rt.lifecycle import events as ev
@@ -33,15 +33,15 @@ _OF_FRAMES: Final = frozenset((ev.FrameArrived, ev.FrameCancelled, ev.PartDone, 
 class Lifecycle:
     """The state of a serving daemon. Read its fields freely; change it only through `handle`.
 
-    `rules`: what plans may be, places included, of which each has a worker.
+    `rules`: what plans may be, places included, of which each has a worker, but for those that are `down` at first.
     """
 
-    def __init__(self, rules: PlanRules, slot_count: int, policy: Policy) -> None:
+    def __init__(self, rules: PlanRules, slot_count: int, policy: Policy, down: Collection[str] = ()) -> None:
         self.policy = policy
         self.story: deque[Transition] = deque(maxlen=1000)
         self.instructions: list[Instruction] = []
         emit = self.instructions.append
-        self.places = Places(rules.places, policy, self.story, emit)
+        self.places = Places(rules.places, policy, self.story, emit, down)
         self.epochs = Epochs(self.places, rules, policy, self.story, emit)
         streams = Streams(policy)
         self.dealing = Dealing(self.places, self.epochs, streams, policy, emit)

@@ -30,7 +30,12 @@ class Places:
     """
 
     def __init__(
-        self, names: Iterable[str], policy: Policy, story: deque[Transition], emit: Callable[[do.Instruction], None]
+        self,
+        names: Iterable[str],
+        policy: Policy,
+        story: deque[Transition],
+        emit: Callable[[do.Instruction], None],
+        down: Collection[str] = (),
     ) -> None:
         self.by_name = {name: PlaceState(name) for name in names}
         self.workers: dict[int, WorkerState] = {}
@@ -47,6 +52,8 @@ class Places:
         self._changed = True
         self._wake_s = math.inf
         self._closed = False
+        for name in down:
+            self.take_down(name)
 
     @property
     def available(self) -> tuple[str, ...]:

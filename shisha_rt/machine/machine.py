@@ -54,7 +54,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """`source` is the file (or shipped name) it came from, for messages."""
+    """`source` is the file (or shipped name) it came from, for messages. `spare`: places that are there in case that
+    more cores may be used one day; until then they are not up, and nothing is planned or measured for them.
+    """
 
     name: str
     source: str
@@ -62,6 +64,7 @@ class Machine:
     places: tuple[Place, ...]
     timing: str = "measured"
     time_scale: float = 1.0
+    spare: frozenset[str] = frozenset()
     _by_name: Mapping[str, Place] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -78,6 +81,11 @@ class Machine:
         """Whether frames take longer on the place than this host needs for them."""
         slowed = place.speed != 1 or self.time_scale != 1 or self.timing != "measured"
         return slowed or self.bandwidth_bytes_per_s(place) is not None
+
+    @property
+    def usual(self) -> tuple[Place, ...]:
+        """The places that are no spare ones."""
+        return tuple(place for place in self.places if place.name not in self.spare)
 
     @property
     def remote(self) -> tuple[Place, ...]:
@@ -106,13 +114,13 @@ class Machine:
         cores none is worth it.
         """
         kinds: dict[Hashable, list[str]] = {}
-        for place in self.places:
+        for place in self.usual:
             if not (self.is_emulated(place) or place.shared or place.remote):
                 kinds.setdefault(self.kind_of(place), []).append(place.name)
-        sizes = (2**power for power in range(1, len(self.places).bit_length()))
+        sizes = (2**power for power in range(1, len(self.usual).bit_length()))
         return tuple(
             dict.fromkeys(
-                tuple(names[:size]) for size in (*sizes, len(self.places)) for names in kinds.values() if len(names) > 1
+                tuple(names[:size]) for size in (*sizes, len(self.usual)) for names in kinds.values() if len(names) > 1
             )
         )
 

@@ -39,7 +39,7 @@ from shisha_rt.fabric.device_profiling import DeviceProfilingJob
 from shisha_rt.fabric.partition_profiling import PartitionProfilingJob
 from shisha_rt.graph.spans import Span, groups_of
 from shisha_rt.job import run_job
-from shisha_rt.machine.detect import core_ranks, usable_cores
+from shisha_rt.machine.host.cores import core_ranks, usable_cores
 from shisha_rt.machine.machine import Machine, Place
 from shisha_rt.plan.plan import Team
 from shisha_rt.ready.compile import Compiled
@@ -313,7 +313,7 @@ def class_of(place: Place, machine: Machine, compiled: Compiled) -> PlaceClass:
             f"expected at most the {len(usable)} usable cores of this host"
         )
     kinds = sorted({ranks.get(core, 1) for core in cores}) if len(set(ranks.values())) > 1 else []
-    neighbours = tuple(sorted({core for other in machine.places for core in other.cores} & set(usable) - set(cores)))
+    neighbours = tuple(sorted({core for other in machine.usual for core in other.cores} & set(usable) - set(cores)))
     name, _, version = compiled.index.engine.partition(" ")
     kind = "+".join(f"class {kind}" for kind in kinds)
     setting = Setting(name, version, place.threads, kind, processor(), len(neighbours))

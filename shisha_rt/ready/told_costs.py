@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from shisha_rt.costs.alike import among
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.costs.split_costs import SHARD_S, PricedSplit, ShardTime, SplitCosts
+from shisha_rt.machine.machine import Machine
 from shisha_rt.outcome import Outcome
 from shisha_rt.pipeline.exact import exact_plan
 from shisha_rt.placement.placed_costs import PlacedCosts
@@ -39,12 +41,16 @@ def told_costs(
 
 
 def plans_by_costs(
-    costs: Costs, replicate: bool, objectives: Iterable[Objective] = OBJECTIVES
+    costs: Costs, machine: Machine, replicate: bool, objectives: Iterable[Objective] = OBJECTIVES
 ) -> dict[Objective, Plan]:
     """The best for each objective; on machines of very many places the best that is found in a moment.
 
+    Spare places of `machine` are not planned with.
+
     Layers are split where no plan can run otherwise: what is gained by splits beyond that, trials have to tell.
     """
+    if machine.spare:
+        costs = among(costs, [place.name for place in machine.usual], [1.0] * len(machine.usual))
     found = {objective: _plan_by_costs(costs, replicate, objective) for objective in objectives}
     return {objective: plan for objective, plan in found.items() if plan is not None}
 

@@ -34,10 +34,18 @@ class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
     time_scale: float
     remote: dict[str, Setting] = {}
     far: dict[str, HostLink] = {}
+    spare: frozenset[str] = frozenset()
 
     @property
     def machine(self) -> Machine:
-        return Machine(self.machine_name, self.machine_source, self.memories, self.places, time_scale=self.time_scale)
+        return Machine(
+            self.machine_name,
+            self.machine_source,
+            self.memories,
+            self.places,
+            time_scale=self.time_scale,
+            spare=self.spare,
+        )
 
 
 class ModelProfiled(msgspec.Struct, frozen=True, array_like=True, tag=True):

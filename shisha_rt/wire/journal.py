@@ -102,6 +102,14 @@ class PlaceGivenUp(Record, frozen=True):
     reason: str
 
 
+class PlacesAllotted(Record, frozen=True):
+    """What this daemon may use of its host has changed: places that it has taken, and such as it has given up."""
+
+    taken: tuple[str, ...]
+    released: tuple[str, ...]
+    why: str
+
+
 class PlaceMissed(Record, frozen=True):
     """Its worker is overdue: plans are made without it until it is back."""
 
@@ -300,6 +308,7 @@ AnyRecord: TypeAlias = (
     | PlaceTakenDown
     | PlaceBroughtUp
     | PlaceGivenUp
+    | PlacesAllotted
     | PlaceMissed
     | PlaceIsBack
     | PlaceSpeed

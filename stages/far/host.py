@@ -25,11 +25,11 @@ from shisha_rt.fabric import messages, model_index
 from shisha_rt.fabric.arena import Arena, NoRoom
 from shisha_rt.fabric.channel import Channel, ChannelBroken
 from shisha_rt.fabric.child import Child, start_child, wants_core
-from shisha_rt.fabric.host_cores import take_cores
 from shisha_rt.fabric.layout import Layout, layouts_of
 from shisha_rt.fabric.messages import FarConfig, FarUp
 from shisha_rt.fabric.parent import die_with
 from shisha_rt.lifecycle.events import Descriptor
+from shisha_rt.machine.host.leases import take_cores
 from stages.engines.onnxruntime.parts import Boundaries, read_parts
 from stages.far import messages as far
 from stages.far.carrier import Carried, CarrierBroken

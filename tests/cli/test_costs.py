@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shisha_rt.machine.detect import usable_cores
+from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.ready import profile
 from tests.cli.conftest import Run
 

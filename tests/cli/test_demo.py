@@ -18,6 +18,7 @@ from shisha_rt.cli.demo import _machine
 from shisha_rt.cli.views.figure import NoFigure, Panel, save_pipelines
 from shisha_rt.cli.views.stages import rate_seen
 from shisha_rt.errors import Failure
+from shisha_rt.machine.allotment import CpuLimits
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.plan.form import plan_of, written
 from shisha_rt.plan.plan import Plan
@@ -186,8 +187,7 @@ def test_a_picture_in_no_folder(run: Run, tmp_path: Path) -> None:
 def test_a_machine_that_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usable: tuple[int, ...], expected: dict[str, int]
 ) -> None:
-    monkeypatch.setattr("shisha_rt.machine.detect.usable_cores", lambda: usable)
-    monkeypatch.setattr("shisha_rt.machine.detect.quota_cores", lambda: None)
+    monkeypatch.setattr("shisha_rt.machine.host.this_machine.this_limits", lambda: CpuLimits(frozenset(usable)))
     text, about = _machine(tmp_path)
     machine, shipped = load_machine(text), load_machine("demo")
     assert {place.name: place.cores for place in machine.places} == {name: (core,) for name, core in expected.items()}

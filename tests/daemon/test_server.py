@@ -13,7 +13,7 @@ from shisha_rt.daemon.planning import Planning
 from shisha_rt.daemon.server import Daemon
 from shisha_rt.fabric.messages import Done
 from shisha_rt.machine.config.machine_file import parse_machine
-from shisha_rt.machine.detect import usable_cores
+from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.ready.model_on_machine import make_ready
 from shisha_rt.wire.codes import Code
 from shisha_rt.wire.request import InferRequest

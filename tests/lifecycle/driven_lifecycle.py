@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, TypeVar
 
 from shisha_rt.lifecycle import events as ev
@@ -29,9 +29,10 @@ class Daemon:
         places: Sequence[str] = ("a", "b"),
         slots: int = 2,
         needs: tuple[frozenset[int], ...] = (),
+        down: Collection[str] = (),
         **limits: Any,
     ) -> None:
-        self.lifecycle = Lifecycle(PlanRules(4, tuple(places), needs=needs), slots, Policy(**limits))
+        self.lifecycle = Lifecycle(PlanRules(4, tuple(places), needs=needs), slots, Policy(**limits), down)
         self.now = 0.0
         self.made: list[do.Instruction] = []
         self.frame_count = 0

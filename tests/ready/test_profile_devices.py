@@ -15,7 +15,7 @@ from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric.device_profiling import DeviceProfilingJob, Profiled
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import parse_machine
-from shisha_rt.machine.detect import usable_cores
+from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.machine import Machine
 from shisha_rt.ready import device_profile
 from shisha_rt.ready.compile import Compiled, compile_model

@@ -20,6 +20,7 @@ import numpy as np
 import psutil
 
 from shisha_rt.client import Client
+from tests.machine.host.quota_group import QuotaGroup
 
 PATIENCE_S: Final = 60.0
 """How long anything may take on a slow, busy machine before it counts as never happening."""
@@ -42,7 +43,7 @@ class DaemonProcess:
     """`shisha-rt serve` with `arguments`, and a runtime folder under `folder`. Ready when the constructor returns.
 
     Leaving the context stops the daemon, if it still runs, and asserts that it went well and left nothing. `keys`: an
-    operator's secret file and the daemon's public one, if it asks for keys.
+    operator's secret file and the daemon's public one, if it asks for keys. `group`: it runs in that control group.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class DaemonProcess:
         endpoint: str = "tcp://127.0.0.1:0",
         ready_within_s: float = PATIENCE_S,
         keys: tuple[Path | None, Path | None] = (None, None),
+        group: QuotaGroup | None = None,
     ) -> None:
         self.folder = folder
         self.runtime = folder / "runtime"
@@ -59,8 +61,9 @@ class DaemonProcess:
         self._mark = uuid.uuid4().hex
         self._stderr_path = folder / f"stderr-{self._mark}"
         with self._stderr_path.open("wb") as stderr:
+            command = serve_command(*arguments, endpoint=endpoint)
             self.popen = subprocess.Popen(
-                serve_command(*arguments, endpoint=endpoint),
+                command if group is None else group.entered_by(command),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -110,7 +113,7 @@ class DaemonProcess:
         found: dict[str, int] = {}
 
         def all_up() -> bool:
-            places = [place for place in self.control.status()["places"] if place["state"] != "out"]
+            places = [place for place in self.control.status()["places"] if place["state"] not in ("out", "released")]
             found.clear()
             found.update((place["name"], place["pid"]) for place in places if place["state"] == "up")
             return len(found) == len(places)

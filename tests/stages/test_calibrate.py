@@ -25,7 +25,7 @@ from shisha_rt.graph.layers import operators_of
 from shisha_rt.graph.spans import groups_of, moved_bytes
 from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.config.machine_file import parse_machine
-from shisha_rt.machine.detect import usable_cores
+from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.machine import Machine
 from shisha_rt.ready import profile
 from shisha_rt.ready.compile import Compiled, compile_model, read_compiled

@@ -13,8 +13,8 @@ import pytest
 
 from shisha_rt.fabric.calibration import Progress
 from shisha_rt.fabric.device_profiling import DeviceProfilingJob, Profiled
-from shisha_rt.machine.detect import usable_cores
 from shisha_rt.machine.device import Device
+from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.placement.device_profile import Run, device_times, runs_to_profile
 from shisha_rt.ready.compile import Compiled, compile_model
 from tests.graph.networks import odd_network, write

@@ -9,7 +9,7 @@ import pytest
 
 from shisha_rt.fabric.calibration import Progress
 from shisha_rt.fabric.partition_profiling import PartitionProfilingJob
-from shisha_rt.machine.detect import usable_cores
+from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.placement.segments import segment
 from shisha_rt.ready.compile import Compiled, compile_model
 from stages.jobs import profile_partitions

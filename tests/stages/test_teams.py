@@ -17,8 +17,8 @@ from shisha_rt.fabric.channel import Channel
 from shisha_rt.fabric.messages import Prepare, Prepared, Retire
 from shisha_rt.graph.spans import Span
 from shisha_rt.lifecycle.events import Descriptor
-from shisha_rt.machine.detect import usable_cores
 from shisha_rt.machine.device import Device
+from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.ready.compile import Compiled, compile_model
 from stages.engines.onnxruntime.options import base_options
 from tests.graph.networks import network, weight, write

@@ -90,6 +90,11 @@ class ChildLink(Generic[ToT, FromT]):
         self._poller.watch(channel.fileno(), self._hear)
         self._poller.watch(child.pidfd, self._ended)
 
+    @property
+    def pid(self) -> int | None:
+        """None while no process runs."""
+        return None if self._line is None else self._line[0].popen.pid
+
     def send(self, message: ToT) -> None:
         """In order; what the channel has no room for yet goes out with a later message or look."""
         if self._idle:

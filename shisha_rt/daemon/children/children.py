@@ -61,6 +61,11 @@ class Children:
     def _all(self) -> tuple[ChildLink[Any, Any], ...]:
         return tuple(child for child in (self._tuner, self._placer, self._profiler) if child is not None)
 
+    @property
+    def pids(self) -> list[int]:
+        """The processes that run now."""
+        return [child.pid for child in self._all if child.pid is not None]
+
     def profile(self, far: Mapping[str, HostLink], *, replicate: bool) -> Iterator[object]:
         """Begin to measure what layers cost, and to plan by that, over links of `far`; yields what comes at once."""
         self._profiled, self._profilers_died = False, 0
@@ -79,6 +84,7 @@ class Children:
             machine.time_scale,
             dict(self._ready.remote),
             dict(far),
+            machine.spare,
         )
         line = fm.TO_PROFILER, fm.FROM_PROFILER
         try:

@@ -63,7 +63,7 @@ def _profiled(asked: fm.ProfileModel) -> fm.ModelProfiled:
     costs = told_costs(LayerCosts(raw, machine, links), machine.time_scale, splits)
     return fm.ModelProfiled(
         StoredCosts(msgspec.json.encode(costs_object(costs)), compiled.needs),
-        tuple((objective, brief(plan)) for objective, plan in plans_by_costs(costs, asked.replicate).items()),
+        tuple((objective, brief(plan)) for objective, plan in plans_by_costs(costs, machine, asked.replicate).items()),
         time.monotonic() - started_s,
         len(teams_to_measure(machine)) - len(raw.teams) if asked.teams else 0,
     )

@@ -5,8 +5,6 @@ A relay is a worker like others (see `stages.far.relay`). Its far end is started
 
 from __future__ import annotations
 
-import logging
-import os
 import time
 from collections.abc import Iterable
 
@@ -15,29 +13,23 @@ from shisha_rt.cluster.joined import LEAVES_WITHIN_S, PROCESS, Joined
 from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.fleet.far_links import FarLinks
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.fabric.host_cores import hold_cores
 from shisha_rt.fabric.messages import LinkSeen, WorkerConfig
-from shisha_rt.machine.machine import Machine
 from shisha_rt.wire import journal
-
-log = logging.getLogger(__name__)
 
 
 class FarPlaces:
     """`hosts`: of each place that is there; `links`: to them. What is said of them comes out of `poller`.
 
-    `joined`: None where all places are on this host. Else cores of the places that are here are kept from far ends, as
-    this host may be one of the cluster's.
+    `joined`: None where all places are on this host.
     """
 
-    def __init__(self, joined: Joined | None, machine: Machine, poller: Poller) -> None:
+    def __init__(self, joined: Joined | None, poller: Poller) -> None:
         self.links = FarLinks({} if joined is None else joined.links())
         self.hosts: dict[str, cm.PlaceThere] = {}
         if joined is not None:
             self.hosts = {place: its for place, its in joined.places.items() if place not in joined.lost}
         self._link: ChildLink[cm.ToCluster, cm.FromCluster] | None = None
         self._relays: dict[int, tuple[str, WorkerConfig]] = {}
-        self._held = () if joined is None else _held(machine)
         if joined is not None:
             codecs = cm.TO_CLUSTER, cm.FROM_CLUSTER
             self._link = ChildLink(PROCESS, poller, codecs, self._said, self._died, joined.greeting, begun=joined.line)
@@ -86,14 +78,3 @@ class FarPlaces:
     def close(self) -> None:
         if self._link is not None:
             self._link.close()
-        for lock in self._held:
-            os.close(lock)
-        self._held = ()
-
-
-def _held(machine: Machine) -> tuple[int, ...]:
-    try:
-        return hold_cores({core for place in machine.places for core in place.cores})
-    except OSError as error:
-        log.warning("far ends on this host may take cores of places that are here: %s", error)
-        return ()

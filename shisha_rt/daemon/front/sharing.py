@@ -55,7 +55,7 @@ class Sharing:
         self.path: Path | None = None
         self._instance = instance
         self._poller = poller
-        self._connections: dict[int, tuple[socket.socket, LentRegion | None]] = {}
+        self._connections: dict[int, tuple[socket.socket, int, LentRegion | None]] = {}
         self._watched = False
         path = _socket_path(endpoint)
         try:
@@ -68,6 +68,11 @@ class Sharing:
         self.path = path.absolute()  # clients may be elsewhere
         self._listening = socket.socket(fileno=self._bound.hand_over())
         self._listen()
+
+    @property
+    def pids(self) -> set[int]:
+        """The processes of clients that share memory; others cannot be told from strangers."""
+        return {process for _, process, _ in self._connections.values()}
 
     def look(self) -> None:
         """Every so often: go on accepting, if there was no descriptor to be had."""
@@ -92,12 +97,12 @@ class Sharing:
             end.close()
             return ()
         end.setblocking(False)
-        self._connections[end.fileno()] = end, None
-        self._poller.watch(end.fileno(), functools.partial(self._read, end.fileno(), process))
+        self._connections[end.fileno()] = end, process, None
+        self._poller.watch(end.fileno(), functools.partial(self._read, end.fileno()))
         return ()
 
-    def _read(self, fd: int, process: int) -> Iterable[object]:
-        end, region = self._connections[fd]
+    def _read(self, fd: int) -> Iterable[object]:
+        end, process, region = self._connections[fd]
         try:
             data, _, flags, _ = end.recvmsg(_LONGEST_BYTES)
         except BlockingIOError:
@@ -111,7 +116,7 @@ class Sharing:
             if region is not None or flags & socket.MSG_TRUNC:
                 raise WireError(Code.FAILED_PRECONDITION, "a connection has one region; expected one short message")
             region = self._lend(end, process, data)
-            self._connections[fd] = end, region
+            self._connections[fd] = end, process, region
         except WireError as error:
             _say(end, {"error": {"code": error.code, "message": error.message}})
             self._close(fd)
@@ -130,7 +135,7 @@ class Sharing:
         return region
 
     def _close(self, fd: int) -> None:
-        end, region = self._connections.pop(fd)
+        end, _, region = self._connections.pop(fd)
         self._poller.unwatch(fd)
         end.close()
         if region is not None:

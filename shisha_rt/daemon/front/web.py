@@ -69,6 +69,11 @@ class Web:
                 self._closing.callback(self._link.close)
             undo.pop_all()
 
+    @property
+    def pid(self) -> int | None:
+        """The HTTP process; None while none runs."""
+        return None if self._link is None else self._link.pid
+
     def look(self) -> Iterable[object]:
         """Every so often."""
         return () if self._link is None else self._link.look()

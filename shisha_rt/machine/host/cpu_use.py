@@ -8,8 +8,8 @@ time). The first is counted in ticks of 10 ms, so that a figure over less than a
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -17,24 +17,31 @@ _PROC: Final = Path("/proc")
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _IDLE_FIELDS: Final = frozenset({3, 4})  # idle and iowait, of a line of /proc/stat
 _COUNTED_FIELDS: Final = 8  # the two behind them are guests' time, which is counted as user time already
+_CHUNK_BYTES: Final = 1 << 16
 _PROCESS_FIELDS: Final = slice(11, 15)  # utime, stime, and both of the children that were waited for
 
 
 @dataclass(frozen=True, slots=True)
 class CpuReading:
-    """At `at_s` of a monotonic clock: seconds that some cores have been busy, and that our processes have run."""
+    """At `at_s` of a monotonic clock: seconds that some cores have been busy, and that our processes have run.
+
+    `clients_s`: that others' processes have run that work for us, by pid; they may come and go.
+    """
 
     at_s: float
     core_count: int
     busy_s: float
     own_s: float
+    clients_s: Mapping[int, float] = field(default_factory=dict)
 
     def others_s(self, before: CpuReading) -> float:
         """CPU seconds on these cores that others took since an earlier reading, stolen time included.
 
         Too little by what our own processes ran on other cores meanwhile, never below 0.
         """
-        return max(0.0, self.busy_s - before.busy_s - max(0.0, self.own_s - before.own_s))
+        known = self.clients_s.keys() & before.clients_s.keys()
+        clients_s = sum(self.clients_s[pid] - before.clients_s[pid] for pid in known)
+        return max(0.0, self.busy_s - before.busy_s - max(0.0, self.own_s - before.own_s) - max(0.0, clients_s))
 
     def others_ratio(self, before: CpuReading) -> float:
         """The same as a part of all that the cores could have given, 0 to 1."""
@@ -42,11 +49,14 @@ class CpuReading:
         return min(1.0, self.others_s(before) / possible_s) if possible_s > 0 else 0.0
 
 
-def read_cpu_use(cores: Collection[int], processes: Iterable[int], at_s: float, proc: Path = _PROC) -> CpuReading:
+def read_cpu_use(
+    cores: Collection[int], processes: Iterable[int], at_s: float, proc: Path = _PROC, *, clients: Iterable[int] = ()
+) -> CpuReading:
     """What `cores` were busy with so far. `processes`: pids of ours; the time of children that they have waited for
-    counts as theirs, and those that have ended do not count.
+    counts as theirs, and those that have ended do not count. `clients`: pids of such as work for us.
     """
-    return CpuReading(at_s, len(cores), _busy_s(cores, proc), sum(_process_s(pid, proc) for pid in processes))
+    own_s = sum(_process_s(pid, proc) for pid in processes)
+    return CpuReading(at_s, len(cores), _busy_s(cores, proc), own_s, {pid: _process_s(pid, proc) for pid in clients})
 
 
 def family(root: int, proc: Path = _PROC) -> Iterator[int]:
@@ -59,8 +69,10 @@ def family(root: int, proc: Path = _PROC) -> Iterator[int]:
 def _busy_s(cores: Collection[int], proc: Path) -> float:
     ticks = 0
     for line in _text(proc / "stat").splitlines():
+        if not line.startswith("cpu"):
+            break  # lists of interrupts follow, which are long
         name, *fields = line.split()
-        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in cores:
+        if name[3:].isdigit() and int(name[3:]) in cores:
             ticks += sum(int(field) for i, field in enumerate(fields[:_COUNTED_FIELDS]) if i not in _IDLE_FIELDS)
     return ticks / _TICKS_PER_S
 
@@ -71,8 +83,17 @@ def _process_s(pid: int, proc: Path) -> float:
 
 
 def _text(path: Path) -> str:
-    """Empty where there is no such file, or no more, or it may not be read."""
+    """Empty where there is no such file, or no more, or it may not be read. Unbuffered: a loop has to read many."""
     try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
         return ""
+    try:
+        chunks = [os.read(fd, _CHUNK_BYTES)]
+        while chunks[-1]:  # a page at a time, whatever was asked for
+            chunks.append(os.read(fd, _CHUNK_BYTES))
+    except OSError:  # the process has just ended
+        return ""
+    finally:
+        os.close(fd)
+    return b"".join(chunks).decode(errors="replace")

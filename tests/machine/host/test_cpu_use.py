@@ -42,6 +42,8 @@ def test_what_is_left_was_others() -> None:
     after = CpuReading(12.0, 2, busy_s=8.0, own_s=5.0)
     assert after.others_s(before) == 1.0
     assert after.others_ratio(before) == 0.25
+    of_client = CpuReading(12.0, 2, 8.0, 5.0, {7: 30.5, 8: 99.0})
+    assert of_client.others_s(CpuReading(10.0, 2, 5.0, 3.0, {7: 30.0, 9: 50.0})) == 0.5  # 8 has just come
     elsewhere = CpuReading(12.0, 2, busy_s=6.0, own_s=5.0)  # ours ran on other cores
     assert (elsewhere.others_s(before), elsewhere.others_ratio(before)) == (0.0, 0.0)
     assert before.others_ratio(before) == 0.0

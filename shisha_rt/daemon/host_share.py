@@ -1,0 +1,190 @@
+"""The part of this host that a daemon has: which places it may keep up, whose cores are leased, who else is busy there.
+
+Affinity, quota and what other processes take are read again every two seconds, a few small files at a time (R10). Where
+the daemon has chosen its cores itself, places come and go with the limits; where a machine file names them they stay,
+and are throttled.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from shisha_rt.errors import BadInput
+from shisha_rt.machine.allotment import Allotting, CpuLimits
+from shisha_rt.machine.config.machine_file import check_runnable, load_machine
+from shisha_rt.machine.host.cgroups import ControlGroups
+from shisha_rt.machine.host.cores import host_cores, usable_cores
+from shisha_rt.machine.host.cpu_use import CpuReading, read_cpu_use
+from shisha_rt.machine.host.leases import CoreLeases
+from shisha_rt.machine.host.this_machine import THIS_MACHINE, own_cores, this_limits
+from shisha_rt.machine.machine import Machine
+
+if TYPE_CHECKING:
+    from shisha_rt.daemon.settings import Settings
+
+log = logging.getLogger(__name__)
+
+READ_EVERY_S: Final = 2.0
+RELEASED: Final = "released"
+"""What is said of a place that is not up because of the limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allotted:
+    """Places that have just come up, and such as have been given up."""
+
+    taken: tuple[str, ...]
+    released: tuple[str, ...]
+    why: str
+
+
+def share_of(settings: Settings) -> HostShare:
+    """Take the cores that a daemon is to have: by its machine file, or such as no other daemon has. Raises BadInput."""
+    leases = CoreLeases(None if settings.leases is None else Path(settings.leases))
+    if settings.leases is not None and leases.fault:
+        raise BadInput(f"leases {settings.leases}: {leases.fault}; expected a folder that may be written to")
+    if settings.machine == THIS_MACHINE:
+        own = own_cores(leases, this_limits())
+        return HostShare(own.machine, leases, own.limits, own.shared)
+    machine = load_machine(settings.machine)
+    check_runnable(machine)
+    return HostShare(machine, leases, shared=leases.hold(core for place in machine.places for core in place.cores))
+
+
+class HostShare:
+    """`machine`: the daemon's, with spare places if its cores were chosen (see `own_cores`), which `leases` holds.
+
+    `limits`: what its places were chosen by; None: a machine file names them. `shared`: cores that another daemon has,
+    too. `released`: the places that are not up because of the limits.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        leases: CoreLeases,
+        limits: CpuLimits | None = None,
+        shared: frozenset[int] = frozenset(),
+    ) -> None:
+        self.machine = machine
+        self.leases = leases
+        self.shared = shared
+        self.released = set(machine.spare)
+        self.others_s = self.others_ratio = 0.0
+        self._groups = ControlGroups()
+        self._cores = {place.name: place.cores for place in machine.places}
+        self._all_cores = frozenset(core for cores in self._cores.values() for core in cores)
+        self.known = {core.number: core for core in host_cores(sorted(self._all_cores))}
+        self.is_fixed = limits is None
+        self.limits = limits or self._read_limits()
+        self.memory_limit_bytes = self._groups.memory_limit_bytes()
+        self.throttling, self.pressure_s = self._groups.throttling(), self._groups.pressure_s()
+        usual = [place.name for place in machine.usual]
+        self._allotting = Allotting({name: self._cores[name] for name in (*usual, *sorted(machine.spare))})
+        self._reading: CpuReading | None = None
+        self._limits_at_s = self._use_at_s = -math.inf
+
+    def say(self) -> None:
+        """Log what was taken and why; louder where that is less than the host has."""
+        if not self.is_fixed:
+            up = ", ".join(place.name for place in self.machine.usual)
+            log.log(logging.WARNING if self.limits.is_limited else logging.INFO, "%s; taken: %s", self.limits, up)
+        elif self.limits.is_limited:
+            log.warning("%s, but for a machine file that names %d cores", self.limits, len(self._all_cores))
+        if self.shared:
+            cores = ", ".join(map(str, sorted(self.shared)))
+            log.warning("cores %s are shared with another daemon, as none is free (%s)", cores, self.leases.folder)
+        if self.leases.fault:
+            log.warning("cores cannot be leased, so another daemon may take the same: %s", self.leases.fault)
+
+    @property
+    def why(self) -> str:
+        """In words, why there are so many places."""
+        return "the machine file names them" if self.is_fixed else str(self.limits)
+
+    def is_due(self, now_s: float) -> bool:
+        return now_s >= min(self._limits_at_s, self._use_at_s) + READ_EVERY_S
+
+    def look(
+        self,
+        now_s: float,
+        processes: Callable[[], tuple[Iterable[int], Iterable[int]]],
+        runs: Callable[[str], bool],
+    ) -> Allotted | None:
+        """Read again what is due, never all at once; which places come and go, if any do.
+
+        `processes`: pids of the daemon and its children, and of clients of this host. `runs`: whether a place has a
+        process still: until it has ended its core is not given to others.
+        """
+        if now_s >= self._limits_at_s + READ_EVERY_S:
+            self._limits_at_s = now_s
+            return self._follow(runs)
+        if now_s >= self._use_at_s + READ_EVERY_S:
+            self._use_at_s = now_s
+            self._measure(now_s, *processes())
+        return None
+
+    def _read_limits(self) -> CpuLimits:
+        return CpuLimits(frozenset(usable_cores()), self._groups.quota_cores())
+
+    def _follow(self, runs: Callable[[str], bool]) -> Allotted | None:
+        self.limits, self.memory_limit_bytes = self._read_limits(), self._groups.memory_limit_bytes()
+        if self.is_fixed:
+            return None
+        for name in self.released:
+            if not runs(name):
+                self.leases.release(self._cores[name])
+        up = [name for name in self._cores if name not in self.released]
+        self.shared = frozenset(
+            core for name in up for core in self._cores[name] if core in self.shared and not self.leases.take(core)
+        )
+        change = self._allotting.look(self.limits, up)
+        leased = [name for name in change.candidates if all(map(self.leases.take, self._cores[name]))]
+        taken = (leased + [name for name in change.candidates if name not in leased])[: change.take]
+        self.leases.release(core for name in leased if name not in taken for core in self._cores[name])
+        self.shared |= {core for name in taken if name not in leased for core in self._cores[name]}
+        self.released -= {*taken}
+        self.released |= {*change.release}
+        return Allotted(tuple(taken), change.release, self.why) if taken or change.release else None
+
+    def _measure(self, now_s: float, own: Iterable[int], clients: Iterable[int]) -> None:
+        self.throttling, self.pressure_s = self._groups.throttling(), self._groups.pressure_s()
+        reading = read_cpu_use(self._all_cores, own, now_s, clients=clients)
+        if self._reading is not None:
+            self.others_s += reading.others_s(self._reading)
+            self.others_ratio = reading.others_ratio(self._reading)
+        self._reading = reading
+
+    def described(self) -> Mapping[str, object]:
+        """For `status`."""
+        quota = self.limits.quota_cores
+        return {
+            "cores": [
+                {
+                    "core": core.number,
+                    "siblings": core.siblings,
+                    "node": core.node,
+                    "top_hz": core.top_hz,
+                    "leased": core.number in self.leases.cores,
+                    "shared": core.number in self.shared,
+                }
+                for core in self.known.values()
+            ],
+            "usable_cores": len(self.limits.cores),
+            "quota_cores": quota,
+            "memory_limit_bytes": self.memory_limit_bytes,
+            "released": sorted(self.released),
+            "why": self.why,
+            "leases": None if self.leases.fault else str(self.leases.folder),
+            "throttled_s": self.throttling.throttled_s,
+            "pressure_s": self.pressure_s,
+            "others_s": self.others_s,
+            "others_ratio": self.others_ratio,
+        }
+
+    def close(self) -> None:
+        self.leases.close()

@@ -1,0 +1,140 @@
+"""Which cores of a host a daemon takes for its places, and which places come and go as its limits change.
+
+Under a quota of CPU time a core too many makes all of them wait: once the quota of a period (100 ms, as a rule) is
+used up, every thread stands still until the next. So a place is a core that can be kept full: of the quota, what the
+daemon itself takes is left out, and the rest rounded down. Below two cores there is one place all the same, which is
+throttled. A quota of as many cores as may be used limits nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+DAEMON_SHARE_CORES: Final = 0.15
+"""What the daemon's loop, its clients and builds of stages take, as on a core whose places are emulated."""
+
+GROW_AFTER: Final = 3
+"""Looks in a row that must show more room before places are taken back: a place that comes and goes costs a plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostCore:
+    """A core as the scheduler counts them: a hardware thread. `siblings`: those of the same physical core, itself too.
+
+    `rank`: of its class, 1 the fastest. `node` (of memory) and `top_hz` are None where the kernel does not say.
+    """
+
+    number: int
+    rank: int = 1
+    siblings: tuple[int, ...] = ()
+    node: int | None = None
+    top_hz: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CpuLimits:
+    """What the host allows a process now: the cores of its affinity mask, and the quota (in cores; None: no limit)."""
+
+    cores: frozenset[int]
+    quota_cores: float | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the quota is less than all of the cores could use."""
+        return self.quota_cores is not None and self.quota_cores < len(self.cores)
+
+    @property
+    def place_count(self) -> int:
+        """How many cores can be kept full."""
+        if self.quota_cores is None or not self.is_limited:
+            return len(self.cores)
+        return max(1, math.floor(self.quota_cores - DAEMON_SHARE_CORES))
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether even one place uses more than the quota, with the daemon."""
+        return self.quota_cores is not None and self.quota_cores < min(len(self.cores), 1 + DAEMON_SHARE_CORES)
+
+    def __str__(self) -> str:
+        """In words, why there are so many places as there are."""
+        cores = f"{len(self.cores)} core{'s' if len(self.cores) > 1 else ''} may be used"
+        if self.quota_cores is None or not self.is_limited:
+            return f"{cores}, no CPU quota below that"
+        places = f"{self.place_count} place{'s' if self.place_count > 1 else ''}"
+        throttled = ", throttled where it needs more" if self.is_throttled else ""
+        return (
+            f"{cores}, a CPU quota of {self.quota_cores:g}, less {DAEMON_SHARE_CORES:g} for the daemon itself: "
+            f"{places}{throttled}"
+        )
+
+
+def by_preference(cores: Iterable[HostCore]) -> list[int]:
+    """The order in which cores are taken: fast ones first; one of each physical core before a second; one memory
+    node's before another's; the lowest number.
+    """
+    left, order = sorted(cores, key=lambda core: core.number), list[HostCore]()
+    while left:
+        taken = {core.number for core in order}
+        node = order[0].node if order else None
+
+        def merit(core: HostCore, taken: set[int] = taken, node: int | None = node) -> tuple[int, int, bool]:
+            return core.rank, len(taken & {*core.siblings}), bool(taken) and core.node != node
+
+        best = min(left, key=merit)
+        left.remove(best)
+        order.append(best)
+    return [core.number for core in order]
+
+
+def pick(order: Sequence[int], count: int, lease: Callable[[int], bool]) -> tuple[list[int], list[int]]:
+    """`count` of `order`, first come: those that `lease` gives to us alone; and what is missing then, to be shared."""
+    alone: list[int] = []
+    for core in order:
+        if len(alone) == count:
+            break
+        if lease(core):
+            alone.append(core)
+    return alone, [core for core in order if core not in alone][: count - len(alone)]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How many places are to be taken back, of `candidates` in their order, and which are to be given up after that."""
+
+    release: tuple[str, ...] = ()
+    take: int = 0
+    candidates: tuple[str, ...] = ()
+
+
+class Allotting:
+    """Follows limits that change: which of a machine's places a daemon gives up, and which it takes back.
+
+    `cores`: those of each place, in the order in which places are preferred.
+    """
+
+    def __init__(self, cores: Mapping[str, Collection[int]]) -> None:
+        self._cores = {place: frozenset(its) for place, its in cores.items()}
+        self._room_seen = 0
+
+    def look(self, limits: CpuLimits, in_use: Collection[str]) -> Change:
+        """What to do about the limits as they are now. Room is given up at once, and taken once it has stayed.
+
+        A place whose cores may not be used any more goes first; the last place never does.
+        """
+        usable = [place for place, cores in self._cores.items() if cores <= limits.cores]
+        wanted = min(limits.place_count, len(usable))
+        kept = [place for place in usable if place in in_use][: max(1, wanted)]
+        release = tuple(place for place in self._cores if place in in_use and place not in kept)
+        free = tuple(place for place in usable if place not in in_use)
+        missing = min(wanted - len(kept), len(free))
+        if missing <= 0:
+            self._room_seen = 0
+            return Change(release if kept else release[1:])
+        self._room_seen += 1
+        if kept and self._room_seen < GROW_AFTER:
+            return Change(release)
+        self._room_seen = 0
+        return Change(release, missing, free)

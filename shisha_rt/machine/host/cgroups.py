@@ -1,0 +1,111 @@
+"""What the control groups of this process allow it, and how long they kept it waiting; versions 1 and 2, and both.
+
+A group is also bound by its parents, so every folder on the way up is read. In a container only some of them can be
+seen: the group's own path may lead nowhere, and what is mounted as the root is then the group itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_MOUNTED: Final = Path("/sys/fs/cgroup")
+_OWN: Final = Path("/proc/self/cgroup")
+_PRESSURE: Final = Path("/proc/pressure")
+_NO_MEMORY_LIMIT: Final = 1 << 60  # version 1 writes none as the largest number of pages
+
+
+@dataclass(frozen=True, slots=True)
+class Throttling:
+    """Since the groups were made: periods in which something ran, those that were throttled, and for how long.
+
+    `throttled_s` counts each core that stood still, so that it may pass by faster than the clock.
+    """
+
+    periods: int = 0
+    throttled_periods: int = 0
+    throttled_s: float = 0.0
+
+
+class ControlGroups:
+    """Those that a process is in, as listed when this is made. Each method reads the files as they are then.
+
+    `own`: the list of the process's groups; `mounted`: where controllers are mounted; `pressure`: of the whole host.
+    """
+
+    def __init__(self, own: Path = _OWN, mounted: Path = _MOUNTED, pressure: Path = _PRESSURE) -> None:
+        self._cpu_v1, self._memory_v1, self._v2 = list[Path](), list[Path](), list[Path]()
+        for line in _text(own).splitlines():
+            _, controllers, path = line.split(":", 2)
+            names = controllers.split(",")
+            if controllers == "":
+                hybrid = mounted / "unified"
+                self._v2 = list(_upwards(hybrid if hybrid.is_dir() else mounted, path))
+            elif "cpu" in names:
+                self._cpu_v1 = list(_upwards(mounted / "cpu", path))
+            elif "memory" in names:
+                self._memory_v1 = list(_upwards(mounted / "memory", path))
+        self._pressure = [folder / "cpu.pressure" for folder in self._v2[:1]] + [pressure / "cpu"]
+
+    def quota_cores(self) -> float | None:
+        """The tightest CPU quota on the way up, in cores; None where there is none."""
+        quotas = [quota for folder in self._v2 for quota in _ratio(*_text(folder / "cpu.max").partition(" ")[::2])]
+        for folder in self._cpu_v1:
+            quotas += _ratio(_text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us"))
+        return min(quotas, default=None)
+
+    def memory_limit_bytes(self) -> int | None:
+        """The tightest limit of memory on the way up; None where there is none."""
+        files = [folder / "memory.max" for folder in self._v2]
+        files += [folder / "memory.limit_in_bytes" for folder in self._memory_v1]
+        limits = [int(text) for text in (_text(file).strip() for file in files) if text.isdigit()]
+        return min((limit for limit in limits if limit < _NO_MEMORY_LIMIT), default=None)
+
+    def throttling(self) -> Throttling:
+        """Of all groups on the way up together, as each may stop this process."""
+        periods = throttled = 0
+        throttled_s = 0.0
+        for folder in (*self._v2, *self._cpu_v1):
+            rows = (line.split() for line in _text(folder / "cpu.stat").splitlines())
+            counts = {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
+            periods += counts.get("nr_periods", 0)
+            throttled += counts.get("nr_throttled", 0)
+            throttled_s += counts.get("throttled_usec", 0) / 1e6 + counts.get("throttled_time", 0) / 1e9
+        return Throttling(periods, throttled, throttled_s)
+
+    def pressure_s(self) -> float | None:
+        """For how long, in all, some thread of the group waited for a core; of the host where the group has no count.
+
+        None where the kernel does not count that (pressure stall information, PSI).
+        """
+        for file in self._pressure:
+            for line in _text(file).splitlines():
+                kind, *fields = line.split()
+                values = dict(field.split("=", 1) for field in fields)
+                if kind == "some" and values.get("total", "").isdigit():
+                    return int(values["total"]) / 1e6
+        return None
+
+
+def _upwards(root: Path, path: str) -> Iterator[Path]:
+    """From the group's own folder up to the root's."""
+    folder = root / path.strip("/")
+    while folder != root and root in folder.parents:
+        yield folder
+        folder = folder.parent
+    yield root
+
+
+def _ratio(quota: str, period: str) -> Iterator[float]:
+    """No limit is written "max" (version 2) or -1 (version 1)."""
+    if quota.strip().isdigit() and period.strip().isdigit() and int(period) > 0:
+        yield int(quota) / int(period)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

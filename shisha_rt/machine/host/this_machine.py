@@ -1,0 +1,69 @@
+"""A machine as the operating system shows it: one unthrottled place for each core that can be kept full.
+
+Places are named after their cores, and ranked where the kernel tells fast cores from slow ones. Siblings of one
+physical core are places of their own: a host of two of them must have two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from shisha_rt.machine.allotment import CpuLimits, HostCore, by_preference, pick
+from shisha_rt.machine.host.cgroups import ControlGroups
+from shisha_rt.machine.host.cores import host_cores, usable_cores
+from shisha_rt.machine.host.leases import CoreLeases
+from shisha_rt.machine.machine import Machine, Memory, Place
+
+THIS_MACHINE = "this-machine"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCores:
+    """The part of this host that a daemon begins with. `shared`: cores of places that another one has leased, too."""
+
+    machine: Machine
+    limits: CpuLimits
+    shared: frozenset[int]
+
+
+def this_limits() -> CpuLimits:
+    """What this process may use now."""
+    return CpuLimits(frozenset(usable_cores()), ControlGroups().quota_cores())
+
+
+def this_machine(available: Collection[int] | None = None) -> Machine:
+    """One place for each core of `available` (default: the affinity mask) that the quota leaves room for.
+
+    Nothing is leased: this is for planning and looking.
+    """
+    limits = this_limits() if available is None else CpuLimits(frozenset(available), ControlGroups().quota_cores())
+    cores = host_cores(sorted(limits.cores))
+    return _machine(cores, by_preference(cores)[: limits.place_count])
+
+
+def own_cores(leases: CoreLeases, limits: CpuLimits) -> OwnCores:
+    """Take the cores of a daemon: such as no other has, or, where too few are left, some that others have too.
+
+    As many again are spare places, if there are so many cores: they come up if limits are widened.
+    """
+    cores = host_cores(sorted(limits.cores))
+    order = by_preference(cores)
+    alone, shared = pick(order, limits.place_count, leases.take)
+    chosen = [*alone, *shared]
+    spare = [core for core in order if core not in chosen][: len(chosen)]
+    return OwnCores(_machine(cores, chosen, spare), limits, frozenset(shared))
+
+
+def _machine(cores: Sequence[HostCore], chosen: Collection[int], spare: Collection[int] = ()) -> Machine:
+    places = tuple(
+        Place(name_of(core.number), (core.number,), 1, threads=1, speed=1.0, rank=core.rank, memory="ram")
+        for core in cores
+        if core.number in chosen or core.number in spare
+    )
+    return Machine(THIS_MACHINE, THIS_MACHINE, (Memory("ram"),), places, spare=frozenset(map(name_of, spare)))
+
+
+def name_of(core: int) -> str:
+    """The place of a core."""
+    return f"core{core}"

@@ -1,0 +1,104 @@
+"""Leases of cores: never those of somebody else who lives, and none without a folder that can be trusted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from shisha_rt.machine.host.leases import FOLDER_VARIABLE, CoreLeases, take_cores
+
+TAKER = """
+import sys
+from shisha_rt.machine.host.leases import take_cores
+taken = take_cores(1)
+print(taken.cores, taken.why_shared, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(FOLDER_VARIABLE)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+
+def test_cores_are_free_again_with_whoever_had_them() -> None:
+    """However it ended."""
+    usable = sorted(os.sched_getaffinity(0))
+    pipe = subprocess.PIPE
+    others = [subprocess.Popen([sys.executable, "-c", TAKER], stdin=pipe, stdout=pipe, text=True) for _ in usable]
+    try:
+        said = [other.stdout.readline() for other in others if other.stdout is not None]
+        assert sorted(said) == sorted(f"({core},) None\n" for core in usable)
+        assert take_cores(1)[:2] == (tuple(usable), "fewer than 1 are free")
+        others[0].kill()
+        others[0].wait()
+        taken = take_cores(1)
+        assert taken.why_shared is None
+        assert said[0] == f"{taken.cores} None\n"
+        taken.leases.close()
+    finally:
+        for other in others:
+            other.kill()
+            other.communicate()
+
+
+def test_more_than_there_are_are_shared() -> None:
+    usable = tuple(sorted(os.sched_getaffinity(0)))
+    assert take_cores(len(usable) + 1)[:2] == (usable, f"fewer than {len(usable) + 1} are free")
+
+
+def test_a_folder_that_others_may_write_to_is_not_trusted(tmp_path: Path) -> None:
+    folder = tmp_path / f"shisha-rt-cores-{os.getuid()}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    taken = take_cores(1)
+    assert taken.cores == tuple(sorted(os.sched_getaffinity(0)))
+    assert "expected a folder of this user alone" in (taken.why_shared or "")
+    leases = CoreLeases()
+    assert leases.hold([0]) == frozenset()
+    assert "expected a folder of this user alone" in leases.fault
+
+
+def test_cores_that_are_held_are_not_taken(tmp_path: Path) -> None:
+    """Who was told to use them shares them with others who were told."""
+    told, also_told, chooses = (CoreLeases(tmp_path) for _ in range(3))
+    assert told.hold([3]) == also_told.hold([3, 5]) == frozenset()
+    assert [chooses.take(core) for core in (3, 4, 5)] == [False, True, False]
+    assert also_told.hold([3, 4, 5]) == {4}
+    told.close()
+    assert not chooses.take(3)
+    also_told.release([3])
+    assert chooses.take(3)
+    assert chooses.cores == {3, 4}
+    chooses.release([3, 7])
+    assert told.take(3)
+
+
+def test_a_lease_is_kept_however_often_it_is_asked_for(tmp_path: Path) -> None:
+    leases, other = CoreLeases(tmp_path / "new" / "folder"), CoreLeases(tmp_path / "new" / "folder")
+    assert leases.take(1)
+    assert leases.take(1)
+    assert not other.take(1)
+    leases.close()
+    assert other.take(1)
+
+
+def test_the_environment_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "all"))
+    leases = CoreLeases()
+    assert leases.folder == tmp_path / "all"
+    assert leases.take(0)
+    assert (tmp_path / "all" / "0").exists()
+
+
+def test_files_that_cannot_be_written_are_locked_all_the_same(tmp_path: Path) -> None:
+    """As those of another user's daemon are."""
+    (tmp_path / "2").touch(mode=0o444)
+    assert CoreLeases(tmp_path).take(2)

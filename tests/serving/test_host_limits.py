@@ -1,0 +1,87 @@
+"""Daemons under quotas of CPU time, and beside each other: which cores they take, and that no frame is lost by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shisha_rt.client import FailedPrecondition
+from shisha_rt.machine.host.cores import usable_cores
+from tests.machine.host.quota_group import QuotaGroup
+from tests.serving.daemon_process import DaemonProcess, until
+from tests.serving.load import PAUSE_S, Load, assert_kept
+from tests.serving.page import scrape, standing, value
+from tests.serving.tuned import events
+
+pytestmark = pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
+
+
+def cores_up(daemon: DaemonProcess) -> set[int]:
+    """The cores whose places have a worker."""
+    return {core for place in daemon.control.status()["places"] if place["pid"] for core in place["cores"]}
+
+
+def leased(daemon: DaemonProcess) -> set[int]:
+    return {core["core"] for core in daemon.control.status()["host"]["cores"] if core["leased"]}
+
+
+def folder_in(folder: Path, name: str) -> Path:
+    (folder / name).mkdir()
+    return folder / name
+
+
+def test_daemons_under_a_quota_of_one_core_each_have_different_cores(tmp_path: Path, identity: Path) -> None:
+    with (
+        QuotaGroup(1.0) as group,
+        QuotaGroup(1.0) as other_group,
+        DaemonProcess(folder_in(tmp_path, "one"), identity, group=group) as one,
+        DaemonProcess(folder_in(tmp_path, "other"), identity, group=other_group) as other,
+    ):
+        assert len(cores_up(one)) == len(cores_up(other)) == 1
+        assert not cores_up(one) & cores_up(other)
+        host = one.control.status()["host"]
+        assert (host["quota_cores"], host["usable_cores"]) == (1.0, len(usable_cores()))
+        assert "1 place, throttled where it needs more" in host["why"]
+        assert host["why"] in one.stderr()
+        samples = scrape(one.metrics)
+        assert value(samples, "shisha_host_quota_cores") == 1.0
+        assert value(samples, "shisha_host_shared_cores") == 0
+        for name in ("periods", "throttled_periods", "throttled_seconds", "others_cpu_seconds", "pressure_seconds"):
+            assert value(samples, f"shisha_host_{name}_total") >= 0
+
+
+def test_places_follow_a_quota_and_no_frame_is_lost(tmp_path: Path, identity: Path) -> None:
+    """One that is up no more has left its core: no thread of this daemon is on it, and others may lease it."""
+    every = {*usable_cores()}
+    with QuotaGroup(2.0 * len(every)) as group, DaemonProcess(tmp_path, identity, group=group) as daemon:
+        assert cores_up(daemon) == leased(daemon) == every
+        with Load(daemon.endpoint, streams=4, model_name=identity.stem, pause_s=PAUSE_S) as load:
+            group.allow(1.0)
+            until(lambda: len(cores_up(daemon)) == 1, "places to be given up")
+            until(lambda: leased(daemon) == cores_up(daemon), "leases to be given back")
+            (gone,) = [name for name, said in standing(daemon.metrics).items() if said == "released"][:1]
+            with pytest.raises(FailedPrecondition, match=f"place: '{gone}' is released: .* a CPU quota of 1"):
+                daemon.control.call("place_set", place=gone, up=True)
+            group.allow(2.0 * len(every))
+            until(lambda: cores_up(daemon) == leased(daemon) == every, "places to be taken back")
+            load.wait_for_answers(20)
+        assert_kept(load)
+        fewer, more = events(daemon.control, "places_allotted")
+        assert fewer["released"] == more["taken"]
+        assert "a CPU quota of 1" in fewer["why"]
+
+
+def test_whoever_comes_last_shares_and_says_so_until_cores_are_free(tmp_path: Path, identity: Path) -> None:
+    every = {*usable_cores()}
+    with (
+        DaemonProcess(folder_in(tmp_path, "first"), identity) as first,
+        DaemonProcess(folder_in(tmp_path, "last"), identity) as last,
+    ):
+        assert leased(first) == cores_up(first) == cores_up(last) == every
+        assert not leased(last)
+        assert "are shared with another daemon, as none is free" in last.stderr()
+        assert value(scrape(last.metrics), "shisha_host_shared_cores") == len(every)
+        assert first.terminate() == 0
+        until(lambda: leased(last) == every, "the leases of one that has ended")
+        until(lambda: value(scrape(last.metrics), "shisha_host_shared_cores") == 0, "cores of its own")

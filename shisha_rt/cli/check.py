@@ -7,18 +7,23 @@ import shlex
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from shisha_rt.cli.layers import form_in_words, short
 from shisha_rt.cli.options import Dims, Json, MachineFile, ManyShapes, Model, parse_dims, parse_shapes, progress
 from shisha_rt.graph.input_sizes import InputSizes
+from shisha_rt.machine.host.this_machine import host_in_words, host_object
 
 if TYPE_CHECKING:
     from shisha_rt.fabric.agreement import Agreement
     from shisha_rt.fabric.model_index import TensorSpec
     from shisha_rt.graph.layers import Layer
+    from shisha_rt.machine.allotment import CpuLimits, HostCore
     from shisha_rt.machine.machine import Machine
     from shisha_rt.ready.check import Checked, CutCost
+
+Host: TypeAlias = "tuple[CpuLimits, Sequence[HostCore], int | None]"
+"""What may be used, what is known of these cores, and the limit of memory."""
 
 _THIS_MACHINE: Final = "this-machine"
 _HEAD_WIDTH: Final = 10
@@ -48,6 +53,9 @@ def check_command(
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config.machine_file import check_runnable, load_machine
+    from shisha_rt.machine.host.cgroups import ControlGroups
+    from shisha_rt.machine.host.cores import host_cores
+    from shisha_rt.machine.host.this_machine import this_limits
     from shisha_rt.ready.check import check_model
 
     dims = parse_dims(dim)
@@ -57,11 +65,13 @@ def check_command(
     checked = check_model(resolve_model(model, progress), places, sizes, progress)
     given = [part for name, its in (("--dim", dim), ("--shape", shape)) for text in its or () for part in (name, text)]
     given += [] if machine == _THIS_MACHINE else ["--machine", machine]
+    limits = this_limits()
+    host = limits, host_cores(sorted(limits.cores)), ControlGroups().memory_limit_bytes()
     following = _what_next(checked, places, shlex.join(["shisha-rt", "serve", model, *given]))
     if as_json:
-        print(json.dumps(_as_object(checked, places, following)))
+        print(json.dumps(_as_object(checked, places, host, following)))
     else:
-        _print(checked, places, following)
+        _print(checked, places, host, following)
 
 
 def _what_next(checked: Checked, machine: Machine, serve: str) -> tuple[str, ...]:
@@ -79,7 +89,7 @@ def _what_next(checked: Checked, machine: Machine, serve: str) -> tuple[str, ...
     )
 
 
-def _as_object(checked: Checked, machine: Machine, following: Sequence[str]) -> dict[str, object]:
+def _as_object(checked: Checked, machine: Machine, host: Host, following: Sequence[str]) -> dict[str, object]:
     compiled, second = checked.compiled, checked.second
     index = compiled.index
     costs = checked.cut_costs
@@ -97,6 +107,7 @@ def _as_object(checked: Checked, machine: Machine, following: Sequence[str]) -> 
             for layer, share in checked.heaviest[:_MOST_HEAVY]
         ],
         "machine": machine.name,
+        "host": host_object(*host),
         "places": [place.name for place in machine.places],
         "devices": list(checked.devices),
         "engine": index.engine,
@@ -128,9 +139,9 @@ def _passing(its: CutCost) -> dict[str, int]:
 # One screen
 
 
-def _print(checked: Checked, machine: Machine, following: Sequence[str]) -> None:
+def _print(checked: Checked, machine: Machine, host: Host, following: Sequence[str]) -> None:
     width = max(_LEAST_WIDTH, shutil.get_terminal_size().columns)
-    for head, lines in _rows(checked, machine):
+    for head, lines in _rows(checked, machine, host):
         for line in lines:
             body = textwrap.wrap(line, width - _HEAD_WIDTH, break_long_words=False, break_on_hyphens=False) or [""]
             for part in body:
@@ -140,7 +151,7 @@ def _print(checked: Checked, machine: Machine, following: Sequence[str]) -> None
         print(f"{head:<{_HEAD_WIDTH}}{command}")  # whole, to be copied
 
 
-def _rows(checked: Checked, machine: Machine) -> Iterator[tuple[str, Sequence[str]]]:
+def _rows(checked: Checked, machine: Machine, host: Host) -> Iterator[tuple[str, Sequence[str]]]:
     compiled = checked.compiled
     index, costs = compiled.index, checked.cut_costs
     yield "model", [compiled.model.name]
@@ -151,6 +162,7 @@ def _rows(checked: Checked, machine: Machine) -> Iterator[tuple[str, Sequence[st
     yield "weights", [f"{short(checked.weight_bytes, 'B')}; {_count(operators, 'operator')} in "
                       f"{_count(len(compiled.layers), 'layer')}{_heaviest(checked.heaviest)}"]  # fmt: skip
     yield "machine", [f"{machine.name}: {', '.join(_listed([place.name for place in machine.places]))}"]
+    yield "host", host_in_words(*host)
     if checked.devices:
         yield "engine", [f"devices {', '.join(checked.devices)}; stages are cut from the model as it was read"]
     else:

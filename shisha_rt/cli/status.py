@@ -48,6 +48,8 @@ def _show(found: Mapping[str, Any]) -> None:
     # Pictures are drawn to fit, and text is better broken by the terminal than cut: only the table knows columns.
     console.print(_headline(found), soft_wrap=True, markup=False, style="bold")
     console.print(_origin(found), soft_wrap=True, markup=False, style="dim")
+    if "host" in found:
+        console.print(_host(found["host"]), soft_wrap=True, markup=False, style="dim")
     if "tuner" in found:
         console.print(_tuner(found["tuner"]), soft_wrap=True, markup=False, style="dim")
     console.print()
@@ -94,6 +96,16 @@ def _origin(found: Mapping[str, Any]) -> str:
     return " · ".join(parts)
 
 
+def _host(host: Mapping[str, Any]) -> str:
+    parts = [host["why"]]
+    if host["shared"]:
+        parts.append(f"shared with another daemon: cores {', '.join(map(str, host['shared']))}")
+    if host["throttled_s"]:
+        parts.append(f"throttled for {_duration(host['throttled_s'])} in all")
+    parts.append(f"others take {host['others_ratio']:.0%} of the cores")
+    return " · ".join(parts)
+
+
 def _tuner(tuner: Mapping[str, Any]) -> str:
     state = f"tuner {tuner['state']} ({tuner['strategy']}{aim_in_words(tuner)})"
     return f"{state} · trials: {tuner['trials_total']} · layers moved: {tuner['moves_total']}"
@@ -116,7 +128,8 @@ def _places(places: Sequence[Mapping[str, Any]]) -> Any:
     for place in places:
         speed = f", emulated at {place['speed']:g}" if place["emulated"] else ""
         is_well = place["state"] == "up" and place["available"]
-        state = place["state"] if place["available"] else f"{place['state']}, not in planning"
+        planned = place["available"] or place["state"] == "released"
+        state = place["state"] if planned else f"{place['state']}, not in planning"
         row: list[str | Text] = [
             Text(place["name"]),
             Text(state + speed, style="green" if is_well else "yellow"),

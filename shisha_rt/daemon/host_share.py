@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.allotment import Allotting, CpuLimits
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
-from shisha_rt.machine.host.cgroups import ControlGroups
+from shisha_rt.machine.host.cgroups import ControlGroups, Throttling
 from shisha_rt.machine.host.cores import host_cores, usable_cores
 from shisha_rt.machine.host.cpu_use import CpuReading, read_cpu_use
 from shisha_rt.machine.host.leases import CoreLeases
-from shisha_rt.machine.host.this_machine import THIS_MACHINE, own_cores, this_limits
+from shisha_rt.machine.host.this_machine import THIS_MACHINE, host_object, own_cores, this_limits
 from shisha_rt.machine.machine import Machine
 
 if TYPE_CHECKING:
@@ -106,6 +106,13 @@ class HostShare:
         """In words, why there are so many places."""
         return "the machine file names them" if self.is_fixed else str(self.limits)
 
+    def periods(self) -> Throttling | None:
+        """Of the CPU quota, as they are now; None where there is none."""
+        if not self.limits.is_limited:
+            return None
+        self.throttling = self._groups.throttling()
+        return self.throttling
+
     def is_due(self, now_s: float) -> bool:
         return now_s >= min(self._limits_at_s, self._use_at_s) + READ_EVERY_S
 
@@ -161,25 +168,13 @@ class HostShare:
 
     def described(self) -> Mapping[str, object]:
         """For `status`."""
-        quota = self.limits.quota_cores
         return {
-            "cores": [
-                {
-                    "core": core.number,
-                    "siblings": core.siblings,
-                    "node": core.node,
-                    "top_hz": core.top_hz,
-                    "leased": core.number in self.leases.cores,
-                    "shared": core.number in self.shared,
-                }
-                for core in self.known.values()
-            ],
-            "usable_cores": len(self.limits.cores),
-            "quota_cores": quota,
-            "memory_limit_bytes": self.memory_limit_bytes,
-            "released": sorted(self.released),
+            **host_object(self.limits, self.known.values(), self.memory_limit_bytes),
             "why": self.why,
+            "released": sorted(self.released),
             "leases": None if self.leases.fault else str(self.leases.folder),
+            "leased": sorted(self.leases.cores),
+            "shared": sorted(self.shared),
             "throttled_s": self.throttling.throttled_s,
             "pressure_s": self.pressure_s,
             "others_s": self.others_s,

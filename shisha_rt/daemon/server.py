@@ -64,7 +64,7 @@ from shisha_rt.placement.placed_costs import PlacedCosts
 from shisha_rt.ready.compile import Compiled
 from shisha_rt.ready.model_on_machine import ModelOnMachine
 from shisha_rt.ready.told_costs import told_costs
-from shisha_rt.tuning.events import Look, PlaceReturned
+from shisha_rt.tuning.events import Look, PeriodsCounted, PlaceReturned
 from shisha_rt.tuning.state import Profiles
 from shisha_rt.wire import journal
 from shisha_rt.wire.limits import Limits
@@ -295,6 +295,9 @@ class Daemon:
         shell.post(Look(), "the clock")
         shell.post(shell.counting.frames(lifecycle.frames.streams), "the clock")
         self._sharing.look()
+        periods = self._share.periods()
+        if periods is not None:
+            shell.post(PeriodsCounted(periods.periods, periods.throttled_periods), "the clock")
         if self._share.is_due(now_s):
             self._look_at_host(now_s)
         self._gauges.update(now_s)

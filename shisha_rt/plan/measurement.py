@@ -18,6 +18,10 @@ OVERLAP_TOLERANCE: Final = 0.25
 """Queues run dry now and then, also in a plan that is saturated."""
 
 
+THROTTLING_TOLERANCE: Final = 0.25
+"""By how much the throttled parts of two measurements' periods may differ, for one to be held against the other."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """The service time of each stage, in seconds, in the plan's order; inf where the place cannot run its stage.
@@ -33,7 +37,8 @@ class Measurement:
     `alone_s`: how long frames took that met no other, None where none were seen; `overlap`: how busy the plan was, as a
     share of what it can be (1: saturated, and all plans without copies). Copies that never worked at the same time look
     faster than they are. `failed_stage`: of a plan that was never run, the stage that its place could not build; where
-    that is None, too, it says of no layer that it cannot run.
+    that is None, too, it says of no layer that it cannot run. `throttled`: the part of the CPU quota's periods in which
+    it was used up meanwhile; None without a quota, or where that took too few periods to say.
     """
 
     service_s: tuple[float, ...]
@@ -45,6 +50,7 @@ class Measurement:
     overlap: float = 1.0
     team_s: tuple[tuple[float, ...], ...] = ()
     failed_stage: int | None = None
+    throttled: float | None = None
 
     @property
     def bottleneck_s(self) -> float:
@@ -76,6 +82,12 @@ class Measurement:
         """What is to be small."""
         return self.bottleneck_s if objective == "throughput" else self.latency_s
 
+    def is_throttled_like(self, other: Measurement) -> bool:
+        """Whether a difference between both may be due to the plans: a quota held up one as often as the other."""
+        if self.throttled is None or other.throttled is None:
+            return True
+        return abs(self.throttled - other.throttled) <= THROTTLING_TOLERANCE
+
     def agrees_with(self, other: Measurement, objective: Objective = "throughput") -> bool:
         """Whether both could be of one plan: what they found differs by no more than their bands explain.
 
@@ -92,8 +104,11 @@ class Measurement:
         """Whether it is faster beyond the noise of both (Algorithm 2, line 9; the noise is ours).
 
         Where copies share a core's cache or a memory, they slow each other down as far as they overlap: a throughput
-        of copies that follows from less overlap than the other's proves nothing.
+        of copies that follows from less overlap than the other's proves nothing. Nor does a plan that was throttled
+        more or less often than the other.
         """
+        if not self.is_throttled_like(other):
+            return False
         if objective == "throughput" and self.overlap < other.overlap - OVERLAP_TOLERANCE:
             return False
         return self.value_s(objective) < other.value_s(objective) and not self.agrees_with(other, objective)

@@ -20,6 +20,8 @@ class Baseline:
         if self.measured is None or len(self.measured.service_s) != len(found.service_s):
             self.measured = found
             return None
+        if not found.is_throttled_like(self.measured):  # what has changed is the quota, or who else uses it up
+            return None
         stage = leaving_stage(self.measured, found)
         self.outside = self.outside + 1 if stage is not None else 0
         return stage if self.outside >= WINDOWS_TO_LEAVE else None

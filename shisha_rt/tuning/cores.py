@@ -40,6 +40,7 @@ class Cores:
             ev.PartTaken: to_all,
             ev.FrameAlone: to_tuning,
             ev.FramesCounted: to_tuning,
+            ev.PeriodsCounted: to_tuning,
             **dict.fromkeys((ev.TunerSaid, ev.TunerDied, ev.PauseAsked, ev.SearchAsked, ev.OptionsSet), to_tuning),
             **dict.fromkeys((ev.ProfilerSaid, ev.PlaceReturned), to_tuning),
             ev.MachineChanged: to_all,

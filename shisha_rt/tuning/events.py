@@ -49,6 +49,14 @@ class FramesCounted:
 
 
 @dataclass(frozen=True, slots=True)
+class PeriodsCounted:
+    """Every so often, under a CPU quota: its periods in which something ran, and those in which it was used up."""
+
+    periods: int
+    throttled: int
+
+
+@dataclass(frozen=True, slots=True)
 class TunerSaid:
     message: tm.FromTuner
 
@@ -126,6 +134,7 @@ TuningEvent: TypeAlias = (
     | PartTaken
     | FrameAlone
     | FramesCounted
+    | PeriodsCounted
     | TunerSaid
     | TunerDied
     | ProfilerSaid

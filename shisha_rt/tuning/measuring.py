@@ -25,13 +25,14 @@ class Measuring:
         """Whose frames are measured; None: nobody's."""
         return None if self._window is None else self._window.epoch
 
-    def begin(self, now_s: float, *, is_warm: bool = False) -> None:
-        """With the live plan."""
+    def begin(self, now_s: float, like: Measurement | None, *, is_warm: bool = False) -> None:
+        """With the live plan. `like`: the measurement that it is to be held against, if there is one."""
         live, choice = self._serving.live, self._choice
         assert live is not None
         alike = [choice.are_alike(stage) for stage in live[1].stages]
         warm_up = 0 if is_warm else self._warm_up
-        self._window = Window(*live, alike, warm_up, now_s, time_scale=choice.machine.time_scale)
+        scale = choice.machine.time_scale
+        self._window = Window(*live, alike, warm_up, now_s, time_scale=scale, like=like)
 
     def end(self) -> None:
         self._window = None
@@ -50,6 +51,10 @@ class Measuring:
     def frame_alone(self, alone: ev.FrameAlone) -> None:
         if self._window is not None and alone.epoch == self._window.epoch:
             self._window.add_alone(alone.latency_s)
+
+    def periods_passed(self, counted: ev.PeriodsCounted) -> None:
+        if self._window is not None:
+            self._window.periods_passed(counted.periods, counted.throttled)
 
     def quiet_s(self, now_s: float) -> float:
         """For how long nothing has come to be measured; 0 while nothing is."""

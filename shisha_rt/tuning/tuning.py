@@ -250,18 +250,22 @@ class Tuning:
         self.search.trying, self.search.proposal = wanted, None
         plan = unfolded(wanted.stages)
         if plan == live[1]:
-            self.measuring.begin(self._desk.now_s)
+            self._measure_trial()
         else:
             self.search.proposal = self._propose(Owner.TUNER, plan, Purpose.TRIAL, ATTEMPTS)
 
     def _trial_settled(self, end: Settled, attempts: int) -> None:
         """A plan that was dropped once, as a worker died meanwhile, may well go live at the next attempt."""
         if end.ending is Ending.LIVE:
-            self.measuring.begin(self._desk.now_s)
+            self._measure_trial()
         elif end.ending is Ending.DROPPED and attempts > 1:
             self.search.proposal = self._propose(Owner.TUNER, end.plan, Purpose.TRIAL, attempts - 1)
         else:
             self._trial_done(never_ran(end), f"{end.ending.value}: {end.reason}")
+
+    def _measure_trial(self) -> None:
+        best = self.search.found
+        self.measuring.begin(self._desk.now_s, None if best is None else best[1])
 
     def _trial_done(self, found: Measurement, trouble: str = "") -> None:
         search, live = self.search, self._serving.live
@@ -310,7 +314,7 @@ class Tuning:
         """The live plan is to stay; `baseline` is what its stages took when it was chosen (None: measure it now)."""
         self.state = State.WATCHING
         self.baseline = Baseline(baseline)
-        self.measuring.begin(self._desk.now_s)
+        self.measuring.begin(self._desk.now_s, baseline)
 
     def _part_taken(self, part: ev.PartTaken) -> None:
         found = self.measuring.part_taken(part, self._desk.now_s)
@@ -323,7 +327,7 @@ class Tuning:
         """A window of the live plan with what it is known to take."""
         live, known = self._serving.live, self.baseline.measured
         assert live is not None
-        self.measuring.begin(self._desk.now_s, is_warm=True)
+        self.measuring.begin(self._desk.now_s, known, is_warm=True)
         found = self.measuring.repeatability.widen(found)
         self.following.watched(live[1], found)
         stage = self.baseline.left_by(found)
@@ -388,6 +392,7 @@ _APPLY: Final[Mapping[type, Callable[[Tuning, Any], None]]] = {
     ev.PartTaken: Tuning._part_taken,
     ev.FrameAlone: lambda tuning, alone: tuning.measuring.frame_alone(alone),
     ev.FramesCounted: Tuning._frames_counted,
+    ev.PeriodsCounted: lambda tuning, counted: tuning.measuring.periods_passed(counted),
     ev.ProfilerSaid: Tuning._profiler_said,
     ev.TunerSaid: Tuning._tuner_said,
     ev.TunerDied: Tuning._tuner_died,

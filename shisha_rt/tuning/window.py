@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from shisha_rt.plan.measure import measure_window
@@ -21,6 +22,8 @@ FRAMES: Final = 32
 KEPT_FRAMES: Final = 128
 MAX_FRAMES: Final = 512
 MAX_S: Final = 5.0
+LEAST_PERIODS: Final = 5
+"""Of a CPU quota, that must have passed for their throttled part to mean something."""
 WIDE_BAND: Final = 0.03
 
 
@@ -28,11 +31,20 @@ class Window:
     """Collects the service times of the stages of `epoch`; `warm_up` frames of each are passed over first.
 
     `alike` (stages,): whether all teams of each are. `last_s`: when a frame last came, or the window was opened.
-    `time_scale`: by which the clock's seconds are longer than those of service times.
+    `time_scale`: by which the clock's seconds are longer than those of service times. `like`: the measurement that this
+    one is to be held against: frames are taken until both were throttled alike, or for as long as may be.
     """
 
     def __init__(
-        self, epoch: int, plan: Plan, alike: Sequence[bool], warm_up: int, now_s: float, *, time_scale: float = 1.0
+        self,
+        epoch: int,
+        plan: Plan,
+        alike: Sequence[bool],
+        warm_up: int,
+        now_s: float,
+        *,
+        time_scale: float = 1.0,
+        like: Measurement | None = None,
     ) -> None:
         self.last_s = now_s
         self.epoch = epoch
@@ -47,6 +59,9 @@ class Window:
         self._alone_s: list[float] = []
         self._since_s: float | None = None
         self._tried_at = 0
+        self._like = like
+        self._first_periods: tuple[int, int] | None = None
+        self._last_periods = (0, 0)
 
     def came(self, now_s: float) -> None:
         """A part came that is not to be counted."""
@@ -80,11 +95,33 @@ class Window:
             frames_per_s=(frames - 1) * self._time_scale / took_s if took_s else math.inf,
             alone_s=self._alone_s,
         )
-        return found if last or found.band <= WIDE_BAND else None
+        found = replace(found, throttled=self._throttled)
+        if last:
+            return found
+        is_alike = self._like is None or found.is_throttled_like(self._like)
+        return found if is_alike and self._is_long_enough and found.band <= WIDE_BAND else None
 
     def add_alone(self, latency_s: float) -> None:
         """A frame has passed through the plan that met no other."""
         self._alone_s.append(latency_s)
+
+    def periods_passed(self, periods: int, throttled: int) -> None:
+        """So many periods of the CPU quota have passed since some time ago, and in so many it was used up."""
+        if self._since_s is not None:
+            self._first_periods = self._first_periods or (periods, throttled)
+            self._last_periods = periods, throttled
+
+    @property
+    def _is_long_enough(self) -> bool:
+        """Under a quota a window is as long as some of its periods."""
+        return self._first_periods is None or self._throttled is not None
+
+    @property
+    def _throttled(self) -> float | None:
+        if self._first_periods is None:
+            return None
+        periods, throttled = (last - first for last, first in zip(self._last_periods, self._first_periods, strict=True))
+        return throttled / periods if periods >= LEAST_PERIODS else None
 
     def _every_team_has_some(self) -> bool:
         """Teams that are alike speak for each other."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,6 +30,9 @@ def test_an_everyday_network(run: Run, tiny_model: Path) -> None:
     assert found.pop("engine").startswith("onnxruntime ")
     assert [layer["share"] for layer in found.pop("heaviest")] == [pytest.approx(1 / 3)] * 3
     serve = f"shisha-rt serve {tiny_model} --dim N=2 --machine shared-2"
+    host = found.pop("host")
+    assert host["usable_cores"] == len(os.sched_getaffinity(0)) == len(host["cores"])
+    assert host.keys() == {"usable_cores", "quota_cores", "memory_limit_bytes", "cores"}
     cuts = found.pop("cuts")
     assert (cuts["legal"], cuts["all"], cuts["least"]["cut"], cuts["least"]["tensors"]) == (2, 2, 0, 1)
     assert cuts["least"]["bytes"] >= 2 * 4 * 8 * 8 * 4  # a blocked format may have more channels
@@ -59,7 +63,19 @@ def test_one_screen(run: Run, tiny_model: Path) -> None:
     assert ran.status == 0
     heads = [line.split("  ")[0] for line in ran.out.splitlines() if line[:1].strip()]
     assert heads == [
-        *("model", "inputs 0", "inputs 1", "outputs", "weights", "machine", "engine", "cuts", "openvino", "next")
+        *(
+            "model",
+            "inputs 0",
+            "inputs 1",
+            "outputs",
+            "weights",
+            "machine",
+            "host",
+            "engine",
+            "cuts",
+            "openvino",
+            "next",
+        )
     ]
     for text in ("x FP32 3x4x8x8", "6 operators in 3 layers", "2 of 2 legal; 1 tensor of ", "form prepacked"):
         assert text in ran.out

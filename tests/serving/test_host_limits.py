@@ -23,7 +23,7 @@ def cores_up(daemon: DaemonProcess) -> set[int]:
 
 
 def leased(daemon: DaemonProcess) -> set[int]:
-    return {core["core"] for core in daemon.control.status()["host"]["cores"] if core["leased"]}
+    return {*daemon.control.status()["host"]["leased"]}
 
 
 def folder_in(folder: Path, name: str) -> Path:

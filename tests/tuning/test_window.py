@@ -13,7 +13,9 @@ from shisha_rt.plan.measure import StageFrames, measure_window
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.tuning import window as window_module
-from shisha_rt.tuning.window import FRAMES, KEPT_FRAMES, MAX_FRAMES, MAX_S, WIDE_BAND, Window
+from shisha_rt.tuning.baseline import Baseline
+from shisha_rt.tuning.drift import WINDOWS_TO_LEAVE
+from shisha_rt.tuning.window import FRAMES, KEPT_FRAMES, LEAST_PERIODS, MAX_FRAMES, MAX_S, WIDE_BAND, Window
 
 EPOCH = 7
 
@@ -172,3 +174,56 @@ def test_a_chain_that_is_faster_is_better_also_where_it_has_little_to_do() -> No
     assert slower is not None
     assert faster is not None
     assert faster.is_better_than(slower)
+
+
+class TestUnderAQuota:
+    """As long as a window lasts the quota's periods are counted, here one for each ten frames."""
+
+    @staticmethod
+    def fed(window: Window, throttled_every: int) -> tuple[int, Measurement | None]:
+        """Frames of 10 ms; of the periods every so many is throttled."""
+        for count in range(1, 2 * MAX_FRAMES):
+            found = window.add(0, "p0", 0.01, count * 0.01)
+            if found is not None:
+                return count, found
+            if count % 10 == 0:
+                window.periods_passed(100 + count // 10, count // 10 // throttled_every)
+        return count, None
+
+    @staticmethod
+    def window(like: Measurement | None = None) -> Window:
+        return Window(EPOCH, Plan.of([(0, 0, "p0")]), [True], 0, 0.0, like=like)
+
+    def test_it_is_as_long_as_some_periods_and_says_how_many_were_throttled(self) -> None:
+        count, found = self.fed(self.window(), throttled_every=1)
+        assert count == FRAMES * math.ceil((LEAST_PERIODS + 1) * 10 / FRAMES)
+        assert found is not None
+        assert found.throttled == 1.0
+        _, free = self.fed(self.window(), throttled_every=10**9)
+        assert free is not None
+        assert free.throttled == 0.0
+
+    def test_it_waits_until_it_was_throttled_like_the_other_but_not_for_ever(self) -> None:
+        _, half = self.fed(self.window(), throttled_every=2)
+        assert half is not None
+        (soon, alike), (late, unlike) = (self.fed(self.window(half), throttled_every=every) for every in (2, 10**9))
+        assert soon < late == MAX_S / 0.01 + 1
+        assert alike is not None
+        assert unlike is not None
+        assert alike.is_throttled_like(half)
+        assert not unlike.is_throttled_like(half)
+
+    def test_what_was_throttled_less_is_no_better_for_that(self) -> None:
+        slow = Measurement((0.02,), 0.01, 32, 1.0, throttled=0.9)
+        fast = Measurement((0.01,), 0.01, 32, 1.0, throttled=0.1)
+        assert not fast.is_better_than(slow)
+        assert math.isclose(fast.throughput_fps, 2 * slow.throughput_fps)
+        for throttled in (0.8, None):
+            alike = Measurement((0.01,), 0.01, 32, 1.0, throttled=throttled)
+            assert alike.is_better_than(slow)
+
+    def test_a_quota_that_changes_is_no_drift(self) -> None:
+        known = Measurement((0.01,), 0.01, 32, 1.0, throttled=0.0)
+        for throttled, left in ((0.9, None), (0.1, 0)):
+            baseline, slower = Baseline(known), Measurement((0.03,), 0.01, 32, 1.0, throttled=throttled)
+            assert [baseline.left_by(slower) for _ in range(WINDOWS_TO_LEAVE)][-1] == left

@@ -6,7 +6,7 @@ physical core are places of their own: a host of two of them must have two.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from shisha_rt.machine.allotment import CpuLimits, HostCore, by_preference, pick
@@ -25,6 +25,39 @@ class OwnCores:
     machine: Machine
     limits: CpuLimits
     shared: frozenset[int]
+
+
+def host_object(limits: CpuLimits, cores: Iterable[HostCore], memory_limit_bytes: int | None) -> dict[str, object]:
+    """What a host has and allows, for JSON. `quota_cores`, `memory_limit_bytes`: None where there is no limit."""
+    return {
+        "usable_cores": len(limits.cores),
+        "quota_cores": limits.quota_cores,
+        "memory_limit_bytes": memory_limit_bytes,
+        "cores": [
+            {"core": core.number, "siblings": core.siblings, "node": core.node, "top_hz": core.top_hz} for core in cores
+        ],
+    }
+
+
+def host_in_words(limits: CpuLimits, cores: Sequence[HostCore], memory_limit_bytes: int | None) -> list[str]:
+    """What limits places, and what the kernel says of cores beyond their numbers, a line each."""
+    lines = [str(limits)]
+    if memory_limit_bytes is not None:
+        lines.append(f"at most {memory_limit_bytes / 2**30:.1f} GiB of memory")
+    pairs = sorted({core.siblings for core in cores if len(core.siblings) > 1})
+    if pairs:
+        lines.append(f"threads of one core: {', '.join('+'.join(map(str, pair)) for pair in pairs)}")
+    for what, groups in (
+        ("memory node", {core.number: core.node for core in cores if core.node is not None}),
+        ("GHz at most", {core.number: round(core.top_hz / 1e9, 1) for core in cores if core.top_hz is not None}),
+    ):
+        values = sorted({*groups.values()})
+        if len(values) > 1:
+            listed = (
+                f"{value:g}: {', '.join(str(c) for c, own in groups.items() if own == value)}" for value in values
+            )
+            lines.append(f"cores by {what}: {'; '.join(listed)}")
+    return lines
 
 
 def this_limits() -> CpuLimits:

@@ -34,6 +34,7 @@ from benchmarks.live.loop_cost import loop_cost
 from benchmarks.live.online_tuning import online_tuning
 from benchmarks.live.pim_board import pim_board
 from benchmarks.live.placed_prediction import placed_prediction
+from benchmarks.live.quotas import quotas
 from benchmarks.live.race import race
 from benchmarks.live.screenshots import screenshots
 from benchmarks.live.transport import MODELS, transport
@@ -71,6 +72,7 @@ for command in (
     engines,
     against_engines,
     device_slowed,
+    quotas,
     placed_prediction,
     pim_board,
     dcg,

@@ -20,7 +20,6 @@ import numpy as np
 import psutil
 
 from shisha_rt.client import Client
-from tests.machine.host.quota_group import QuotaGroup
 
 PATIENCE_S: Final = 60.0
 """How long anything may take on a slow, busy machine before it counts as never happening."""
@@ -43,7 +42,7 @@ class DaemonProcess:
     """`shisha-rt serve` with `arguments`, and a runtime folder under `folder`. Ready when the constructor returns.
 
     Leaving the context stops the daemon, if it still runs, and asserts that it went well and left nothing. `keys`: an
-    operator's secret file and the daemon's public one, if it asks for keys. `group`: it runs in that control group.
+    operator's secret file and the daemon's public one, if it asks for keys.
     """
 
     def __init__(
@@ -53,7 +52,6 @@ class DaemonProcess:
         endpoint: str = "tcp://127.0.0.1:0",
         ready_within_s: float = PATIENCE_S,
         keys: tuple[Path | None, Path | None] = (None, None),
-        group: QuotaGroup | None = None,
     ) -> None:
         self.folder = folder
         self.runtime = folder / "runtime"
@@ -61,9 +59,8 @@ class DaemonProcess:
         self._mark = uuid.uuid4().hex
         self._stderr_path = folder / f"stderr-{self._mark}"
         with self._stderr_path.open("wb") as stderr:
-            command = serve_command(*arguments, endpoint=endpoint)
             self.popen = subprocess.Popen(
-                command if group is None else group.entered_by(command),
+                serve_command(*arguments, endpoint=endpoint),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.rigs.quota_group import QuotaGroup
 from shisha_rt.client import FailedPrecondition
 from shisha_rt.machine.host.cores import usable_cores
-from tests.machine.host.quota_group import QuotaGroup
+from tests.machine.host.quota_group import quota_group
 from tests.serving.daemon_process import DaemonProcess, until
 from tests.serving.load import PAUSE_S, Load, assert_kept
 from tests.serving.page import scrape, standing, value
@@ -26,6 +27,11 @@ def leased(daemon: DaemonProcess) -> set[int]:
     return {*daemon.control.status()["host"]["leased"]}
 
 
+def within(group: QuotaGroup, folder: Path, model: Path) -> DaemonProcess:
+    with group.entered():
+        return DaemonProcess(folder, model)
+
+
 def folder_in(folder: Path, name: str) -> Path:
     (folder / name).mkdir()
     return folder / name
@@ -33,10 +39,10 @@ def folder_in(folder: Path, name: str) -> Path:
 
 def test_daemons_under_a_quota_of_one_core_each_have_different_cores(tmp_path: Path, identity: Path) -> None:
     with (
-        QuotaGroup(1.0) as group,
-        QuotaGroup(1.0) as other_group,
-        DaemonProcess(folder_in(tmp_path, "one"), identity, group=group) as one,
-        DaemonProcess(folder_in(tmp_path, "other"), identity, group=other_group) as other,
+        quota_group(1.0) as group,
+        quota_group(1.0) as other_group,
+        within(group, folder_in(tmp_path, "one"), identity) as one,
+        within(other_group, folder_in(tmp_path, "other"), identity) as other,
     ):
         assert len(cores_up(one)) == len(cores_up(other)) == 1
         assert not cores_up(one) & cores_up(other)
@@ -54,7 +60,7 @@ def test_daemons_under_a_quota_of_one_core_each_have_different_cores(tmp_path: P
 def test_places_follow_a_quota_and_no_frame_is_lost(tmp_path: Path, identity: Path) -> None:
     """One that is up no more has left its core: no thread of this daemon is on it, and others may lease it."""
     every = {*usable_cores()}
-    with QuotaGroup(2.0 * len(every)) as group, DaemonProcess(tmp_path, identity, group=group) as daemon:
+    with quota_group(2.0 * len(every)) as group, within(group, tmp_path, identity) as daemon:
         assert cores_up(daemon) == leased(daemon) == every
         with Load(daemon.endpoint, streams=4, model_name=identity.stem, pause_s=PAUSE_S) as load:
             group.allow(1.0)

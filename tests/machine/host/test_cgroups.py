@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shisha_rt.machine.host.cgroups import ControlGroups, Throttling
-from tests.machine.host.quota_group import QuotaGroup
+from tests.machine.host.quota_group import quota_group
 from tests.machine.host.trees import write
 
 
@@ -107,8 +107,8 @@ print(json.dumps([groups.quota_cores(), *throttled]))
 
 
 def test_a_real_quota_is_read_and_throttles() -> None:
-    with QuotaGroup(0.3) as group:
-        spun = subprocess.run(group.entered_by([sys.executable, "-c", SPINNING]), stdout=subprocess.PIPE, check=True)
+    with quota_group(0.3) as group, group.entered():
+        spun = subprocess.run([sys.executable, "-c", SPINNING], stdout=subprocess.PIPE, check=True)
     quota_cores, throttled_periods, throttled_s = json.loads(spun.stdout)
     assert quota_cores == 0.3
     assert throttled_periods > 0

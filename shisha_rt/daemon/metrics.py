@@ -167,7 +167,7 @@ class Metrics:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         self._closing.callback(_end, server, thread)
-        return os.fsdecode(server.server_address)
+        return os.fsdecode(server.socket.getsockname())
 
     def close(self) -> None:
         self._closing.close()

@@ -99,6 +99,7 @@ class Unit:
                 "# A worker that is killed for its memory is started again; no reason to end the daemon",
                 "OOMPolicy=continue",
                 "LimitNOFILE=65536",
+                "# Cores: a place on each. Rather than CPUQuota=, under which all of them wait for the next period",
                 "# AllowedCPUs=0-3",
                 "",
                 *_CLOSED_TO_ALL,

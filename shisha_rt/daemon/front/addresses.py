@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from shisha_rt.daemon.front.endpoint import check_endpoint
 from shisha_rt.daemon.front.http_address import HttpAddress, http_address, metrics_address
 from shisha_rt.daemon.settings import ENDPOINT, Settings
 from shisha_rt.errors import BadInput
+from shisha_rt.wire.keys import is_kept_secret
 
 _FREE_METRICS: Final = metrics_address("0")
 
@@ -67,7 +69,8 @@ def _check_certificate(certificate: Path, key: Path) -> None:
     for path in (certificate, key):
         if not path.is_file():
             raise BadInput(f"{path}: there is no such file; expected PEM")
-    if key.stat().st_mode & 0o077:
+    status = key.stat()
+    if not is_kept_secret(status.st_mode, status.st_uid, os.geteuid()):
         raise BadInput(f"{key}: others may read it; expected a file of the daemon's own: chmod 600 {key}")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=_no_password)

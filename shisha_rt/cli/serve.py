@@ -55,7 +55,7 @@ def serve(
     metrics: Annotated[
         str | None,
         typer.Option(
-            metavar="HOST:PORT", help="Where Prometheus scrapes; port 0: any free one. Default: 127.0.0.1:9464."
+            metavar="[HOST:]PORT", help="Where Prometheus scrapes; port 0: any free one. Default: 127.0.0.1:9464."
         ),
     ] = None,
     strategy: Annotated[
@@ -111,12 +111,13 @@ def serve(
     http: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="HOST:PORT",
+            metavar="[HOST:]PORT",
             help="Speak HTTP there, too: the Open Inference Protocol, and a page to watch; or unix:PATH.",
         ),
     ] = None,
     http_certificate: Annotated[
-        Path | None, typer.Option(metavar="PEM", help="For HTTP that other hosts can reach, with --http-key.")
+        Path | None,
+        typer.Option(metavar="PEM", help="For HTTP and metrics that other hosts can reach, with --http-key."),
     ] = None,
     http_key: Annotated[Path | None, typer.Option(metavar="PEM", help="The key of that certificate.")] = None,
     http_shared_memory: Annotated[

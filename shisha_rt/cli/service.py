@@ -77,6 +77,7 @@ def service(
         reads_again=settings.access is not None,
         generates_code=_generates_code(settings, machine),
         for_user=user,
+        leases=None if settings.leases is None else Path(settings.leases),
     )
     print(unit.text, end="")
 

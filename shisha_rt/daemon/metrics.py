@@ -1,20 +1,31 @@
 """The Prometheus face of the daemon. Names and labels are promises; `docs/metrics.md` explains each.
 
-Workers report to the daemon and only the daemon exports. The page is served by a thread of the client library's; it
-reads the library's own (locked) values and those of `plain_metrics`, never the daemon's state.
+Workers report to the daemon and only the daemon exports. The page is written by threads beside the loop; they read the
+library's own (locked) values and those of `plain_metrics`, never the daemon's state.
+
+On loopback the client library serves the page. On an address that other hosts can reach the HTTP process does (see
+`http.metrics`), with TLS and tokens as it does for everything else, and asks here for the text: so no bytes of a
+stranger reach the daemon's own process, whose threads all compete with its loop.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+import socket
+import struct
 import threading
 from collections import Counter as Counts
-from typing import Final, TypeAlias
-from wsgiref.simple_server import WSGIServer
+from functools import partial
+from socketserver import BaseServer, StreamRequestHandler, ThreadingUnixStreamServer
+from typing import Any, Final, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, PlatformCollector, ProcessCollector
 from prometheus_client import start_http_server as serve_http
+from prometheus_client.exposition import choose_encoder
 
+from shisha_rt.daemon.front.http_address import HttpAddress
 from shisha_rt.daemon.host_share import RELEASED
 from shisha_rt.daemon.plain_metrics import CountsByLabel, PlainHistogram
 from shisha_rt.errors import BadInput
@@ -25,6 +36,8 @@ from shisha_rt.tuning.state import WAITING, State
 _BUCKETS_S: Final = (
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
 )  # fmt: skip
+_CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
+_PATIENCE_S: Final = 10.0
 _STAGE: Final = ("stage", "place")
 _LINK: Final = ("place", "way")
 
@@ -140,8 +153,7 @@ class Metrics:
         )
         for name in ("shisha_tuner_gap_ratio", "shisha_load_ratio"):
             self.gauge(name).set(math.nan)
-        self._server: WSGIServer | None = None
-        self._thread: threading.Thread | None = None
+        self._closing = contextlib.ExitStack()
 
     def counter(self, name: str) -> Counter:
         return self._counters[name]
@@ -152,16 +164,56 @@ class Metrics:
     def histogram(self, name: str) -> PlainHistogram:
         return self._histograms[name]
 
-    def serve(self, port: int) -> str:
-        """Serve `/metrics` on 127.0.0.1; port 0 means any free one. Returns the page's address."""
+    def serve(self, address: HttpAddress) -> str:
+        """Serve `/metrics` at an address of loopback; port 0 means any free one. Returns the page's address."""
         try:
-            self._server, self._thread = serve_http(port, "127.0.0.1", self.registry)
+            server, thread = serve_http(address.port, address.host, self.registry)
         except OSError as error:
-            raise BadInput(f"metrics port {port} on 127.0.0.1: {error.strerror}; expected a free port") from None
-        return f"http://127.0.0.1:{self._server.server_port}/metrics"
+            port, host, reason = address.port, address.host, error.strerror
+            raise BadInput(f"metrics port {port} on {host}: {reason}; expected a free port") from None
+        self._closing.callback(_end, server, thread)
+        return f"http://{HttpAddress(address.host, server.server_port)}/metrics"
+
+    def serve_inside(self) -> str:
+        """Serve the text to the daemon's own processes; returns the name of the UNIX socket, which is in no folder.
+
+        Who connects sends what it accepts (the value of HTTP's `Accept`) in one line, and gets the content type in one
+        line and the text.
+        """
+        server = _Inside("", partial(_Text, self.registry))
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        self._closing.callback(_end, server, thread)
+        return os.fsdecode(server.socket.getsockname())
 
     def close(self) -> None:
-        if self._server is not None and self._thread is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._thread.join()
+        self._closing.close()
+
+
+def _end(server: BaseServer, thread: threading.Thread) -> None:
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+class _Inside(ThreadingUnixStreamServer):
+    """At a name of the kernel's choice, which any user could connect to: so it asks whose process is there."""
+
+    daemon_threads = True
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        credentials = request.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return bool(_CREDENTIALS.unpack(credentials)[1] == os.geteuid())
+
+
+class _Text(StreamRequestHandler):
+    timeout = _PATIENCE_S
+
+    def __init__(self, registry: CollectorRegistry, *connection: Any) -> None:
+        self._registry = registry
+        super().__init__(*connection)
+
+    def handle(self) -> None:
+        with contextlib.suppress(OSError):  # the HTTP process has gone, or given up
+            encode, content_type = choose_encoder(self.rfile.readline().decode("latin-1"))
+            self.wfile.write(content_type.encode() + b"\n" + encode(self._registry))

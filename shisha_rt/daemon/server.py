@@ -122,7 +122,8 @@ class Daemon:
                 addresses, lambda reason: metrics.counter("shisha_access_refused").labels(reason).inc()
             )
             self.gateway = self._gateway(addresses.endpoint, ready.compiled, limits, metrics, regions)
-            self.metrics_page = metrics.serve(addresses.metrics_port)
+            metrics_inside = metrics.serve_inside() if addresses.metrics.beyond else ""
+            metrics_page = "" if metrics_inside else metrics.serve(addresses.metrics)
             self._poller = Poller()
             self._closing.callback(self._poller.close)
             self._poller.watch_socket(self.gateway.socket, self.gateway.receive)
@@ -148,8 +149,10 @@ class Daemon:
             instance = uuid.uuid4().hex
             self._sharing = Sharing(self.gateway.endpoint, instance, regions, self._poller)
             self._closing.callback(self._sharing.close)
-            self.web = Web(addresses, self.gateway.endpoint, self._admission, self._poller, metrics.counter)
+            endpoint, count = self.gateway.endpoint, metrics.counter
+            self.web = Web(addresses, endpoint, self._admission, self._poller, count, metrics_inside)
             self._closing.callback(self.web.close)
+            self.metrics_page = self.web.metrics_page or metrics_page
         except BaseException:
             self._closing.close()
             raise

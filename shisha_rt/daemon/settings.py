@@ -10,7 +10,6 @@ import msgspec
 from msgspec.structs import replace
 
 from shisha_rt.checked import convert, shown
-from shisha_rt.daemon.front.http_address import is_port
 from shisha_rt.errors import BadInput
 from shisha_rt.fabric.layout import OUTPUT_BYTES
 from shisha_rt.graph.input_sizes import LARGEST_SIZE
@@ -37,16 +36,17 @@ _Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_SIZE)]
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`model` is a path or `zoo:NAME`, `machine` a path or a shipped name, `metrics` HOST:PORT on loopback.
+    """`model` is a path or `zoo:NAME`, `machine` a path or a shipped name, `metrics` PORT or HOST:PORT.
 
     `objective`: what plans are chosen for; `replicate`: whether the daemon's own may have copies and teams; `layers`
     and `objective` are by default what the strategy goes by; `max_output_bytes`: the room of each output whose shape
     depends on the data; `plan`: a file with the first plan; `groups`: operators in a row that are measured as one, as
     "Conv+Relu"; `shape`: of several shapes that are served at once, the inputs of each; `calibration`: a file of frames
-    that scales in int8 are found on (see `ready.scales`). `http`: addresses, each HOST:PORT or unix:PATH; what other
-    hosts can reach takes `http_certificate` and `http_key` (PEM), `access` (a file: who may come) and for ZeroMQ
-    `secret_key` (the daemon's own). `ray`: the cluster that has the machine's places on other hosts. `leases`: the
-    folder in which daemons on one host lease cores. As a daemon file has them, key by key.
+    that scales in int8 are found on (see `ready.scales`). `http`: addresses, each PORT, HOST:PORT or unix:PATH.
+    An address that other hosts can reach, `metrics` too, takes `http_certificate` and `http_key` (PEM) and `access` (a
+    file: who may come); `endpoint` takes `access` and `secret_key` (the daemon's own). `ray`: the cluster that has the
+    machine's places on other hosts. `leases`: the folder in which daemons on one host lease cores. As a daemon file has
+    them, key by key.
     """
 
     model: str
@@ -73,13 +73,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     secret_key: str | None = None
     ray: str | None = None
     leases: str | None = None
-
-    @property
-    def metrics_port(self) -> int:
-        host, _, port = self.metrics.rpartition(":")
-        if host not in ("", "127.0.0.1", "localhost") or not is_port(port):
-            raise BadInput(f"metrics {self.metrics!r}: expected 127.0.0.1:PORT (the page is for this machine only)")
-        return int(port)
 
 
 def read_settings(path: Path) -> Settings:

@@ -11,11 +11,15 @@ from shisha_rt.wire.access import User
 
 
 class Listener(msgspec.Struct, frozen=True, array_like=True):
-    """A socket that listens already, as `fd`. `beyond`: other hosts can reach it, so it speaks TLS."""
+    """A socket that listens already, as `fd`. `beyond`: other hosts can reach it, so it speaks TLS.
+
+    `metrics`: it has the metrics page and nothing else.
+    """
 
     fd: int
     unix: bool
     beyond: bool
+    metrics: bool = False
 
 
 class Keys(msgspec.Struct, frozen=True, array_like=True):
@@ -30,7 +34,8 @@ class ServeHttp(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Begin. `endpoint`: the daemon's own. `users`: who may come; None: everybody who can connect.
 
     `certificate` and `key`: PEM files, for TLS. `shared_memory`: callers may name files in /dev/shm. `client_keys` and
-    `operator_keys`: of its two roles; None where the endpoint asks for none.
+    `operator_keys`: of its two roles; None where the endpoint asks for none. `metrics`: the UNIX socket that the
+    metrics page is read from; "" where no listener has that page.
     """
 
     endpoint: str
@@ -41,6 +46,7 @@ class ServeHttp(msgspec.Struct, frozen=True, array_like=True, tag=True):
     users: tuple[User, ...] | None = None
     client_keys: Keys | None = None
     operator_keys: Keys | None = None
+    metrics: str = ""
 
 
 class UsersChanged(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -22,6 +22,7 @@ from shisha_rt.http.connection import KEEP_ALIVE_S, HttpConnection
 from shisha_rt.http.guard import Guard
 from shisha_rt.http.house import House
 from shisha_rt.http.messages import FROM_HTTP, TO_HTTP, EndHttp, Listener, ServeHttp, ToHttp, UsersChanged
+from shisha_rt.http.metrics import metrics_application
 from shisha_rt.wire.access import AccessList
 
 _MOST_CONNECTIONS: Final = 512
@@ -50,9 +51,12 @@ class _Process:
     async def run(self) -> None:
         settings = await self._begun
         self._house = house = House(settings)
-        app = application(house)
+        app, metrics = application(house), metrics_application(settings.metrics)
         ends = [socket.socket(fileno=listener.fd) for listener in settings.listeners]
-        self._servers = [_server(Guard(app, house, listener), listener, settings) for listener in settings.listeners]
+        self._servers = [
+            _server(Guard(metrics if listener.metrics else app, house, listener), listener, settings)
+            for listener in settings.listeners
+        ]
         besides = [asyncio.create_task(self._count(house)), asyncio.create_task(house.watching.run())]
         for task in besides:
             task.add_done_callback(lambda _: self._take(EndHttp()))  # it has failed: the daemon starts another process

@@ -66,6 +66,16 @@ def client_keys(secret_key: SecretKey | None, server_key: ServerKey | None) -> C
     return ClientKeys(own, server)
 
 
+def is_kept_secret(mode: int, owner_uid: int, own_uid: int) -> bool:
+    """Whether a file of this mode and owner is secret enough for a process of the user `own_uid`.
+
+    Nobody but its owner may do anything with it. Only where that is root, and the process is not, the group may read
+    it: so an administrator hands out a secret, and so Kubernetes mounts one.
+    """
+    handed_out = owner_uid == 0 != own_uid
+    return not mode & (_OTHERS & ~stat.S_IRGRP if handed_out else _OTHERS)
+
+
 def read_pair(path: Path) -> KeyPair:
     """A secret file. Raises BadInput, also for one that others may read."""
     found = _read(path, secret=True)
@@ -82,7 +92,7 @@ def read_public(path: Path) -> str:
 def _read(path: Path, *, secret: bool) -> dict[str, str]:
     try:
         with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode  # of what is read, whatever the name stands for by now
+            status = os.fstat(file.fileno())  # of what is read, whatever the name stands for by now
             text = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; {_MADE_BY}") from None
@@ -91,7 +101,7 @@ def _read(path: Path, *, secret: bool) -> dict[str, str]:
         raise BadInput(f"{path}: no keys in it; {_MADE_BY}")
     if secret and "secret" not in found:
         raise BadInput(f"{path}: no secret key in it; {_MADE_BY}: NAME{SECRET_SUFFIX}")
-    if secret and mode & _OTHERS:
+    if secret and not is_kept_secret(status.st_mode, status.st_uid, os.geteuid()):
         raise BadInput(f"{path}: others may read it; expected a file of one's own: chmod 600 {path}")
     return found
 

@@ -13,7 +13,7 @@ from zmq.auth import create_certificates, load_certificate
 from shisha_rt.cli.app import main
 from shisha_rt.errors import BadInput
 from shisha_rt.wire.access import Permission, access_list
-from shisha_rt.wire.keys import KeyPair, new_pair, read_pair, read_public, write_pair
+from shisha_rt.wire.keys import KeyPair, is_kept_secret, new_pair, read_pair, read_public, write_pair
 
 
 def test_a_pair_is_made_and_the_entry_is_for_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,6 +65,25 @@ def test_stock_tools_read_ours_and_we_read_theirs(tmp_path: Path) -> None:
         read_pair(their_secret)
     their_secret.chmod(0o600)
     assert read_pair(their_secret).public == read_public(theirs)
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner_uid", "own_uid", "kept"),
+    [
+        (0o600, 1000, 1000, True),
+        (0o400, 0, 0, True),
+        (0o640, 1000, 1000, False),
+        (0o604, 1000, 1000, False),
+        (0o440, 0, 10001, True),  # as Kubernetes mounts a Secret for a group
+        (0o640, 0, 10001, True),
+        (0o660, 0, 10001, False),
+        (0o644, 0, 10001, False),
+        (0o640, 0, 0, False),
+        (0o640, 33, 10001, False),
+    ],
+)
+def test_who_else_may_read_a_secret(mode: int, owner_uid: int, own_uid: int, kept: bool) -> None:
+    assert is_kept_secret(stat.S_IFREG | mode, owner_uid, own_uid) is kept
 
 
 def test_what_is_wrong_with_a_key_file_is_said_in_one_line(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from shisha_rt.daemon.settings import Settings, read_settings
 from tests.cli.conftest import Run
+from tests.daemon.test_http_address import certificate_in
 from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import NAME, write_identity_model
 
@@ -140,10 +141,26 @@ class TestAddresses:
         expected = f"shisha-rt: endpoint {endpoint}: another daemon serves there; expected a path of its own"
         assert complaint == expected
 
-    @pytest.mark.parametrize("metrics", ["0.0.0.0:9464", "127.0.0.1", "127.0.0.1:x", "example.org:1"])
+    @pytest.mark.parametrize("metrics", ["127.0.0.1", "127.0.0.1:x", "unix:/run/metrics"])
+    def test_metrics_where_there_is_no_address(self, run: Run, tiny_model: Path, metrics: str) -> None:
+        complaint = run("serve", tiny_model, "--endpoint", "tcp://127.0.0.1:0", "--metrics", metrics).complaint
+        assert complaint.startswith(f"shisha-rt: metrics {metrics!r}: expected HOST:PORT, as 127.0.0.1:9464, or")
+
+    @pytest.mark.parametrize("metrics", ["0.0.0.0:9464", "example.org:1"])
     def test_metrics_for_others(self, run: Run, tiny_model: Path, metrics: str) -> None:
         complaint = run("serve", tiny_model, "--endpoint", "tcp://127.0.0.1:0", "--metrics", metrics).complaint
-        assert complaint.startswith(f"shisha-rt: metrics {metrics!r}: expected 127.0.0.1:PORT")
+        assert complaint.startswith(f"shisha-rt: metrics {metrics}: other hosts can reach it; expected --http-cert")
+
+    def test_metrics_for_others_at_an_address_of_another_host(self, run: Run, tiny_model: Path, tmp_path: Path) -> None:
+        certificate, key = certificate_in(tmp_path)
+        access = tmp_path / "access.toml"
+        access.touch(0o600)
+        tls = ("--http-certificate", certificate, "--http-key", key, "--access", access)
+        options = ("--endpoint", f"ipc://{tmp_path}/socket", "--metrics", "192.0.2.1:9464", *tls)
+        complaint = run("serve", tiny_model, *UNTUNED, *options).complaint
+        assert complaint.startswith(
+            "shisha-rt: metrics 192.0.2.1:9464: Cannot assign requested address; expected an ad"
+        )
 
     def test_a_metrics_port_in_use(self, run: Run, tiny_model: Path, busy_port: int) -> None:
         metrics = f"127.0.0.1:{busy_port}"

@@ -159,3 +159,10 @@ def test_systemd_understands_it(tmp_path: Path, scope: str) -> None:
         env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
     )
     assert (checked.returncode, [line for line in checked.stderr.splitlines() if "cam.service" in line]) == (0, [])
+
+
+def test_leases_of_cores_are_kept_where_others_keep_theirs(run: Run, here: Path) -> None:
+    ran = run("service", "m.onnx", "--leases", "leases")
+    assert has(ran, f'ReadWritePaths="{here / "leases"}"', "PrivateTmp=yes")
+    assert f'--leases "{here}/leases"' in value(ran, "ExecStart")
+    )

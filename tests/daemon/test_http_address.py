@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from shisha_rt.daemon.front.addresses import addresses_of
-from shisha_rt.daemon.front.http_address import HttpListener, http_address
+from shisha_rt.daemon.front.http_address import HttpListener, http_address, metrics_address
 from shisha_rt.daemon.settings import Settings
 from shisha_rt.errors import BadInput
 
@@ -39,7 +40,7 @@ def test_an_address_says_whether_other_hosts_reach_it(text: str, beyond: bool) -
     "text",
     [
         "",
-        "8000",
+        "80000",
         ":8000",
         "127.0.0.1",
         "127.0.0.1:",
@@ -58,23 +59,44 @@ def test_what_is_no_address_is_refused_in_a_line(text: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_beyond_loopback_it_takes_a_certificate_and_a_list_of_who_may_come(tmp_path: Path) -> None:
+def test_a_port_by_itself_is_one_of_loopback() -> None:
+    assert str(http_address("7102")) == str(metrics_address("7102")) == "127.0.0.1:7102"
+    assert not metrics_address("0").beyond
+
+
+@pytest.mark.parametrize(
+    "text", ["", ":9464", "9464x", "70000", "127.0.0.1", "127.0.0.1:70000", "127.0.0.1:", "unix:/run/a"]
+)
+def test_what_is_no_address_of_metrics_is_refused_in_a_line(text: str) -> None:
+    with pytest.raises(BadInput, match="expected HOST:PORT, as 127") as refused:
+        metrics_address(text)
+    assert str(refused.value).startswith(f"metrics {text!r}: ")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("option", "value"), [("http", ("0.0.0.0:0",)), ("metrics", "0.0.0.0:0")])
+def test_beyond_loopback_it_takes_a_certificate_and_a_list_of_who_may_come(
+    tmp_path: Path, option: str, value: Any
+) -> None:
     certificate, key = certificate_in(tmp_path)
     whole = Settings(
         "m.onnx",
         endpoint=f"ipc://{tmp_path}/socket",
-        http=("0.0.0.0:0",),
+        **{option: value},
         access="access.toml",
         http_certificate=str(certificate),
         http_key=str(key),
     )
-    assert addresses_of(whole).http[0].beyond
+    addresses = addresses_of(whole)
+    assert [address.beyond for address in (*addresses.http, addresses.metrics)].count(True) == 1
     for missing in (
         replace(whole, access=None, http_certificate=None, http_key=None),
         replace(whole, http_certificate=None, http_key=None),
         replace(whole, access=None),
     ):
-        with pytest.raises(BadInput, match="other hosts can reach it; expected --http-certificate"):
+        with pytest.raises(
+            BadInput, match=f"{option} 0.0.0.0:0: other hosts can reach it; expected --http-certificate"
+        ):
             addresses_of(missing)
 
 

@@ -1,8 +1,10 @@
-"""The wheel in an environment that has nothing else: what people get who have no checkout."""
+"""The wheel in environments that have nothing else: what people get who have no checkout, on each Python there is."""
 
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ import pytest
 from shisha_rt import __version__
 
 ROOT: Final = Path(__file__).parents[2]
+VERSIONS: Final = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
 pytestmark = pytest.mark.long
 
 # Every interpreter of the environment, the daemon's children too, notes what it opens below the checkout.
@@ -69,12 +72,21 @@ class Environment:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    folder = tmp_path_factory.mktemp("install")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     _from_registry([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)])
-    (wheel,) = folder.glob("*.whl")
-    subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def installed(
+    request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Environment]:
+    """With the Python that runs the tests, and with each other one of those supported that is in PATH."""
+    folder = tmp_path_factory.mktemp("install")
+    subprocess.run([_interpreter(request.param), "-m", "venv", str(folder / "venv")], check=True)
     python = folder / "venv" / "bin" / "python"
     _from_registry([str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", str(wheel)])
     log = folder / "opened"
@@ -88,6 +100,15 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]
     for made in (environment.home, environment.work, environment.temporary):
         assert list(made.rglob("*")) == []
     assert [entry.name for entry in (folder / "cache").iterdir()] == ["shisha-rt"]
+
+
+def _interpreter(version: str) -> str:
+    if version == ".".join(map(str, sys.version_info[:2])):
+        return sys.executable
+    found = shutil.which(f"python{version}")
+    if found is None or subprocess.run([found, "-c", "import venv"], capture_output=True).returncode != 0:
+        pytest.skip(f"there is no Python {version} in PATH")  # a launcher of that name may be there without it
+    return found
 
 
 def _from_registry(command: list[str]) -> None:

@@ -53,7 +53,7 @@ class Unit:
 
     `sockets`: UNIX sockets that the daemon is to listen at. `generates_code`: an engine writes machine code as it runs.
     `reads_again`: it has files that it reads again when it is told so, and goes on; without any a SIGHUP would end it.
-    `for_user`: for a user's own service manager instead of the host's.
+    `for_user`: for a user's own service manager instead of the host's. `leases`: a folder that others write to as well.
     """
 
     name: str
@@ -65,6 +65,7 @@ class Unit:
     generates_code: bool = False
     reads_again: bool = False
     for_user: bool = False
+    leases: Path | None = None
 
     @property
     def text(self) -> str:
@@ -99,6 +100,7 @@ class Unit:
                 "# A worker that is killed for its memory is started again; no reason to end the daemon",
                 "OOMPolicy=continue",
                 "LimitNOFILE=65536",
+                "# Cores: a place on each. Rather than CPUQuota=, under which all of them wait for the next period",
                 "# AllowedCPUs=0-3",
                 "",
                 *_CLOSED_TO_ALL,
@@ -136,6 +138,8 @@ class Unit:
         private = ["PrivateTmp=yes"]
         if temporary:
             private = [f"# No PrivateTmp: clients look for a socket in {temporary[0]}", *map(_written, temporary)]
+        if self.leases is not None:
+            written.append(self.leases)
         return [*_CLOSED_TO_A_SYSTEM_SERVICE, *private, *map(_written, written)]
 
 

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from shisha_rt.daemon.front.endpoint import check_endpoint
-from shisha_rt.daemon.front.http_address import HttpAddress, http_address
+from shisha_rt.daemon.front.http_address import HttpAddress, http_address, metrics_address
 from shisha_rt.daemon.settings import ENDPOINT, Settings
 from shisha_rt.errors import BadInput
+from shisha_rt.wire.keys import is_kept_secret
+
+_FREE_METRICS: Final = metrics_address("0")
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """`metrics_port`: on loopback; 0: any free one. `certificate`, `key`: PEM, for HTTP that other hosts can reach.
+    """`certificate`, `key`: PEM, for HTTP and metrics that other hosts can reach.
 
     `shared_memory`: HTTP callers may name files in /dev/shm. `access`: the allow-list; `secret_key`: the daemon's own.
     """
 
     endpoint: str = ENDPOINT
-    metrics_port: int = 0
+    metrics: HttpAddress = _FREE_METRICS
     http: tuple[HttpAddress, ...] = ()
     certificate: Path | None = None
     key: Path | None = None
@@ -35,7 +40,7 @@ def addresses_of(settings: Settings) -> Addresses:
     check_endpoint(settings.endpoint, **keys)
     addresses = Addresses(
         settings.endpoint,
-        settings.metrics_port,
+        metrics_address(settings.metrics),
         tuple(map(http_address, settings.http)),
         _path(settings.http_certificate),
         _path(settings.http_key),
@@ -52,11 +57,11 @@ def _check_http(its: Addresses) -> None:
         raise BadInput("http_certificate and http_key: one without the other; expected both, or neither")
     if its.certificate is not None and its.key is not None:
         _check_certificate(its.certificate, its.key)
-    for address in its.http:
+    for address in (*its.http, its.metrics):
         if address.beyond and (its.certificate is None or its.access is None):
             raise BadInput(
-                f"http {address}: other hosts can reach it; expected --http-certificate and --http-key (TLS) and "
-                "--access (who may come) with it, or an address of loopback"
+                f"{address.option} {address}: other hosts can reach it; expected --http-certificate and --http-key "
+                "(TLS) and --access (who may come) with it, or an address of loopback"
             )
 
 
@@ -64,7 +69,8 @@ def _check_certificate(certificate: Path, key: Path) -> None:
     for path in (certificate, key):
         if not path.is_file():
             raise BadInput(f"{path}: there is no such file; expected PEM")
-    if key.stat().st_mode & 0o077:
+    status = key.stat()
+    if not is_kept_secret(status.st_mode, status.st_uid, os.geteuid()):
         raise BadInput(f"{key}: others may read it; expected a file of the daemon's own: chmod 600 {key}")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=_no_password)

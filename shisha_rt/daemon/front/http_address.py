@@ -1,4 +1,6 @@
-"""Where HTTP is spoken: `HOST:PORT` or `unix:PATH`. The daemon binds, so that the address outlives its HTTP process."""
+"""Where HTTP is spoken, the metrics page included: `PORT`, `HOST:PORT` or `unix:PATH`. The daemon binds, so that an
+address outlives the HTTP process.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +16,23 @@ from shisha_rt.daemon.front.ipc_socket import IpcSocket, check_ipc_path
 from shisha_rt.errors import BadInput
 
 _BACKLOG: Final = 512
-_EXPECTED: Final = "expected HOST:PORT, as 127.0.0.1:8000, or unix:PATH"
+_EXPECTED: Final = "expected HOST:PORT, as 127.0.0.1:8000, a port of loopback by itself, or unix:PATH"
+_LOOPBACK: Final = "127.0.0.1"
 _OWN_ONLY: Final = 0o600
 _EVERYBODY: Final = 0o666
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAddress:
-    """One of both: `path`, or `host` (a name or an address, without brackets) and `port` (0: any free one)."""
+    """One of both: `path`, or `host` (a name or an address, without brackets) and `port` (0: any free one).
+
+    `option`: the option of `serve` that says so, which messages about the address begin with.
+    """
 
     host: str = ""
     port: int = 0
     path: Path | None = None
+    option: str = "http"
 
     @property
     def beyond(self) -> bool:
@@ -52,16 +59,31 @@ def is_port(text: str) -> bool:
 
 
 def http_address(text: str) -> HttpAddress:
-    """Raises BadInput."""
+    """Raises BadInput. A port by itself is one of loopback."""
     if text.startswith("unix:"):
         if text == "unix:":
             raise BadInput(f"http {text!r}: {_EXPECTED}")
         return HttpAddress(path=check_ipc_path(text))
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not (colon and host and is_port(port)):
+    host_and_port = _host_and_port(text)
+    if host_and_port is None:
         raise BadInput(f"http {text!r}: {_EXPECTED}")
-    return HttpAddress(host, int(port))
+    return HttpAddress(*host_and_port)
+
+
+def metrics_address(text: str) -> HttpAddress:
+    """Raises BadInput. Prometheus asks over TCP: there is no `unix:PATH`."""
+    host_and_port = _host_and_port(text)
+    if host_and_port is None:
+        raise BadInput(f"metrics {text!r}: expected HOST:PORT, as 127.0.0.1:9464, or a port of loopback by itself")
+    return HttpAddress(*host_and_port, option="metrics")
+
+
+def _host_and_port(text: str) -> tuple[str, int] | None:
+    if is_port(text):
+        return _LOOPBACK, int(text)
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    return (host, int(port)) if host and is_port(port) else None
 
 
 class HttpListener:
@@ -101,10 +123,11 @@ def _bound(address: HttpAddress) -> socket.socket:
         end.listen(_BACKLOG)
         end.setblocking(False)
     except UnicodeError:  # before anybody is asked for it
-        raise BadInput(f"http {address}: no name of a host; {_EXPECTED}") from None
+        raise BadInput(f"{address.option} {address}: no name of a host; {_EXPECTED}") from None
     except OSError as error:
         if end is not None:
             end.close()
         said = "another program serves there" if error.errno == errno.EADDRINUSE else error.strerror
-        raise BadInput(f"http {address}: {said}; expected an address of this host and a free port") from None
+        problem = f"{address.option} {address}: {said}"
+        raise BadInput(f"{problem}; expected an address of this host and a free port") from None
     return end

@@ -26,7 +26,11 @@ _LAST_ANSWERS_S: Final = 4.0
 
 
 class Web:
-    """Raises BadInput for an address that cannot be bound. `urls`: as they are told to people."""
+    """Raises BadInput for an address that cannot be bound. `urls`: as they are told to people.
+
+    `metrics`: the UNIX socket that the metrics page is read from, if other hosts can reach the page; it is served here
+    then, at `metrics_page`.
+    """
 
     def __init__(
         self,
@@ -35,6 +39,7 @@ class Web:
         admission: Admission,
         poller: Poller,
         counter: Callable[[str], Counter],
+        metrics: str = "",
     ) -> None:
         self._counter = counter
         self._closing = contextlib.ExitStack()
@@ -44,15 +49,23 @@ class Web:
         secure, open_to_all = addresses.certificate is not None, users is not None
         with contextlib.ExitStack() as undo:
             undo.callback(self._closing.close)
-            listeners = [HttpListener(address, secure=secure, open_to_all=open_to_all) for address in addresses.http]
-            for listener in listeners:
-                self._closing.callback(listener.close)
-            self.urls = [listener.url for listener in listeners]
+            at = (*addresses.http, addresses.metrics) if metrics else addresses.http
+            listeners = []
+            for address in at:
+                listeners.append(HttpListener(address, secure=secure, open_to_all=open_to_all))
+                self._closing.callback(listeners[-1].close)
+            self.urls = [listener.url for listener in listeners[: len(addresses.http)]]
+            self.metrics_page = f"{listeners[-1].url}/metrics" if metrics else None
             greeting = hm.ServeHttp(
                 endpoint,
                 tuple(
-                    hm.Listener(one.socket.fileno(), one.address.path is not None, one.address.beyond)
-                    for one in listeners
+                    hm.Listener(
+                        listener.socket.fileno(),
+                        listener.address.path is not None,
+                        listener.address.beyond,
+                        listener.address is addresses.metrics,
+                    )
+                    for listener in listeners
                 ),
                 None if addresses.certificate is None else str(addresses.certificate),
                 None if addresses.key is None else str(addresses.key),
@@ -60,6 +73,7 @@ class Web:
                 users,
                 client_keys,
                 operator_keys,
+                metrics,
             )
             self._greeting = [greeting]
             if listeners:

@@ -8,6 +8,7 @@ if they are given one folder; a lock passes where the folder is on a local file 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import tempfile
@@ -104,9 +105,19 @@ def take_cores(count: int, folder: Path | None = None) -> Taken:
 
 
 def _open(path: Path) -> int:
-    """The file need not be ours: a lock on it takes no more than the right to read it."""
-    flags = os.O_CREAT | os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-    return os.open(path, flags, 0o644)
+    """The file need not be ours: a lock on it takes no more than the right to read it.
+
+    Only one that is not there is created: in a folder that all may write to, the kernel (fs.protected_regular) refuses
+    to open another user's file with leave to create it.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        return os.open(path, flags)
+    except FileNotFoundError:
+        lock = os.open(path, flags | os.O_CREAT)
+        with contextlib.suppress(PermissionError):  # another user was quicker
+            os.fchmod(lock, 0o644)
+        return lock
 
 
 def _own_folder() -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -102,3 +103,29 @@ def test_files_that_cannot_be_written_are_locked_all_the_same(tmp_path: Path) ->
     """As those of another user's daemon are."""
     (tmp_path / "2").touch(mode=0o444)
     assert CoreLeases(tmp_path).take(2)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user for once")
+def test_users_respect_each_other_in_a_folder_that_all_may_write_to(tmp_path: Path) -> None:
+    """Whatever the one's umask, and though the kernel keeps files in such folders from being made twice."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder.chmod(0o1777)
+    ours = CoreLeases(folder)
+    before = os.umask(0o077)
+    try:
+        assert ours.take(0)
+        code = f"""
+import os
+from pathlib import Path
+from shisha_rt.machine.host.leases import CoreLeases
+os.setuid(65534)
+leases = CoreLeases(Path({str(folder)!r}))
+print(leases.take(0), leases.take(1), repr(leases.fault))
+"""
+        ran = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+        assert ran.stdout == "False True ''\n"
+        assert ours.take(1)
+    finally:
+        os.umask(before)
+        ours.close()
+        shutil.rmtree(folder)

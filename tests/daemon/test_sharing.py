@@ -21,3 +21,14 @@ def test_beside_a_relative_endpoint_it_is_told_from_the_root(tmp_path: Path, mon
     sharing.close()
     poller.close()
     assert not [*tmp_path.iterdir()]
+
+
+def test_it_is_there_in_a_folder_that_gives_its_group_to_what_is_made_in_it(tmp_path: Path) -> None:
+    """As Kubernetes has volumes (`fsGroup`)."""
+    tmp_path.chmod(0o2770)
+    poller = Poller()
+    sharing = Sharing(f"ipc://{tmp_path}/daemon", "instance", Regions(16, 1 << 20), poller)
+    assert sharing.path == tmp_path / "daemon.share" / "socket"
+    assert sharing.path.parent.stat().st_mode & 0o7777 == 0o2700
+    sharing.close()
+    poller.close()

@@ -188,6 +188,6 @@ def _make_private(folder: Path) -> None:
     for one in reversed(_ours(folder)):
         with contextlib.suppress(FileExistsError):
             one.mkdir(mode=_PRIVATE)
-        found = one.lstat()
-        if found.st_uid != os.geteuid() or found.st_mode & 0o7777 != _PRIVATE or not one.is_dir() or one.is_symlink():
+        found = one.lstat()  # a folder in one with the set-group-ID bit has that bit, too, which lets nobody in
+        if found.st_uid != os.geteuid() or found.st_mode & 0o777 != _PRIVATE or not one.is_dir() or one.is_symlink():
             raise BadInput(f"{one}: expected a folder that only this user may enter")

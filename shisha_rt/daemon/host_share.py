@@ -47,7 +47,7 @@ def share_of(settings: Settings) -> HostShare:
     """Take the cores that a daemon is to have: by its machine file, or such as no other daemon has. Raises BadInput."""
     leases = CoreLeases(None if settings.leases is None else Path(settings.leases))
     if settings.leases is not None and leases.fault:
-        raise BadInput(f"leases {settings.leases}: {leases.fault}; expected a folder that may be written to")
+        raise BadInput(f"leases {leases.fault}; expected a folder that may be written to")
     if settings.machine == THIS_MACHINE:
         own = own_cores(leases, this_limits())
         return HostShare(own.machine, leases, own.limits, own.shared)

@@ -225,3 +225,8 @@ class TestDaemonFile:
         for name in unset - {"shape"}:
             assert f"\n# {name} = " in text
         assert "\n# [[shape]]" in text  # an empty list of tables cannot be written as one
+
+
+def test_a_folder_for_leases_that_cannot_be_is_refused(run: Run) -> None:
+    ran = run("serve", "zoo:squeezenet", "--leases", "/proc/leases")
+    assert ran.complaint == "leases /proc/leases: No such file or directory; expected a folder that may be written to"

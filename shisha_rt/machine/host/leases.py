@@ -44,7 +44,8 @@ class CoreLeases:
             self.folder = _own_folder() if folder is None else folder
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            self.folder, self.fault = folder or Path(tempfile.gettempdir()), str(error)
+            self.folder = folder or Path(tempfile.gettempdir())
+            self.fault = f"{self.folder}: {error.strerror}" if error.strerror else str(error)
 
     @property
     def cores(self) -> frozenset[int]:
@@ -77,7 +78,7 @@ class CoreLeases:
         try:
             lock = _open(self.folder / str(core))
         except OSError as error:
-            self.fault = str(error)
+            self.fault = f"{self.folder}: {error.strerror}"
             return False
         try:
             fcntl.flock(lock, how | fcntl.LOCK_NB)

@@ -229,4 +229,7 @@ class TestDaemonFile:
 
 def test_a_folder_for_leases_that_cannot_be_is_refused(run: Run) -> None:
     ran = run("serve", "zoo:squeezenet", "--leases", "/proc/leases")
-    assert ran.complaint == "leases /proc/leases: No such file or directory; expected a folder that may be written to"
+    assert (
+        ran.complaint
+        == "shisha-rt: leases /proc/leases: No such file or directory; expected a folder that may be written to"
+    )

@@ -47,3 +47,21 @@ docs: .venv/.docs-ready
 
 clean:
 	rm -rf docs/_build .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# What runs an engine, as on an older x86 processor: CPU=Haswell has no AVX-512, CPU=Nehalem no AVX. It takes
+# qemu-x86_64-static (Debian's qemu-user-static), which is 40 times slower. Children are emulated like their parent: the
+# interpreter of this environment is a script. No schedulers and sockets: those of the emulator are not the kernel's.
+.PHONY: test-x86
+CPU ?= Haswell
+X86 := .venv/x86/$(CPU)
+X86_TESTS ?= tests/ready/test_compile.py tests/ready/test_profile_devices.py tests/stages/test_int8.py \
+	tests/stages/test_sessions.py tests/stages/test_input_formats.py tests/stages/test_segments.py \
+	tests/stages/test_profile_devices.py tests/stages/test_shards.py tests/stages/test_placed.py
+
+test-x86: .venv/.ready
+	mkdir -p $(X86)/bin
+	cp .venv/pyvenv.cfg $(X86)
+	ln -sfn $(CURDIR)/.venv/lib $(X86)/lib
+	printf '#!/bin/sh\nexec qemu-x86_64-static -cpu %s,check=off -0 "$$0" "%s" "$$@"\n' '$(CPU)' "$$(readlink -f $(BIN)/python)" > $(X86)/bin/python
+	chmod +x $(X86)/bin/python
+	XDG_CACHE_HOME=$(CURDIR)/$(X86)/cache $(CURDIR)/$(X86)/bin/python -m pytest -m "not long" $(X86_TESTS)

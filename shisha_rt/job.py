@@ -8,9 +8,13 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable
+from typing import Final
 
 from shisha_rt.errors import Failure
 from shisha_rt.fabric.child import last_line, start_child
+
+_OWN_FAULT: Final = f"{Failure.__module__}.{Failure.__qualname__}: "
+"""How the last line of a traceback begins where a job itself has put what is wrong in words."""
 
 
 class JobFailed(Failure):
@@ -21,7 +25,8 @@ class JobFailed(Failure):
 
     def __init__(self, failed: str, status: int | None, last_said: str) -> None:
         self.status = status
-        self.reason = _how(status) if status is None or status < 0 or not last_said else last_said
+        said = last_said.removeprefix(_OWN_FAULT)
+        self.reason = _how(status) if status is None or status < 0 or not said else said
         super().__init__(f"{failed}: {self.reason}")
 
 

@@ -30,10 +30,12 @@ class DeviceProfilingJob(Rounds, frozen=True):
 class Profiled(msgspec.Struct, frozen=True, tag="profiled"):
     """The last line: what the runs took, in the order of the job; medians over `rounds` rounds.
 
-    Nothing was run if there is `incapable`: (devices,) of the operators that each has in its own run and cannot run.
+    Nothing was run if there is `incapable`: (devices,) of the operators that each has in its own run and cannot run, or
+    computes wrong. `reasons`: (devices,) why, in words; empty of a device that has none.
     """
 
     node_runs: tuple[Run, ...] = ()
     edge_runs: tuple[Run, ...] = ()
     rounds: int = 0
     incapable: tuple[tuple[int, ...], ...] = ()
+    reasons: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ from shisha_rt.plan.split import KeptWhole, Splittable
 
 FILE_NAME: Final = "index.json"
 NO_LAYER: Final = -1
-INDEX_VERSION: Final = 9  # raise it when an index, or what lies beside it, comes to say something else of a model
+INDEX_VERSION: Final = 10  # raise it when an index, or what lies beside it, comes to say something else of a model
 
 Form = Literal["prepacked", "external", "as_is", "unoptimised"]
 """What stages are cut from: the optimised graph, its weights prepacked or as they are; or the cleaned graph, which each

@@ -10,6 +10,7 @@ have formulas and no rows. That an engine cannot run an operator, which only try
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -35,6 +36,8 @@ from shisha_rt.placement.profiling import ProfileRuns
 from shisha_rt.ready.compile import Compiled
 from shisha_rt.ready.profile import PlaceClass, Tell, class_of, measure, turn
 from shisha_rt.ready.profile_store import FILE_NAME, ProfileStore
+
+log = logging.getLogger(__name__)
 
 _BUDGET_S: Final = 8.0
 _MIN_ROUNDS: Final = 5
@@ -143,6 +146,8 @@ class _Sitting:
             if not profiled.incapable:
                 return node_runs, profiled
             incapable = [before + more for before, more in zip(incapable, profiled.incapable, strict=True)]
+            for reason in filter(None, profiled.reasons):
+                log.warning("%s: %s", self.compiled.model.name, reason)
 
     def _profiled(self, node_runs: _Runs, edge_runs: _Runs, budget_s: float) -> Profiled:
         job = DeviceProfilingJob(

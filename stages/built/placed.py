@@ -26,7 +26,7 @@ from shisha_rt.fabric.arena import Arena
 from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.graph.graph import Graph, Tensor
-from shisha_rt.graph.quantized import rounds
+from shisha_rt.graph.quantized import depends_on_engine
 from shisha_rt.graph.scales import STEPS, never_negative
 from shisha_rt.graph.spans import Span, ends_of
 from shisha_rt.machine.device import Device
@@ -92,7 +92,7 @@ class PlacedModel:
         ]
         weight_bytes = sum(map(self._model.weight_bytes, found))
         stage = PlacedStage(graph, parts, weight_bytes, self._device_speed)
-        if not all(part.device.exact and not _may_round_otherwise(graph, part) for part in parts):
+        if not all(part.device.exact and not _may_differ(graph, part) for part in parts):
             exact = PlacedStage(graph, [self._exact(*run) for run in runs], weight_bytes, self._device_speed)
             stage.difference = _difference(self._model, stage, exact)
         return stage
@@ -148,7 +148,7 @@ class PlacedStage:
     `segments` and `devices` are one for each segment. `described`: the time of some segment is a formula's.
     `difference`: by how much the devices' precision changes what it hands on, over the largest value of that (of
     integers of 8 bits: over their range; of what else are no floats: the share that is another), or another engine than
-    ONNX Runtime where it rounds to integers; found on one frame of noise.
+    ONNX Runtime where it computes in integers; found on one frame of noise.
     """
 
     def __init__(
@@ -237,10 +237,10 @@ def _zeros(tensor: Tensor) -> Array:
     return np.zeros(tensor.shape, NUMPY_OF[tensor.datatype])
 
 
-def _may_round_otherwise(graph: Graph, part: _Part) -> bool:
-    """Than ONNX Runtime does where it makes integers of reals."""
+def _may_differ(graph: Graph, part: _Part) -> bool:
+    """From what ONNX Runtime makes of integers."""
     operators = graph.operators[part.segment.first : part.segment.last + 1]
-    return part.device.engine != EXACT.engine and any(map(rounds, operators))
+    return part.device.engine != EXACT.engine and any(map(depends_on_engine, operators))
 
 
 def _difference(model: CleanModel, stage: PlacedStage, exact: PlacedStage) -> float:

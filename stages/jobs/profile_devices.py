@@ -9,9 +9,9 @@ divides a segment's time among operators are used. Its clock runs on while the h
 says are means, so it watches three times, and the median of each operator counts.
 
 An engine may not know all operators of a network, or compute some wrong: OpenVINO does with some convolutions in groups
-that it runs in integers. Where a run cannot be made, and before any is made of a network that rounds to integers on
-another engine than ONNX Runtime, each layer is tried by itself. Operators that a device is not to have are what is
-answered.
+that it runs in integers, and on x86 processors without VNNI sums of two products are cut off at 16 bits. Where a run
+cannot be made, and before any is made of a network of integers on another engine than ONNX Runtime, each layer is tried
+by itself. Operators that a device is not to have are what is answered, and why.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -35,7 +35,8 @@ from shisha_rt.fabric.layout import layout_of
 from shisha_rt.fabric.plain_index import plain_index
 from shisha_rt.graph.heavy import HEAVY
 from shisha_rt.graph.layers import Layer, group_layers
-from shisha_rt.graph.quantized import rounds
+from shisha_rt.graph.quantized import depends_on_engine
+from shisha_rt.graph.spans import ends_of
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.device_profile import Run, SegmentTime
 from shisha_rt.placement.segments import Segment, segment
@@ -50,7 +51,12 @@ from stages.jobs.noise import noise
 _SLOT: Final = 0
 _WATCHED_TIMES: Final = 3
 WRONG: Final = 0.05
-"""Of a layer's largest value, or its integers' range. Engines round a step of 255 apart, two after two roundings."""
+"""Of a layer's largest value, which may be no more than some of 255 steps."""
+WRONG_INTEGERS: Final = 4 / 255
+"""Of the range of a layer that hands on integers alone. Engines round a step apart, two after two roundings."""
+
+_Faults: TypeAlias = dict[int, str]
+"""Operators that are not for a device, and why, in words."""
 
 
 def main(arguments: list[str]) -> int:
@@ -81,17 +87,19 @@ def profile(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -> Profil
 
     try:
         fill(arena, index)
-        if any(map(rounds, model.graph.operators)) and any(its.engine != "onnxruntime" for its in job.devices):
+        if any(map(depends_on_engine, model.graph.operators)) and any(
+            its.engine != "onnxruntime" for its in job.devices
+        ):
             unfit = _unfit(model, placed, layers, job)
             if any(unfit):
-                return Profiled(incapable=unfit)
+                return _without(unfit, job.devices)
         node_timers, edge_timers = built(job.node_runs), built(job.edge_runs)
         run_rounds([timer.run for timer in (*node_timers, *edge_timers)], job, tell)
     except Exception:
         unfit = _unfit(model, placed, layers, job)
         if not any(unfit):
             raise
-        return Profiled(incapable=unfit)
+        return _without(unfit, job.devices)
     finally:
         arena.close()
     return Profiled(
@@ -104,26 +112,36 @@ def profile(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -> Profil
     )
 
 
-def _unfit(
-    model: CleanModel, placed: PlacedModel, layers: Sequence[Layer], job: DeviceProfilingJob
-) -> tuple[tuple[int, ...], ...]:
+def _without(unfit: Sequence[_Faults], devices: Sequence[Device]) -> Profiled:
+    """What is answered where devices have operators that are not for them."""
+
+    def reason(faults: _Faults, device: Device) -> str:
+        if not faults:
+            return ""
+        more = f", and so on for {len(faults) - 1} more" if len(faults) > 1 else ""
+        return f"some operators are not for device {device.name}: {next(iter(faults.values()))}{more}"
+
+    return Profiled(incapable=tuple(map(tuple, unfit)), reasons=tuple(map(reason, unfit, devices)))
+
+
+def _unfit(model: CleanModel, placed: PlacedModel, layers: Sequence[Layer], job: DeviceProfilingJob) -> list[_Faults]:
     """(devices,): the operators of its own run that a device cannot run, or computes wrong.
 
     They are looked for layer by layer. If a layer fails they are those that fail by themselves, too. If there are none,
     or the layer is computed, but not what ONNX Runtime makes of it, it is the heavy operator: what an engine makes of
-    it and its neighbours together is wrong. That is looked at where they round to integers.
+    it and its neighbours together is wrong. That is looked at where they compute in integers.
     """
     found = []
     for index, run in enumerate(job.node_runs):
-        unfit: list[int] = []
+        unfit: _Faults = {}
         for layer in layers:
             operators = range(layer.first_operator, layer.last_operator + 1)
             own = [i for i in operators if run[i] == index]
             heavy = [i for i in own if model.graph.operators[i].op_type in HEAVY]
             if own:
-                unfit += _faulty(model, placed, layer, [job.devices[run[i]] for i in operators], own, heavy or own)
-        found.append(tuple(unfit))
-    return tuple(found)
+                unfit |= _faulty(model, placed, layer, [job.devices[run[i]] for i in operators], own, heavy or own)
+        found.append(unfit)
+    return found
 
 
 def _faulty(
@@ -133,7 +151,7 @@ def _faulty(
     devices: Sequence[Device],
     own: Sequence[int],
     suspects: Sequence[int],
-) -> Sequence[int]:
+) -> _Faults:
     """Of the operators `own` of a layer; `suspects`, where none of them fails by itself."""
     device = devices[own[0] - layer.first_operator]
     try:
@@ -143,8 +161,20 @@ def _faulty(
         raise
     except Exception:  # an engine's own kinds
         alone = (segment(model.graph, i, i, device.name) for i in own)
-        return [its.first for its in alone if not _runs(model, its, device)] or suspects
-    return suspects if device.exact and stage.difference > WRONG else ()
+        fails = [its.first for its in alone if not _runs(model, its, device)] or suspects
+        return {i: f"it does not run {_named(model, i)}" for i in fails}
+    _, outputs = ends_of(model.graph, stage.runs)
+    integers = all(model.graph.tensors[name].datatype in ("INT8", "UINT8") for name in outputs)
+    most = WRONG_INTEGERS if integers else WRONG
+    if not device.exact or stage.difference <= most:
+        return {}
+    apart = f"{stage.difference:.1%} apart from ONNX Runtime's, expected at most {most:.1%}"
+    return {i: f"its results of {_named(model, i)} are {apart}" for i in suspects}
+
+
+def _named(model: CleanModel, operator: int) -> str:
+    its = model.graph.operators[operator]
+    return f"{its.op_type} {its.name!r}"
 
 
 def _runs(model: CleanModel, operator: Segment, device: Device) -> bool:

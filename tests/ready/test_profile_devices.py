@@ -23,6 +23,7 @@ from shisha_rt.ready.device_profile import DeviceProfile, profile_devices
 from shisha_rt.ready.model_on_machine import make_ready
 from shisha_rt.ready.profile import Tell, measure
 from tests.graph.networks import network, odd_network, weight, write
+from tests.processor import X86
 from tests.stages.test_segments import residual
 
 WITHOUT_OPENVINO = pytest.mark.skipif(find_spec("openvino") is None, reason="needs the extra openvino")
@@ -145,6 +146,19 @@ def test_described_devices_need_no_runs(compiled: Compiled, jobs: list[DevicePro
     np.testing.assert_array_equal(mixed.costs.time_s[:, [2, 0]], on_paper.costs.time_s)
     (job,) = jobs
     assert [device.name for device in job.devices] == ["ort_serial"]
+
+
+@WITHOUT_OPENVINO
+@X86
+def test_bfloat16_is_refused_where_the_processor_has_none(compiled: Compiled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on one that has it, where OpenVINO is kept from it."""
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_VNNI")
+    with pytest.raises(Failure) as failure:
+        profiled(compiled, machine("ort_serial", "openvino_bf16"))
+    assert str(failure.value) == (
+        "the operators of residual under ort_serial, openvino_bf16 could not be measured: OpenVINO has no bfloat16 on "
+        "this processor: expected one with AVX-512 BF16 or AMX, or devices of fp32"
+    )
 
 
 @WITHOUT_OPENVINO

@@ -40,10 +40,10 @@ def _conv(name: str, x: str, y: str, channels: tuple[int, int], rng: np.random.G
     ]
 
 
-def _save(folder: Path, name: str, parts: Sequence[Any], outputs: dict[str, list[int]]) -> Path:
+def _save(folder: Path, name: str, parts: Sequence[Any], outputs: dict[str, list[int]], channels: int = 8) -> Path:
     nodes = [part for part in parts if isinstance(part, onnx.NodeProto)]
     constants = [part for part in parts if isinstance(part, onnx.TensorProto)]
-    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 8, 12, 12])
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, channels, 12, 12])
     ends = [helper.make_tensor_value_info(end, onnx.TensorProto.FLOAT, shape) for end, shape in outputs.items()]
     graph = helper.make_graph(nodes, name, [x], ends, constants)
     path = folder / f"{name}.onnx"
@@ -100,12 +100,12 @@ def blocked_and_plain(folder: Path) -> Path:
     return _save(folder, "blocked_and_plain", parts, {"y": [1, 10]})
 
 
-def branches(folder: Path) -> Path:
+def branches(folder: Path, channels: int = 8) -> Path:
     """Three branches of three convolutions each, whose middles are joined a second time, and one is an output too."""
     rng = np.random.default_rng(3)
     parts: list[Any] = []
     for branch in "abc":
-        parts += _conv(f"{branch}1", "x", f"{branch}_first", (8, 8), rng)
+        parts += _conv(f"{branch}1", "x", f"{branch}_first", (channels, 8), rng)
         parts.append(helper.make_node("Relu", [f"{branch}_first"], [f"{branch}_middle"]))
         parts += _conv(f"{branch}2", f"{branch}_middle", f"{branch}_second", (8, 8), rng)
         parts += _conv(f"{branch}3", f"{branch}_second", f"{branch}_last", (8, 8), rng)
@@ -114,7 +114,7 @@ def branches(folder: Path) -> Path:
         *_conv("head", "joined", "late", (24, 8), rng),
         helper.make_node("Sum", ["late", "a_middle", "b_middle"], ["y"]),
     ]
-    return _save(folder, "branches", parts, {"y": [1, 8, 12, 12], "c_middle": [1, 8, 12, 12]})
+    return _save(folder, "branches", parts, {"y": [1, 8, 12, 12], "c_middle": [1, 8, 12, 12]}, channels)
 
 
 def whole(compiled: Compiled, inputs: Arrays) -> Arrays:

@@ -79,7 +79,14 @@ def wide(folder: Path) -> Path:
     return path
 
 
-NETWORKS = {build.__name__: build for build in (wide, residual, early_output, blocked_and_plain, branches)}
+def blocked_branches(folder: Path) -> Path:
+    """Each begins with a change of the input's format."""
+    return branches(folder, channels=16)
+
+
+NETWORKS = {
+    build.__name__: build for build in (wide, residual, early_output, blocked_and_plain, branches, blocked_branches)
+}
 
 
 @contextmanager

@@ -45,6 +45,7 @@ from shisha_rt.graph.reader.onnx_reader import CLEAN_FILE, read_clean
 from shisha_rt.graph.subgraphs import reads
 from stages.engines.onnxruntime.align import align_weights
 from stages.engines.onnxruntime.apart import take_apart
+from stages.engines.onnxruntime.input_formats import change_in_each_layer
 from stages.engines.onnxruntime.mapping import map_nodes
 from stages.engines.onnxruntime.optimised_graph import MODEL_FILE, optimised_graph, write_tensors
 from stages.engines.onnxruntime.options import as_built_options, base_options
@@ -72,7 +73,8 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
         index = structs.replace(plain_index(graph, layers, engine), form=form)
     else:
         _check_made(optimised.graph)
-        node_layers = map_nodes(graph, layers, optimised.graph)
+        node_layers = change_in_each_layer(graph, optimised.graph, map_nodes(graph, layers, optimised.graph))
+        (target / MODEL_FILE).write_bytes(optimised.SerializeToString())
         specs = _specs(optimised, graph, str(target), whole)
         nodes: list[NodeEnds] = [(reads(node), node.output) for node in optimised.graph.node]
         passing = [Crossing(specs[name], made, its) for name, made, its in crossing_tensors(nodes, node_layers)]

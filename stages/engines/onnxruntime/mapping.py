@@ -4,7 +4,8 @@ The rule is the cleaned graph's: the largest of a node's own layer and its input
 and of these the optimiser leaves two traces. Constants that it does not rewrite keep their names: a bias does where
 its weight is reordered or prepacked. And tensors do, or the node that makes one is called after it. What fuses several
 heavy operators runs in the last one's layer; a change of format makes no layer of its own, so it goes with whatever
-made the tensor. A heavy node that cannot be told at all goes with its inputs: a cut is lost then, never an answer.
+made the tensor (no layer makes a network's input: for that see `input_formats`). A heavy node that cannot be told at
+all goes with its inputs: a cut is lost then, never an answer.
 """
 
 from __future__ import annotations

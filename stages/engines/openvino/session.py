@@ -48,7 +48,9 @@ def compile_cut(cut: onnx.ModelProto, precision: Precision, threads: int, *, pro
     """An `openvino.CompiledModel` of one stream; `profiled`: its requests keep the time of each node."""
     core = _core()
     if precision == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-        raise Failure("OpenVINO has no bfloat16 on this processor; expected AVX-512 BF16 or AMX")
+        raise Failure(
+            "OpenVINO has no bfloat16 on this processor: expected one with AVX-512 BF16 or AMX, or devices of fp32"
+        )
     config = {
         "INFERENCE_PRECISION_HINT": _PRECISIONS[precision],
         "INFERENCE_NUM_THREADS": str(threads),

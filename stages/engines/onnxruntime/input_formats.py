@@ -1,0 +1,87 @@
+"""Changes of a network input's format: each layer that reads the input in another format changes it for itself.
+
+The optimiser puts a node before what wants a tensor in another format: ReorderInput before blocked convolutions, which
+on one processor are those of 8 channels and on another those of 16, Transpose before those whose channels come last,
+Cast where it has no kernel for the datatype. All readers share that node. Where a layer makes the tensor, the node goes
+with that layer, which its readers need anyway. But no layer makes an input. A shared node would be in layer 0, and
+every branch that begins at the input would need layer 0: on some processors only, and for nothing.
+
+So each layer that reads has a node of its own. In one stage with others that is work done twice: as much as copying
+the input, measured at a tenth to a thirtieth of the 3x3 convolution that reads it, a quarter to two thirds of a 1x1 one
+(16 to 64 channels, images of 56x56 and 112x112). No network of the zoo gains a node, with blocks of 8 or of 16
+channels: their inputs have few channels, which convolutions read as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import onnx
+
+from shisha_rt.graph.graph import Graph
+from shisha_rt.graph.names import unused_name
+from shisha_rt.graph.subgraphs import all_nodes, reads, rename_reads
+
+_CHANGES: Final = ("ReorderInput", "Transpose", "Cast")
+
+
+def change_in_each_layer(graph: Graph, optimised: onnx.GraphProto, node_layers: Sequence[int]) -> tuple[int, ...]:
+    """Rewrite `optimised` so, and return the layers of its nodes; `node_layers` are those that they had before.
+
+    `graph` is the cleaned graph: a node that makes one of its tensors is an operator and stays in its layer.
+    """
+    changes = _changes_of_inputs(graph, optimised)
+    if not changes:
+        return tuple(node_layers)
+    taken = {name for node in all_nodes(optimised.node) for name in (node.name, *node.input, *node.output)}
+    readers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
+    rewritten: list[tuple[onnx.NodeProto, int]] = []
+    for i in range(len(optimised.node) - 1, -1, -1):  # so that the readers of a node have their layers before it
+        node, layer = optimised.node[i], node_layers[i]
+        placed = [(node, layer)]
+        if i in changes:
+            (result,) = node.output
+            placed = _one_for_each_layer(node, readers.get(result, []), taken) or placed
+        for made, own_layer in placed:
+            for name in dict.fromkeys(reads(made)):
+                readers.setdefault(name, []).append((made, own_layer))
+        rewritten += reversed(placed)
+    rewritten.reverse()
+    nodes = onnx.GraphProto(node=[node for node, _ in rewritten])
+    optimised.ClearField("node")
+    optimised.node.extend(nodes.node)
+    return tuple(layer for _, layer in rewritten)
+
+
+def _changes_of_inputs(graph: Graph, optimised: onnx.GraphProto) -> set[int]:
+    """The nodes, by index, that the optimiser has added and that need nothing but a network input."""
+    known = {value.name for value in optimised.input} | {constant.name for constant in optimised.initializer}
+    changes = set()
+    for i, node in enumerate(optimised.node):
+        added = graph.tensors.keys().isdisjoint(node.output) and len(node.output) == 1
+        if added and node.op_type in _CHANGES and known.issuperset(reads(node)):
+            changes.add(i)
+            known.update(node.output)
+    return changes
+
+
+def _one_for_each_layer(
+    node: onnx.NodeProto, readers: Sequence[tuple[onnx.NodeProto, int]], taken: set[str]
+) -> list[tuple[onnx.NodeProto, int]]:
+    """The node in the first layer that reads it, and copies of it in the others, whose nodes then read those."""
+    (result,) = node.output
+    placed: list[tuple[onnx.NodeProto, int]] = []
+    for layer in sorted({layer for _, layer in readers}):
+        if not placed:
+            placed.append((node, layer))
+            continue
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        copy.name, copy.output[0] = (unused_name(f"{name}_{layer}", taken) for name in (node.name, result))
+        taken.update((copy.name, copy.output[0]))
+        for reader, of in readers:
+            if of == layer:
+                rename_reads(reader, {result: copy.output[0]})
+        placed.append((copy, layer))
+    return placed

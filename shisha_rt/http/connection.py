@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import array
 import asyncio
+import contextlib
 import fcntl
 import functools
 import socket
@@ -85,8 +86,9 @@ class HttpConnection(HttpToolsProtocol, asyncio.BufferedProtocol):
         super().connection_made(transport)
         end = transport.get_extra_info("socket")
         if end.family == socket.AF_UNIX:
-            credentials = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            self._uid = _CREDENTIALS.unpack(credentials)[1]
+            with contextlib.suppress(OSError, struct.error):  # a kernel that does not say
+                credentials = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+                self._uid = _CREDENTIALS.unpack(credentials)[1]
         self._begin_patience()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -262,7 +264,8 @@ class HttpConnection(HttpToolsProtocol, asyncio.BufferedProtocol):
 
 
 def _in_kernel_bytes(transport: asyncio.Transport) -> int:
-    """Sent, and not taken by the other end."""
+    """Sent, and not taken by the other end; 0 where the kernel does not say."""
     unread = array.array("i", [0])
-    fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, unread)
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, unread)
     return unread[0]

@@ -17,6 +17,8 @@ import psutil
 import pytest
 import zmq
 
+from shisha_rt.daemon.front import connections
+from shisha_rt.daemon.front.connections import parse_tcp_info
 from shisha_rt.daemon.front.endpoint import check_endpoint
 from shisha_rt.daemon.front.gateway import Gateway
 from shisha_rt.daemon.front.outbox import AGAIN_S, UNASKED_S, Outbox
@@ -284,6 +286,38 @@ def test_a_client_whose_message_does_not_end_is_cut_off_and_what_it_sent_is_let_
     assert front.counts == {"shisha_connections_cut": 1}
     ask(other, "after")
     assert front.until(lambda: len(front.gateway.waiting) == 2) == ["after"]
+
+
+@pytest.mark.parametrize(
+    ("told_bytes", "expected"),
+    [
+        (0, (1, None)),
+        (1, (8, None)),
+        (4, (8, None)),
+        (104, (8, None)),
+        (135, (8, None)),
+        (136, (8, 77)),
+        (232, (8, 77)),
+    ],
+)
+def test_a_kernel_tells_as_much_of_a_connection_as_it_does(told_bytes: int, expected: tuple[int, int | None]) -> None:
+    """8 is the state CLOSE_WAIT."""
+    whole = bytes([8]) + bytes(127) + (77).to_bytes(8, sys.byteorder) + bytes(96)
+    assert parse_tcp_info(whole[:told_bytes]) == expected
+
+
+def test_clients_are_served_where_the_kernel_counts_nothing(
+    front: Front, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No kernel tells as much as it is asked for here. The loop ended with the first client under an emulator."""
+    monkeypatch.setattr(connections, "_RECEIVED_AT", 1 << 12)
+    seen_s = time.monotonic() + 0.3  # by then each has been looked at
+    for number in range(2):
+        ask(front.client(), f"{number}")
+    assert sorted(front.until(lambda: len(front.gateway.waiting) == 2 and time.monotonic() > seen_s)) == ["0", "1"]
+    assert [line for line in caplog.messages if "does not count" in line] == [
+        "the kernel does not count what clients send: one whose message does not end is not cut off"
+    ]
 
 
 def test_a_client_of_an_old_protocol_is_told_so(front: Front) -> None:

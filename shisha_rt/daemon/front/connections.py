@@ -6,6 +6,8 @@ connection is compared with when a message was last read from it: a client that 
 waiting is cut off. What it has sent by then is at most that much and what comes between two looks.
 
 Only TCP counts what was received. On an ipc endpoint, which only this user's own programs reach, nothing is watched.
+Nor is it where the kernel does not tell what it counts (old ones, sandboxes, emulators): then only the size of each part
+of a message is limited, not their number, which is said once.
 
 Where there are keys, a message is also traced to its connection for certain, by the number that the connection was
 given at its handshake; a descriptor may by then be the next one's.
@@ -91,6 +93,7 @@ class Connections:
         self._by_fd: dict[int, Connection] = {}
         self._leaving: dict[Connection, float] = {}  # since when they have had nothing to wait for
         self._number = 0
+        self._said = False
         self._look_s = 0.0
         self._bound = bound
         events = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
@@ -181,6 +184,9 @@ class Connections:
             if state != _ESTABLISHED and connection not in self._leaving:  # nothing comes any more, and libzmq knows
                 self._forget(fd)
                 continue
+            if received_bytes is None:
+                self._say_that_nothing_is_counted()
+                continue
             unread_bytes = received_bytes - connection.received_bytes
             busy |= unread_bytes > 0
             if connection.heard:
@@ -190,6 +196,11 @@ class Connections:
             if unread_bytes > allowed_bytes and unread_bytes - _in_kernel_bytes(connection.end) > allowed_bytes:
                 self._cut(fd, connection, unread_bytes)
         self._look_s = now_s + (LOOK_EVERY_S if busy else IDLE_LOOK_EVERY_S)
+
+    def _say_that_nothing_is_counted(self) -> None:
+        if not self._said:
+            self._said = True
+            log.warning("the kernel does not count what clients send: one whose message does not end is not cut off")
 
     def _cut(self, fd: int, connection: Connection, unread_bytes: int) -> None:
         log.warning("a client is cut off: it has sent %d bytes of a message that does not end", unread_bytes)
@@ -242,8 +253,13 @@ def _is_first(connection: Connection, user_id: str) -> bool:
 def _duplicate(fd: int) -> socket.socket | None:
     """None for what is no connection of TCP, or not any more, or if there is no descriptor to be had."""
     try:
-        end = socket.socket(fileno=os.dup(fd))
+        copy = os.dup(fd)
     except OSError:
+        return None
+    try:
+        end = socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
         return None
     if end.type == socket.SOCK_STREAM and end.family in (socket.AF_INET, socket.AF_INET6):
         return end
@@ -251,14 +267,33 @@ def _duplicate(fd: int) -> socket.socket | None:
     return None
 
 
-def _tcp_info(end: socket.socket) -> tuple[int, int]:
-    """The connection's state, and how many bytes it has received so far."""
-    info = end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED_AT + _RECEIVED.size)
-    return info[0], int(_RECEIVED.unpack_from(info, _RECEIVED_AT)[0])
+def _tcp_info(end: socket.socket) -> tuple[int, int | None]:
+    """The connection's state, and how many bytes it has received so far; None where the kernel does not say."""
+    try:
+        return parse_tcp_info(end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED_AT + _RECEIVED.size))
+    except OSError:
+        return _ESTABLISHED, None
 
 
-def _in_kernel_bytes(end: socket.socket) -> int:
-    """Received, and not read by libzmq, which reads no more while as many messages wait as may."""
+def parse_tcp_info(info: bytes) -> tuple[int, int | None]:
+    """State and received bytes of the kernel's struct tcp_info, which is as long as the kernel is new.
+
+    A connection of which not even the state is told counts as established: libzmq will tell of its end.
+    """
+    state = info[0] if info else _ESTABLISHED
+    if len(info) < _RECEIVED_AT + _RECEIVED.size:
+        return state, None
+    return state, int(_RECEIVED.unpack_from(info, _RECEIVED_AT)[0])
+
+
+def _in_kernel_bytes(end: socket.socket) -> float:
+    """Received, and not read by libzmq, which reads no more while as many messages wait as may.
+
+    Infinite where the kernel does not say: then nobody is cut off for it.
+    """
     unread = array.array("i", [0])
-    fcntl.ioctl(end, termios.FIONREAD, unread)
+    try:
+        fcntl.ioctl(end, termios.FIONREAD, unread)
+    except OSError:
+        return math.inf
     return unread[0]

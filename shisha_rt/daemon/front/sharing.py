@@ -92,7 +92,7 @@ class Sharing:
             self._poller.unwatch(self._listening.fileno())
             self._watched = False
             return ()
-        process, user, _ = _CREDENTIALS.unpack(end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        process, user = _peer(end)
         if user != os.geteuid() or len(self._connections) >= self.regions.most + _SPARE_CONNECTIONS:
             end.close()
             return ()
@@ -150,6 +150,16 @@ class Sharing:
             self._listening.close()
             self._bound.close()
             _remove_empty(self.path.parent)
+
+
+def _peer(end: socket.socket) -> tuple[int, int | None]:
+    """The process and the user at the other end, as the kernel has them; no user where it does not say."""
+    try:
+        said = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        process, user, _ = _CREDENTIALS.unpack(said)
+    except (OSError, struct.error):
+        return 0, None
+    return process, user
 
 
 def _say(end: socket.socket, said: object, fd: int | None = None) -> None:

@@ -55,7 +55,8 @@ class RawCosts:
     """A model's measured costs, before any speed or bandwidth is applied.
 
     `groups` are the spans of layers that can be cut out. `times` is by place: places of one class have the same.
-    `teams`: what several places take together, as far as that has been measured.
+    `teams`: what several places take together, as far as that has been measured. `others_ratio`: the largest part of
+    the cores that others took while something of it was measured.
     """
 
     graph: Graph
@@ -63,6 +64,7 @@ class RawCosts:
     groups: tuple[Span, ...]
     times: Mapping[str, RawTimes]
     teams: Mapping[Team, RawTimes] = field(default_factory=dict)
+    others_ratio: float = 0.0
 
 
 def mean_costs(graph: Graph, layers: tuple[Layer, ...], shapes: Sequence[RawCosts]) -> RawCosts:
@@ -84,6 +86,7 @@ def mean_costs(graph: Graph, layers: tuple[Layer, ...], shapes: Sequence[RawCost
             for team in first.teams
             if all(team in its.teams for its in shapes)
         },
+        others_ratio=max(shape.others_ratio for shape in shapes),
     )
 
 
@@ -109,6 +112,11 @@ class LayerCosts:
         self._machine = machine
         self._group_of = [number for number, (first, last) in enumerate(raw.groups) for _ in range(first, last + 1)]
         self._share = [share for group in raw.groups for share in _shares(raw.layers, group)]
+
+    @property
+    def others_ratio(self) -> float:
+        """The largest part of the cores that others took while something of this was measured."""
+        return self._raw.others_ratio
 
     def costs(self) -> Costs:
         """The additive form (see above), as COSTS.json has it."""

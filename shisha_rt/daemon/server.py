@@ -64,7 +64,9 @@ from shisha_rt.placement.placed_costs import PlacedCosts
 from shisha_rt.ready.compile import Compiled
 from shisha_rt.ready.model_on_machine import ModelOnMachine
 from shisha_rt.ready.told_costs import told_costs
-from shisha_rt.tuning.events import Look, PeriodsCounted, PlaceReturned
+from shisha_rt.tuning.events import Look, PeriodsCounted, PlaceReturned, ProfilerSaid
+from shisha_rt.tuning.profiler_messages import ModelProfiled
+from shisha_rt.tuning.recalibration import Recalibration
 from shisha_rt.tuning.state import Profiles
 from shisha_rt.wire import journal
 from shisha_rt.wire.limits import Limits
@@ -109,6 +111,8 @@ class Daemon:
         searches = planning.strategy != "seed" and planning.scheme is None
         splits = ready.splits if searches else ()  # by formulas it takes long to price them
         costs = None if stored is None else told_costs(stored, ready.machine.time_scale, *splits)
+        measured = stored if isinstance(stored, LayerCosts) and searches and timing.scale == 1 else None
+        self._recalibration = Recalibration(measured.others_ratio if measured is not None else 0.0)
         self._plan_ahead = partial(plans_for_others, costs, ready.machine, planning)
         cores = first_cores(ready, planning, costs)
         indexes = [shape.index for shape in ready.compiled.each]
@@ -262,6 +266,9 @@ class Daemon:
                 self.web.count(event)
             case RegionsLeft():
                 self.shell.take_back_regions()
+            case ProfilerSaid(message=ModelProfiled(others_ratio=others_ratio)):
+                self._recalibration.measured(others_ratio)
+                self.shell.take(event)
             case _:
                 self.shell.take(event)
 
@@ -311,6 +318,9 @@ class Daemon:
         shell, cause = self.shell, "the host"
         places = shell.cores.lifecycle.places.by_name
         allotted = self._share.look(now_s, self._processes, lambda name: places[name].incarnation is not None)
+        in_flight = shell.cores.lifecycle.frames.streams.undelivered
+        if self._recalibration.look(now_s, self._share.others_ratio, in_flight):
+            self._profile(renew=True)
         if allotted is None:
             return
         shell.write(journal.PlacesAllotted(taken=allotted.taken, released=allotted.released, why=allotted.why), cause)
@@ -328,8 +338,9 @@ class Daemon:
         families = [pid for child in children for pid in family(child)]
         return [os.getpid(), *workers, *families], self._sharing.pids
 
-    def _profile(self) -> None:
-        for event in self._children.profile(self._far.links.told, replicate=self.shell.cores.tuning.choice.replicate):
+    def _profile(self, *, renew: bool = False) -> None:
+        replicate = self.shell.cores.tuning.choice.replicate
+        for event in self._children.profile(self._far.links.told, replicate=replicate, renew=renew):
             self.shell.take(event)
 
     def _check_start(self, on_ready: Callable[[], None]) -> bool:

@@ -20,6 +20,7 @@ class CalibrationJob(Rounds, frozen=True):
     `cores`, on which the thread runs that asks the engine; the engine's own threads are on the others.
 
     `undisturbed`: give up after a round in which the engine's threads waited for cores that other processes had.
+    `family`: the process whose family is ours; what else runs on the cores meanwhile counts as others (0: everything).
     """
 
     engine_folder: str
@@ -29,6 +30,7 @@ class CalibrationJob(Rounds, frozen=True):
     neighbours: tuple[int, ...] = ()
     lead: tuple[int, ...] = ()
     undisturbed: bool = False
+    family: int = 0
 
 
 class NeighbourJob(msgspec.Struct, frozen=True):
@@ -57,6 +59,10 @@ class SpanTime(msgspec.Struct, frozen=True):
 
 
 class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):
-    """The last line: one entry for each span, in the order of the job; none if it was given up."""
+    """The last line: one entry for each span, in the order of the job; none if it was given up.
+
+    `others_ratio`: the part of the job's and its neighbours' cores that others took meanwhile.
+    """
 
     times: tuple[SpanTime, ...]
+    others_ratio: float = 0.0

@@ -66,7 +66,7 @@ _IDENTITY: Final = (
 class PlaceClass:
     """Places that share profiles, and the cores of this host to measure them on; `lead`: of a team's, its lead's.
 
-    `undisturbed`: it is measured only while no other process has its cores.
+    `undisturbed`: it is measured only while no other process has its cores. `family`: the process whose family is ours.
     """
 
     setting: Setting
@@ -74,6 +74,7 @@ class PlaceClass:
     neighbours: tuple[int, ...] = ()
     lead: tuple[int, ...] = ()
     undisturbed: bool = False
+    family: int = 0
 
 
 def profile_model(
@@ -82,23 +83,28 @@ def profile_model(
     on_progress: Tell | None = None,
     *,
     teams: bool = False,
-    beside: bool = False,
+    beside: int = 0,
+    renew: bool = False,
     remote: Settings = NOWHERE_ELSE,
 ) -> RawCosts:
     """The raw costs of a model on a machine's places, and teams; takes seconds where something has to be measured.
 
     Of a model that is served in several shapes, the mean over them.
-    A place of another host, or on paper, is measured on cores of this one. `beside`: frames are being served there, so
-    that teams may be left out. `remote`: of places on other hosts that are there; what they take has been measured on
+    A place of another host, or on paper, is measured on cores of this one. `beside`: the daemon (its pid) that
+    serves frames there meanwhile, so that teams may be left out. `renew`: what was measured while others had the cores
+    is measured again. `remote`: of places on other hosts that are there; what they take has been measured on
     those (see `ready_there`). Raises BadInput where this host has too few for its threads, and Failure where a
     calibration fails.
     """
     tell = on_progress or (lambda _: None)
 
+    def beside_daemon(its: PlaceClass) -> PlaceClass:
+        return replace(its, undisturbed=bool(beside and its.lead), family=beside or os.getpid())
+
     def costs_of(one: Compiled, store: ProfileStore) -> RawCosts:
         wanted = _Wanted(one, machine, teams=teams, remote=remote)
         found = {
-            its.setting: _profiles(one, store, replace(its, undisturbed=beside and bool(its.lead)), wanted.spans, tell)
+            its.setting: _profiles(one, store, beside_daemon(its), wanted.spans, tell, renew=renew)
             for its in wanted.first_of_each()
         }
         return wanted.costs(found)
@@ -152,6 +158,7 @@ class _Wanted:
             groups=self._groups,
             times={place: times[its.setting] for place, its in self._places.items()},
             teams={team: times[its.setting] for team, its in self._teams.items() if its.setting in times},
+            others_ratio=max(profile.others_ratio for profiles in found.values() for profile in profiles.values()),
         )
 
 
@@ -185,26 +192,37 @@ def _fitted(groups: Sequence[Span], setting: Setting, profiles: dict[Span, Profi
 
 
 def _profiles(
-    compiled: Compiled, store: ProfileStore, its: PlaceClass, spans: dict[Span, str], tell: Tell
+    compiled: Compiled, store: ProfileStore, its: PlaceClass, spans: dict[Span, str], tell: Tell, *, renew: bool
 ) -> dict[Span, Profile]:
-    """A profile for each span; measures those whose fingerprint the store does not know.
+    """A profile for each span; measures those that the store does not know, and with `renew` disturbed ones.
 
-    None of them where that was to be undisturbed, and was not.
+    None of them where that was to be undisturbed, and was not, unless older ones are known.
     """
-    found = store.find(its.setting, spans.values())
-    if not found.keys() >= set(spans.values()):
+
+    def known() -> dict[str, Profile]:
+        return store.find(its.setting, spans.values())
+
+    def missing(found: Mapping[str, Profile]) -> dict[str, Span]:
+        return {
+            signed: span
+            for span, signed in reversed(spans.items())
+            if signed not in found or (renew and found[signed].is_disturbed)
+        }
+
+    found = known()
+    if missing(found):
         if not its.cores:
             raise Failure(f"{compiled.model.name} has not been measured on the hosts that have {its.setting.processor}")
         with turn():
-            found = store.find(its.setting, spans.values())
-            unknown = {signed: span for span, signed in reversed(spans.items()) if signed not in found}
+            found = known()
+            unknown = missing(found)
             if unknown:
                 measured = _calibrate(compiled, its, list(unknown.values()), tell)
-                if not measured.times:
+                if not measured.times and not found.keys() >= set(spans.values()):
                     return {}
-                profiles = map(profile_of, measured.times)
-                store.add(its.setting, dict(zip(unknown, profiles, strict=True)))
-                found = store.find(its.setting, spans.values())
+                profiles = [profile_of(time, measured.others_ratio) for time in measured.times]
+                store.add(its.setting, dict(zip(unknown, profiles, strict=bool(profiles))))
+                found = known()
     return {span: found[signed] for span, signed in spans.items()}
 
 
@@ -214,10 +232,11 @@ def _known(store: ProfileStore, its: PlaceClass, spans: dict[Span, str]) -> dict
     return {span: found[signed] for span, signed in spans.items()} if found.keys() >= set(spans.values()) else {}
 
 
-def profile_of(time: SpanTime) -> Profile:
+def profile_of(time: SpanTime, others_ratio: float = 0.0) -> Profile:
     # A clock's tick may be coarser than the smallest layer, and nothing takes no time.
     least_s = 1e-9
-    return Profile(max(time.cpu_s, least_s), max(time.wall_s, least_s), time.spread_s, time.runs, time.moved_bytes)
+    times_s = max(time.cpu_s, least_s), max(time.wall_s, least_s)
+    return Profile(*times_s, time.spread_s, time.runs, time.moved_bytes, others_ratio)
 
 
 @contextmanager
@@ -254,6 +273,7 @@ def job_of(compiled: Compiled, its: PlaceClass, spans: Sequence[Span]) -> Calibr
         neighbours=its.neighbours,
         lead=its.lead,
         undisturbed=its.undisturbed,
+        family=its.family,
     )
 
 

@@ -1,8 +1,9 @@
 """The profile store: what runs of layers took on this host, kept for every later start and every other model.
 
 One SQLite file. An entry is found by the layers' fingerprint (column `signature`) and the setting of the measurement,
-and is raw: speed, bandwidth and time scale are applied by whoever uses it. The first measurement of an entry stays, so
-that a model's costs do not change because another was measured. Several processes may use the file at once. Where it
+and is raw: speed, bandwidth and time scale are applied by whoever uses it. The first measurement of an entry that was
+not disturbed by others stays, so that a model's costs do not change because another was measured; until there is one,
+the least disturbed counts. Several processes may use the file at once. Where it
 cannot be used profiles are measured for this process alone.
 """
 
@@ -16,14 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from shisha_rt.costs.profiles import Profile, Setting
+from shisha_rt.costs.profiles import DISTURBED, Profile, Setting
 from shisha_rt.errors import Failure
 from shisha_rt.ready.database import Table, explained, open_database, transaction
 
 log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "profiles.sqlite"
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 _COLUMNS: Final = """(
         signature TEXT NOT NULL,
@@ -38,16 +39,23 @@ _COLUMNS: Final = """(
         spread_s REAL NOT NULL,
         runs INTEGER NOT NULL,
         moved_bytes INTEGER NOT NULL,
+        others_ratio REAL NOT NULL,
         PRIMARY KEY (signature, engine, engine_version, threads, core_kind, processor, neighbours)
     ) WITHOUT ROWID
 """
 _TABLE: Final = Table("profile", _COLUMNS, SCHEMA_VERSION, rows="profiles")
 _FIND: Final = """
-    SELECT cpu_s, wall_s, spread_s, runs, moved_bytes FROM profile
+    SELECT cpu_s, wall_s, spread_s, runs, moved_bytes, others_ratio FROM profile
     WHERE signature = ? AND engine = ? AND engine_version = ? AND threads = ? AND core_kind = ? AND processor = ?
         AND neighbours = ?
 """
-_ADD: Final = "INSERT OR IGNORE INTO profile VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_ADD: Final = f"""
+    INSERT INTO profile VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET
+        cpu_s = excluded.cpu_s, wall_s = excluded.wall_s, spread_s = excluded.spread_s, runs = excluded.runs,
+        moved_bytes = excluded.moved_bytes, others_ratio = excluded.others_ratio
+    WHERE profile.others_ratio > {DISTURBED} AND excluded.others_ratio < profile.others_ratio
+"""
 
 
 class ProfileStore:
@@ -80,7 +88,7 @@ class ProfileStore:
         return {fingerprint: profile for fingerprint, profile in found.items() if profile is not None}
 
     def add(self, setting: Setting, profiles: Mapping[str, Profile]) -> None:
-        """All of `profiles` (by fingerprint) or, if this process dies, none; an entry that is there stays."""
+        """All of `profiles` (by fingerprint) or, if this process dies, none; see above for which stays."""
         rows = [(fingerprint, *astuple(setting), *astuple(profile)) for fingerprint, profile in profiles.items()]
 
         def write(database: sqlite3.Connection) -> None:
@@ -89,7 +97,9 @@ class ProfileStore:
 
         if not self._tried(write):
             for fingerprint, profile in profiles.items():
-                self._known.setdefault((setting, fingerprint), profile)
+                known = self._known.get((setting, fingerprint))
+                if known is None or (known.is_disturbed and profile.others_ratio < known.others_ratio):
+                    self._known[setting, fingerprint] = profile
 
     def _tried(self, use: Callable[[sqlite3.Connection], None]) -> bool:
         """Whether the file could be used; once it could not, it is not waited for again."""

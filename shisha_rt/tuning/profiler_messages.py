@@ -20,7 +20,8 @@ class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
     `folders`: of the model and of the engine, for each shape that it is served in.
     `teams`: what several places take together, too. `remote` and `far`: of places on other hosts, what their
-    times depend on, and their links. `replicate`: plans may have copies and teams.
+    times depend on, and their links. `replicate`: plans may have copies and teams. `spare`: places that are not up.
+    `renew`: what was measured while others had the cores is measured again.
     """
 
     name: str
@@ -35,6 +36,7 @@ class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
     remote: dict[str, Setting] = {}
     far: dict[str, HostLink] = {}
     spare: frozenset[str] = frozenset()
+    renew: bool = False
 
     @property
     def machine(self) -> Machine:
@@ -51,13 +53,15 @@ class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class ModelProfiled(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """What layers cost, in the time of measurements, and the best plans by that; `took_s`: how long it took.
 
-    `left_out`: how many teams could not be measured, as frames had their cores.
+    `left_out`: how many teams could not be measured, as frames had their cores. `others_ratio`: the largest part of the
+    cores that others had while something of it was measured.
     """
 
     costs: StoredCosts
     by_costs: tuple[tuple[Objective, Brief], ...]
     took_s: float
     left_out: int = 0
+    others_ratio: float = 0.0
 
 
 class NotProfiled(msgspec.Struct, frozen=True, array_like=True, tag=True):

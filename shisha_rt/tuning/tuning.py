@@ -222,7 +222,7 @@ class Tuning:
         if self.state is State.PROFILING:
             self._begin("what layers cost has been measured")
         elif again and (self.searching or self.state is State.WATCHING):
-            self._begin("links to other hosts have changed")
+            self._begin("what layers take, or links to other hosts, has been measured again")
 
     # --- what the tuner says ----------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from shisha_rt.fabric.layout import layout_of
 from shisha_rt.fabric.model_index import ModelIndex
 from shisha_rt.graph.spans import groups_of
 from shisha_rt.machine.device import Device
+from shisha_rt.machine.host.cpu_use import CpuReading, family, read_cpu_use
 from stages.engines.device_session import load_engines
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.session import CpuClock
@@ -73,10 +74,17 @@ def calibrate(job: CalibrationJob, tell: Callable[[Progress], None]) -> Calibrat
         # With one thread the engine computes in ours; more are its own, and nothing else runs in this process.
         cpu_clock = time.thread_time if job.threads == 1 else time.process_time
         timers = [Timer(partial(its.run, arena, _SLOT), its.frame_bytes, cpu_clock) for its in segments]
+        before = _cpu_use(job)
         given_up = not run_rounds([timer.run for timer in timers], job, tell, _Waiting() if job.undisturbed else None)
-        return Calibrated(() if given_up else tuple(timer.result() for timer in timers))
+        times = () if given_up else tuple(timer.result() for timer in timers)
+        return Calibrated(times, _cpu_use(job).others_ratio(before))
     finally:
         arena.close()
+
+
+def _cpu_use(job: CalibrationJob) -> CpuReading:
+    own = family(job.family) if job.family else ()
+    return read_cpu_use({*job.cores, *job.neighbours}, own, time.monotonic())
 
 
 @dataclass(slots=True)

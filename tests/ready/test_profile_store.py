@@ -56,6 +56,21 @@ def test_each_part_of_the_setting_tells_entries_apart(store: ProfileStore, other
     assert store.find(SETTING, ["a"]) == {"a": PROFILE}
 
 
+@pytest.mark.parametrize("usable", [True, False], ids=["in a file", "where there can be none"])
+def test_a_disturbed_measurement_stays_until_there_is_a_better_one(tmp_path: Path, usable: bool) -> None:
+    if not usable:
+        (tmp_path / "file").touch()
+    half, less, calm, later = (
+        replace(PROFILE, runs=runs, others_ratio=others_ratio)
+        for runs, others_ratio in ((1, 0.5), (2, 0.3), (3, 0.02), (4, 0.01))
+    )
+    with ProfileStore(tmp_path / ("folder" if usable else "file") / "profiles.sqlite") as store:
+        for measured, kept in ((half, half), (less, less), (half, less), (calm, calm), (later, calm)):
+            store.add(SETTING, {"a": measured})
+            assert store.find(SETTING, ["a"]) == {"a": kept}
+    assert (half.is_disturbed, calm.is_disturbed) == (True, False)
+
+
 def test_the_first_measurement_stays(store: ProfileStore) -> None:
     store.add(SETTING, {"a": PROFILE})
     store.add(SETTING, {"a": replace(PROFILE, cpu_s=9.0), "b": PROFILE})

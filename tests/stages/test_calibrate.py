@@ -19,6 +19,7 @@ from shisha_rt.cache import cache_folder
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.fit import spans_to_measure
 from shisha_rt.costs.layer_costs import LayerCosts
+from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.errors import BadInput, Failure
 from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress
 from shisha_rt.graph.layers import operators_of
@@ -290,3 +291,21 @@ def test_a_team_is_measured_once_and_only_if_asked_for(own_store: Path, monkeypa
     assert len(jobs) == 1 + len(sizes)
     for team, times in raw.teams.items():
         np.testing.assert_array_equal(again.teams[team].wall_s, times.wall_s)
+
+
+def test_what_was_measured_beside_others_says_so_and_can_be_measured_again(own_store: Path, tmp_path: Path) -> None:
+    """However busy this host is: a program that wants the core all the time takes half of it, at least."""
+    compiled, machine = compile_model(repeating(tmp_path / "a", "a", 3)), paper_machine(1.0)
+    core = profile.class_of(machine.places[0], machine, compiled).cores[0]
+    spinning = f"import os; os.sched_setaffinity(0, [{core}]); print(flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", spinning], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        raw = profile_model(compiled, machine)
+        other.kill()
+    assert raw.others_ratio > DISTURBED
+    told: list[str] = []
+    assert profile_model(compiled, machine, told.append).others_ratio == raw.others_ratio
+    assert told == []  # it is used until there is a better one
+    assert profile_model(compiled, machine, told.append, renew=True).others_ratio <= raw.others_ratio
+    assert told

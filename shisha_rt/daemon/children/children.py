@@ -66,8 +66,11 @@ class Children:
         """The processes that run now."""
         return [child.pid for child in self._all if child.pid is not None]
 
-    def profile(self, far: Mapping[str, HostLink], *, replicate: bool) -> Iterator[object]:
-        """Begin to measure what layers cost, and to plan by that, over links of `far`; yields what comes at once."""
+    def profile(self, far: Mapping[str, HostLink], *, replicate: bool, renew: bool = False) -> Iterator[object]:
+        """Begin to measure what layers cost, and to plan by that, over links of `far`; yields what comes at once.
+
+        `renew`: also what is known, but was measured while others had the cores.
+        """
         self._profiled, self._profilers_died = False, 0
         if self._profiler is not None:
             self._profiler.close()
@@ -85,6 +88,7 @@ class Children:
             dict(self._ready.remote),
             dict(far),
             machine.spare,
+            renew,
         )
         line = fm.TO_PROFILER, fm.FROM_PROFILER
         try:

@@ -57,7 +57,9 @@ def _profiled(asked: fm.ProfileModel) -> fm.ModelProfiled:
     started_s = time.monotonic()
     machine = asked.machine
     compiled = as_one([read_compiled(asked.name, *map(Path, folders)) for folders in asked.folders])
-    raw = profile_model(compiled, machine, _tell, teams=asked.teams, beside=True, remote=asked.remote)
+    raw = profile_model(
+        compiled, machine, _tell, teams=asked.teams, beside=os.getppid(), renew=asked.renew, remote=asked.remote
+    )
     splits = compiled.index.splits if len(asked.folders) == 1 else ()
     links = Links(cost_tensors(compiled.index), asked.far) if asked.far else None
     costs = told_costs(LayerCosts(raw, machine, links), machine.time_scale, splits)
@@ -66,6 +68,7 @@ def _profiled(asked: fm.ProfileModel) -> fm.ModelProfiled:
         tuple((objective, brief(plan)) for objective, plan in plans_by_costs(costs, machine, asked.replicate).items()),
         time.monotonic() - started_s,
         len(teams_to_measure(machine)) - len(raw.teams) if asked.teams else 0,
+        raw.others_ratio,
     )
 
 

@@ -6,8 +6,8 @@ connection is compared with when a message was last read from it: a client that 
 waiting is cut off. What it has sent by then is at most that much and what comes between two looks.
 
 Only TCP counts what was received. On an ipc endpoint, which only this user's own programs reach, nothing is watched.
-Nor is it where the kernel does not tell what it counts (old ones, sandboxes, emulators): then only the size of each part
-of a message is limited, not their number, which is said once.
+Nor is it where the kernel does not tell what it counts (old ones, sandboxes, emulators): then only the size of each
+part of a message is limited, not their number, which is said once.
 
 Where there are keys, a message is also traced to its connection for certain, by the number that the connection was
 given at its handshake; a descriptor may by then be the next one's.

@@ -7,11 +7,14 @@ time). The first is counted in ticks of 10 ms, so that a figure over less than a
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+import psutil
 
 _PROC: Final = Path("/proc")
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
@@ -62,7 +65,12 @@ def read_cpu_use(
 def family(root: int, proc: Path = _PROC) -> Iterator[int]:
     """The process `root`, its children and theirs: those that each has started from its main thread."""
     yield root
-    for child in _text(proc / str(root) / "task" / str(root) / "children").split():
+    listed = proc / str(root) / "task" / str(root) / "children"
+    if not listed.exists() and proc == _PROC:  # a kernel without such lists: all processes are looked through
+        with contextlib.suppress(psutil.Error):
+            yield from (child.pid for child in psutil.Process(root).children(recursive=True))
+        return
+    for child in _text(listed).split():
         yield from family(int(child), proc)
 
 

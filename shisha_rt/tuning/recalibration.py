@@ -1,0 +1,50 @@
+"""When costs that were measured in a disturbed hour are measured again: once the host is calm, and no frames come.
+
+Pure: what is seen and when is passed in.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from shisha_rt.costs.profiles import DISTURBED
+
+CALM_S: Final = 10.0
+"""For so long nobody else must have wanted the cores, and no frame must have been in flight when looked for."""
+FIRST_PAUSE_S: Final = 60.0
+LONGEST_PAUSE_S: Final = 3600.0
+"""Between tries, each twice as long as the one before: a host may never be as calm as it seemed."""
+
+
+class Recalibration:
+    """`others_ratio`: the part of the cores that others had while the costs in use were measured."""
+
+    def __init__(self, others_ratio: float) -> None:
+        self._disturbed = others_ratio > DISTURBED
+        self._calm_since_s = math.inf
+        self._next_s = -math.inf
+        self._pause_s = FIRST_PAUSE_S
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the costs in use are to be measured again one day."""
+        return self._disturbed
+
+    def measured(self, others_ratio: float) -> None:
+        """There are other costs now, which were measured beside others who had this part of the cores."""
+        self._disturbed = others_ratio > DISTURBED
+
+    def look(self, now_s: float, others_ratio: float, in_flight: int) -> bool:
+        """Whether to measure again now. `others_ratio`: what others have of the cores now."""
+        if not self._disturbed:
+            return False
+        if others_ratio > DISTURBED or in_flight:
+            self._calm_since_s = math.inf
+            return False
+        self._calm_since_s = min(self._calm_since_s, now_s)
+        if now_s < max(self._calm_since_s + CALM_S, self._next_s):
+            return False
+        self._next_s, self._pause_s = now_s + self._pause_s, min(2 * self._pause_s, LONGEST_PAUSE_S)
+        self._calm_since_s = math.inf
+        return True

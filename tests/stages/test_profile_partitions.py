@@ -69,8 +69,8 @@ def test_what_an_engine_does_not_know_has_no_time(tmp_path: Path) -> None:
 
 @WITHOUT_OPENVINO
 def test_what_an_engine_computes_wrong_has_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it rounds to integers; here nothing is right enough."""
-    monkeypatch.setattr(profile_partitions, "WRONG", -1.0)
+    """Where it computes in integers; here nothing is right enough."""
+    monkeypatch.setattr(profile_partitions, "most_apart", lambda _: -1.0)
     compiled = compile_model(write(qdq_network(), tmp_path), plain=True)
     types = [operator.op_type for operator in compiled.model.graph.operators]
     job = job_of(compiled, (types.index("QuantizeLinear"),), (types.index("Relu"),), openvino=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -41,6 +41,8 @@ from stages.engines.session import Array, Bound, CpuClock, Session
 from stages.jobs.noise import noise
 
 EXACT: Final = Device("(exact)", "", "onnxruntime", memory="(exact)", precision="fp32")
+_MOST_STEPS: Final = 4
+_MOST_OF_LARGEST: Final = 0.05
 _SCALED_NOISE: Final = STEPS / 8  # the largest of many values is four times that, and a scale at most twice as wide
 
 
@@ -255,6 +257,14 @@ def _difference(model: CleanModel, stage: PlacedStage, exact: PlacedStage) -> fl
             np.maximum(given[name], 0, out=given[name])
     found, expected = stage.compute(given), exact.compute(given)
     return max((relative_difference(found[name], array) for name, array in expected.items()), default=0.0)
+
+
+def most_apart(datatypes: Iterable[str]) -> float:
+    """The largest difference that two engines' outputs of these datatypes may have where both are right.
+
+    Engines round a step of 255 apart, two after two roundings; the largest of an output's floats may be few steps.
+    """
+    return _MOST_STEPS / 255 if {"INT8", "UINT8"}.issuperset(datatypes) else _MOST_OF_LARGEST
 
 
 def relative_difference(found: Array, expected: Array) -> float:

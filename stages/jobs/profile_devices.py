@@ -41,7 +41,7 @@ from shisha_rt.machine.device import Device
 from shisha_rt.placement.device_profile import Run, SegmentTime
 from shisha_rt.placement.segments import Segment, segment
 from stages.built.clean_model import CleanModel
-from stages.built.placed import PlacedModel, PlacedStage
+from stages.built.placed import PlacedModel, PlacedStage, most_apart
 from stages.engines.device_session import build_session
 from stages.engines.operator_times import operator_times
 from stages.jobs.calibrate import fill, run_rounds, say, stand
@@ -50,10 +50,6 @@ from stages.jobs.noise import noise
 
 _SLOT: Final = 0
 _WATCHED_TIMES: Final = 3
-WRONG: Final = 0.05
-"""Of a layer's largest value, which may be no more than some of 255 steps."""
-WRONG_INTEGERS: Final = 4 / 255
-"""Of the range of a layer that hands on integers alone. Engines round a step apart, two after two roundings."""
 
 _Faults: TypeAlias = dict[int, str]
 """Operators that are not for a device, and why, in words."""
@@ -164,8 +160,7 @@ def _faulty(
         fails = [its.first for its in alone if not _runs(model, its, device)] or suspects
         return {i: f"it does not run {_named(model, i)}" for i in fails}
     _, outputs = ends_of(model.graph, stage.runs)
-    integers = all(model.graph.tensors[name].datatype in ("INT8", "UINT8") for name in outputs)
-    most = WRONG_INTEGERS if integers else WRONG
+    most = most_apart(model.graph.tensors[name].datatype for name in outputs)
     if not device.exact or stage.difference <= most:
         return {}
     apart = f"{stage.difference:.1%} apart from ONNX Runtime's, expected at most {most:.1%}"

@@ -6,7 +6,7 @@ so that they are made, run in turns and dropped again batch by batch; all device
 batch. Each is run once untimed before it is timed (see `stages.jobs.calibrate` for why).
 
 What an engine refuses to build or to run it cannot run. Nor can it what it computes wrong, which is looked at where
-another engine than ONNX Runtime rounds to integers (see `stages.jobs.profile_devices`).
+another engine than ONNX Runtime computes in integers (see `stages.jobs.profile_devices`).
 """
 
 from __future__ import annotations
@@ -25,17 +25,16 @@ import numpy as np
 from shisha_rt.errors import Failure
 from shisha_rt.fabric.calibration import Progress, Rounds, SpanTime
 from shisha_rt.fabric.partition_profiling import PartitionProfilingJob, PartitionsTimed
-from shisha_rt.graph.quantized import rounds
+from shisha_rt.graph.quantized import depends_on_engine
 from shisha_rt.machine.device import Device
 from shisha_rt.placement.segments import Segment, segment
 from stages.built.clean_model import CleanModel
-from stages.built.placed import EXACT, relative_difference
+from stages.built.placed import EXACT, most_apart, relative_difference
 from stages.engines.device_session import build_session
 from stages.engines.session import Array
 from stages.jobs.calibrate import Timer, run_rounds, say, stand
 from stages.jobs.neighbour import neighbours
 from stages.jobs.noise import noise
-from stages.jobs.profile_devices import WRONG
 
 _MOST_SESSIONS: Final = 64
 _MOST_BYTES: Final = 256 << 20
@@ -112,11 +111,13 @@ class _Partition:
             raise
         except Exception:  # an engine's own kinds
             return None
-        if device.exact and device.engine != EXACT.engine and any(map(rounds, graph.operators)):
+        if device.exact and device.engine != EXACT.engine and any(map(depends_on_engine, graph.operators)):
             expected = [np.empty_like(array) for array in outputs]
             build_session(self.model, self.whole, EXACT, threads=1).bind(inputs, expected)()
-            if any(relative_difference(*pair) > WRONG for pair in zip(outputs, expected, strict=True)):
-                return None
+            datatypes = [tensor.datatype for tensor in graph.outputs]
+            for made, right, datatype in zip(outputs, expected, datatypes, strict=True):
+                if relative_difference(made, right) > most_apart([datatype]):
+                    return None
         # CPU time of the whole process: whatever threads the engines have, nothing else runs in it.
         return Timer(compute, self.moved_bytes, time.process_time)
 

@@ -262,16 +262,15 @@ def check_products(compiled: Compiled) -> None:
         np.testing.assert_allclose(cut_in_two, whole, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("channels", [8, 16])
 @pytest.mark.parametrize("form", FORMS)
-def test_each_form_answers_the_same_wherever_it_is_cut(form: Form, channels: int, tmp_path: Path) -> None:
+def test_each_form_answers_the_same_wherever_it_is_cut(form: Form, tmp_path: Path) -> None:
     """With 16 channels the input is blocked on every processor that has blocked formats, with 8 on some."""
-    path = branches(tmp_path, channels)
+    path = branches(tmp_path, channels=16)
     folder = brought_into(form, path, tmp_path)
     index = read_index(folder)
     assert index.form == form
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((1, channels, 12, 12)).astype(np.float32)
+    x = rng.standard_normal((1, 16, 12, 12)).astype(np.float32)
     last = index.layer_count - 1
     whole = answer(folder, [[(0, last)]], x)
     plans = [[[(0, cut)], [(cut + 1, last)]] for cut in index.legal_cuts]

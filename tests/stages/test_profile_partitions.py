@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from shisha_rt.fabric.calibration import Progress
@@ -14,7 +16,7 @@ from shisha_rt.placement.segments import segment
 from shisha_rt.ready.compile import Compiled, compile_model
 from stages.jobs import profile_partitions
 from stages.jobs.profile_partitions import time_partitions
-from tests.graph.int8 import qdq_network
+from tests.graph.int8 import dynamic_network, qdq_network
 from tests.graph.networks import odd_network, write
 from tests.stages.clean_models import branching, evaluated, random_feeds, saved, whole
 from tests.stages.test_profile_devices import OPENVINO, PARALLEL, SERIAL, WITHOUT_OPENVINO
@@ -68,12 +70,16 @@ def test_what_an_engine_does_not_know_has_no_time(tmp_path: Path) -> None:
 
 
 @WITHOUT_OPENVINO
-def test_what_an_engine_computes_wrong_has_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it rounds to integers; here nothing is right enough."""
-    monkeypatch.setattr(profile_partitions, "WRONG", -1.0)
-    compiled = compile_model(write(qdq_network(), tmp_path), plain=True)
+@pytest.mark.parametrize(("build", "compared"), [(qdq_network, "QuantizeLinear"), (dynamic_network, "MatMulInteger")])
+def test_what_an_engine_computes_wrong_has_no_time(
+    build: Callable[[], onnx.ModelProto], compared: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it computes in integers; here nothing is right enough."""
+    monkeypatch.setattr(profile_partitions, "most_apart", lambda _: -1.0)
+    compiled = compile_model(write(build(), tmp_path), plain=True)
     types = [operator.op_type for operator in compiled.model.graph.operators]
-    job = job_of(compiled, (types.index("QuantizeLinear"),), (types.index("Relu"),), openvino=True)
+    floats = next(i for i, op_type in enumerate(types) if op_type in ("Relu", "Mul"))
+    job = job_of(compiled, (types.index(compared),), (floats,), openvino=True)
     found = [[time is not None for time in row] for row in time_partitions(job, lambda _: None).times]
     assert found == [[True, False], [True, True]]
 

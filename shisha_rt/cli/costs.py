@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
@@ -44,6 +45,7 @@ def costs(
       shisha-rt costs zoo:resnet50 --teams
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.costs.costs_file import costs_object
+    from shisha_rt.costs.profiles import DISTURBED
     from shisha_rt.costs.split_costs import SplitCosts
     from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config.machine_file import load_machine
@@ -54,7 +56,14 @@ def costs(
     ready = make_ready(
         resolve_model(model, progress), places, sizes=[sizes], kind=kind, teams=teams, on_progress=progress
     )
-    found = ready.layer_costs(progress).costs()
+    measured = ready.layer_costs(progress)
+    found = measured.costs()
+    if measured.others_ratio > DISTURBED:
+        print(
+            f"others had {measured.others_ratio:.0%} of the cores while some of this was measured: it may be too slow; "
+            "a daemon with this model measures it again when the host is calm",
+            file=sys.stderr,
+        )
     if as_json:
         found = replace(found, splits=SplitCosts(tuple(ready.rules.splits.values())))
         print(json.dumps(costs_object(found)))

@@ -266,8 +266,8 @@ class Daemon:
                 self.web.count(event)
             case RegionsLeft():
                 self.shell.take_back_regions()
-            case ProfilerSaid(message=ModelProfiled(others_ratio=others_ratio)):
-                self._recalibration.measured(others_ratio)
+            case ProfilerSaid(message=ModelProfiled() as profiled):
+                self._recalibration.measured(profiled.others_ratio, complete=not profiled.left_out)
                 self.shell.take(event)
             case _:
                 self.shell.take(event)

@@ -38,8 +38,11 @@ class PlacedCosts:
     """Costs of one model on one machine. Places are given by name, layers as first and last, inclusive.
 
     `costs_of_place` has what the graph's operators cost on the devices of each place, `costs_of_team` on those of
-    several together. Seconds are inf where a layer has an operator that none of them can run.
+    several together. Seconds are inf where a layer has an operator that none of them can run. `others_ratio`: nobody
+    looks who else is at work while devices are profiled.
     """
+
+    others_ratio: Final = 0.0
 
     def __init__(
         self,

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from shisha_rt.costs.layer_costs import LayerCosts
+from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.ready import profile
 from tests.cli.conftest import Run
@@ -29,7 +31,8 @@ def machine(tmp_path: Path) -> Path:
 
 def test_json_is_a_costs_file(run: Run, tiny_model: Path, machine: Path, tmp_path: Path) -> None:
     ran = run("costs", tiny_model, "--machine", machine, "--json")
-    assert (ran.status, ran.err) == (0, "")
+    assert ran.status == 0
+    assert all(line.startswith("others had ") for line in ran.err.splitlines())
     costs = ran.object
     assert [layer["name"] for layer in costs["layers"]] == ["conv0", "conv1", "conv2"]
     assert costs["layers"][0] == {"name": "conv0", "weight": 9216, "weight_bytes": 576, "live_bytes": 1024}
@@ -112,3 +115,13 @@ def test_a_damaged_store_is_begun_anew_with_one_line(
     assert line.startswith(f"{store}: damaged (")
     assert run("costs", tiny_model, "--json").object == first.object
     assert len(caplog.messages) == 1
+
+
+def test_costs_that_were_measured_beside_others_say_so(
+    run: Run, tiny_model: Path, machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LayerCosts, "others_ratio", 0.34)
+    said = run("costs", tiny_model, "--machine", machine).err
+    assert said.startswith("others had 34% of the cores while some of this was measured: it may be too slow; a daemon ")
+    monkeypatch.setattr(LayerCosts, "others_ratio", DISTURBED)
+    assert run("costs", tiny_model, "--machine", machine).err == ""

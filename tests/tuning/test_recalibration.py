@@ -24,6 +24,8 @@ def test_once_the_host_has_been_calm_for_some_time() -> None:
     assert again.is_wanted
     assert asked_at(again, 100.0, others_ratio=0.3) == []
     assert asked_at(again, 130.0, start_s=100.0) == [100.0 + CALM_S]
+    again.measured(0.01, complete=False)
+    assert again.is_wanted
     again.measured(0.01)
     assert not again.is_wanted
     assert asked_at(again, 9999.0, start_s=130.0) == []

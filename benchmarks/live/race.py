@@ -7,7 +7,7 @@ flight. The daemon is let tune itself before, and then left alone. Times are wal
 rounds with their quartiles.
 
 - `best engine / it`, `best server / it`: above 1 the side is faster; of the rounds' own ratios to the rival that is the
-  best over all rounds. Among plain engines those of the engines that the daemon may use on this machine.
+  best over all rounds. Every plain engine counts, whether the daemon may use it on this machine or not.
 - `others %`: the share of the cores that all other sides took meanwhile, which ought to be idle.
 - `race_cpu`: CPU time per frame by what spends it, and `waiting`, which is what is left of the cores' time: work that
   is not equally shared, messages on their way. `workers` are the processes that compute, engines in them; `front` all
@@ -36,7 +36,6 @@ from benchmarks.rigs.servers import SERVERS, missing, pythons, version
 from shisha_rt.errors import BadInput
 from shisha_rt.graph.zoo import TRAINED
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
-from shisha_rt.machine.machine import Machine
 
 MODELS: Final = "squeezenet,shufflenet,resnet50,inception_v1,densenet121,alexnet," + ",".join(TRAINED)
 _OPENVINO: Final = "openvino"
@@ -45,11 +44,10 @@ _SPENDERS: Final = ("workers", "loop", "I/O threads", "front", "client", "client
 
 @dataclass(frozen=True, slots=True)
 class Raced:
-    """All rounds of one network. `engines`: the plain ones whose engine the daemon may use, too."""
+    """All rounds of one network."""
 
     model: str
     rounds: tuple[Round, ...]
-    engines: Sequence[str]
     cores: int
     plan: str
 
@@ -74,11 +72,11 @@ class Raced:
     @property
     def standing(self) -> Standing:
         ways = [way for way in DAEMON if way in self.rounds[0]]
-        best = self.best(self.engines)
+        best = self.best(PLAIN)
         return Standing(
             self.model,
             None if best is None else self.ms(best).median,
-            {way: self.over(way, self.engines) for way in ways},
+            {way: self.over(way, PLAIN) for way in ways},
             {way: self.over(way, list(SERVERS)) for way in ways},
             {way: self.over(way, ["mosec"]) for way in ways if way in HTTP},
         )
@@ -89,8 +87,8 @@ class Raced:
             "model": self.model,
             "side": side,
             "ms": self.ms(side),
-            "best engine": self.best(self.engines) if is_daemon else None,
-            "best engine / it": self.over(side, self.engines) if is_daemon else None,
+            "best engine": self.best(PLAIN) if is_daemon else None,
+            "best engine / it": self.over(side, PLAIN) if is_daemon else None,
             "best server": self.best(list(SERVERS)) if is_daemon else None,
             "best server / it": self.over(side, list(SERVERS)) if is_daemon else None,
             "others %": Spread.of(100 * its[side].others for its in self.rounds),
@@ -112,12 +110,6 @@ class Raced:
             "waiting µs": Spread.of(1e6 * (self.cores * its.frame_s - sum(its.cpu_s.values())) for its in readings),
             "all cores µs": Spread.of(1e6 * self.cores * its.frame_s for its in readings),
         }
-
-
-def plain_on(machine: Machine) -> list[str]:
-    """The plain engines that the daemon's own are to be held against: OpenVINO's where its places have that."""
-    has_openvino = any(_OPENVINO in device for place in machine.places for device in place.devices)
-    return [name for name in PLAIN if has_openvino or not name.startswith(_OPENVINO)]
 
 
 def wanted_sides(text: str) -> list[str]:
@@ -176,7 +168,7 @@ def race(
             left_out |= {name: f"{model}: {why}" for name, why in sides_of_it.left_out.items()}
             if not rounds[0]:
                 raise BadInput(f"--sides {sides}: none of them is there: {'; '.join(left_out.values())}")
-            found.append(Raced(model, rounds, plain_on(described), len(network.cores), sides_of_it.plan))
+            found.append(Raced(model, rounds, len(network.cores), sides_of_it.plan))
         _save(found, _file(machine, part), about)  # each time, so that what is there stays whatever becomes of the next
     progress.done()
     if found:

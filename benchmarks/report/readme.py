@@ -57,7 +57,7 @@ class Column:
 
     def cell(self, row: Mapping[str, str]) -> str:
         names = (self.ratio, f"{self.ratio}, lower quartile", f"{self.ratio}, upper quartile")
-        figures = [float(row[name]) for name in names if name in row]  # files of older code have no quartiles
+        figures = [float(row[name]) for name in names if row.get(name)]  # older files have no quartiles, or not all
         middle, *ends = [1 / figure for figure in figures] if self.inverse else figures
         spread = f" ({min(ends):.2f} to {max(ends):.2f})" if ends else ""
         engine = f", {ENGINES.get(row[self.engine]) or RACERS[row[self.engine]]}" if self.engine else ""
@@ -135,7 +135,10 @@ RACERS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def race_table(folder: Path, result: str = "race") -> str:
-    """Markdown: a row for each network, milliseconds a frame by side, and the daemon's rates over the best rivals."""
+    """Markdown: a row for each network, milliseconds a frame by side, and the daemon's rates over the best rivals.
+
+    The fastest side is in bold.
+    """
     if not (folder / f"{result}.csv").exists():
         return "Not measured yet."
     rows = read_csv(folder / f"{result}.csv")
@@ -150,7 +153,9 @@ def race_table(folder: Path, result: str = "race") -> str:
     titles = [*(RACERS[side] for side in sides), *(column.title for column in over)]
     lines = [f"| ms a frame | {' | '.join(titles)} |", f"|---|{'---|' * len(titles)}"]
     for model, its in by_model.items():
-        times = [f"{float(its[side]['ms']):.2f}" if side in its else "-" for side in sides]
+        fastest = min(its, key=lambda side: float(its[side]["ms"]))
+        marks = {side: "**" if side == fastest else "" for side in sides}
+        times = [f"{marks[side]}{float(its[side]['ms']):.2f}{marks[side]}" if side in its else "-" for side in sides]
         daemon = next((its[side] for side in RACERS if side in its), {})
         rates = [column.cell(daemon) if daemon.get(column.ratio) else "-" for column in over]
         lines.append(f"| {TITLES.get(model, model)} | {' | '.join([*times, *rates])} |")

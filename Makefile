@@ -46,7 +46,7 @@ docs: .venv/.docs-ready
 	@echo docs/_build/html/index.html
 
 clean:
-	rm -rf docs/_build .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf docs/_build .aarch64 .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # What runs an engine, as on an older x86 processor: CPU=Haswell has no AVX-512, CPU=Nehalem no AVX. It takes
 # qemu-x86_64-static (Debian's qemu-user-static), which is 40 times slower. Children are emulated like their parent: the
@@ -65,3 +65,8 @@ test-x86: .venv/.ready
 	printf '#!/bin/sh\nexec qemu-x86_64-static -cpu %s,check=off -0 "$$0" "%s" "$$@"\n' '$(CPU)' "$$(readlink -f $(BIN)/python)" > $(X86)/bin/python
 	chmod +x $(X86)/bin/python
 	XDG_CACHE_HOME=$(CURDIR)/$(X86)/cache $(CURDIR)/$(X86)/bin/python -m pytest -m "not long" $(X86_TESTS)
+
+# A daemon that serves, and tests of engine, cutting and worker, as on aarch64. It takes root, debootstrap and the emulator.
+.PHONY: test-aarch64
+test-aarch64: .venv/.ready
+	tests/aarch64/run.sh

@@ -17,7 +17,7 @@ rounds with their quartiles.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version as version_of
 from importlib.util import find_spec
@@ -58,11 +58,11 @@ class Raced:
     def ms(self, side: str) -> Spread:
         return Spread.of(1e3 * its[side].frame_s for its in self.rounds)
 
-    def best(self, rivals: Sequence[str]) -> str | None:
+    def best(self, rivals: Collection[str]) -> str | None:
         """None where none of them was there."""
         return min((one for one in rivals if one in self.rounds[0]), key=lambda one: self.ms(one).median, default=None)
 
-    def over(self, side: str, rivals: Sequence[str]) -> Spread | None:
+    def over(self, side: str, rivals: Collection[str]) -> Spread | None:
         """The best rival's time over this side's; a slow second of the machine slows both sides of its round."""
         best = self.best([one for one in rivals if one != side])
         if best is None or side not in self.rounds[0]:

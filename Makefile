@@ -29,8 +29,8 @@ test: check
 
 # What `test` leaves out: most of the random cases, and what takes minutes. Dozens of workers want the cores to themselves.
 test-long: .venv/.ready
-	$(BIN)/python -m pytest -m long $(SIDE_BY_SIDE) --ignore=tests/serving
-	$(BIN)/python -m pytest -m long tests/serving
+	$(BIN)/python -m pytest -m long --timeout 1800 $(SIDE_BY_SIDE) --ignore=tests/serving
+	$(BIN)/python -m pytest -m long --timeout 1800 tests/serving
 
 bench: .venv/.ready
 	$(BIN)/python -m benchmarks
@@ -64,7 +64,7 @@ test-x86: .venv/.ready
 	ln -sfn $(CURDIR)/.venv/lib $(X86)/lib
 	printf '#!/bin/sh\nexec qemu-x86_64-static -cpu %s,check=off -0 "$$0" "%s" "$$@"\n' '$(CPU)' "$$(readlink -f $(BIN)/python)" > $(X86)/bin/python
 	chmod +x $(X86)/bin/python
-	XDG_CACHE_HOME=$(CURDIR)/$(X86)/cache $(CURDIR)/$(X86)/bin/python -m pytest -m "not long" $(X86_TESTS)
+	XDG_CACHE_HOME=$(CURDIR)/$(X86)/cache $(CURDIR)/$(X86)/bin/python -m pytest -m "not long" --timeout 0 $(X86_TESTS)
 
 # A daemon that serves, and tests of engine, cutting and worker, as on aarch64. It takes root, debootstrap and the emulator.
 .PHONY: test-aarch64

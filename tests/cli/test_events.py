@@ -70,6 +70,16 @@ def test_a_run_in_words() -> None:
             "tuning ended after 3 trials and 1.0 s at 50.00 frames/s, 6.00 ms for one by itself (r): p",
         ),
         ("placed_at_once", {"plan": SEED}, f"operators placed without a solver, as frames wait: {SEED}"),
+        (
+            "places_allotted",
+            {"taken": ["core0", "core1"], "released": ["core3"], "why": "another daemon holds core 3"},
+            "core0, core1 taken; core3 released: another daemon holds core 3",
+        ),
+        (
+            "places_allotted",
+            {"taken": [], "released": ["core3"], "why": "the control group may use 3 cores"},
+            "core3 released: the control group may use 3 cores",
+        ),
         ("new_kind", {"a": 1, "b": "x\ny"}, "new kind: a 1, b x y"),
         ("new_kind", {}, "new_kind"),
     ],

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -55,6 +57,18 @@ def paper_machine(*speeds: float, extra: str = "") -> Machine:
     """Places on this host's first core, as far as they can be told from the file."""
     places = [f'[[place]]\nname = "p{i}"\ncore_count = 1\nspeed = {speed}\n' for i, speed in enumerate(speeds)]
     return parse_machine(extra + "".join(places), name="paper", source="paper.toml")
+
+
+@contextlib.contextmanager
+def busy(core: int) -> Iterator[None]:
+    """Meanwhile another program wants this core all the time: an orphan, as what we have started counts as ours."""
+    apart = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nif pid := os.fork(): print(pid), sys.exit()"
+    code = f"{apart}\nos.close(1)\nwhile True: pass"
+    started = subprocess.run([sys.executable, "-c", code, str(core)], stdout=subprocess.PIPE, check=True)
+    try:
+        yield
+    finally:
+        os.kill(int(started.stdout), signal.SIGKILL)
 
 
 def calibrate(job: CalibrationJob) -> list[Progress | Calibrated]:
@@ -176,13 +190,8 @@ def test_a_team_is_left_out_where_others_have_its_cores(own_store: Path, tmp_pat
         compile_model(repeating(tmp_path / "a", "a", 3)),
         parse_machine(text, name="two", source="two.toml"),
     )
-    spinning = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); print(flush=True)\nwhile True: pass"
-    command = [sys.executable, "-c", spinning, str(usable_cores()[1])]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
-        raw = profile_model(compiled, machine, teams=True, beside=True)
-        other.kill()
+    with busy(usable_cores()[1]):
+        raw = profile_model(compiled, machine, teams=True, beside=os.getpid())
     assert (len(raw.times), raw.teams) == (2, {})
     assert known_costs(compiled, machine, teams=False) is not None
     assert known_costs(compiled, machine, teams=True) is None
@@ -297,12 +306,8 @@ def test_what_was_measured_beside_others_says_so_and_can_be_measured_again(own_s
     """However busy this host is: a program that wants the core all the time takes half of it, at least."""
     compiled, machine = compile_model(repeating(tmp_path / "a", "a", 3)), paper_machine(1.0)
     core = profile.class_of(machine.places[0], machine, compiled).cores[0]
-    spinning = f"import os; os.sched_setaffinity(0, [{core}]); print(flush=True)\nwhile True: pass"
-    with subprocess.Popen([sys.executable, "-c", spinning], stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
+    with busy(core):
         raw = profile_model(compiled, machine)
-        other.kill()
     assert raw.others_ratio > DISTURBED
     told: list[str] = []
     assert profile_model(compiled, machine, told.append).others_ratio == raw.others_ratio

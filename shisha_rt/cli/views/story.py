@@ -98,6 +98,12 @@ def _settled(e: journal.PlanLive | journal.PlanRefused | journal.PlanDropped) ->
     return f"{name} is {ending}{why}{plan}"
 
 
+def _allotted(e: journal.PlacesAllotted) -> str:
+    taken = [f"{', '.join(e.taken)} taken"] if e.taken else []
+    released = [f"{', '.join(e.released)} released"] if e.released else []
+    return f"{'; '.join(taken + released)}: {e.why}"
+
+
 def _fields(e: Event) -> str:
     given = ", ".join(f"{key} {value}" for key, value in e.items() if key not in _ALWAYS)
     return f"{str(e['kind']).replace('_', ' ')}: {given}" if given else str(e["kind"])
@@ -117,6 +123,7 @@ _TELL: Final[Mapping[type, Callable[[Any], str]]] = {
     journal.PlaceBroughtUp: lambda e: f"{e.place} is up, by request",
     journal.PlaceTakenDown: lambda e: f"{e.place} is down, by request",
     journal.PlaceGivenUp: lambda e: f"{e.place} is left out of planning: {e.reason}",
+    journal.PlacesAllotted: _allotted,
     journal.PlaceMissed: lambda e: f"{e.place} has no worker for too long: plans are made without it until it is back",
     journal.PlaceIsBack: lambda e: f"{e.place} has a worker again",
     journal.PlaceSpeed: lambda e: f"the speed of {e.place} is {e.speed:g} now, {e.before:g} before",

@@ -54,7 +54,7 @@ clean:
 .PHONY: test-x86
 CPU ?= Haswell
 X86 := .venv/x86/$(CPU)
-X86_TESTS ?= tests/ready/test_compile.py tests/ready/test_profile_devices.py tests/stages/test_int8.py \
+X86_TESTS ?= tests/measure/test_compile.py tests/measure/test_profile_devices.py tests/stages/test_int8.py \
 	tests/stages/test_sessions.py tests/stages/test_input_formats.py tests/stages/test_segments.py \
 	tests/stages/test_profile_devices.py tests/stages/test_shards.py tests/stages/test_placed.py
 

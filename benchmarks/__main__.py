@@ -58,7 +58,7 @@ from benchmarks.splits.fit import splits_fit
 from benchmarks.splits.gap import splits_gap
 from benchmarks.splits.paper import splits_paper
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.zoo import SHIPPED
+from shisha_rt.model.zoo import SHIPPED
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 for command in (

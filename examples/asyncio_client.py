@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 import numpy as np
 
 from shisha_rt.client import AsyncClient, ShishaError
-from shisha_rt.wire.frame_tensors import Array
+from shisha_rt.protocol.frame_tensors import Array
 
 NUMPY_OF = {"FP32": "f4", "FP64": "f8", "FP16": "f2", "INT64": "i8", "INT32": "i4", "INT8": "i1", "UINT8": "u1"}
 

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shisha_rt.client import AsyncClient, Client
-from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.tensors import NUMPY_OF
 
 Frame = dict[str, npt.NDArray[Any]]
 Answered = Callable[[Sequence[int]], None]

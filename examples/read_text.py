@@ -31,7 +31,7 @@ from scipy import ndimage
 
 from shisha_rt.client import Client, ShishaError
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.zoo import resolve_model
+from shisha_rt.model.zoo import resolve_model
 
 Array = npt.NDArray[Any]
 

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from shisha_rt.fabric.messages import Prepare, Prepared, PrepareFailed
+from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
 from stages.built_stage import BuiltStage
 
 _NICE: Final = 5

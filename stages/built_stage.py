@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from shisha_rt.fabric.arena import Arena
+from shisha_rt.process.arena import Arena
 from stages.engines.session import CpuClock
 
 

@@ -17,8 +17,8 @@ from typing import Final
 
 import msgspec
 
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.messages import Prepare, Prepared, PrepareFailed
+from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed
+from shisha_rt.process.arena import Arena
 from stages.builder import Builder, Built, Finished, FramesCore, Manner, Ordered
 from stages.built_stage import BuiltStage
 from stages.emulate.place import Demand, EmulatedPlace

@@ -1,4 +1,4 @@
-"""The worker process of one place: `python -m stages.worker CONFIG` (see `fabric.messages.WorkerConfig`).
+"""The worker process of one place: `python -m stages.worker CONFIG` (see `messages.worker.WorkerConfig`).
 
 One loop: read messages, run parts in their order, and between two frames swap in what the builder has finished.
 A part on an emulated place ends when it is due, not when it is computed; the loop goes on reading until then.
@@ -24,16 +24,17 @@ from typing import Final
 
 import msgspec
 
-from shisha_rt.fabric import messages, model_index
-from shisha_rt.fabric.arena import Arena, NoRoom
-from shisha_rt.fabric.channel import Channel, ChannelBroken
-from shisha_rt.fabric.layout import layouts_of
-from shisha_rt.fabric.lent import LentFault, read_lent, write_lent
-from shisha_rt.fabric.messages import WorkerConfig
-from shisha_rt.fabric.model_index import ModelIndex
-from shisha_rt.fabric.parent import die_with
-from shisha_rt.lifecycle.events import Descriptor
-from shisha_rt.plan.split import Split
+from shisha_rt.core.lifecycle.events import Descriptor
+from shisha_rt.messages import worker as messages
+from shisha_rt.messages.worker import WorkerConfig
+from shisha_rt.model.index import ModelIndex
+from shisha_rt.model.reader import index_file
+from shisha_rt.model.split import Split
+from shisha_rt.process.arena import Arena, NoRoom
+from shisha_rt.process.channel import Channel, ChannelBroken
+from shisha_rt.process.layout import layouts_of
+from shisha_rt.process.lent import LentFault, read_lent, write_lent
+from shisha_rt.process.parent import die_with
 from stages.built_stage import BuiltStage
 from stages.emulate.place import EmulatedPlace, Started
 from stages.engines.onnxruntime.segment import OptimisedModel
@@ -87,7 +88,7 @@ class Worker:
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        indexes = [model_index.read_index(Path(folder)) for folder in config.engine_folders]
+        indexes = [index_file.read_index(Path(folder)) for folder in config.engine_folders]
         layout, *further = layouts_of(indexes, config.output_bytes)
         self._arena = Arena.attach(config.arena_fd, layout, config.slot_count, config.place_count, further)
         threading.Thread(target=self._sign, name="heartbeat", daemon=True).start()

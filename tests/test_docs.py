@@ -85,7 +85,7 @@ def test_what_counts_as_a_path() -> None:
     assert paths(page) == ["a1/", "plan/verify.py", "verify.py", "ab*.py"]
 
 
-@pytest.mark.parametrize("path", ["tests/", "plan/verify.py", "verify.py", "search/", "configs/machines/c*.toml"])
+@pytest.mark.parametrize("path", ["tests/", "plan/verify.py", "verify.py", "geometric/", "configs/machines/c*.toml"])
 def test_what_is_there_is_found(path: str) -> None:
     assert exists(path)
 

@@ -2,16 +2,20 @@
 
 1. A package's docstring ends "Pure." or "Shell."; so may a module's that differs. Pure modules, and all that they pull
    in from this project, touch nothing outside their arguments.
-2. `shisha_rt` never imports `stages`; `stages` imports from `shisha_rt` only the fabric, pure modules, the reader
-   and what is known of the host.
+2. `shisha_rt` never imports `stages`; `stages` imports from `shisha_rt` only `process/`, `messages/`, pure modules, the
+   reader and what is known of the host.
 3. Only `stages/engines` imports an inference engine.
 4. No module is a bag of odds and ends.
 5. A public class or function has a name of its own in the whole project; `main` is each program's.
+6. Packages have an order, `ORDER`, and import only earlier ones: whoever reads them in it follows the data. Modules
+   beside the packages import none of them, but for the program's entry.
+7. The papers are the outermost ring: nothing else imports them, and `shisha_rt/studies.py` loads them by name.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatch
@@ -28,17 +32,34 @@ MARKS: Final = ("Pure.", "Shell.")
 # What section 3 of the design allows to touch the world within a pure package.
 SHELLS_WITHIN: Final = frozenset(
     {
-        "shisha_rt.graph.reader",
-        "shisha_rt.graph.zoo",
+        "shisha_rt.model.reader",
+        "shisha_rt.model.zoo",
         "shisha_rt.machine.config",
         "shisha_rt.machine.host",
-        "shisha_rt.wire.keys",
-        "shisha_rt.wire.lent_memory",
-        "shisha_rt.wire.link",
-        "shisha_rt.wire.multipart",
+        "shisha_rt.protocol.keys",
+        "shisha_rt.protocol.multipart",
+        "shisha_rt.papers.gp.place_split",
+        "shisha_rt.papers.partitiontuner.measured_processors",
+        "shisha_rt.papers.partitiontuner.partition_profile",
+        "shisha_rt.papers.partitiontuner.plan_partitions",
+        "shisha_rt.papers.partitiontuner.program",
     }
 )
-FOR_STAGES: Final = ("shisha_rt", "shisha_rt.fabric*", "shisha_rt.graph.reader*", "shisha_rt.machine.host*")
+# fmt: off
+ORDER: Final = (
+    "process", "model", "machine", "plan", "costs", "planner", "placement", "core", "messages", "measure", "protocol",
+    "client", "hosts", "daemon", "show", "http", "cli", "papers",
+)
+# fmt: on
+PAPERS: Final = "papers"
+ENTRY: Final = "shisha_rt.__main__"
+FOR_STAGES: Final = (
+    "shisha_rt",
+    "shisha_rt.process*",
+    "shisha_rt.messages*",
+    "shisha_rt.model.reader*",
+    "shisha_rt.machine.host*",
+)
 ENGINES: Final = frozenset({"onnxruntime", "openvino"})
 
 # fmt: off
@@ -208,7 +229,43 @@ def twins(sources: Sources) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("rule", [impurities, crossings, engine_imports, misshapen, twins])
+def package_of(name: str) -> str | None:
+    """The package of `shisha_rt` that a dotted name is in; None for what stands beside the packages, or elsewhere."""
+    top, _, inner = name.partition(".")
+    first = inner.partition(".")[0]
+    return first if top == "shisha_rt" and first in ORDER else None
+
+
+def misordered(sources: Sources) -> list[str]:
+    """Rule 6."""
+    unknown = sorted({name.split(".")[1] for name in sources if name.count(".") > 1 and name.startswith("shisha_rt.")})
+    found = [f"{package} has no place in the order" for package in unknown if package not in ORDER]
+    for module, source in sorted(sources.items()):
+        own = package_of(module)
+        if not module.startswith("shisha_rt") or module == ENTRY:
+            continue
+        for name in imports(source):
+            package = package_of(name)
+            is_later = package is not None and (own is None or ORDER.index(package) > ORDER.index(own))
+            found += [f"{module} imports {name}"] if is_later else []
+    return found
+
+
+def papers_imported(sources: Sources) -> list[str]:
+    """Rule 7, for both packages."""
+    return [
+        f"{module} imports {name}"
+        for module, source in sorted(sources.items())
+        if package_of(module) != PAPERS
+        for name in imports(source)
+        if package_of(name) == PAPERS
+    ]
+
+
+RULES: Final = [impurities, crossings, engine_imports, misshapen, twins, misordered, papers_imported]
+
+
+@pytest.mark.parametrize("rule", RULES)
 def test_the_project_keeps_the_rule(rule: Callable[[Sources], list[str]]) -> None:
     assert rule(project()) == []
 
@@ -222,6 +279,11 @@ def test_the_project_is_seen_at_all() -> None:
 def test_every_package_says_what_it_is() -> None:
     packages = {module_name(path) for package in PACKAGES for path in (ROOT / package).rglob("__init__.py")}
     assert [name for name in sorted(packages) if own_mark(project()[name]) is None] == []
+
+
+def test_the_design_page_gives_the_order() -> None:
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    assert tuple(re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE)) == ORDER
 
 
 def test_no_pure_package_has_other_shells_within_than_the_design_says() -> None:
@@ -277,12 +339,12 @@ class TestTheCheckerItself:
     def test_purity_by_proxy(self) -> None:
         sources = {
             "shisha_rt": '"""Everything. Shell."""',
-            "shisha_rt.wire": "import zmq",
-            "shisha_rt.wire.codes": "",
+            "shisha_rt.protocol": "import zmq",
+            "shisha_rt.protocol.header": "",
             "shisha_rt.plan": '"""Plans. Pure."""',
-            "shisha_rt.plan.x": "from shisha_rt.wire.codes import Code",
+            "shisha_rt.plan.x": "from shisha_rt.protocol.header import Header",
         }
-        assert impurities(sources) == ["shisha_rt.plan.x is pure but imports zmq (through shisha_rt.wire)"]
+        assert impurities(sources) == ["shisha_rt.plan.x is pure but imports zmq (through shisha_rt.protocol)"]
 
     @pytest.mark.parametrize(
         ("docstring", "pure"),
@@ -299,9 +361,9 @@ class TestTheCheckerItself:
             "shisha_rt.daemon.gateway": "def f():\n    import stages.worker",
             **PURE_PACKAGE,
             "shisha_rt.plan.plan": "",
-            "shisha_rt.fabric": "",
-            "shisha_rt.fabric.arena": "",
-            "stages.worker": "from shisha_rt.daemon import gateway\nfrom shisha_rt.fabric.arena import Arena\n"
+            "shisha_rt.messages": "",
+            "shisha_rt.process.arena": "",
+            "stages.worker": "from shisha_rt.daemon import gateway\nfrom shisha_rt.process.arena import Arena\n"
             "from shisha_rt.plan.plan import Plan\nfrom shisha_rt import cache, errors",
         }
         assert crossings(sources) == [
@@ -320,6 +382,29 @@ class TestTheCheckerItself:
     def test_shape(self) -> None:
         sources = {"shisha_rt.plan.utils": "", "stages.worker": ""}
         assert misshapen(sources) == ["shisha_rt.plan.utils is named after nothing"]
+
+    def test_order(self) -> None:
+        sources = {
+            **PURE_PACKAGE,
+            "shisha_rt.errors": "from shisha_rt.plan.plan import Plan",
+            "shisha_rt.__main__": "from shisha_rt.cli.app import main",
+            "shisha_rt.plan.plan": "from shisha_rt import errors\nfrom shisha_rt.model.graph import Graph",
+            "shisha_rt.plan.x": "def f():\n    from shisha_rt.daemon import server",
+            "shisha_rt.odds.ends": "",
+        }
+        assert misordered(sources) == [
+            "odds has no place in the order",
+            "shisha_rt.errors imports shisha_rt.plan.plan.Plan",
+            "shisha_rt.plan.x imports shisha_rt.daemon.server",
+        ]
+
+    def test_papers(self) -> None:
+        sources = {
+            "shisha_rt.cli.plan": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import shisha_rt.papers.gp",
+            "shisha_rt.papers.gp.x": "from shisha_rt.papers.dcg import y",
+            "stages.worker": "from shisha_rt.papers import gp",
+        }
+        assert papers_imported(sources) == ["stages.worker imports shisha_rt.papers.gp"]
 
     def test_twins(self) -> None:
         sources = {

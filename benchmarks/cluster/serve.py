@@ -33,8 +33,8 @@ from benchmarks.rigs.far_hosts import CORES, FarHosts, check_host, far_daemon, f
 from benchmarks.rigs.tune import tune
 from shisha_rt.client import Client, plan_of
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.zoo import zoo_path
+from shisha_rt.model.zoo import zoo_path
+from shisha_rt.tensors import NUMPY_OF
 
 MODELS: Final = "resnet50,text_detector"
 _LIKE: Final = {"daemon_shared": "serve_handle", "daemon_http": "serve_http"}

@@ -12,13 +12,13 @@ from typing import Final
 import onnx
 
 from shisha_rt.costs.operator_costs import described_costs
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.input_sizes import InputSizes
-from shisha_rt.graph.reader.onnx_reader import read_model
-from shisha_rt.graph.topologies.catalogue import TOPOLOGIES
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.device import Device
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.input_sizes import InputSizes
+from shisha_rt.model.reader.onnx_reader import read_model
+from shisha_rt.model.topologies.catalogue import TOPOLOGIES
 from shisha_rt.placement.build import build_problem
 from shisha_rt.placement.problem import Assignment, Problem
 from shisha_rt.placement.solver_names import SolverName

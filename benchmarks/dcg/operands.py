@@ -14,8 +14,8 @@ from typing import Final
 
 from benchmarks.dcg.board import TITLES, Case
 from benchmarks.report.results import Row
-from shisha_rt.graph.dimensions import dimensions, tensor_of
-from shisha_rt.graph.graph import Graph, Operator
+from shisha_rt.model.dimensions import dimensions, tensor_of
+from shisha_rt.model.graph import Graph, Operator
 
 PIM: Final = 2
 

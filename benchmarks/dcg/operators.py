@@ -8,8 +8,8 @@ from typing import Final
 from benchmarks.dcg.board import MADE_FROM, SEQUENCES
 from benchmarks.report.results import Row
 from shisha_rt.costs.device_costs import operator_cost_s, transfer_cost_s
-from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.machine.device import Device
+from shisha_rt.model.graph import Graph, Operator, Tensor
 
 ELEMENTS: Final = tuple(2**power for power in range(10, 21))
 WIDTH: Final = 512

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from benchmarks.dcg.board import ALS, CPU_S, FITTED_TO, MODELLED, OPT, PIM_FIRST, SCHEMES, Case, place
 from benchmarks.dcg.operands import form
 from benchmarks.report.results import Row
-from shisha_rt.graph.dimensions import dimensions
+from shisha_rt.model.dimensions import dimensions
 from shisha_rt.placement.check import Cost, cost
 
 

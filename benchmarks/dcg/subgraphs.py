@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from benchmarks.dcg.board import ALS, MODELLED, OPT, Case, place
 from benchmarks.report.results import Row
-from shisha_rt.placement.brute import every_cost_s
+from shisha_rt.papers.dcg.brute import every_cost_s
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.problem import Assignment, Problem, ProblemTensor
 

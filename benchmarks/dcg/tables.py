@@ -19,9 +19,9 @@ from benchmarks.dcg.board import TITLES, Case
 from benchmarks.dcg.timing import Solver, median_s, solve_time_s
 from benchmarks.report.results import Row
 from shisha_rt.costs.operator_costs import described_costs
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.topologies.catalogue import TOPOLOGIES
 from shisha_rt.machine.device import Device
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.topologies.catalogue import TOPOLOGIES
 from shisha_rt.placement.als import als
 from shisha_rt.placement.build import build_problem, tensor_kinds
 from shisha_rt.placement.dcg import Between, Dcg, device_mapped_graph

@@ -39,9 +39,9 @@ from benchmarks.rigs.tune import tune
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
 from shisha_rt.client import Client
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
+from shisha_rt.model.zoo import zoo_path
 
 MACHINE: Final = "two-engines"
 MODELS: Final = "squeezenet,resnet50,inception_v1,densenet121,shufflenet,alexnet"

@@ -24,12 +24,12 @@ from benchmarks.rigs.child_process import child_process
 from benchmarks.rigs.stage_rig import random_inputs
 from shisha_rt.cache import cache_folder, publish
 from shisha_rt.client import Client
-from shisha_rt.graph.zoo import SHIPPED, zoo_path
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.machine import Machine
-from shisha_rt.pipeline.seed import seed
+from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.model.zoo import SHIPPED, zoo_path
 from shisha_rt.plan.plan import Plan
-from shisha_rt.ready.compile import Compiled, compile_model
+from shisha_rt.planner.seed import seed
 from stages.engines.onnxruntime.optimised_graph import MODEL_FILE
 from stages.engines.onnxruntime.options import as_built_options
 

@@ -48,11 +48,11 @@ from benchmarks.rigs.sides import Side, sides
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.placement.partition_plan import foretold
+from shisha_rt.measure.told_costs import told_costs
+from shisha_rt.papers.partitiontuner.partition_plan import foretold
+from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan, scheme_plan
 from shisha_rt.placement.processors import ProcessorCosts
-from shisha_rt.placement.scheme_plans import SchemePlan, scheme_plan
 from shisha_rt.plan.plan import Plan
-from shisha_rt.ready.told_costs import told_costs
 
 MODELS: Final = "squeezenet,inception_v1,text_detector,text_recogniser,densenet121"
 UNLIKE: Final = "inception_v1"

@@ -32,10 +32,10 @@ from benchmarks.report.facts import facts
 from benchmarks.report.figures import errors_figure
 from benchmarks.report.results import Row, save_csv, save_figure, show
 from benchmarks.rigs.stage_rig import Loaded, Rate, StageRig, stage_rig
-from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine, parse_machine
 from shisha_rt.machine.machine import Machine, target_s
-from shisha_rt.ready.compile import Compiled, compile_model
+from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.model.zoo import resolve_model
 
 MODEL: Final = "squeezenet"
 _PACE_MACHINES: Final = ("c1", "c2", "c6")  # two, four and eight places

@@ -35,9 +35,9 @@ from benchmarks.report.facts import facts
 from benchmarks.report.results import RESULTS, Row, Spread, save_csv, save_figure, show
 from benchmarks.rigs.one_place import OnePlace, Profiled, by_order, on_one_place, one_core
 from shisha_rt.costs.operator_costs import OperatorCosts
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.zoo import SHIPPED, zoo_path
 from shisha_rt.machine.machine import Machine
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.zoo import SHIPPED, zoo_path
 from shisha_rt.placement.segments import segments
 from shisha_rt.placement.stage_problem import StagePlacement, place_stage
 

@@ -25,7 +25,7 @@ from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client
-from shisha_rt.graph.zoo import resolve_model
+from shisha_rt.model.zoo import resolve_model
 
 _IN_FLIGHT: Final = 6
 _PATIENCE_S: Final = 300.0

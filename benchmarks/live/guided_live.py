@@ -22,7 +22,7 @@ from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
 from benchmarks.rigs.tuned import Case, plan_of, tuned
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.pipeline.strategies import LIVE
+from shisha_rt.planner.strategies import LIVE
 
 MACHINE: Final = "demo"
 MODELS: Final = "squeezenet,resnet50,inception_v1"

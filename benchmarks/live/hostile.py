@@ -24,7 +24,7 @@ from benchmarks.report.results import Row, save_csv, show
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client
-from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.tensors import NUMPY_OF
 
 _MIB: Final = 2**20
 _BUSY: Final = 0.1

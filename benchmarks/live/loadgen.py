@@ -26,7 +26,7 @@ from benchmarks.rigs.tune import tune
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client
 from shisha_rt.errors import Failure
-from shisha_rt.graph.zoo import zoo_path
+from shisha_rt.model.zoo import zoo_path
 
 _EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "loadgen.py"
 _SYSTEMS: Final = ("daemon", "onnxruntime")

@@ -32,12 +32,12 @@ from benchmarks.rigs.host_speed import piece_s
 from benchmarks.rigs.loop_process import figures
 from benchmarks.rigs.steady_load import SteadyLoad, Tally
 from shisha_rt.client import Client
-from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.host.cores import usable_cores
-from shisha_rt.pipeline.seed import seed
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.model.zoo import resolve_model
 from shisha_rt.plan.plan import Plan
-from shisha_rt.ready.compile import compile_model
+from shisha_rt.planner.seed import seed
 
 MODEL: Final = "squeezenet"
 _AIM_MS: Final = {"p99.9": 1.0, "largest": 5.0}

@@ -37,8 +37,8 @@ from benchmarks.report.results import RESULTS, Row, save_csv, show
 from benchmarks.rigs.one_place import OnePlace, fresh_cache, on_one_place, predicted_s
 from benchmarks.rigs.stage_rig import StageRig
 from shisha_rt.costs.operator_costs import described_costs
-from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.model.zoo import zoo_path
 from shisha_rt.placement.build import build_problem, tensor_kinds
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.dcg import device_mapped_graph

@@ -28,8 +28,8 @@ from benchmarks.report.facts import facts
 from benchmarks.report.results import RESULTS, Row, save_csv, show
 from benchmarks.rigs.one_place import OnePlace, by_order, fresh_cache, on_one_place, one_core, predicted_s
 from shisha_rt.costs.operator_costs import OperatorCosts
-from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.model.zoo import zoo_path
 from shisha_rt.placement.segments import Segment, segments
 
 BOARD: Final = "pim-2"

@@ -26,8 +26,8 @@ from benchmarks.rigs.served import IN_FLIGHT
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.client import Client
-from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.host.cores import usable_cores
+from shisha_rt.model.zoo import resolve_model
 
 _QUOTA_CORES: Final = 1.0
 _FOLLOWS_WITHIN_S: Final = 60.0

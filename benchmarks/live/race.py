@@ -34,8 +34,8 @@ from benchmarks.rigs.contest import DAEMON, SIDES, Network, Round, contest
 from benchmarks.rigs.engine_process import PLAIN
 from benchmarks.rigs.servers import SERVERS, missing, pythons, version
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.zoo import TRAINED
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
+from shisha_rt.model.zoo import TRAINED
 
 MODELS: Final = "squeezenet,shufflenet,resnet50,inception_v1,densenet121,alexnet," + ",".join(TRAINED)
 _OPENVINO: Final = "openvino"

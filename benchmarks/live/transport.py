@@ -32,10 +32,10 @@ from benchmarks.report.results import Row, save_csv, save_figure, show
 from benchmarks.rigs.balance import TwoStages, best_two_stages
 from benchmarks.rigs.served import IN_FLIGHT, Reading, Served, served, two_places
 from benchmarks.rigs.stage_rig import Loaded, StageRig, stage_rig
-from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.machine import Machine
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.model.zoo import resolve_model
 from shisha_rt.plan.plan import Plan
-from shisha_rt.ready.compile import compile_model
 
 MODELS: Final = "squeezenet,resnet50,shufflenet,densenet121"
 

@@ -28,12 +28,12 @@ from benchmarks.report.results import Row, save_csv, save_figure, show
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, CostTeam
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.outcome import Outcome
-from shisha_rt.pipeline.exact import DEFAULT_LATENCY_STATES, exact_plan
-from shisha_rt.pipeline.kinds import stage_costs
-from shisha_rt.pipeline.latency import low_latency
-from shisha_rt.pipeline.reach import lattice, reach
-from shisha_rt.pipeline.solution import PlanSolution
 from shisha_rt.plan.rate import OBJECTIVES, Objective
+from shisha_rt.planner.exact import DEFAULT_LATENCY_STATES, exact_plan
+from shisha_rt.planner.kinds import stage_costs
+from shisha_rt.planner.latency import low_latency
+from shisha_rt.planner.reach import lattice, reach
+from shisha_rt.planner.solution import PlanSolution
 
 LAYER_S: Final = 1e-3
 NOTES: Final = (

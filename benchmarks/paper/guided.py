@@ -34,22 +34,23 @@ from benchmarks.report.results import Row, save_csv, save_figure, show
 from benchmarks.shisha.searches import PIPE_SEARCH_TRIALS
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.graph.layers import group_layers
-from shisha_rt.graph.reader.onnx_reader import read_model
-from shisha_rt.graph.zoo import resolve_model
+from shisha_rt.model.layers import group_layers
+from shisha_rt.model.reader.onnx_reader import read_model
+from shisha_rt.model.zoo import resolve_model
 from shisha_rt.outcome import Outcome
-from shisha_rt.pipeline.exact import exact_plan
-from shisha_rt.pipeline.guided import guided as guided_tuner
-from shisha_rt.pipeline.loop import Tuner, run
-from shisha_rt.pipeline.search.arrangement import space_of
-from shisha_rt.pipeline.search.pipe_search import MAX_DATABASE, PipeSearch, cut_count, pipe_search
-from shisha_rt.pipeline.search.search import Limit, Search
-from shisha_rt.pipeline.seed import seed
-from shisha_rt.pipeline.strategies import RivalName, rival
-from shisha_rt.pipeline.tune import HEURISTICS, shisha
-from shisha_rt.simulate.paper_machines import CONFIGURATIONS, paper_machine
-from shisha_rt.simulate.roofline import roofline_costs
-from shisha_rt.simulate.simulated_evaluator import FRAMES, SimulatedEvaluator, with_error
+from shisha_rt.papers.shisha.arrangement import space_of
+from shisha_rt.papers.shisha.pipe_search import MAX_DATABASE, PipeSearch, cut_count, pipe_search
+from shisha_rt.papers.shisha.rivals import rival
+from shisha_rt.papers.shisha.search import Limit, Search
+from shisha_rt.papers.simulate.paper_machines import CONFIGURATIONS, paper_machine
+from shisha_rt.papers.simulate.roofline import roofline_costs
+from shisha_rt.papers.simulate.simulated_evaluator import FRAMES, SimulatedEvaluator, with_error
+from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.guided import guided as guided_tuner
+from shisha_rt.planner.loop import Tuner, run
+from shisha_rt.planner.seed import seed
+from shisha_rt.planner.strategies import RivalName
+from shisha_rt.planner.tune import HEURISTICS, shisha
 
 NETWORKS: Final = ("resnet50", "squeezenet", "vgg16", "darknet53")
 SIGMA: Final = 0.3

@@ -35,10 +35,10 @@ from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
 from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink, OneWay
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.outcome import Outcome
-from shisha_rt.pipeline.exact import exact_plan
-from shisha_rt.pipeline.over_hosts import over_hosts
 from shisha_rt.plan.rate import OBJECTIVES, Objective
-from tests.pipeline.every_far_chain import every_far_chain, random_far_costs
+from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.over_hosts import over_hosts
+from tests.planner.every_far_chain import every_far_chain, random_far_costs
 
 LAYER_S: Final = 1e-3
 TENSOR_BYTES: Final = 400_000

@@ -27,20 +27,20 @@ import typer
 
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
+from shisha_rt.costs.any_order import layer_needs
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
 from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink, OneWay
 from shisha_rt.costs.team_costs import team_costs
-from shisha_rt.graph.layers import group_layers
-from shisha_rt.graph.reader.onnx_reader import read_model
-from shisha_rt.graph.spans import groups_of
-from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.machine import Machine, Memory, Place
-from shisha_rt.pipeline.exact import exact_plan
-from shisha_rt.pipeline.order.downsets import every_downset, group_needs
-from shisha_rt.pipeline.order.ordered_plan import OrderLimits, ordered_plan
-from shisha_rt.pipeline.order.reordered import layer_needs
-from shisha_rt.simulate.clusters import tensors_of
-from shisha_rt.simulate.roofline import roofline_costs
+from shisha_rt.model.layers import group_layers
+from shisha_rt.model.reader.onnx_reader import read_model
+from shisha_rt.model.spans import groups_of
+from shisha_rt.model.zoo import resolve_model
+from shisha_rt.papers.order.downsets import every_downset, group_needs
+from shisha_rt.papers.order.ordered_plan import OrderLimits, ordered_plan
+from shisha_rt.papers.simulate.clusters import tensors_of
+from shisha_rt.papers.simulate.roofline import roofline_costs
+from shisha_rt.planner.exact import exact_plan
 
 NETWORKS: Final = ("inception_v1", "inception_v2", "yolov3", "bert", "gpt2", "resnet50", "squeezenet", "densenet121")
 PLACES: Final = (2, 3, 4, 6, 8)

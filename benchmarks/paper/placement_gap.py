@@ -22,12 +22,12 @@ import typer
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
 from shisha_rt.costs.operator_costs import described_costs
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.input_sizes import InputSizes
-from shisha_rt.graph.reader.onnx_reader import read_model
-from shisha_rt.graph.zoo import NAMES, resolve_model
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.input_sizes import InputSizes
+from shisha_rt.model.reader.onnx_reader import read_model
+from shisha_rt.model.zoo import NAMES, resolve_model
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.build import build_problem
 from shisha_rt.placement.check import cost

@@ -1,9 +1,9 @@
 """Clusters on paper, up to 10,000 places: `python -m benchmarks scale`. All of it is simulated or worked out.
 
-Plans: clusters are drawn (`simulate/clusters.py`), costs are a roofline's. CPU seconds of `exact` with copies; how far
-its throughput is from what it has proven, in percent; what one stage would do, on the places that have room for the
-whole network, which is least for the router to carry. The router: what the plan's frames are in messages and bytes, and
-the frames a second at which the loop and a card of 100 Gbit/s end (`simulate/router.py`).
+Plans: clusters are drawn (`papers/simulate/clusters.py`), costs are a roofline's. CPU seconds of `exact` with copies;
+how far its throughput is from what it has proven, in percent; what one stage would do, on the places that have room
+for the whole network, which is least for the router to carry. The router: what the plan's frames are in messages and
+bytes, and the frames a second at which the loop and a card of 100 Gbit/s end (`papers/simulate/router.py`).
 
 The lifecycle: the real core in virtual time, with a copy of the model on each place (`rigs/virtual_daemon.py`). CPU
 microseconds of the core for a frame: all teams alike, of five speeds, and while one place waits for its worker. The
@@ -22,17 +22,17 @@ from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, save_figure, show
 from benchmarks.report.scale_figure import scale_figure
 from benchmarks.rigs.virtual_daemon import VirtualDaemon
+from shisha_rt.core.lifecycle import events as ev
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.team_costs import team_costs
-from shisha_rt.graph.layers import group_layers
-from shisha_rt.graph.reader.onnx_reader import read_model
-from shisha_rt.graph.zoo import resolve_model
-from shisha_rt.lifecycle import events as ev
-from shisha_rt.pipeline.exact import exact_plan
+from shisha_rt.model.layers import group_layers
+from shisha_rt.model.reader.onnx_reader import read_model
+from shisha_rt.model.zoo import resolve_model
+from shisha_rt.papers.simulate.clusters import cluster, cluster_costs
+from shisha_rt.papers.simulate.router import Router, most_frames_per_s, router_load
 from shisha_rt.plan.rate import OBJECTIVES
-from shisha_rt.simulate.clusters import cluster, cluster_costs
-from shisha_rt.simulate.router import Router, most_frames_per_s, router_load
+from shisha_rt.planner.exact import exact_plan
 
 HOSTS: Final = (10, 30, 100, 300, 1000)
 NETWORKS: Final = ("resnet50",)

@@ -25,11 +25,11 @@ from PIL import Image, ImageDraw, ImageFont
 
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.device import Device
-from shisha_rt.ready.compile import Compiled, compile_model
-from shisha_rt.ready.scales import make_scales
+from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.scales import make_scales
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.zoo import zoo_path
 from stages.built.clean_model import CleanModel
 from stages.built.placed import PlacedModel, PlacedStage
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from shisha_rt.costs.operator_costs import described_costs
-from shisha_rt.graph.graph import Graph
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.device import Device
+from shisha_rt.model.graph import Graph
+from shisha_rt.papers.partitiontuner.scheme_plans import scheme_plan
 from shisha_rt.placement.processors import ProcessorCosts, costs_of_devices
-from shisha_rt.placement.scheme_plans import scheme_plan
-from shisha_rt.placement.solver_names import SchemeName
+from shisha_rt.planner.scheme_names import SchemeName
 
 BOARD: Final = "npu-board"
 MODELLED: Final = "modelled, device descriptions, without hand-overs"

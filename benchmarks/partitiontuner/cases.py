@@ -15,14 +15,14 @@ from benchmarks.partitiontuner.published import NETWORKS, Published
 from benchmarks.partitiontuner.published import SCHEMES as PUBLISHED
 from benchmarks.partitiontuner.sunk import sunk_path
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.machine import Machine
-from shisha_rt.placement.forkjoin import forkjoin
-from shisha_rt.placement.partition_problem import apart_problem
+from shisha_rt.measure.model_on_machine import ModelOnMachine, make_ready
+from shisha_rt.model.zoo import zoo_path
+from shisha_rt.papers.partitiontuner.forkjoin import forkjoin
+from shisha_rt.papers.partitiontuner.partition_problem import apart_problem
+from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan, scheme_plan
 from shisha_rt.placement.processors import ProcessorCosts
-from shisha_rt.placement.scheme_plans import SchemePlan, scheme_plan
-from shisha_rt.placement.solver_names import SCHEMES, SchemeName
-from shisha_rt.ready.model_on_machine import ModelOnMachine, make_ready
+from shisha_rt.planner.scheme_names import SCHEMES, SchemeName
 
 OURS: Final[SchemeName] = "forkjoin"
 TITLES: Final[Mapping[SchemeName, str]] = {**PUBLISHED, OURS: "ours"}

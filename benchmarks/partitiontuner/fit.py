@@ -19,10 +19,10 @@ from benchmarks.partitiontuner.published import NETWORKS, SCHEMES
 from benchmarks.partitiontuner.sunk import sunk_path
 from benchmarks.report.facts import facts
 from benchmarks.report.results import Row, save_csv, show
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.reader.onnx_reader import read_model
-from shisha_rt.graph.zoo import zoo_path
-from shisha_rt.placement.solver_names import SchemeName
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.reader.onnx_reader import read_model
+from shisha_rt.model.zoo import zoo_path
+from shisha_rt.planner.scheme_names import SchemeName
 
 _TO: Final[Mapping[str, str]] = MappingProxyType(
     {

@@ -18,13 +18,13 @@ import numpy as np
 from benchmarks.partitiontuner.board import board_costs
 from benchmarks.partitiontuner.published import NETWORKS, SCHEMES
 from shisha_rt.arrays import Floats
-from shisha_rt.graph.graph import Graph
 from shisha_rt.machine.device import Device, Transfer
-from shisha_rt.placement.partition_problem import whole_problem
+from shisha_rt.model.graph import Graph
+from shisha_rt.papers.partitiontuner.partition_problem import whole_problem
+from shisha_rt.papers.partitiontuner.schemes import opseq, typeseq
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.schemes import opseq, typeseq
 from shisha_rt.placement.solution import Solution
-from shisha_rt.placement.solver_names import SchemeName
+from shisha_rt.planner.scheme_names import SchemeName
 
 GROUPED: Final = "resnext50"
 """What a multiply-add in many groups takes follows from it alone."""

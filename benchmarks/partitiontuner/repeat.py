@@ -37,11 +37,11 @@ from benchmarks.partitiontuner.tables import (
 )
 from benchmarks.report.facts import facts
 from benchmarks.report.results import RESULTS, Row, save_csv, save_figure, show
+from shisha_rt.costs.costs import HANDOVER_S
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
-from shisha_rt.placement.processors import HANDOVER_S
-from shisha_rt.placement.solver_names import SCHEMES
-from shisha_rt.ready.processors import processor_costs
+from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
+from shisha_rt.planner.scheme_names import SCHEMES
 
 ROUNDS: Final = 5
 _ALL_NETWORKS: Final = ",".join(NETWORKS)

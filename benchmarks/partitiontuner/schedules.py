@@ -20,18 +20,18 @@ from benchmarks.partitiontuner.cases import ready_for
 from benchmarks.partitiontuner.live import Asked, asked
 from benchmarks.partitiontuner.published import NETWORKS
 from benchmarks.report.results import Row
-from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.machine import Machine
+from shisha_rt.model.zoo import zoo_path
+from shisha_rt.papers.partitiontuner.forkjoin import forkjoin
+from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
+from shisha_rt.papers.partitiontuner.partition_plan import foretold, plan_in_sections
+from shisha_rt.papers.partitiontuner.partition_problem import apart_problem
 from shisha_rt.placement.branches import structure
-from shisha_rt.placement.forkjoin import forkjoin
-from shisha_rt.placement.partition_plan import foretold, plan_in_sections
-from shisha_rt.placement.partition_problem import apart_problem
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.processors import ProcessorCosts
 from shisha_rt.placement.schedule import schedule_of
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import latency_s
-from shisha_rt.ready.processors import processor_costs
 from tests.placement.random_problems import SHAPES, random_problem
 
 MODELS: Final = ("squeezenet", "resnet18")

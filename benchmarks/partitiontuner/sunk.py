@@ -12,7 +12,7 @@ from pathlib import Path
 import onnx
 from onnx import helper
 
-from shisha_rt.graph.zoo import zoo_path
+from shisha_rt.model.zoo import zoo_path
 
 
 def sunk_path(network: str, folder: Path) -> Path:

@@ -14,7 +14,7 @@ from benchmarks.partitiontuner.cases import OURS, SUNK, TITLES, Planned
 from benchmarks.partitiontuner.live import Measured
 from benchmarks.partitiontuner.published import NETWORKS, SCHEMES
 from benchmarks.report.results import Row, Spread
-from shisha_rt.ready.processors import ProfiledProcessors
+from shisha_rt.papers.partitiontuner.measured_processors import ProfiledProcessors
 
 ON_NPU: Final = tuple(scheme for scheme in SCHEMES if scheme != "baseline")
 """In the order of Tables 3 and 4."""

@@ -7,10 +7,10 @@ from functools import lru_cache
 from typing import Final
 
 from benchmarks.shisha.cases import SYNTHNET, Case, case, seeded
-from shisha_rt.pipeline.loop import Result, run
-from shisha_rt.pipeline.tune import DEFAULT_HEURISTIC, shisha
+from shisha_rt.papers.simulate.simulated_evaluator import SimulatedEvaluator
 from shisha_rt.plan.plan import Plan, Stage
-from shisha_rt.simulate.simulated_evaluator import SimulatedEvaluator
+from shisha_rt.planner.loop import Result, run
+from shisha_rt.planner.tune import DEFAULT_HEURISTIC, shisha
 
 WALKED: Final = "C2"
 """Two fast places, and two whose cores take three times as long; eight cores each."""

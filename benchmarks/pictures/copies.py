@@ -10,8 +10,8 @@ from benchmarks.pictures.rows import Rows
 from benchmarks.pictures.served import served
 from benchmarks.pictures.sheet import WIDTH, Sheet
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.pipeline.exact import exact_plan
 from shisha_rt.plan.plan import Plan
+from shisha_rt.planner.exact import exact_plan
 
 IN_FLIGHT: Final = 16
 FOLLOWED: Final = 9

@@ -1,7 +1,7 @@
 """Frames served on paper: the daemon's own lifecycle in virtual time, each part as long as its costs say. Pure.
 
-What is drawn is thus what `lifecycle/` would do with these plans: which frame is dealt to whom, which epoch it takes,
-and when an epoch is retired. A hand-over takes no time, and neither does the daemon.
+What is drawn is thus what `core/lifecycle/` would do with these plans: which frame is dealt to whom, which epoch it
+takes, and when an epoch is retired. A hand-over takes no time, and neither does the daemon.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from shisha_rt.core.lifecycle import events as ev
+from shisha_rt.core.lifecycle import instructions as do
+from shisha_rt.core.lifecycle.lifecycle import Lifecycle
+from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.lifecycle import events as ev
-from shisha_rt.lifecycle import instructions as do
-from shisha_rt.lifecycle.lifecycle import Lifecycle
-from shisha_rt.lifecycle.policy import Policy
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 

@@ -7,8 +7,8 @@ from itertools import accumulate, pairwise
 
 from benchmarks.pictures.cases import ON_WALKED, Walked, ms, walked
 from benchmarks.pictures.sheet import WIDTH, At, Sheet, figure, rect, text
-from shisha_rt.pipeline.loop import Trial
 from shisha_rt.plan.plan import Plan
+from shisha_rt.planner.loop import Trial
 
 _MOVE_S, _TRIAL_S, _HELD_S = 0.8, 2.6, 5.0
 _LEFT, _BARS, _RIGHT = 16, 78, 646

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.rigs.child_process import say
 from shisha_rt.client import Client
-from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.tensors import NUMPY_OF
 
 _WARM_UP_FRAMES: Final = 24
 

@@ -34,9 +34,9 @@ from benchmarks.rigs.tune import tune
 from shisha_rt.cli.drive.child_daemon import ChildDaemon, child_daemon
 from shisha_rt.client import Client, plan_of
 from shisha_rt.errors import Failure
-from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.machine import Machine
+from shisha_rt.model.zoo import zoo_path
+from shisha_rt.tensors import NUMPY_OF
 
 DAEMON: Final[Mapping[str, tuple[str, bool]]] = {
     "daemon_shared": ("ipc", True),

@@ -17,7 +17,7 @@ import zmq
 
 from benchmarks.rigs.child_process import say
 from shisha_rt.client import Client
-from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.tensors import NUMPY_OF
 
 IN_FLIGHT: Final = {"polite": 1, "greedy": 1000, "deaf": 1_000_000}
 

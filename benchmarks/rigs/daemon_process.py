@@ -24,11 +24,11 @@ from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.requests import FrameAnswer
 from shisha_rt.daemon.planning import Planning
 from shisha_rt.daemon.server import Daemon
-from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.ready.compile import Compiled
-from shisha_rt.ready.model_on_machine import make_ready
-from shisha_rt.wire.request import InferRequest
+from shisha_rt.measure.compile import Compiled
+from shisha_rt.measure.model_on_machine import make_ready
+from shisha_rt.model.zoo import resolve_model
+from shisha_rt.protocol.request import InferRequest
 
 _LISTEN_EVERY_S: Final = 0.05
 _WARM_UP_FRAMES: Final = 24

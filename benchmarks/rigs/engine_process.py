@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.rigs.child_process import say
-from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.tensors import NUMPY_OF
 
 _WARM_UP_S: Final = 0.3
 

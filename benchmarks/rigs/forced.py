@@ -16,16 +16,17 @@ from typing import Any, Final, Self
 
 from benchmarks.rigs.child_process import ChildProcess, child_process
 from shisha_rt.client import Client
+from shisha_rt.costs.costs import HANDOVER_S
 from shisha_rt.errors import Failure
-from shisha_rt.graph.layer_kinds import LayerKind
-from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
 from shisha_rt.machine.machine import Machine
-from shisha_rt.placement.processors import HANDOVER_S, INPUT, ProcessorCosts, costs_of_devices
+from shisha_rt.measure.model_on_machine import ModelOnMachine, make_ready
+from shisha_rt.model.layer_kinds import LayerKind
+from shisha_rt.model.zoo import resolve_model
+from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
+from shisha_rt.placement.processors import INPUT, ProcessorCosts, costs_of_devices
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import latency_s
-from shisha_rt.ready.model_on_machine import ModelOnMachine, make_ready
-from shisha_rt.ready.processors import processor_costs
 
 _WARM_UP_FRAMES: Final = 6
 _TIMEOUT_S: Final = 120.0

@@ -20,9 +20,9 @@ import numpy as np
 
 from benchmarks.rigs.child_process import say
 from benchmarks.rigs.rival_carriers import PlainZmqCarrier, TcpCarrier, TlsCarrier, far_context
-from shisha_rt.fabric import messages
-from shisha_rt.fabric.channel import Channel, ChannelBroken
-from shisha_rt.fabric.parent import die_with
+from shisha_rt.messages import worker as messages
+from shisha_rt.process.channel import Channel, ChannelBroken
+from shisha_rt.process.parent import die_with
 from stages.far import messages as far
 from stages.far.carrier import Carried, Carrier, CarrierBroken
 from stages.far.zmq_carrier import FarEnd

@@ -30,9 +30,9 @@ import numpy as np
 from benchmarks.rigs.child_process import say
 from benchmarks.rigs.hop_far_process import LARGEST_BYTES, SLOTS, poller_of, wait_for
 from benchmarks.rigs.rival_carriers import PlainZmqCarrier, TcpCarrier, TlsCarrier, near_context
-from shisha_rt.fabric import messages
-from shisha_rt.fabric.channel import Channel
-from shisha_rt.lifecycle.events import Descriptor
+from shisha_rt.core.lifecycle.events import Descriptor
+from shisha_rt.messages import worker as messages
+from shisha_rt.process.channel import Channel
 from stages.far import messages as far
 from stages.far.carrier import Carrier
 from stages.far.zmq_carrier import NearEnd

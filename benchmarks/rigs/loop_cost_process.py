@@ -16,6 +16,10 @@ from typing import Any, Final
 
 from benchmarks.rigs.child_process import say
 from benchmarks.rigs.daemon_process import Orders
+from shisha_rt.core.lifecycle.dealing import Dealing
+from shisha_rt.core.lifecycle.frames import Frames
+from shisha_rt.core.lifecycle.lifecycle import Lifecycle
+from shisha_rt.core.tuning.tuning import Tuning
 from shisha_rt.daemon.counting import Counting
 from shisha_rt.daemon.fleet.link import WorkerLink
 from shisha_rt.daemon.fleet.telemetry import StageWindow
@@ -27,13 +31,9 @@ from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.daemon.planning import Planning
 from shisha_rt.daemon.server import Daemon
 from shisha_rt.daemon.shell import Shell
-from shisha_rt.graph.zoo import resolve_model
-from shisha_rt.lifecycle.dealing import Dealing
-from shisha_rt.lifecycle.frames import Frames
-from shisha_rt.lifecycle.lifecycle import Lifecycle
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.ready.model_on_machine import make_ready
-from shisha_rt.tuning.tuning import Tuning
+from shisha_rt.measure.model_on_machine import make_ready
+from shisha_rt.model.zoo import resolve_model
 
 REST: Final = "the loop itself"
 _CALIBRATION: Final = 20_000

@@ -23,16 +23,16 @@ from typing import Any, Final
 from benchmarks.rigs.child_process import say
 from benchmarks.rigs.daemon_process import Orders, slot_count
 from benchmarks.rigs.host_speed import host_slowness
+from shisha_rt.core.tuning.cores import CoreEvent
+from shisha_rt.core.tuning.events import PlacerSaid, TunerSaid
 from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.gateway import Arrived
 from shisha_rt.daemon.planning import Planning
 from shisha_rt.daemon.server import Daemon
-from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.ready.model_on_machine import make_ready
-from shisha_rt.tuning.cores import CoreEvent
-from shisha_rt.tuning.events import PlacerSaid, TunerSaid
-from shisha_rt.wire.request import OpRequest
+from shisha_rt.measure.model_on_machine import make_ready
+from shisha_rt.model.zoo import resolve_model
+from shisha_rt.protocol.request import OpRequest
 
 _LONGEST: Final = 40
 """Turns of which it is kept what they were doing."""

@@ -15,17 +15,17 @@ import numpy as np
 
 from benchmarks.rigs.stage_rig import Loaded, StageRig, stage_rig
 from shisha_rt.costs.operator_costs import OperatorCosts
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.input_sizes import InputSizes
 from shisha_rt.machine.config.device_files import running_devices
 from shisha_rt.machine.config.machine_file import check_runnable, parse_machine
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine, Place
+from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.device_profile import DeviceProfile, profile_devices
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.problem import Problem
 from shisha_rt.placement.stage_problem import stage_problem
-from shisha_rt.ready.compile import Compiled, compile_model
-from shisha_rt.ready.device_profile import DeviceProfile, profile_devices
 
 _CACHE: Final = "XDG_CACHE_HOME"
 

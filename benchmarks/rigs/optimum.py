@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import combinations, pairwise, permutations
 from typing import Final
 
-from shisha_rt.graph.spans import starts_of
+from shisha_rt.model.spans import starts_of
 from shisha_rt.plan.plan import Plan, Stage
 
 _ENUMERABLE: Final = 200_000  # plans

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from shisha_rt.graph.input_sizes import InputSizes
-from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.machine import Machine
-from shisha_rt.ready.model_on_machine import ModelOnMachine, make_ready
+from shisha_rt.measure.model_on_machine import ModelOnMachine, make_ready
+from shisha_rt.model.input_sizes import InputSizes
+from shisha_rt.model.zoo import resolve_model
 
 _NONE: Final[Mapping[str, int]] = MappingProxyType({})
 

@@ -18,7 +18,7 @@ from typing import IO, Any, Final
 
 from benchmarks.rigs.child_process import say
 from benchmarks.rigs.descendants import end_all, keep_descendants, signal_all
-from shisha_rt.fabric.child import last_line
+from shisha_rt.process.child import last_line
 
 _PATIENCE_S: Final = 8.0
 

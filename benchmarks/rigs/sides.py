@@ -12,8 +12,8 @@ from benchmarks.rigs.child_process import ChildProcess, child_process
 from benchmarks.rigs.profiled import profiled
 from benchmarks.rigs.served import IN_FLIGHT
 from shisha_rt.errors import Failure
-from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.machine import Machine
+from shisha_rt.model.zoo import zoo_path
 
 _BURST_S: Final = 2.0
 _MOST_BURSTS: Final = 60

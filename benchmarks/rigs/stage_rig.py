@@ -20,19 +20,19 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from shisha_rt.cli.drive.frames import random_frames
+from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.daemon.fleet.far_places import FarPlaces
 from shisha_rt.daemon.fleet.supervisor import Supervisor
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.fabric import messages
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.budgets import Budgets
-from shisha_rt.fabric.layout import layout_of
-from shisha_rt.lifecycle.events import Descriptor
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
-from shisha_rt.ready.compile import Compiled
-from shisha_rt.ready.model_on_machine import ModelOnMachine
+from shisha_rt.measure.compile import Compiled
+from shisha_rt.measure.model_on_machine import ModelOnMachine
+from shisha_rt.messages import worker as messages
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.budgets import Budgets
+from shisha_rt.process.layout import layout_of
 
 NO_DEVICES: Final[Mapping[str, tuple[Device, ...]]] = MappingProxyType({})
 

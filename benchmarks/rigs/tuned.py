@@ -16,13 +16,13 @@ from benchmarks.rigs.optimum import Optimum
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.client import Client
 from shisha_rt.costs.layer_costs import LayerCosts, RawCosts
-from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.config.machine_file import check_runnable, parse_machine
 from shisha_rt.machine.machine import Machine
+from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.profile import profile_model
+from shisha_rt.model.zoo import resolve_model
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
-from shisha_rt.ready.compile import Compiled, compile_model
-from shisha_rt.ready.profile import profile_model
 
 _LOOK_EVERY_S: Final = 0.05
 _TIMEOUT_S: Final = 120.0

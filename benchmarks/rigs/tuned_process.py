@@ -16,15 +16,15 @@ from typing import Any
 
 from benchmarks.rigs.child_process import say
 from benchmarks.rigs.daemon_process import Orders, slot_count
+from shisha_rt.core.tuning.cores import CoreEvent, Cores, Outward
+from shisha_rt.core.tuning.events import PartTaken
+from shisha_rt.core.tuning.window import Window
 from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.planning import Planning
 from shisha_rt.daemon.server import Daemon
-from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.config.machine_file import check_runnable, load_machine
-from shisha_rt.ready.model_on_machine import make_ready
-from shisha_rt.tuning.cores import CoreEvent, Cores, Outward
-from shisha_rt.tuning.events import PartTaken
-from shisha_rt.tuning.window import Window
+from shisha_rt.measure.model_on_machine import make_ready
+from shisha_rt.model.zoo import resolve_model
 
 
 class Metered(Cores):

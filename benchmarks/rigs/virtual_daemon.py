@@ -13,10 +13,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shisha_rt.lifecycle import events as ev
-from shisha_rt.lifecycle import instructions as do
-from shisha_rt.lifecycle.lifecycle import Lifecycle
-from shisha_rt.lifecycle.policy import Policy
+from shisha_rt.core.lifecycle import events as ev
+from shisha_rt.core.lifecycle import instructions as do
+from shisha_rt.core.lifecycle.lifecycle import Lifecycle
+from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
 

@@ -17,22 +17,23 @@ from benchmarks.rigs.optimum import Optimum
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import Costs, stage_service_s
 from shisha_rt.costs.costs_evaluator import CostsEvaluator
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.layers import Layer, group_layers
-from shisha_rt.graph.reader.onnx_reader import read_model
-from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.machine import Place
-from shisha_rt.pipeline.exact import exact_plan
-from shisha_rt.pipeline.loop import Result, run
-from shisha_rt.pipeline.search.arrangement import Space, space_of
-from shisha_rt.pipeline.search.search import Limit
-from shisha_rt.pipeline.seed import seed
-from shisha_rt.pipeline.strategies import RivalName, rival
-from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC, Heuristic, shisha
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.layers import Layer, group_layers
+from shisha_rt.model.reader.onnx_reader import read_model
+from shisha_rt.model.zoo import resolve_model
+from shisha_rt.papers.shisha.arrangement import Space, space_of
+from shisha_rt.papers.shisha.rivals import rival
+from shisha_rt.papers.shisha.search import Limit
+from shisha_rt.papers.simulate.paper_machines import paper_machine
+from shisha_rt.papers.simulate.roofline import roofline_costs
+from shisha_rt.papers.simulate.simulated_evaluator import SimulatedEvaluator
 from shisha_rt.plan.plan import Plan
-from shisha_rt.simulate.paper_machines import paper_machine
-from shisha_rt.simulate.roofline import roofline_costs
-from shisha_rt.simulate.simulated_evaluator import SimulatedEvaluator
+from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.loop import Result, run
+from shisha_rt.planner.seed import seed
+from shisha_rt.planner.strategies import RivalName
+from shisha_rt.planner.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC, Heuristic, shisha
 
 SYNTHNET, RESNET, YOLO, YOLO_HEADS = "SynthNet", "ResNet-50", "YOLOv3", "YOLOv3 with heads"
 NETWORKS: Final[Mapping[str, str]] = MappingProxyType(

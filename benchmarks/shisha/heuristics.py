@@ -9,8 +9,8 @@ from typing import Final
 
 from benchmarks.report.results import Row
 from benchmarks.shisha.cases import Case, seeded, tuned
-from shisha_rt.pipeline.tune import HEURISTICS
-from shisha_rt.simulate.paper_machines import CONFIGURATIONS
+from shisha_rt.papers.simulate.paper_machines import CONFIGURATIONS
+from shisha_rt.planner.tune import HEURISTICS
 
 ALPHAS: Final = (1, 2, 3, 4, 5, 7, 10, 20, 50, 100)
 SLOWDOWNS: Final = (3, 6, 12)

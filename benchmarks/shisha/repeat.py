@@ -35,7 +35,7 @@ from benchmarks.shisha.page import save_page
 from benchmarks.shisha.searches import compared, search_rows
 from benchmarks.shisha.seeds import from_seeds
 from benchmarks.shisha.statements import statements
-from shisha_rt.simulate.paper_machines import CONFIGURATIONS
+from shisha_rt.papers.simulate.paper_machines import CONFIGURATIONS
 
 COSTS: Final = f"{SIMULATED}: a roofline of machines on paper; seconds are virtual, nothing was run"
 MACHINES: Final = (FOUR_PLACES, EIGHT_PLACES)

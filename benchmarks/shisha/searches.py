@@ -14,10 +14,11 @@ from typing import Final
 
 from benchmarks.report.results import Row
 from benchmarks.shisha.cases import Case, Run, best_with_assignment_fps, searched, seeded, tuned
-from shisha_rt.pipeline.search.exhaustive import trial_count
-from shisha_rt.pipeline.search.search import Limit
-from shisha_rt.pipeline.space import explored_fraction
-from shisha_rt.pipeline.strategies import RANDOM_WALK_TRIALS, RivalName
+from shisha_rt.papers.shisha.exhaustive import trial_count
+from shisha_rt.papers.shisha.rivals import RANDOM_WALK_TRIALS
+from shisha_rt.papers.shisha.search import Limit
+from shisha_rt.planner.space import explored_fraction
+from shisha_rt.planner.strategies import RivalName
 
 SHISHA: Final = "Shisha"
 EXHAUSTIVE: Final = "ES"

@@ -24,11 +24,11 @@ from benchmarks.rigs.one_place import fresh_cache
 from benchmarks.splits.convolutions import Features, write_convolution
 from benchmarks.splits.plans import Shared, nearest_shares, plan_with, told_daemon, way_of
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.pipeline.exact import exact_plan
+from shisha_rt.measure.model_on_machine import ModelOnMachine, make_ready
+from shisha_rt.measure.told_costs import told_costs
 from shisha_rt.plan.plan import Plan
-from shisha_rt.ready.model_on_machine import ModelOnMachine, make_ready
-from shisha_rt.ready.told_costs import told_costs
-from shisha_rt.split.planning.split_plan import split_plan
+from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.shards.split_plan import split_plan
 
 AIM: Final = 1.1
 LARGE_S: Final = 5e-3

@@ -17,15 +17,15 @@ from typing import Final
 
 from benchmarks.report.results import Row
 from benchmarks.splits.plans import Shared, nearest_shares, plan_with, told_daemon, way_of
-from shisha_rt.graph.layers import layer_of_operator
-from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.machine import Machine
+from shisha_rt.measure.model_on_machine import ModelOnMachine, make_ready
+from shisha_rt.model.layers import layer_of_operator
+from shisha_rt.model.split import Splittable
+from shisha_rt.model.zoo import resolve_model
+from shisha_rt.placement.shard_costs import split_stage_s
 from shisha_rt.plan.plan import Plan, Stage
-from shisha_rt.plan.split import Splittable
-from shisha_rt.ready.model_on_machine import ModelOnMachine, make_ready
-from shisha_rt.split.rewrite.shard_costs import split_stage_s
 
 BOARD: Final = "tx2-cyclone"
 AIM_PERCENT: Final = 5.0

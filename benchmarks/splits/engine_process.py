@@ -15,12 +15,12 @@ import numpy as np
 from benchmarks.rigs.child_process import say
 from benchmarks.splits.convolutions import write_convolution
 from benchmarks.splits.energy import energy_counters, joules_between
-from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.reader.onnx_reader import read_model
 from shisha_rt.machine.config.device_files import parse_device
 from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.device import Device
+from shisha_rt.model.reader.onnx_reader import read_model
 from shisha_rt.placement.segments import segment
+from shisha_rt.tensors import NUMPY_OF
 from stages.built.clean_model import CleanModel
 from stages.engines.device_session import build_session, load_engines
 from stages.engines.session import Bound

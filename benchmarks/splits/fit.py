@@ -19,10 +19,10 @@ from benchmarks.splits.convolutions import Features, convolutions, multiply_adds
 from benchmarks.splits.link import link_times
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.split.fits import CONVOLUTION_TERMS, Errors, Fit, Sample, fit_monomial, fit_posynomial
-from shisha_rt.split.of_device import INPUT_MAP, OUTPUT_MAP, split_device
-from shisha_rt.split.posynomial import Monomial, Posynomial
-from shisha_rt.split.problem import FEATURES
+from shisha_rt.papers.gp.fits import CONVOLUTION_TERMS, Errors, Fit, Sample, fit_monomial, fit_posynomial
+from shisha_rt.papers.gp.of_device import INPUT_MAP, OUTPUT_MAP, split_device
+from shisha_rt.planner.shards.posynomial import Monomial, Posynomial
+from shisha_rt.planner.shards.problem import FEATURES
 
 ENGINES: Final[Mapping[str, str]] = {"ort_serial": "ONNX Runtime", "openvino": "OpenVINO"}
 BOARD: Final = "tx2-cyclone"

@@ -21,22 +21,22 @@ import typer
 from benchmarks.report.facts import facts
 from benchmarks.report.results import RESULTS, Row, save_csv, show, written
 from benchmarks.splits.networks import BOARD, NETWORKS
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.layers import group_layers
-from shisha_rt.graph.reader.onnx_reader import read_model
-from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.layers import group_layers
+from shisha_rt.model.reader.onnx_reader import read_model
+from shisha_rt.model.zoo import resolve_model
 from shisha_rt.outcome import Outcome
-from shisha_rt.split.chain import Chain
-from shisha_rt.split.fused import NetworkSplit, fused_split, split_network
-from shisha_rt.split.geometric.geometric import FULL_NETWORK_K, GeometricSplit, geometric_split
-from shisha_rt.split.geometric.rounding import best_rounding
-from shisha_rt.split.integer import BlockShares, split_layer
-from shisha_rt.split.of_device import device_legs, split_device
-from shisha_rt.split.of_graph import ENGINE_BLOCK, split_layer_of
-from shisha_rt.split.problem import Execution, Shares, SplitLayer, SplitObjective, SplitProblem, layer_cost
-from shisha_rt.split.rivals import RivalName, rival_split
+from shisha_rt.papers.gp.chain import Chain
+from shisha_rt.papers.gp.fused import NetworkSplit, fused_split, split_network
+from shisha_rt.papers.gp.geometric.geometric import FULL_NETWORK_K, GeometricSplit, geometric_split
+from shisha_rt.papers.gp.geometric.rounding import best_rounding
+from shisha_rt.papers.gp.of_device import device_legs, split_device
+from shisha_rt.papers.gp.of_graph import ENGINE_BLOCK, split_layer_of
+from shisha_rt.papers.gp.rivals import RivalName, rival_split
+from shisha_rt.planner.shards.integer import BlockShares, split_layer
+from shisha_rt.planner.shards.problem import Execution, Shares, SplitLayer, SplitObjective, SplitProblem, layer_cost
 
 CASES: Final[Mapping[str, tuple[SplitObjective, Execution]]] = {
     "latency, in sequence": ("latency", "sequence"),

@@ -31,11 +31,11 @@ from shisha_rt.cli.drive.child_daemon import child_daemon
 from shisha_rt.cli.drive.frames import model_inputs, random_frames
 from shisha_rt.client import Client
 from shisha_rt.errors import Failure
-from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.machine import Machine
+from shisha_rt.measure.model_on_machine import make_ready
+from shisha_rt.model.zoo import resolve_model
 from shisha_rt.plan.form import plan_of
 from shisha_rt.plan.plan import Plan
-from shisha_rt.ready.model_on_machine import make_ready
 
 _TIMEOUT_S: Final = 120.0
 _LOOK_EVERY_S: Final = 0.02

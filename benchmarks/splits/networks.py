@@ -8,15 +8,15 @@ from functools import cache
 from types import MappingProxyType
 from typing import Final
 
-from shisha_rt.graph.graph import Graph, Operator
-from shisha_rt.graph.heavy import operand_shapes
-from shisha_rt.graph.layers import group_layers
-from shisha_rt.graph.reader.onnx_reader import read_model
-from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.split.of_device import split_device
-from shisha_rt.split.problem import (
+from shisha_rt.model.graph import Graph, Operator
+from shisha_rt.model.heavy import operand_shapes
+from shisha_rt.model.layers import group_layers
+from shisha_rt.model.reader.onnx_reader import read_model
+from shisha_rt.model.zoo import resolve_model
+from shisha_rt.papers.gp.of_device import split_device
+from shisha_rt.planner.shards.problem import (
     FEATURES,
     Execution,
     SplitDevice,

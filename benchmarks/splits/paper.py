@@ -13,12 +13,12 @@ from benchmarks.report.facts import facts
 from benchmarks.report.results import RESULTS, Row, save_csv, save_figure, show, written
 from benchmarks.splits.networks import NETWORKS, alone, board_problem, totals
 from benchmarks.splits.single_layer import LayerTrace, layer_traces, trace_row, weights_rows
-from shisha_rt.split.chain import unfused
-from shisha_rt.split.geometric.geometric import FULL_NETWORK_K, GeometricSplit, geometric_split
-from shisha_rt.split.geometric.tightening import TighteningRule
-from shisha_rt.split.integer import split_layer
-from shisha_rt.split.problem import Execution, SplitObjective, SplitProblem, layer_cost
-from shisha_rt.split.rivals import RivalName, rival_split
+from shisha_rt.papers.gp.chain import unfused
+from shisha_rt.papers.gp.geometric.geometric import FULL_NETWORK_K, GeometricSplit, geometric_split
+from shisha_rt.papers.gp.geometric.tightening import TighteningRule
+from shisha_rt.papers.gp.rivals import RivalName, rival_split
+from shisha_rt.planner.shards.integer import split_layer
+from shisha_rt.planner.shards.problem import Execution, SplitObjective, SplitProblem, layer_cost
 
 PRINTED: Final[Mapping[str, str]] = {"AlexNet": "3.1 - 5.7", "VGG-16": "2.8 - 6.4", "ResNet-18": "2.8 - 6.3"}
 """Table 1: speed-ups of layers over the CPU alone."""

@@ -10,8 +10,8 @@ from typing import Any, Final
 from benchmarks.rigs.child_process import child_process
 from benchmarks.rigs.forced import Forced
 from shisha_rt.client import Client
+from shisha_rt.model.split import Split, Splittable
 from shisha_rt.plan.plan import Plan, Stage
-from shisha_rt.plan.split import Split, Splittable
 
 _TIMEOUT_S: Final = 240.0
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from shisha_rt.cli.layers import form_in_words, short
 from shisha_rt.cli.options import Dims, Json, MachineFile, ManyShapes, Model, parse_dims, parse_shapes, progress
-from shisha_rt.graph.input_sizes import InputSizes
 from shisha_rt.machine.host.this_machine import host_in_words, host_object
+from shisha_rt.model.input_sizes import InputSizes
 
 if TYPE_CHECKING:
-    from shisha_rt.fabric.agreement import Agreement
-    from shisha_rt.fabric.model_index import TensorSpec
-    from shisha_rt.graph.layers import Layer
     from shisha_rt.machine.allotment import CpuLimits, HostCore
     from shisha_rt.machine.machine import Machine
-    from shisha_rt.ready.check import Checked, CutCost
+    from shisha_rt.measure.check import Checked, CutCost
+    from shisha_rt.messages.agreement import Agreement
+    from shisha_rt.model.layers import Layer
+    from shisha_rt.tensors import TensorSpec
 
 Host: TypeAlias = "tuple[CpuLimits, Sequence[HostCore], int | None]"
 """What may be used, what is known of these cores, and the limit of memory."""
@@ -51,12 +51,12 @@ def check_command(
       shisha-rt check detector.onnx --shape images=1x3x640x640
       shisha-rt check zoo:squeezenet --machine two-engines --json
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config.machine_file import check_runnable, load_machine
     from shisha_rt.machine.host.cgroups import ControlGroups
     from shisha_rt.machine.host.cores import host_cores
     from shisha_rt.machine.host.this_machine import this_limits
-    from shisha_rt.ready.check import check_model
+    from shisha_rt.measure.check import check_model
+    from shisha_rt.model.zoo import resolve_model
 
     dims = parse_dims(dim)
     sizes = [InputSizes(dims, its) for its in parse_shapes(shape)]

@@ -12,7 +12,7 @@ ZOO: Final = (
     *("resnext50", "roberta", "shufflenet", "squeezenet", "synthnet", "text_classifier", "text_detector"),
     *("text_recogniser", "vgg16", "vgg19", "yolov3", "zfnet512"),
 )
-"""As `graph.zoo` has them, which takes long to import."""
+"""As `model.zoo` has them, which takes long to import."""
 
 
 def offer_models(incomplete: str) -> list[str]:

@@ -16,7 +16,7 @@ from shisha_rt.cli.options import Dims, Json, Layers, MachineFile, Model, Shapes
 if TYPE_CHECKING:
     from shisha_rt.costs.costs import Costs
     from shisha_rt.machine.machine import Machine
-    from shisha_rt.ready.model_on_machine import ModelOnMachine
+    from shisha_rt.measure.model_on_machine import ModelOnMachine
 
 _OPERATIONS_PER_MAC: Final = 2
 
@@ -47,9 +47,9 @@ def costs(
     from shisha_rt.costs.costs_file import costs_object
     from shisha_rt.costs.profiles import DISTURBED
     from shisha_rt.costs.split_costs import SplitCosts
-    from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config.machine_file import load_machine
-    from shisha_rt.ready.model_on_machine import make_ready
+    from shisha_rt.measure.model_on_machine import make_ready
+    from shisha_rt.model.zoo import resolve_model
 
     sizes = parse_sizes(dim, shape)
     places = load_machine(machine)
@@ -77,7 +77,7 @@ def _print_table(ready: ModelOnMachine, found: Costs) -> None:
     from rich.table import Table
 
     from shisha_rt.costs.alike import kinds_of
-    from shisha_rt.graph.spans import moved_bytes
+    from shisha_rt.model.spans import moved_bytes
 
     compiled, machine = ready.compiled, ready.machine
     columns = kinds_of(found)
@@ -126,7 +126,7 @@ def _label(machine: Machine, place: int) -> str:
 
 
 def _notes(ready: ModelOnMachine) -> Sequence[str]:
-    from shisha_rt.graph.spans import groups_of
+    from shisha_rt.model.spans import groups_of
 
     groups = groups_of(len(ready.compiled.layers), ready.compiled.legal_cuts)
     joined = [f"{first}-{last}" for first, last in groups if first < last]

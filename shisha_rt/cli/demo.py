@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from shisha_rt.cli.options import Json, progress
-from shisha_rt.cli.views.demo_report import (
+from shisha_rt.cli.demo_report import (
     GUIDED,
     SEED,
     WALK,
@@ -27,19 +26,20 @@ from shisha_rt.cli.views.demo_report import (
     heading,
     tell_end,
 )
-from shisha_rt.cli.views.picture import Box, draw, marks, milliseconds, ribbon, span
-from shisha_rt.cli.views.story import Event, rate, verdict
+from shisha_rt.cli.options import Json, progress
 from shisha_rt.errors import BadInput, Failure
-from shisha_rt.pipeline.seed import seed
 from shisha_rt.plan.form import plan_of
+from shisha_rt.planner.seed import seed
+from shisha_rt.show.picture import Box, draw, marks, milliseconds, ribbon, span
+from shisha_rt.show.story import Event, rate, verdict
 
 if TYPE_CHECKING:
     from shisha_rt.cli.drive.child_daemon import ChildDaemon
     from shisha_rt.cli.drive.traffic import Traffic
     from shisha_rt.client import AsyncClient
     from shisha_rt.machine.machine import Machine
+    from shisha_rt.measure.model_on_machine import ModelOnMachine
     from shisha_rt.plan.plan import Plan
-    from shisha_rt.ready.model_on_machine import ModelOnMachine
 
 _MODEL: Final = "zoo:squeezenet"
 _MACHINE: Final = "demo"
@@ -86,9 +86,9 @@ def demo(
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.cli.drive.child_daemon import child_daemon
     from shisha_rt.cli.drive.reach import plainly
-    from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config.machine_file import load_machine
-    from shisha_rt.ready.model_on_machine import make_ready
+    from shisha_rt.measure.model_on_machine import make_ready
+    from shisha_rt.model.zoo import resolve_model
 
     def to_reader(text: str) -> None:
         print(text, flush=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from shisha_rt.cli.options import Endpoint, Key, ServerKey
-from shisha_rt.cli.views.story import clock, in_words
+from shisha_rt.show.story import clock, in_words
 
 _AT_ONCE: Final = 1000
 _LOOK_EVERY_S: Final = 0.5
@@ -37,7 +37,7 @@ def events(
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.cli.drive.reach import REACH_S, plainly
     from shisha_rt.client import Client
-    from shisha_rt.wire.link import ENDPOINT
+    from shisha_rt.client.link import ENDPOINT
 
     kept = []
     with plainly(), Client(endpoint or ENDPOINT, timeout_s=REACH_S, secret_key=key, server_key=server_key) as client:

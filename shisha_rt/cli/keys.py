@@ -52,8 +52,8 @@ def new(
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     import secrets
 
-    from shisha_rt.wire.access import Permission, access_list, token_hash
-    from shisha_rt.wire.keys import new_pair, write_pair
+    from shisha_rt.protocol.access import Permission, access_list, token_hash
+    from shisha_rt.protocol.keys import new_pair, write_pair
 
     if not name.isprintable() or name != Path(name).name or name.startswith((".", "-")):
         raise BadInput(f"{name!r}: expected a name that a file can have, as camera-1")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from shisha_rt.cli.options import Dims, Json, Layers, Model, Shapes, parse_sizes, progress
 
 if TYPE_CHECKING:
-    from shisha_rt.fabric.model_index import Form
-    from shisha_rt.graph.layers import Layer
+    from shisha_rt.model.index import Form
+    from shisha_rt.model.layers import Layer
 
 _KEYS: Final = ("index", "name", "op", "weight", "macs", "weight_bytes", "in_bytes", "out_bytes")
 _BAR_WIDTH: Final = 8
@@ -39,10 +39,10 @@ def layers(
       shisha-rt layers zoo:inception_v1 --layers operators
       shisha-rt layers zoo:resnet50 --json | jq '.layers[].weight'
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.graph.layers import group_layers
-    from shisha_rt.graph.reader.onnx_reader import read_model
-    from shisha_rt.graph.zoo import resolve_model
-    from shisha_rt.ready.compile import compiled_form
+    from shisha_rt.measure.compile import compiled_form
+    from shisha_rt.model.layers import group_layers
+    from shisha_rt.model.reader.onnx_reader import read_model
+    from shisha_rt.model.zoo import resolve_model
 
     read = read_model(resolve_model(model, progress), parse_sizes(dim, shape))
     found = group_layers(read.graph, kind)
@@ -58,7 +58,7 @@ def layers(
 
 def form_in_words(form: Form) -> str:
     """Of a compiled model: what it is called, and what it costs."""
-    from shisha_rt.fabric.model_index import FORM_COST
+    from shisha_rt.model.index import FORM_COST
 
     return f"{form} ({FORM_COST[form]})" if FORM_COST[form] else form
 
@@ -68,7 +68,7 @@ def _print_table(model: str, found: Sequence[Layer]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from shisha_rt.cli.views.lines import shortened
+    from shisha_rt.show.lines import shortened
 
     weight = sum(layer.weight for layer in found)
     heaviest = max(layer.weight for layer in found)

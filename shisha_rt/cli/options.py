@@ -11,8 +11,8 @@ import typer
 
 from shisha_rt.cli.completion import offer_machines, offer_models
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.input_sizes import LARGEST_SIZE, InputSizes, shapes_in_words
-from shisha_rt.graph.layer_kinds import LayerKind
+from shisha_rt.model.input_sizes import LARGEST_SIZE, InputSizes, shapes_in_words
+from shisha_rt.model.layer_kinds import LayerKind
 
 Model = Annotated[
     str,

@@ -15,9 +15,8 @@ import typer
 
 from shisha_rt.cli.completion import offer_machines, offer_models
 from shisha_rt.cli.options import Dims, Groups, Json, Shapes, parse_sizes, progress, read_bytes
-from shisha_rt.cli.place_split import SplitWanted, answer_split
 from shisha_rt.errors import BadInput, Failure
-from shisha_rt.graph.input_sizes import InputSizes
+from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.placement.check import Cost, cost
 from shisha_rt.placement.duet import DEFAULT_X
 from shisha_rt.placement.problem import Problem
@@ -25,21 +24,31 @@ from shisha_rt.placement.problem_file import parse_problem
 from shisha_rt.placement.schedule_form import schedule_object
 from shisha_rt.placement.solution import Solution
 from shisha_rt.placement.solver_names import SolverName
-from shisha_rt.split.method_names import SplitMethod
-from shisha_rt.split.problem import SplitObjective, SplitVariable
+from shisha_rt.planner.shards.problem import Execution, SplitMethod, SplitObjective, SplitVariable
+from shisha_rt.studies import study
 
 if TYPE_CHECKING:
     from shisha_rt.costs.operator_costs import OperatorCosts
     from shisha_rt.machine.device import Device
     from shisha_rt.machine.machine import Machine, Place
+    from shisha_rt.measure.compile import Compiled
     from shisha_rt.placement.operator_groups import Pattern
-    from shisha_rt.ready.compile import Compiled
 
 _PROBLEM_SUFFIX: Final = ".json"
 _PRECISION: Final = "exact"
 EXACT_S: Final = 60.0
 """What `exact`, and what begins with it, gets where nobody says how long it may take."""
 _TIMED: Final = ("exact", "partitiontuner", "forkjoin")
+
+
+@dataclass(frozen=True, slots=True)
+class SplitWanted:
+    """What `--split` and the options that go with it say."""
+
+    method: SplitMethod
+    objective: SplitObjective = "latency"
+    execution: Execution = "sequence"
+    variable: SplitVariable = "N"
 
 
 def place(
@@ -136,7 +145,7 @@ def place(
         }
         _refuse_with_split(problem, without)
         wanted = SplitWanted(split, objective or "latency", "parallel" if parallel else "sequence", variable or "N")
-        answer_split(problem, machine, place_, parse_sizes(dim, shape), wanted, as_json=as_json)
+        study("answer_split")(problem, machine, place_, parse_sizes(dim, shape), wanted, as_json=as_json)
         return
     for option, value in (("--objective", objective), ("--parallel", parallel), ("--variable", variable)):
         if value:
@@ -175,13 +184,13 @@ def place(
     if as_json:
         print(json.dumps(found.as_object()))
     elif found.cost is not None:
-        from shisha_rt.cli.views.place_report import print_report
+        from shisha_rt.show.place_report import print_report
 
         print_report(asked.title, asked.problem, solution, solver, found.solve_time_s)
     if solution.assignment is None:
         raise Failure(f"{solution.outcome}: {solver} has found no assignment: {solution.reason}")
     if dot is not None:
-        from shisha_rt.cli.views.place_dot import placement_dot
+        from shisha_rt.show.place_dot import placement_dot
 
         try:
             dot.write_text(placement_dot(asked.title, asked.problem, solution.assignment), encoding="utf-8")
@@ -271,9 +280,9 @@ def _of_file(path: Path, of_models: Mapping[str, object]) -> _Asked:
 
 def _modelled(model: str, machine_name: str | None, place_name: str | None, sizes: InputSizes) -> _Asked:
     from shisha_rt.costs.operator_costs import described_costs
-    from shisha_rt.graph.reader.onnx_reader import read_model
-    from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config.device_files import devices_of
+    from shisha_rt.model.reader.onnx_reader import read_model
+    from shisha_rt.model.zoo import resolve_model
     from shisha_rt.placement.build import build_problem
 
     machine, chosen = _place_of(machine_name, place_name)
@@ -297,11 +306,11 @@ def _measured(
     groups: Sequence[str] | None,
     sizes: InputSizes,
 ) -> _Asked:
-    from shisha_rt.graph.zoo import resolve_model
     from shisha_rt.machine.config.device_files import devices_of, running_devices
+    from shisha_rt.measure.compile import compile_model
+    from shisha_rt.model.zoo import resolve_model
     from shisha_rt.placement.build import build_problem
     from shisha_rt.placement.operator_groups import parse_patterns
-    from shisha_rt.ready.compile import compile_model
 
     machine, chosen = _place_of(machine_name, place_name)
     # A machine without any devices has none that run: what is missing is said by whoever reads them.
@@ -325,7 +334,7 @@ def _by_runs(
     compiled: Compiled, machine: Machine, place: Place, devices: tuple[Device, ...]
 ) -> tuple[OperatorCosts, str, Mapping[str, float]]:
     """Computing and moving apart; how that was measured in words, and in figures."""
-    from shisha_rt.ready.device_profile import profile_devices
+    from shisha_rt.measure.device_profile import profile_devices
 
     its = profile_devices(compiled, machine, place, devices, progress)
     runs = f"{_count(its.node_runs, 'node run')} and {_count(its.edge_runs, 'edge run')}"
@@ -338,9 +347,7 @@ def _by_partitions(
     patterns: Sequence[Pattern], compiled: Compiled, machine: Machine, place: Place, devices: tuple[Device, ...]
 ) -> tuple[OperatorCosts, str, Mapping[str, float]]:
     """As PartitionTuner has it: each partition by itself, with what it moves."""
-    from shisha_rt.ready.partition_profile import profile_partitions
-
-    its = profile_partitions(compiled, machine, place, devices, patterns, progress)
+    its = study("profile_partitions")(compiled, machine, place, devices, patterns, progress)
     figures = {
         "partitions": its.partitions,
         "distinct": its.distinct,
@@ -372,8 +379,8 @@ def _place_of(machine_name: str | None, name: str | None) -> tuple[Machine, Plac
 
 
 def _draw(path: Path, title: str, problem: Problem, assignment: tuple[int, ...]) -> None:
-    from shisha_rt.cli.views.figure import NoFigure
-    from shisha_rt.cli.views.place_figure import save_placement
+    from shisha_rt.show.figure import NoFigure
+    from shisha_rt.show.place_figure import save_placement
 
     try:
         save_placement(path, title, problem, assignment)

@@ -18,27 +18,25 @@ import typer
 from shisha_rt.cli.completion import offer, offer_machines, offer_models
 from shisha_rt.cli.options import Dims, Groups, Json, Shapes, parse_sizes, progress, read_bytes
 from shisha_rt.cli.plan_order import LayerOrder, check_order, refuse_foreign_order, with_order
-from shisha_rt.cli.plan_partitions import Partitioning, model_on_machine, schedule_partitions
-from shisha_rt.cli.views.plan_answer import KnownSeconds, PlanAim, PlanAnswer, PlanProblem
-from shisha_rt.cli.views.scheme_answer import PARTITIONS
 from shisha_rt.errors import BadInput, Failure
-from shisha_rt.graph.input_sizes import InputSizes
-from shisha_rt.graph.layer_kinds import LayerKind
 from shisha_rt.machine.precision import PERMITTED
+from shisha_rt.model.input_sizes import InputSizes
+from shisha_rt.model.layer_kinds import LayerKind
 from shisha_rt.outcome import Outcome
-from shisha_rt.pipeline.loop import Result, run
-from shisha_rt.pipeline.search.arrangement import space_of
-from shisha_rt.pipeline.search.search import Limit
-from shisha_rt.pipeline.seed import Assign, seed
-from shisha_rt.pipeline.strategies import LIMITED, RIVALS, WITH_COPIES, WITHOUT_COSTS, RivalName, StrategyName, rival
-from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC, Balance, shisha
-from shisha_rt.placement.solver_names import SCHEMES
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, as_objective
+from shisha_rt.planner.loop import Result, run
+from shisha_rt.planner.scheme_names import PARTITIONS, SCHEMES
+from shisha_rt.planner.seed import Assign, seed
+from shisha_rt.planner.strategies import LIMITED, RIVALS, WITH_COPIES, WITHOUT_COSTS, StrategyName
+from shisha_rt.planner.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC, Balance, shisha
+from shisha_rt.show.plan_answer import KnownSeconds, PlanAim, PlanAnswer, PlanProblem
+from shisha_rt.studies import study
 
 if TYPE_CHECKING:
     from shisha_rt.costs.costs import Costs
-    from shisha_rt.pipeline.solution import PlanSolution
+    from shisha_rt.measure.model_on_machine import ModelOnMachine
+    from shisha_rt.planner.solution import PlanSolution
 
 
 def plan(
@@ -145,8 +143,10 @@ def plan(
             if is_given:
                 raise BadInput(f"{option}: not with --strategy {strategy}, which goes by what a MODEL reads where")
         assert model is not None
-        wanted = Partitioning(strategy, precision, tuple(group or ()), program)
-        scheduled = schedule_partitions(model, machine, parse_sizes(dim, shape), wanted)
+        sizes, groups = parse_sizes(dim, shape), tuple(group or ())
+        scheduled = study("schedule_partitions")(
+            model, machine, sizes, strategy, precision, groups=groups, program=program
+        )
         print(json.dumps(scheduled.as_object()) if as_json else scheduled.in_words(shutil.get_terminal_size().columns))
         return
     if model is not None:
@@ -172,7 +172,7 @@ def plan(
     if strategy == "shisha":
         tuned = _tuned(problem, chosen, balance, alpha)
     elif strategy in RIVALS:
-        tuned = _searched(problem, chosen, strategy, Limit(trial_time_s=time_limit), rng)
+        tuned = study("searched")(strategy, problem.costs, chosen, rng, time_limit)
     elif strategy == "guided":
         tuned = _guided(problem, most_stages, aim)
     without_trials = strategy in ("exact", "guided") and tuned is None
@@ -221,6 +221,36 @@ def _aim(strategy: StrategyName, objective: str | None, *, replicate: bool, spli
     return PlanAim(replicate, as_objective(objective or "throughput"), split=split)
 
 
+def model_on_machine(
+    model: str,
+    machine: str | None,
+    sizes: InputSizes,
+    kind: LayerKind | None,
+    precision: str,
+    *,
+    teams: bool = False,
+) -> ModelOnMachine:
+    """`kind` None: the finest that the machine can be cut into."""
+    from shisha_rt.machine.config.machine_file import load_machine
+    from shisha_rt.measure.model_on_machine import make_ready
+    from shisha_rt.model.zoo import resolve_model
+
+    if model.endswith(".json"):
+        raise BadInput(f"plan {model}: no model has such a name, expected --costs {model} if it is a file of costs")
+    if machine is None:
+        raise BadInput("plan MODEL: --machine is missing, expected a machine file or a name such as this-machine")
+    described = load_machine(machine)
+    return make_ready(
+        resolve_model(model, progress),
+        described,
+        sizes=[sizes],
+        precision=precision,
+        kind=kind or described.finest_layers,
+        teams=teams,
+        on_progress=progress,
+    )
+
+
 def _problem_of_model(
     model: str,
     machine: str | None,
@@ -254,9 +284,9 @@ def _problem_of_model(
 def _problem_of_costs(
     path: Path, machine: str | None, dim: Sequence[str] | None, kind: LayerKind | None, *, split: bool
 ) -> PlanProblem:
+    from shisha_rt.costs.any_order import layer_needs
     from shisha_rt.costs.costs_file import parse_costs
     from shisha_rt.costs.split_costs import SplitCosts
-    from shisha_rt.pipeline.order.reordered import layer_needs
 
     for option, value in (("--machine", machine), ("--dim", dim), ("--layers", kind is not None)):
         if value:
@@ -285,28 +315,10 @@ def _tuned(problem: PlanProblem, start: Plan, balance: Balance | None, alpha: in
     return run(tuner, CostsEvaluator(problem.costs))
 
 
-def _searched(problem: PlanProblem, start: Plan, name: RivalName, limit: Limit, rng: random.Random) -> Result:
-    """A rival's search over the costs, in plans of at most as many stages as the seed."""
-    from shisha_rt.costs.alike import kinds_of
-    from shisha_rt.costs.costs_evaluator import CostsEvaluator
-
-    assert problem.costs is not None  # only the seed does without
-    space = space_of(
-        len(problem.weights),
-        [place.name for place in problem.places],
-        stage_count=len(start.stages),
-        legal_cuts=problem.legal_cuts,
-        kinds=kinds_of(problem.costs),
-    )
-    tuner = rival(name, space, weights=problem.weights, places=problem.places, seed=start, rng=rng, limit=limit)
-    # What a database took to build on the paper's machine is no time of the user's.
-    return run(replace(tuner, setup_s=0.0), CostsEvaluator(problem.costs))
-
-
 def _guided(problem: PlanProblem, most_stages: int | None, aim: PlanAim) -> Result | None:
     """From the exact plan, which the costs confirm; None where there is no plan to start from."""
     from shisha_rt.costs.costs_evaluator import CostsEvaluator
-    from shisha_rt.pipeline.guided import guided
+    from shisha_rt.planner.guided import guided
 
     assert problem.costs is not None  # only the seed does without
     replicate, objective = aim.replicate, aim.objective
@@ -319,8 +331,8 @@ def _guided(problem: PlanProblem, most_stages: int | None, aim: PlanAim) -> Resu
 
 def _exact(costs: Costs, most_stages: int | None, aim: PlanAim, until_s: float = math.inf) -> PlanSolution:
     """The best plan without splits, and with those that `costs` know of; until then, of the monotonic clock."""
-    from shisha_rt.pipeline.exact import exact_plan
-    from shisha_rt.split.planning.split_plan import split_plan
+    from shisha_rt.planner.exact import exact_plan
+    from shisha_rt.planner.shards.split_plan import split_plan
 
     planned = partial(
         exact_plan,

@@ -7,13 +7,14 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from shisha_rt.cli.views.plan_answer import OrderFound, PlanAim, PlanAnswer, PlanProblem
 from shisha_rt.errors import BadInput
 from shisha_rt.outcome import Outcome
-from shisha_rt.pipeline.strategies import WITH_COPIES, StrategyName
+from shisha_rt.planner.strategies import WITH_COPIES, StrategyName
+from shisha_rt.show.plan_answer import OrderFound, PlanAim, PlanAnswer, PlanProblem
+from shisha_rt.studies import study
 
 if TYPE_CHECKING:
-    from shisha_rt.pipeline.order.ordered_plan import OrderedPlan
+    from shisha_rt.papers.order.ordered_plan import OrderedPlan
 
 LayerOrder = Literal["file", "best"]
 
@@ -54,13 +55,14 @@ def with_order(
     costs = found.problem.costs
     if reason is not None or costs is None:
         return replace(found, order=OrderFound(order, reason=reason))
-    from shisha_rt.pipeline.exact import DEFAULT_LATENCY_STATES
-    from shisha_rt.pipeline.order.ordered_plan import OrderLimits, ordered_plan
+    from shisha_rt.planner.exact import DEFAULT_LATENCY_STATES
 
     searched = order == "best"
     until_s = min(until_s, time.monotonic() + (_SEARCH_S if searched else _GLANCE_S))
-    limits = OrderLimits(_MOST_DOWNSETS, _MOST_WORK, latency_states=DEFAULT_LATENCY_STATES) if searched else None
-    ordered = ordered_plan(
+    limits = None
+    if searched:
+        limits = study("OrderLimits")(_MOST_DOWNSETS, _MOST_WORK, latency_states=DEFAULT_LATENCY_STATES)
+    ordered = study("ordered_plan")(
         costs,
         found.problem.needs,
         math.inf if found.rate is None else found.rate.bottleneck_s,
@@ -116,6 +118,6 @@ def _why_not(found: PlanAnswer, strategy: StrategyName) -> str | None:
 
 
 def _why_unknown(problem: PlanProblem) -> str | None:
-    from shisha_rt.pipeline.order.reordered import why_unknown
+    from shisha_rt.costs.any_order import why_unknown
 
     return None if problem.costs is None else why_unknown(problem.costs, problem.needs)

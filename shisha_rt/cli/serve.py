@@ -17,11 +17,13 @@ import typer
 
 from shisha_rt.cli.completion import offer, offer_machines, offer_models
 from shisha_rt.cli.options import Dims, Groups, ManyShapes, parse_dims, parse_shapes, progress
-from shisha_rt.graph.layer_kinds import LAYER_KINDS
 from shisha_rt.machine.precision import PERMITTED
-from shisha_rt.pipeline.strategies import LIVE
-from shisha_rt.placement.solver_names import SCHEMES, STAGE_SOLVERS
+from shisha_rt.model.layer_kinds import LAYER_KINDS
+from shisha_rt.placement.solver_names import STAGE_SOLVERS
 from shisha_rt.plan.rate import ANY_OBJECTIVES
+from shisha_rt.planner.scheme_names import SCHEMES
+from shisha_rt.planner.strategies import LIVE
+from shisha_rt.studies import study
 
 if TYPE_CHECKING:
     from shisha_rt.daemon.settings import Settings
@@ -168,19 +170,18 @@ def serve(
       shisha-rt serve zoo:resnet50 --machine hosts.toml --ray 10.0.0.1:6379
       shisha-rt serve daemon.toml
     """  # noqa: D301 (\b keeps the examples on lines of their own)
-    from shisha_rt.cluster.joined import Joined, check_cluster
     from shisha_rt.daemon.front.addresses import addresses_of
     from shisha_rt.daemon.host_share import share_of
     from shisha_rt.daemon.planning import Planning
     from shisha_rt.daemon.server import Daemon
     from shisha_rt.daemon.service_manager import ServiceManager
     from shisha_rt.daemon.settings import layer_kind, objective_of
-    from shisha_rt.graph.input_sizes import InputSizes
-    from shisha_rt.graph.zoo import resolve_model
-    from shisha_rt.ready.model_on_machine import make_ready
-    from shisha_rt.ready.plan_file import read_plan
-    from shisha_rt.ready.processors import processor_costs
-    from shisha_rt.ready.ready_there import ready_there
+    from shisha_rt.hosts.joined import Joined, check_cluster
+    from shisha_rt.hosts.ready_there import ready_there
+    from shisha_rt.measure.model_on_machine import make_ready
+    from shisha_rt.measure.plan_file import read_plan
+    from shisha_rt.model.input_sizes import InputSizes
+    from shisha_rt.model.zoo import resolve_model
 
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
     manager = ServiceManager(os.environ)  # before any other process is started
@@ -216,7 +217,7 @@ def serve(
             ready = ready_there(ready, joined, costs=settings.strategy != "seed" or places.timing == "modelled")
         planning = Planning(settings.strategy, settings.solver, fresh, settings.replicate, objective_of(settings))
         if settings.strategy in SCHEMES:
-            profiled = processor_costs(ready, tell, settings.groups)
+            profiled = study("processor_costs")(ready, tell, settings.groups)
             planning = dataclasses.replace(planning, processors=profiled.costs)
         if settings.plan is not None:
             planning = dataclasses.replace(planning, plan=read_plan(Path(settings.plan), ready))

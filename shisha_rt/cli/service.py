@@ -15,8 +15,8 @@ import typer
 
 from shisha_rt.cli.completion import offer_models
 from shisha_rt.cli.serve import serve, settings_of
-from shisha_rt.cli.views.systemd_unit import Unit
 from shisha_rt.errors import BadInput
+from shisha_rt.show.systemd_unit import Unit
 
 if TYPE_CHECKING:
     from shisha_rt.daemon.settings import Settings

@@ -8,10 +8,10 @@ from typing import Any
 
 from shisha_rt.cli.layers import form_in_words
 from shisha_rt.cli.options import Endpoint, Json, Key, ServerKey
-from shisha_rt.cli.views.aims import aim_in_words
-from shisha_rt.cli.views.picture import draw, milliseconds
-from shisha_rt.cli.views.stages import placement_lines, pool_lines, stage_boxes
-from shisha_rt.graph.input_sizes import shapes_in_words
+from shisha_rt.model.input_sizes import shapes_in_words
+from shisha_rt.show.aims import aim_in_words
+from shisha_rt.show.picture import draw, milliseconds
+from shisha_rt.show.stages import placement_lines, pool_lines, stage_boxes
 
 
 def status(endpoint: Endpoint = None, key: Key = None, server_key: ServerKey = None, as_json: Json = False) -> None:
@@ -31,7 +31,7 @@ def status(endpoint: Endpoint = None, key: Key = None, server_key: ServerKey = N
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.cli.drive.reach import REACH_S, plainly
     from shisha_rt.client import Client
-    from shisha_rt.wire.link import ENDPOINT
+    from shisha_rt.client.link import ENDPOINT
 
     with plainly(), Client(endpoint or ENDPOINT, timeout_s=REACH_S, secret_key=key, server_key=server_key) as client:
         found = client.status()

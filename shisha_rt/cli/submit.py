@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from shisha_rt.cli.drive.frames import Array, Frame
     from shisha_rt.client import Answer, ShishaError
-    from shisha_rt.graph.graph import Tensor
+    from shisha_rt.model.graph import Tensor
 
 _FRAMES: Final = 100
 _RANDOM_FRAMES: Final = 8  # made beforehand and sent in turn: making them takes longer than running them
@@ -234,7 +234,7 @@ async def _run(endpoint: str | None, keys: tuple[Path | None, str | None], load:
     from shisha_rt.cli.drive.frames import frames_of_any, model_shapes
     from shisha_rt.cli.drive.reach import REACH_S, plainly
     from shisha_rt.client import AsyncClient
-    from shisha_rt.wire.link import ENDPOINT
+    from shisha_rt.client.link import ENDPOINT
 
     with plainly():
         async with AsyncClient(endpoint or ENDPOINT, secret_key=keys[0], server_key=keys[1]) as client:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from shisha_rt.cli.options import Endpoint, Key, ServerKey
-from shisha_rt.cli.views.screen import Screen
+from shisha_rt.show.screen import Screen
 
 if TYPE_CHECKING:
     from shisha_rt.client import Client
@@ -44,7 +44,7 @@ def top(
 
     from shisha_rt.cli.drive.reach import REACH_S, plainly
     from shisha_rt.client import Client
-    from shisha_rt.wire.link import ENDPOINT
+    from shisha_rt.client.link import ENDPOINT
 
     console = Console(highlight=False)
     view = _View()

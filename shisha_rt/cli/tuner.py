@@ -10,10 +10,10 @@ import typer
 
 from shisha_rt.cli.completion import offer
 from shisha_rt.cli.options import Endpoint, Json, Key, ServerKey
-from shisha_rt.cli.views.aims import aim_in_words
-from shisha_rt.cli.views.picture import milliseconds
-from shisha_rt.pipeline.strategies import LIVE
 from shisha_rt.plan.rate import AnyObjective
+from shisha_rt.planner.strategies import LIVE
+from shisha_rt.show.aims import aim_in_words
+from shisha_rt.show.picture import milliseconds
 
 Action = Literal["pause", "resume", "restart"]
 
@@ -55,7 +55,7 @@ def tuner(
     """  # noqa: D301 (\b keeps the examples on lines of their own)
     from shisha_rt.cli.drive.reach import REACH_S, plainly
     from shisha_rt.client import Client
-    from shisha_rt.wire.link import ENDPOINT
+    from shisha_rt.client.link import ENDPOINT
 
     wanted: dict[str, Any] = {action: True} if action else {}
     options = {"alpha": alpha, "strategy": strategy, "objective": objective}

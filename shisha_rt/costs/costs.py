@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
@@ -17,6 +18,10 @@ from shisha_rt.arrays import Floats
 from shisha_rt.costs.links import CostTensor, HostLink, Links
 from shisha_rt.costs.split_costs import SplitCosts
 from shisha_rt.costs.traffic import Crossings
+
+HANDOVER_S: Final = 300e-6
+"""From a stage's end, by way of the daemon, to the start of the next, as far as no frame has told: on the two slow
+cores that this was measured on, 0.2 to 0.4 ms (`python -m benchmarks partitiontuner`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, CostTeam
 from shisha_rt.costs.links_file import LinkEntry, TensorEntry, check_links, check_tensors, links_object
 from shisha_rt.costs.split_costs import SHARD_S, PricedSplit, ShardTime, SplitCosts
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.spans import Span
-from shisha_rt.plan.split import Axis, Splittable
+from shisha_rt.model.spans import Span
+from shisha_rt.model.split import Axis, Splittable
 
 _Bytes = Annotated[int, msgspec.Meta(ge=0)]
 

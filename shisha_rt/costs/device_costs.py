@@ -9,12 +9,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.dimensions import Dimension, channel_counts, dimensions, tensor_of
-from shisha_rt.graph.graph import Graph, Operator, Tensor
-from shisha_rt.graph.heavy import HEAVY
-from shisha_rt.graph.spans import Span
 from shisha_rt.machine.device import ELEMENT_BYTES, Device, Family, Fusion, Multiple, Resource, Term, Transfer
+from shisha_rt.model.dimensions import Dimension, channel_counts, dimensions, tensor_of
+from shisha_rt.model.graph import Graph, Operator, Tensor
+from shisha_rt.model.heavy import HEAVY
+from shisha_rt.model.spans import Span
+from shisha_rt.tensors import NUMPY_OF
 
 
 def operator_cost_s(graph: Graph, operator: Operator, device: Device) -> float:

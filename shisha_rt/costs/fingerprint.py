@@ -17,9 +17,9 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from shisha_rt.graph.graph import Graph, Operator, Tensor
-from shisha_rt.graph.layers import Layer, operators_of
-from shisha_rt.graph.spans import ends
+from shisha_rt.model.graph import Graph, Operator, Tensor
+from shisha_rt.model.layers import Layer, operators_of
+from shisha_rt.model.spans import ends
 
 _VERSION: Final = 3  # raise it when a fingerprint comes to mean something else
 

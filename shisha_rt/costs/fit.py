@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.arrays import Floats
-from shisha_rt.graph.spans import Span
+from shisha_rt.model.spans import Span
 
 _WINDOWS: Final = (1, 2, 3, 4, 6)
 _SWEEPS: Final = 100

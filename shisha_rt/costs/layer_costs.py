@@ -25,10 +25,10 @@ from shisha_rt.arrays import Floats
 from shisha_rt.costs.costs import CostLayer, CostPlace, Costs, CostTeam, with_links
 from shisha_rt.costs.fit import fit_groups, tilings_of
 from shisha_rt.costs.links import Links
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.layers import Layer, operators_of
-from shisha_rt.graph.spans import Span, moved_bytes
 from shisha_rt.machine.machine import Machine, target_s
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.layers import Layer, operators_of
+from shisha_rt.model.spans import Span, moved_bytes
 from shisha_rt.plan.plan import Team
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from shisha_rt.arrays import Bools, Floats
 from shisha_rt.costs.device_costs import fused_costs, operator_cost_s
-from shisha_rt.graph.graph import Graph
 from shisha_rt.machine.device import Device, Transfer
+from shisha_rt.model.graph import Graph
 
 
 @dataclass(frozen=True, slots=True)

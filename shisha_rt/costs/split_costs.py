@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from shisha_rt.graph.spans import Span
-from shisha_rt.plan.split import Axis, Split, Splittable
+from shisha_rt.model.spans import Span
+from shisha_rt.model.split import Axis, Split, Splittable
 
 SHARD_S: Final = 250e-6
 """Seconds on the place: to be told of a part, to begin and to end a run. A layer of 0.42 ms on one core gained nothing

@@ -21,10 +21,10 @@ from shisha_rt.arrays import Floats
 from shisha_rt.costs.alike import kinds_of
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.split_costs import shard_bytes
-from shisha_rt.graph.spans import Span
+from shisha_rt.model.spans import Span
+from shisha_rt.model.split import Split
 from shisha_rt.plan.plan import Plan, Stage, Team
 from shisha_rt.plan.rate import Rate, TeamSeconds, rate_of, team_shares
-from shisha_rt.plan.split import Split
 
 
 class LinkLoad(NamedTuple):

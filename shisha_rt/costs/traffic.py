@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shisha_rt.costs.links import AS_INPUT, CostTensor
-from shisha_rt.graph.spans import Span
+from shisha_rt.model.spans import Span
 
 Bytes = npt.NDArray[np.int64]
 

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
+from shisha_rt.core.lifecycle.streams import Streams
+from shisha_rt.core.tuning.events import FramesCounted
 from shisha_rt.daemon.front.requests import FrameAnswer
 from shisha_rt.daemon.metrics import Metrics
 from shisha_rt.daemon.plain_metrics import PlainSeries
-from shisha_rt.lifecycle.streams import Streams
 from shisha_rt.plan.plan import Plan
-from shisha_rt.tuning.events import FramesCounted
 
 LATENCIES_S: Final = tuple(float(f"{1e-4 * 2 ** (step / 8):.4g}") for step in range(140))
 """The upper bounds that latencies are counted under: eight for each doubling, 0.1 ms to 17 s, so that percentiles

@@ -6,12 +6,12 @@ import math
 
 from prometheus_client import Gauge
 
+from shisha_rt.core.tuning.placing import Placing
 from shisha_rt.daemon.host_share import RELEASED, HostShare
 from shisha_rt.daemon.shell import Shell
-from shisha_rt.fabric.budgets import Budgets
 from shisha_rt.machine.machine import Machine
 from shisha_rt.plan.plan import Plan
-from shisha_rt.tuning.placing import Placing
+from shisha_rt.process.budgets import Budgets
 
 
 class Gauges:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from shisha_rt.wire.journal import Record
+from shisha_rt.core.journal import Record
 
 log = logging.getLogger("shisha_rt")
 

@@ -25,13 +25,13 @@ from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, PlatformC
 from prometheus_client import start_http_server as serve_http
 from prometheus_client.exposition import choose_encoder
 
+from shisha_rt.core.lifecycle.places import STANDINGS
+from shisha_rt.core.tuning.state import WAITING, State
 from shisha_rt.daemon.front.http_address import HttpAddress
 from shisha_rt.daemon.host_share import RELEASED
 from shisha_rt.daemon.plain_metrics import CountsByLabel, PlainHistogram
 from shisha_rt.errors import BadInput
-from shisha_rt.lifecycle.places import STANDINGS
 from shisha_rt.plan.rate import OBJECTIVES
-from shisha_rt.tuning.state import WAITING, State
 
 _BUCKETS_S: Final = (
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,

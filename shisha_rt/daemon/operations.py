@@ -11,28 +11,28 @@ from pathlib import Path
 from typing import Any, Final
 
 from shisha_rt import __version__
+from shisha_rt.core import journal
+from shisha_rt.core.codes import Code, WireError
+from shisha_rt.core.lifecycle.events import Drain, PlaceDown, PlaceUp
+from shisha_rt.core.lifecycle.instructions import Settled
+from shisha_rt.core.tuning.events import MachineChanged, OptionsSet, PauseAsked, PlaceReturned, SearchAsked
+from shisha_rt.core.tuning.state import Profiles, State
+from shisha_rt.core.tuning.telling import description
 from shisha_rt.daemon.front.gateway import Reply
 from shisha_rt.daemon.host_share import HostShare
 from shisha_rt.daemon.shell import Shell
 from shisha_rt.daemon.status import Status
-from shisha_rt.graph.graph import Tensor
-from shisha_rt.lifecycle.events import Drain, PlaceDown, PlaceUp
-from shisha_rt.lifecycle.instructions import Settled
 from shisha_rt.machine.config.machine_file import core_faults
 from shisha_rt.machine.machine import Machine
-from shisha_rt.pipeline.strategies import LIVE
-from shisha_rt.placement.solver_names import SCHEMES
+from shisha_rt.measure.model_on_machine import ModelOnMachine
+from shisha_rt.model.graph import Tensor
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import as_any_objective
-from shisha_rt.ready.model_on_machine import ModelOnMachine
-from shisha_rt.tuning.events import MachineChanged, OptionsSet, PauseAsked, PlaceReturned, SearchAsked
-from shisha_rt.tuning.state import Profiles, State
-from shisha_rt.tuning.telling import description
-from shisha_rt.wire import journal
-from shisha_rt.wire import operations as ops
-from shisha_rt.wire.codes import Code, WireError
-from shisha_rt.wire.limits import Limits
-from shisha_rt.wire.request import OpRequest, Signature
+from shisha_rt.planner.scheme_names import SCHEMES
+from shisha_rt.planner.strategies import LIVE
+from shisha_rt.protocol import operations as ops
+from shisha_rt.protocol.limits import Limits
+from shisha_rt.protocol.request import OpRequest, Signature
 
 _MISSING: Final = {
     Profiles.UNWANTED: "this daemon was started without them",

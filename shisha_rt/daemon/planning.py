@@ -10,31 +10,31 @@ from typing import Final
 import msgspec
 
 from shisha_rt.cache import cache_folder
+from shisha_rt.core.lifecycle.lifecycle import Lifecycle
+from shisha_rt.core.lifecycle.policy import Policy
+from shisha_rt.core.tuning import tuner_messages as tm
+from shisha_rt.core.tuning.at_once import AtOnce
+from shisha_rt.core.tuning.best import BestPlans
+from shisha_rt.core.tuning.choice import Choice
+from shisha_rt.core.tuning.cores import Cores
+from shisha_rt.core.tuning.placing import Placing
+from shisha_rt.core.tuning.run import SearchOptions
+from shisha_rt.core.tuning.state import Profiles
+from shisha_rt.core.tuning.tuning import Tuning
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_file import costs_object
-from shisha_rt.lifecycle.lifecycle import Lifecycle
-from shisha_rt.lifecycle.policy import Policy
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.machine import Machine
-from shisha_rt.pipeline.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC
+from shisha_rt.measure import plan_store
+from shisha_rt.measure.compile import Compiled
+from shisha_rt.measure.model_on_machine import ModelOnMachine
+from shisha_rt.measure.told_costs import plans_by_costs
 from shisha_rt.placement.processors import ProcessorCosts
-from shisha_rt.placement.scheme_plans import scheme_plan
-from shisha_rt.placement.solver_names import SchemeName, as_scheme
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import OBJECTIVES, AnyObjective, Objective
-from shisha_rt.ready import plan_store
-from shisha_rt.ready.compile import Compiled
-from shisha_rt.ready.model_on_machine import ModelOnMachine
-from shisha_rt.ready.told_costs import plans_by_costs
-from shisha_rt.tuning import tuner_messages as tm
-from shisha_rt.tuning.at_once import AtOnce
-from shisha_rt.tuning.best import BestPlans
-from shisha_rt.tuning.choice import Choice
-from shisha_rt.tuning.cores import Cores
-from shisha_rt.tuning.placing import Placing
-from shisha_rt.tuning.run import SearchOptions
-from shisha_rt.tuning.state import Profiles
-from shisha_rt.tuning.tuning import Tuning
+from shisha_rt.planner.scheme_names import SchemeName, as_scheme
+from shisha_rt.planner.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC
+from shisha_rt.studies import study
 
 _SCHEDULING_S: Final = 20.0
 """For the first schedule of partitions; of very large networks it is then a good one."""
@@ -81,7 +81,7 @@ def first_cores(ready: ModelOnMachine, planning: Planning, costs: Costs | None) 
     by_costs = plans_by_costs(costs, machine, planning.replicate, [wanted]) if guided and costs is not None else {}
     if planning.scheme is not None and planning.processors is not None:
         until_s = time.monotonic() + _SCHEDULING_S
-        found = scheme_plan(planning.scheme, planning.processors, lambda: until_s - time.monotonic())
+        found = study("scheme_plan")(planning.scheme, planning.processors, lambda: until_s - time.monotonic())
         by_costs = {} if found is None else {wanted: found.plan}
     unknown = Profiles.COMING if guided else Profiles.UNWANTED
     weights = [layer.weight for layer in ready.compiled.layers]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from shisha_rt.lifecycle.events import Owner, PlanProposed
-from shisha_rt.lifecycle.instructions import Ending, EpochStarted, Settled
+from shisha_rt.core import journal
+from shisha_rt.core.lifecycle.events import Owner, PlanProposed
+from shisha_rt.core.lifecycle.instructions import Ending, EpochStarted, Settled
 from shisha_rt.plan.plan import Plan
-from shisha_rt.wire import journal
 
 _RECORD: Final[Mapping[Ending, Callable[..., journal.Record]]] = {
     Ending.LIVE: journal.PlanLive,

@@ -21,7 +21,13 @@ from typing import Final
 import psutil
 import zmq
 
-from shisha_rt.cluster.joined import Joined
+from shisha_rt.core import journal
+from shisha_rt.core.lifecycle.events import PlaceDown, PlaceUp, Stop, Tick
+from shisha_rt.core.lifecycle.lifecycle import Lifecycle
+from shisha_rt.core.tuning.events import Look, PeriodsCounted, PlaceReturned, ProfilerSaid
+from shisha_rt.core.tuning.profiler_messages import ModelProfiled
+from shisha_rt.core.tuning.recalibration import Recalibration
+from shisha_rt.core.tuning.state import Profiles
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.children.keeper import Keeper
@@ -30,6 +36,7 @@ from shisha_rt.daemon.fleet.supervisor import LOOK_EVERY_S, Supervisor
 from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.admission import Admission
 from shisha_rt.daemon.front.gateway import Arrived, Gateway
+from shisha_rt.daemon.front.http_messages import HttpCounted
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.sharing import RegionsLeft, Sharing
 from shisha_rt.daemon.front.web import Web
@@ -52,25 +59,18 @@ from shisha_rt.daemon.service_manager import ServiceManager
 from shisha_rt.daemon.shell import Shell, Timing
 from shisha_rt.daemon.status import Status
 from shisha_rt.errors import BadInput, Failure
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.budgets import Budgets
-from shisha_rt.fabric.layout import OUTPUT_BYTES, Layout, layouts_of
-from shisha_rt.http.messages import HttpCounted
-from shisha_rt.lifecycle.events import PlaceDown, PlaceUp, Stop, Tick
-from shisha_rt.lifecycle.lifecycle import Lifecycle
+from shisha_rt.hosts.joined import Joined
 from shisha_rt.machine.host.cpu_use import family
 from shisha_rt.machine.host.leases import CoreLeases
+from shisha_rt.measure.compile import Compiled
+from shisha_rt.measure.model_on_machine import ModelOnMachine
+from shisha_rt.measure.told_costs import told_costs
 from shisha_rt.placement.placed_costs import PlacedCosts
-from shisha_rt.ready.compile import Compiled
-from shisha_rt.ready.model_on_machine import ModelOnMachine
-from shisha_rt.ready.told_costs import told_costs
-from shisha_rt.tuning.events import Look, PeriodsCounted, PlaceReturned, ProfilerSaid
-from shisha_rt.tuning.profiler_messages import ModelProfiled
-from shisha_rt.tuning.recalibration import Recalibration
-from shisha_rt.tuning.state import Profiles
-from shisha_rt.wire import journal
-from shisha_rt.wire.limits import Limits
-from shisha_rt.wire.request import InferRequest, Signature
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.budgets import Budgets
+from shisha_rt.process.layout import OUTPUT_BYTES, Layout, layouts_of
+from shisha_rt.protocol.limits import Limits
+from shisha_rt.protocol.request import InferRequest, Signature
 
 log = logging.getLogger(__name__)
 

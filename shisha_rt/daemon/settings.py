@@ -11,14 +11,15 @@ from msgspec.structs import replace
 
 from shisha_rt.checked import convert, shown
 from shisha_rt.errors import BadInput
-from shisha_rt.fabric.layout import OUTPUT_BYTES
-from shisha_rt.graph.input_sizes import LARGEST_SIZE
-from shisha_rt.graph.layer_kinds import LAYER_KINDS, LayerKind
 from shisha_rt.machine.machine import Machine
 from shisha_rt.machine.precision import PERMITTED
-from shisha_rt.pipeline.strategies import LIVE
-from shisha_rt.placement.solver_names import SCHEMES, STAGE_SOLVERS
+from shisha_rt.model.input_sizes import LARGEST_SIZE
+from shisha_rt.model.layer_kinds import LAYER_KINDS, LayerKind
+from shisha_rt.placement.solver_names import STAGE_SOLVERS
 from shisha_rt.plan.rate import ANY_OBJECTIVES, AnyObjective, as_any_objective
+from shisha_rt.planner.scheme_names import SCHEMES
+from shisha_rt.planner.strategies import LIVE
+from shisha_rt.process.layout import OUTPUT_BYTES
 
 ENDPOINT: Final = "tcp://127.0.0.1:5555"
 METRICS: Final = "127.0.0.1:9464"
@@ -42,7 +43,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     and `objective` are by default what the strategy goes by; `max_output_bytes`: the room of each output whose shape
     depends on the data; `plan`: a file with the first plan; `groups`: operators in a row that are measured as one, as
     "Conv+Relu"; `shape`: of several shapes that are served at once, the inputs of each; `calibration`: a file of frames
-    that scales in int8 are found on (see `ready.scales`). `http`: addresses, each PORT, HOST:PORT or unix:PATH.
+    that scales in int8 are found on (see `measure.scales`). `http`: addresses, each PORT, HOST:PORT or unix:PATH.
     An address that other hosts can reach, `metrics` too, takes `http_certificate` and `http_key` (PEM) and `access` (a
     file: who may come); `endpoint` takes `access` and `secret_key` (the daemon's own). `ray`: the cluster that has the
     machine's places on other hosts. `leases`: the folder in which daemons on one host lease cores. As a daemon file has

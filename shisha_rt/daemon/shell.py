@@ -13,7 +13,14 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shisha_rt.cluster import messages as cm
+from shisha_rt.core import journal as records
+from shisha_rt.core.lifecycle import events as ev
+from shisha_rt.core.lifecycle import instructions as do
+from shisha_rt.core.tuning import events as te
+from shisha_rt.core.tuning import instructions as td
+from shisha_rt.core.tuning.cores import CoreEvent, Cores
+from shisha_rt.core.tuning.mix import Mix
+from shisha_rt.core.tuning.profiler_messages import NotProfiled
 from shisha_rt.daemon.children.children import Children
 from shisha_rt.daemon.counting import Counting
 from shisha_rt.daemon.fleet.supervisor import Supervisor
@@ -24,19 +31,12 @@ from shisha_rt.daemon.journal import Journal
 from shisha_rt.daemon.metrics import Metrics
 from shisha_rt.daemon.proposals import Proposals
 from shisha_rt.daemon.sweep import Sweep
-from shisha_rt.fabric import messages
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.model_index import ModelIndex
-from shisha_rt.lifecycle import events as ev
-from shisha_rt.lifecycle import instructions as do
+from shisha_rt.hosts import messages as cm
+from shisha_rt.messages import worker as messages
+from shisha_rt.model.index import ModelIndex
 from shisha_rt.plan.plan import Plan, Stage
-from shisha_rt.tuning import events as te
-from shisha_rt.tuning import instructions as td
-from shisha_rt.tuning.cores import CoreEvent, Cores
-from shisha_rt.tuning.mix import Mix
-from shisha_rt.tuning.profiler_messages import NotProfiled
-from shisha_rt.wire import journal as records
-from shisha_rt.wire.request import InferRequest
+from shisha_rt.process.arena import Arena
+from shisha_rt.protocol.request import InferRequest
 
 log = logging.getLogger(__name__)
 

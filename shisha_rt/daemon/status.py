@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from shisha_rt import __version__
+from shisha_rt.core.tuning.telling import description
 from shisha_rt.daemon.fleet.telemetry import StageWindow, pooled
 from shisha_rt.daemon.host_share import RELEASED, HostShare
 from shisha_rt.daemon.shell import LINK_FIELDS, Shell
 from shisha_rt.machine.machine import Machine, Place
+from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.plan.form import written
 from shisha_rt.plan.plan import Plan
-from shisha_rt.ready.model_on_machine import ModelOnMachine
-from shisha_rt.tuning.telling import description
 
 
 class Status:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.model_index import ModelIndex
+from shisha_rt.model.index import ModelIndex
+from shisha_rt.plan.passing import passing_tensors
 from shisha_rt.plan.plan import Plan
+from shisha_rt.process.arena import Arena
 
 PIECE_BYTES: Final = 2 << 20
 _LEAST_BYTES: Final = PIECE_BYTES // 8  # a call has its price, however little it gives back
@@ -30,7 +31,7 @@ class Sweep:
 
     def passing(self, plan: Plan) -> set[tuple[int, str]]:
         """The tensors that a plan's stages pass to each other."""
-        return {(layout, name) for layout, index in enumerate(self._indexes) for name in index.passing(plan)}
+        return {(layout, name) for layout, index in enumerate(self._indexes) for name in passing_tensors(index, plan)}
 
     def want(self, tensors: Iterable[tuple[int, str]]) -> None:
         """No plan needs these any more, in any slot."""

@@ -13,7 +13,7 @@ from shisha_rt.http.house import House
 from shisha_rt.http.inference.infer import Infer
 from shisha_rt.http.inference.routes import inference_routes
 from shisha_rt.http.page.routes import page_routes
-from shisha_rt.wire.exceptions import ShishaError
+from shisha_rt.protocol.exceptions import ShishaError
 
 
 def application(house: House) -> ASGIApp:

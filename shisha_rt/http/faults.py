@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from shisha_rt.wire.codes import Code
-from shisha_rt.wire.exceptions import ShishaError
+from shisha_rt.core.codes import Code
+from shisha_rt.protocol.exceptions import ShishaError
 
 STATUS_OF: Final[Mapping[Code, int]] = {
     Code.INVALID_ARGUMENT: 400,

@@ -17,13 +17,13 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shisha_rt.daemon.front.http_messages import Listener
 from shisha_rt.http.connection import PEER_UID
 from shisha_rt.http.faults import HttpFault, fault_answer
 from shisha_rt.http.house import Caller, House
-from shisha_rt.http.messages import Listener
 from shisha_rt.http.page.routes import is_open
 from shisha_rt.http.page.sessions import session_of
-from shisha_rt.wire.access import Permission
+from shisha_rt.protocol.access import Permission
 
 _LOOPBACK_NAMES: Final = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
 _OPERATOR: Final = Caller("", Permission.OPERATOR)

@@ -7,11 +7,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 from shisha_rt.client import AsyncClient
-from shisha_rt.http.messages import HttpCounted, Keys, ServeHttp
+from shisha_rt.daemon.front.http_messages import HttpCounted, Keys, ServeHttp
 from shisha_rt.http.page.sessions import Sessions
 from shisha_rt.http.page.watching import Watching
-from shisha_rt.wire.access import AccessList, Permission
-from shisha_rt.wire.keys import KeyPair
+from shisha_rt.protocol.access import AccessList, Permission
+from shisha_rt.protocol.keys import KeyPair
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,15 @@ from typing import Final
 
 import uvicorn
 
-from shisha_rt.fabric.channel import Channel, ChannelBroken
-from shisha_rt.fabric.parent import die_with
+from shisha_rt.daemon.front.http_messages import FROM_HTTP, TO_HTTP, EndHttp, Listener, ServeHttp, ToHttp, UsersChanged
 from shisha_rt.http.application import application
 from shisha_rt.http.connection import KEEP_ALIVE_S, HttpConnection
 from shisha_rt.http.guard import Guard
 from shisha_rt.http.house import House
-from shisha_rt.http.messages import FROM_HTTP, TO_HTTP, EndHttp, Listener, ServeHttp, ToHttp, UsersChanged
 from shisha_rt.http.metrics import metrics_application
-from shisha_rt.wire.access import AccessList
+from shisha_rt.process.channel import Channel, ChannelBroken
+from shisha_rt.process.parent import die_with
+from shisha_rt.protocol.access import AccessList
 
 _MOST_CONNECTIONS: Final = 512
 _LAST_ANSWERS_S: Final = 3

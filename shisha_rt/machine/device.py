@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from shisha_rt.graph.dimensions import Dimension
+from shisha_rt.model.dimensions import Dimension
 
 EngineName = Literal["onnxruntime", "openvino"]
 Precision = Literal["fp32", "bf16", "int8"]
@@ -21,9 +21,6 @@ ELEMENT_BYTES: Final[Mapping[Precision, int]] = {"fp32": 4, "bf16": 2, "int8": 1
 
 _NOT_COMPUTED: Final[Mapping[EngineName, frozenset[str]]] = {"openvino": frozenset({"FP64"})}
 """Datatypes in which an engine does not compute: OpenVINO takes float32 instead, and in some networks fails."""
-
-MAX_DEVICES: Final = 8
-"""Of one place."""
 
 
 @dataclass(frozen=True, slots=True)

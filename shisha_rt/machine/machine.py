@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from shisha_rt.graph.layer_kinds import LayerKind
+from shisha_rt.model.layer_kinds import LayerKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ import numpy as np
 from shisha_rt.costs.device_costs import transfer_cost_s
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.graph import Graph
 from shisha_rt.machine.device import Device
+from shisha_rt.model.graph import Graph
 from shisha_rt.placement.dcg import TensorKind
 from shisha_rt.placement.problem import Group, Node, Problem, ProblemTensor, TransferCounting
 

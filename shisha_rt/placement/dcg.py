@@ -21,7 +21,7 @@ from shisha_rt.placement.problem import Assignment, Problem
 
 @dataclass(frozen=True, slots=True)
 class TensorKind:
-    """What a transfer's cost depends on besides its two devices; `datatype` is a name of `graph.datatypes`."""
+    """What a transfer's cost depends on besides its two devices; `datatype` is a name of `tensors`."""
 
     datatype: str
     size_bytes: int

@@ -29,9 +29,9 @@ import numpy as np
 from shisha_rt.arrays import Floats
 from shisha_rt.costs.device_costs import transfer_bytes
 from shisha_rt.costs.operator_costs import OperatorCosts, described_costs
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.spans import ends
 from shisha_rt.machine.device import Device, Family, Transfer
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.spans import ends
 from shisha_rt.placement.build import build_problem, tensor_kinds
 from shisha_rt.placement.dcg import device_mapped_graph
 from shisha_rt.placement.profiling import ProfileRuns, profile_runs

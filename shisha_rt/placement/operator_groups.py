@@ -12,7 +12,7 @@ from typing import Final
 import onnx
 
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.graph import Graph
+from shisha_rt.model.graph import Graph
 
 Pattern = tuple[str, ...]
 """Types of operators of ONNX, in a row."""

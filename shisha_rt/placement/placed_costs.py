@@ -24,10 +24,10 @@ from shisha_rt.costs.alike import first_alike
 from shisha_rt.costs.costs import Costs, CostTeam
 from shisha_rt.costs.layer_costs import additive, fit_stages
 from shisha_rt.costs.operator_costs import OperatorCosts
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.layers import Layer, operators_of
-from shisha_rt.graph.spans import moved_bytes
 from shisha_rt.machine.machine import Machine, target_s
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.layers import Layer, operators_of
+from shisha_rt.model.spans import moved_bytes
 from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.plan.plan import Team
 

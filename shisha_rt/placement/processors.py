@@ -14,27 +14,22 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Final
 
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.device_costs import transfer_cost_s
 from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.heavy import HEAVY
-from shisha_rt.graph.spans import Span, groups_of
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.heavy import HEAVY
+from shisha_rt.model.spans import Span, groups_of
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.host import host_of
 from shisha_rt.placement.problem import Group, Node, Problem
 
 INPUT = -1
 """In place of a maker: what the network is given."""
-
-HANDOVER_S: Final = 300e-6
-"""From a stage's end, by way of the daemon, to the start of the next, as far as no frame has told: on the two slow
-cores that this was measured on, 0.2 to 0.4 ms (`python -m benchmarks partitiontuner`)."""
 
 
 @dataclass(frozen=True, slots=True)

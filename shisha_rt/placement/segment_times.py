@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from shisha_rt.costs.device_costs import transfer_cost_s
 from shisha_rt.costs.operator_costs import OperatorCosts
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.spans import ends_of
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.spans import ends_of
 from shisha_rt.placement.check import best_groups
 from shisha_rt.placement.host import host_of
 from shisha_rt.placement.problem import Group

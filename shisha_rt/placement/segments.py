@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.spans import ends
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.spans import ends
 
 
 @dataclass(frozen=True, slots=True)

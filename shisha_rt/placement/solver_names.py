@@ -1,4 +1,4 @@
-"""What placement solvers and schemes are called, apart from them: a command's help names them all, and loads none."""
+"""What placement solvers are called: a command's help names them all, and loads none."""
 
 from __future__ import annotations
 
@@ -23,12 +23,3 @@ StageSolver = Literal["exact", "als"]
 STAGE_SOLVERS: Final[tuple[StageSolver, ...]] = get_args(StageSolver)
 """How the operators of a live stage are placed: at the least cost (but for a margin where costs are measured, see
 `stage_problem`), or by the recurrence of the DCG papers."""
-
-SchemeName = Literal["baseline", "typeseq", "opseq", "partitiontuner", "forkjoin"]
-SCHEMES: Final[tuple[SchemeName, ...]] = get_args(SchemeName)
-"""They schedule partitions of a network over places, for the least latency (see `scheme_plans`)."""
-
-
-def as_scheme(strategy: str) -> SchemeName | None:
-    """None for a strategy that is no scheme."""
-    return next((scheme for scheme in SCHEMES if scheme == strategy), None)

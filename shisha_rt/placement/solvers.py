@@ -8,16 +8,13 @@ from types import MappingProxyType
 from typing import Final
 
 from shisha_rt.placement.als import als, als_literal
-from shisha_rt.placement.brute import brute
 from shisha_rt.placement.duet import DEFAULT_X, duet
 from shisha_rt.placement.exact import exact_placement
-from shisha_rt.placement.forkjoin import forkjoin
 from shisha_rt.placement.milp import milp
-from shisha_rt.placement.priority import priority
 from shisha_rt.placement.problem import Problem
-from shisha_rt.placement.schemes import baseline, opseq, partitiontuner, typeseq
 from shisha_rt.placement.solution import LeftSeconds, Solution, forever, within
 from shisha_rt.placement.solver_names import SolverName
+from shisha_rt.studies import study
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +37,14 @@ _SOLVERS: Final[Mapping[SolverName, Callable[[Problem, SolverOptions], Solution]
         "als_literal": lambda problem, options: als_literal(problem, within(options.left_s)),
         "exact": lambda problem, options: exact_placement(problem, left_s=options.left_s),
         "milp": lambda problem, options: milp(problem, left_s=options.left_s),
-        "brute": lambda problem, options: brute(problem, should_stop=within(options.left_s)),
-        "priority": lambda problem, options: priority(problem, options.priority),
+        "brute": lambda problem, options: study("brute")(problem, should_stop=within(options.left_s)),
+        "priority": lambda problem, options: study("priority")(problem, options.priority),
         "duet": lambda problem, options: duet(problem, options.duet_x),
-        "baseline": lambda problem, options: baseline(problem),
-        "typeseq": lambda problem, options: typeseq(problem, options.accelerator),
-        "opseq": lambda problem, options: opseq(problem),
-        "partitiontuner": lambda problem, options: partitiontuner(problem, options.left_s),
-        "forkjoin": lambda problem, options: forkjoin(problem, options.left_s),
+        "baseline": lambda problem, options: study("baseline")(problem),
+        "typeseq": lambda problem, options: study("typeseq")(problem, options.accelerator),
+        "opseq": lambda problem, options: study("opseq")(problem),
+        "partitiontuner": lambda problem, options: study("partitiontuner")(problem, options.left_s),
+        "forkjoin": lambda problem, options: study("forkjoin")(problem, options.left_s),
     }
 )
 

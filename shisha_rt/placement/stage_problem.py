@@ -19,8 +19,8 @@ import numpy as np
 
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.graph import Graph, Operator
-from shisha_rt.graph.spans import ends
+from shisha_rt.model.graph import Graph, Operator
+from shisha_rt.model.spans import ends
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.build import build_problem, check_capable
 from shisha_rt.placement.check import cost

@@ -1,6 +1,6 @@
 """Where measurements come from: a live pipeline, a simulated one, or a file of costs.
 
-Tuners propose plans and are told what became of them; they never call this. One loop does (`pipeline/loop.py`), so
+Tuners propose plans and are told what became of them; they never call this. One loop does (`planner/loop.py`), so
 that the same code tunes all three. It hands on the proposal whole: who measures may also have to say why.
 """
 

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-from shisha_rt.graph.spans import Span
+from shisha_rt.model.spans import Span
+from shisha_rt.model.split import BriefSplit, Split, as_axis
 from shisha_rt.plan.plan import Plan, Stage, Team
-from shisha_rt.plan.split import BriefSplit, Split, as_axis
 
 _Layer = Annotated[int, msgspec.Meta(ge=0)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]

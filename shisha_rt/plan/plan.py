@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from shisha_rt.graph.spans import Span
-from shisha_rt.plan.split import Split
+from shisha_rt.model.spans import Span
+from shisha_rt.model.split import Split
 
 Team: TypeAlias = tuple[str, ...]
 """Names of places whose cores compute a part together, in the worker of the first, their lead. Usually one place."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Final
 
-from shisha_rt.graph.spans import Span
+from shisha_rt.model.spans import Span
+from shisha_rt.model.split import MOST_SUMMED, Axis, Splittable
 from shisha_rt.plan.plan import Plan, Stage
-from shisha_rt.plan.split import MOST_SUMMED, Axis, Splittable
 
 MOST_FAULTS: Final = 100
 _RUNS_NAMED: Final = 8

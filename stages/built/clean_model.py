@@ -18,13 +18,13 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from shisha_rt.fabric.scales import read_scales, scales_file
-from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.graph import Graph, Operator
-from shisha_rt.graph.reader.onnx_reader import CLEAN_FILE, read_clean
-from shisha_rt.graph.spans import ends_of
-from shisha_rt.graph.subgraphs import reads
+from shisha_rt.messages.scales import read_scales, scales_file
+from shisha_rt.model.graph import Graph, Operator
+from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean
+from shisha_rt.model.spans import ends_of
+from shisha_rt.model.subgraphs import reads
 from shisha_rt.placement.segments import Segment
+from shisha_rt.tensors import NUMPY_OF
 
 
 class CleanModel:

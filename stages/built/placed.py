@@ -22,17 +22,17 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.costs.operator_costs import described_costs
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.model_index import ModelIndex
-from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.graph import Graph, Tensor
-from shisha_rt.graph.quantized import depends_on_engine
-from shisha_rt.graph.scales import STEPS, never_negative
-from shisha_rt.graph.spans import Span, ends_of
 from shisha_rt.machine.device import Device
+from shisha_rt.model.graph import Graph, Tensor
+from shisha_rt.model.index import ModelIndex
+from shisha_rt.model.quantized import depends_on_engine
+from shisha_rt.model.scales import STEPS, never_negative
+from shisha_rt.model.spans import Span, ends_of
+from shisha_rt.model.split import Split
 from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import Segment, segment, segments
-from shisha_rt.plan.split import Split
+from shisha_rt.process.arena import Arena
+from shisha_rt.tensors import NUMPY_OF
 from stages.built.clean_model import CleanModel
 from stages.built.shard_stage import ShardStage
 from stages.built.split_model import SplitStageModel

@@ -1,4 +1,4 @@
-"""Shards and joins as ONNX models: a split (`split.rewrite`) carried out on the nodes and weights of a saved graph.
+"""Shards and joins as ONNX models: a split (`model.shards`) carried out on the nodes and weights of a saved graph.
 
 A shard's convolution weights are mostly a byte range of the one file of weights that all workers map: filters, or
 groups, follow one another there. Of what does not lie in one piece a shard has a copy.
@@ -15,11 +15,11 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.graph import Graph, Tensor
-from shisha_rt.graph.subgraphs import reads
-from shisha_rt.split.rewrite.shard_graphs import join_graph
-from shisha_rt.split.rewrite.shards import Crop, Excerpt, Join, Shard, ShardOperator, SplitRun
+from shisha_rt.model.graph import Graph, Tensor
+from shisha_rt.model.shards.shard_graphs import join_graph
+from shisha_rt.model.shards.shards import Crop, Excerpt, Join, Shard, ShardOperator, SplitRun
+from shisha_rt.model.subgraphs import reads
+from shisha_rt.tensors import NUMPY_OF
 
 _SLICE_TAKES_INPUTS: Final = 10  # opsets
 _CLIP_TAKES_INPUTS: Final = 11

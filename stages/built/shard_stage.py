@@ -12,8 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.split.rewrite.shards import Excerpt
+from shisha_rt.model.shards.shards import Excerpt
+from shisha_rt.process.arena import Arena
 from stages.built_stage import Warmable
 from stages.engines.session import Array, Bound, CpuClock
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shisha_rt.fabric.model_index import ModelIndex
-from shisha_rt.graph.spans import Span
+from shisha_rt.model.index import ModelIndex
+from shisha_rt.model.shards.rewrite import split_run
+from shisha_rt.model.shards.shard_graphs import join_graph, operators_behind, operators_within, shard_graph
+from shisha_rt.model.shards.shards import Excerpt
+from shisha_rt.model.spans import Span
+from shisha_rt.model.split import Split
 from shisha_rt.placement.segments import Segment
-from shisha_rt.plan.split import Split
-from shisha_rt.split.rewrite.rewrite import split_run
-from shisha_rt.split.rewrite.shard_graphs import join_graph, operators_behind, operators_within, shard_graph
-from shisha_rt.split.rewrite.shards import Excerpt
 from stages.built.clean_model import CleanModel
 from stages.built.shard_nodes import ShardedModel
 

@@ -1,4 +1,4 @@
-"""A memory's bandwidth, shared by the places on it: GCRA on one record (see `fabric.budgets`).
+"""A memory's bandwidth, shared by the places on it: GCRA on one record (see `process.budgets`).
 
     free_at = max(start, free_at) + bytes / bandwidth
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 import fcntl
 import os
 
-from shisha_rt.fabric import budgets
-from shisha_rt.fabric.budgets import Reserved
+from shisha_rt.process import budgets
+from shisha_rt.process.budgets import Reserved
 
 
 class Budget:

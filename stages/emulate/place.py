@@ -47,7 +47,7 @@ class Started(msgspec.Struct, frozen=True):
 class EmulatedPlace:
     """`speed` is read anew for each frame; `bandwidth_bytes_per_s` is None where the memory has no limit.
 
-    `budget_fd` is the memory's record (see `fabric.budgets`), as inherited; None: nobody else uses the memory.
+    `budget_fd` is the memory's record (see `process.budgets`), as inherited; None: nobody else uses the memory.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper, version_converter
 
-from shisha_rt.graph.subgraphs import rename_reads
+from shisha_rt.model.subgraphs import rename_reads
 
 _FIRST_OPSET: Final = 13  # whose Cast knows bfloat16
 # These mean the same in all opsets that are served up to then; the converter takes 7 ms however small the model.

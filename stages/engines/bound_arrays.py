@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.graph import Tensor
+from shisha_rt.model.graph import Tensor
 from shisha_rt.placement.segments import Segment
+from shisha_rt.tensors import NUMPY_OF
 from stages.built.clean_model import CleanModel
 from stages.engines.session import Array
 

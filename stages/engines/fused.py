@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.heavy import HEAVY
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.heavy import HEAVY
 
 
 def host(graph: Graph, operators: Sequence[int]) -> int:

@@ -1,12 +1,12 @@
 """int8 on an engine of floats: a segment's Convs and Relus as an ONNX model that computes them in integers.
 
-Every tensor t has a scale 2^e(t) (see `graph.scales`). A Conv reads x_q = round(x / 2^e(x)), sums products with the
+Every tensor t has a scale 2^e(t) (see `model.scales`). A Conv reads x_q = round(x / 2^e(x)), sums products with the
 integers of its weights and its bias in 32 bits, and makes of each sum what it is in the scale of its result. Each
 filter has a scale of its own, the smallest in which its weights fit 127 steps and its bias 2^30: they may be a hundred
 times apart where a normalisation was folded into them, and then one scale for all would leave little of the small
 ones. Roundings are to the nearest, ties to even, and what is beyond 127 is 127. A Relu is a maximum with 0. Between
 operators integers are handed on; at both ends of the segment there are floats, which is all the same: what is an
-integer times 2^e(t) is rounded to itself. Sums that are to be added to others' (see `split.rewrite`) are handed on as
+integer times 2^e(t) is rounded to itself. Sums that are to be added to others' (see `model.shards`) are handed on as
 they are, no larger than 32 bits: what they come to together has a scale, and one of them may be far beyond it.
 
 Integers lie in unsigned tensors, 128 more than they are: ONNX Runtime multiplies those without saturation on every
@@ -23,7 +23,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from shisha_rt.graph.scales import SCALED_OPS, STEPS, exponent
+from shisha_rt.model.scales import SCALED_OPS, STEPS, exponent
 
 Ints = npt.NDArray[np.int64]
 

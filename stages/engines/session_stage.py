@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.graph import Tensor
+from shisha_rt.model.graph import Tensor
+from shisha_rt.tensors import NUMPY_OF
 from stages.engines.session import Array, Bound, CpuClock, Session
 
 

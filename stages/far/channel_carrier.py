@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from shisha_rt.fabric.channel import GONE, Channel, ChannelBroken
+from shisha_rt.process.channel import GONE, Channel, ChannelBroken
 from stages.far.carrier import Carried, CarrierBroken
 
 _PARTS: Final = msgspec.msgpack.Decoder(tuple[bytes, list[memoryview]])

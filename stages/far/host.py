@@ -1,4 +1,4 @@
-"""The far end of a place on another host: `python -m stages.far.host CONFIG` (see `fabric.messages.FarConfig`).
+"""The far end of a place on another host: `python -m stages.far.host CONFIG` (see `messages.worker.FarConfig`).
 
 It has an arena as the daemon's own, in which frames have the same slots, and starts the same worker on it as the
 daemon would: what its relay sends it writes into the slot and passes on, and with a part's end it sends back what the
@@ -21,15 +21,16 @@ from typing import Final
 
 import msgspec
 
-from shisha_rt.fabric import messages, model_index
-from shisha_rt.fabric.arena import Arena, NoRoom
-from shisha_rt.fabric.channel import Channel, ChannelBroken
-from shisha_rt.fabric.child import Child, start_child, wants_core
-from shisha_rt.fabric.layout import Layout, layouts_of
-from shisha_rt.fabric.messages import FarConfig, FarUp
-from shisha_rt.fabric.parent import die_with
-from shisha_rt.lifecycle.events import Descriptor
+from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.machine.host.leases import take_cores
+from shisha_rt.messages import worker as messages
+from shisha_rt.messages.worker import FarConfig, FarUp
+from shisha_rt.model.reader import index_file
+from shisha_rt.process.arena import Arena, NoRoom
+from shisha_rt.process.channel import Channel, ChannelBroken
+from shisha_rt.process.child import Child, start_child, wants_core
+from shisha_rt.process.layout import Layout, layouts_of
+from shisha_rt.process.parent import die_with
 from stages.engines.onnxruntime.parts import Boundaries, read_parts
 from stages.far import messages as far
 from stages.far.carrier import Carried, CarrierBroken
@@ -87,7 +88,7 @@ class _Model:
     def of(cls, config: messages.WorkerConfig) -> _Model:
         """As this host has it. Raises OSError and MsgspecError."""
         folders = [Path(folder) for folder in config.engine_folders]
-        indexes = [model_index.read_index(folder) for folder in folders]
+        indexes = [index_file.read_index(folder) for folder in folders]
         boundaries = (
             Boundaries(read_parts(folder), [spec.name for spec in index.outputs])
             for folder, index in zip(folders, indexes, strict=True)

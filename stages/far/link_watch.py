@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.costs.link_speed import LinkSpeed, differ
-from shisha_rt.lifecycle.events import Descriptor
 from stages.far import messages as far
 
 _ROUNDS: Final = 5

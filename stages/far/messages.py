@@ -6,8 +6,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from shisha_rt.fabric.codec import Codec
-from shisha_rt.fabric.messages import Done, Failed, Prepare, Prepared, PrepareFailed, Ready, Retire, Run
+from shisha_rt.messages.worker import Done, Failed, Prepare, Prepared, PrepareFailed, Ready, Retire, Run
+from shisha_rt.process.codec import Codec
 
 
 class Sent(msgspec.Struct, frozen=True, array_like=True):

@@ -1,4 +1,4 @@
-"""The relay of one place on another host: `python -m stages.far.relay CONFIG` (see `fabric.messages.WorkerConfig`).
+"""The relay of one place on another host: `python -m stages.far.relay CONFIG` (see `messages.worker.WorkerConfig`).
 
 To the daemon it is that place's worker: one incarnation, with the channel, the board and the arena of one. Orders go
 on to its far end, a part with the tensors that its stage reads; what the stage makes for others comes back with the
@@ -22,14 +22,15 @@ from typing import Final
 
 import msgspec
 
-from shisha_rt.fabric import messages, model_index
-from shisha_rt.fabric.arena import Arena, NoRoom
-from shisha_rt.fabric.channel import Channel, ChannelBroken
-from shisha_rt.fabric.layout import layouts_of
-from shisha_rt.fabric.lent import LentFault, read_lent, write_lent
-from shisha_rt.fabric.messages import FAR_END_GONE, WorkerConfig
-from shisha_rt.fabric.parent import die_with
-from shisha_rt.lifecycle.events import Descriptor
+from shisha_rt.core.lifecycle.events import Descriptor
+from shisha_rt.messages import worker as messages
+from shisha_rt.messages.worker import FAR_END_GONE, WorkerConfig
+from shisha_rt.model.reader import index_file
+from shisha_rt.process.arena import Arena, NoRoom
+from shisha_rt.process.channel import Channel, ChannelBroken
+from shisha_rt.process.layout import layouts_of
+from shisha_rt.process.lent import LentFault, read_lent, write_lent
+from shisha_rt.process.parent import die_with
 from stages.engines.onnxruntime.parts import Boundaries, read_parts
 from stages.far import messages as far
 from stages.far.carrier import Carried, CarrierBroken
@@ -77,7 +78,7 @@ class Relay:
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
         folders = [Path(folder) for folder in config.engine_folders]
-        indexes = [model_index.read_index(folder) for folder in folders]
+        indexes = [index_file.read_index(folder) for folder in folders]
         layout, *further = layouts_of(indexes, config.output_bytes)
         self._arena = Arena.attach(config.arena_fd, layout, config.slot_count, config.place_count, further)
         self._boundaries = [

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.layout import Layout, Region
-from shisha_rt.fabric.messages import LARGEST_PING_BYTES
+from shisha_rt.messages.worker import LARGEST_PING_BYTES
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.layout import Layout, Region
 from stages.far.carrier import CarrierBroken
 from stages.far.messages import Sent
 

@@ -25,14 +25,14 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from shisha_rt.fabric import model_index
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress, Rounds, SpanTime
-from shisha_rt.fabric.layout import layout_of
-from shisha_rt.fabric.model_index import ModelIndex
-from shisha_rt.graph.spans import groups_of
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.host.cpu_use import CpuReading, family, read_cpu_use
+from shisha_rt.messages.calibration import Calibrated, CalibrationJob, Progress, Rounds, SpanTime
+from shisha_rt.model.index import ModelIndex
+from shisha_rt.model.reader import index_file
+from shisha_rt.model.spans import groups_of
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.layout import layout_of
 from stages.engines.device_session import load_engines
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.session import CpuClock
@@ -63,7 +63,7 @@ def stand(cores: Sequence[int], lead: Sequence[int], devices: Iterable[Device] =
 
 def calibrate(job: CalibrationJob, tell: Callable[[Progress], None]) -> Calibrated:
     """Time the job's spans in this process, on the cores that it already runs on."""
-    index = model_index.read_index(Path(job.engine_folder))
+    index = index_file.read_index(Path(job.engine_folder))
     arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
     try:
         fill(arena, index)

@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 from typing import cast
 
-from shisha_rt.fabric import model_index
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.layout import layout_of
-from shisha_rt.graph.spans import groups_of
+from shisha_rt.model import index as model_index
+from shisha_rt.model.reader import index_file
+from shisha_rt.model.spans import groups_of
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.layout import layout_of
 from stages.engines.onnxruntime.compile import compile_into
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.jobs.calibrate import fill
@@ -30,7 +31,7 @@ def main(arguments: list[str]) -> int:
 
 def try_out(folder: Path) -> None:
     """Run one frame through the model in `folder`, and one through the halves of it."""
-    index = model_index.read_index(folder)
+    index = index_file.read_index(folder)
     model = OptimisedModel(folder, index)
     arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
     try:

@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from shisha_rt.fabric.scales import scales_file, write_scales
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.scales import scaled_tensors, tensor_exponents
+from shisha_rt.messages.scales import scales_file, write_scales
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.scales import scaled_tensors, tensor_exponents
 from stages.built.clean_model import CleanModel
 from stages.engines.onnxruntime.magnitudes import largest_magnitudes
 from stages.engines.session import Array

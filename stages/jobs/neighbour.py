@@ -18,15 +18,15 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from shisha_rt.fabric import model_index
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.calibration import NeighbourJob
-from shisha_rt.fabric.child import Child, start_child
-from shisha_rt.fabric.layout import layout_of
-from shisha_rt.fabric.parent import die_with
-from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.graph import Graph
+from shisha_rt.messages.calibration import NeighbourJob
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.reader import index_file
 from shisha_rt.placement.segments import segment
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.child import Child, start_child
+from shisha_rt.process.layout import layout_of
+from shisha_rt.process.parent import die_with
+from shisha_rt.tensors import NUMPY_OF
 from stages.built.clean_model import CleanModel
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.onnxruntime.session import ort_session
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
 
 def _optimised(folder: Path) -> Callable[[], None]:
     """The whole of the compiled graph."""
-    index = model_index.read_index(folder)
+    index = index_file.read_index(folder)
     arena = Arena.create(layout_of(index), slot_count=1, place_count=1)
     whole = OptimisedModel(folder, index).segment(((0, index.layer_count - 1),), threads=1)
     return lambda: whole.run(arena, _SLOT)

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from shisha_rt.graph.datatypes import NUMPY_OF
+from shisha_rt.tensors import NUMPY_OF
 
 Array: TypeAlias = npt.NDArray[Any]
 _Result = TypeVar("_Result")

@@ -1,4 +1,4 @@
-"""`python -m stages.jobs.one_run`: run a model once, as standard input asks (see `graph.reader.one_run`)."""
+"""`python -m stages.jobs.one_run`: run a model once, as standard input asks (see `model.reader.one_run`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 import msgspec
 
-from shisha_rt.graph.reader.one_run import RunAsked
+from shisha_rt.model.reader.one_run import RunAsked
 from stages.engines.onnxruntime.one_run import run_once
 
 

@@ -28,18 +28,18 @@ import msgspec
 import numpy as np
 
 from shisha_rt.errors import Failure
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.calibration import Progress
-from shisha_rt.fabric.device_profiling import DeviceProfilingJob, Profiled
-from shisha_rt.fabric.layout import layout_of
-from shisha_rt.fabric.plain_index import plain_index
-from shisha_rt.graph.heavy import HEAVY
-from shisha_rt.graph.layers import Layer, group_layers
-from shisha_rt.graph.quantized import depends_on_engine
-from shisha_rt.graph.spans import ends_of
 from shisha_rt.machine.device import Device
+from shisha_rt.messages.calibration import Progress
+from shisha_rt.messages.device_profiling import DeviceProfilingJob, Profiled
+from shisha_rt.model.heavy import HEAVY
+from shisha_rt.model.layers import Layer, group_layers
+from shisha_rt.model.plain_index import plain_index
+from shisha_rt.model.quantized import depends_on_engine
+from shisha_rt.model.spans import ends_of
 from shisha_rt.placement.device_profile import Run, SegmentTime
 from shisha_rt.placement.segments import Segment, segment
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.layout import layout_of
 from stages.built.clean_model import CleanModel
 from stages.built.placed import PlacedModel, PlacedStage, most_apart
 from stages.engines.device_session import build_session

@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 import onnx
 
-from shisha_rt.fabric.agreement import Agreement
-from shisha_rt.graph.compared import compared_values
-from shisha_rt.graph.reader.onnx_reader import CLEAN_FILE, read_clean
+from shisha_rt.messages.agreement import Agreement
+from shisha_rt.model.compared import compared_values
+from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean
 from stages.engines.evaluate import evaluate
 from stages.engines.openvino.session import openvino_answers
 from stages.engines.session import Array

@@ -1,6 +1,6 @@
 """`python -m stages.jobs.write_parts`: runs of a cleaned model as ONNX files, as standard input asks.
 
-Each has its weights inside, and computes what a session of its device does (see `fabric.program_parts`).
+Each has its weights inside, and computes what a session of its device does (see `messages.program_parts`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from shisha_rt.fabric.program_parts import PartsJob
+from shisha_rt.messages.program_parts import PartsJob
 from shisha_rt.placement.segments import segment
 from stages.built.clean_model import CleanModel
 from stages.engines.device_session import device_model

@@ -21,8 +21,8 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from shisha_rt.graph.clean import fold_constants
-from shisha_rt.graph.default_dims import default_dims, set_default_dims
+from shisha_rt.model.clean import fold_constants
+from shisha_rt.model.default_dims import default_dims, set_default_dims
 from stages.engines.evaluate import evaluate
 
 Array = npt.NDArray[Any]

@@ -6,5 +6,9 @@ import tomllib
 from pathlib import Path
 
 project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
-tested = [line for line in project["optional-dependencies"]["test"] if line.startswith(("pytest>", "pytest-timeout", "hypothesis"))]
+tested = [
+    line
+    for line in project["optional-dependencies"]["test"]
+    if line.startswith(("pytest>", "pytest-timeout", "hypothesis"))
+]
 print("\n".join([*project["dependencies"], *tested, "ml_dtypes"]))

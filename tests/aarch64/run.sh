@@ -75,6 +75,6 @@ say "a daemon that serves SqueezeNet there"
 inside python3 tests/aarch64/served.py /kept/served
 say "tests of engine, cutting and worker there"
 inside python3 -m pytest -p no:cacheprovider -q -m "not long" --timeout 0 --durations=5 ${AARCH64_TESTS:-\
-    tests/machine tests/ready/test_compile.py tests/stages/test_input_formats.py tests/stages/test_segments.py \
+    tests/machine tests/measure/test_compile.py tests/stages/test_input_formats.py tests/stages/test_segments.py \
     tests/stages/test_placed_worker.py}
 say "done"

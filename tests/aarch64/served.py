@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.client import Client
-from shisha_rt.graph.zoo import zoo_path
+from shisha_rt.model.zoo import zoo_path
 
 PATIENCE_S: Final = 1200.0
 TOLERANCE: Final = 1e-4

@@ -7,9 +7,9 @@ import pytest
 from benchmarks.live.live_change import Change, Run
 from benchmarks.rigs.served import served
 from benchmarks.rigs.stage_rig import stage_rig
-from shisha_rt.graph.zoo import resolve_model
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.ready.compile import compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.model.zoo import resolve_model
 
 MODEL = "zoo:squeezenet"
 MACHINE = "shared-2"

@@ -15,7 +15,7 @@ from benchmarks.dcg.statements import Statement, partition_statements, subgraph_
 from benchmarks.dcg.subgraphs import subgraphs, window
 from benchmarks.dcg.tables import GraphCounts, Operator, cleaned, exported, graph_counts
 from benchmarks.report.results import RESULTS, read_csv
-from shisha_rt.placement.brute import assignment_at
+from shisha_rt.papers.dcg.brute import assignment_at
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.dcg import device_mapped_graph
 from shisha_rt.placement.exact import exact_placement

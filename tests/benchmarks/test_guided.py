@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.paper.guided import GUIDED, TUNERS, Case, Tuned, best_so_far, drawn, quantile, reached, row
 from benchmarks.report.figures import guided_figure
-from shisha_rt.simulate.simulated_evaluator import FRAMES
-from tests.pipeline.test_guided import drawn as drawn_costs
+from shisha_rt.papers.simulate.simulated_evaluator import FRAMES
+from tests.planner.test_guided import drawn as drawn_costs
 
 CASE = Case("by hand", "C0", drawn_costs(random.Random(1), layers=9, places=3))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.partitiontuner.accuracy import accuracy_row, capable, reader_rows
-from shisha_rt.graph.reader.onnx_reader import read_model
-from shisha_rt.graph.zoo import zoo_path
+from shisha_rt.model.reader.onnx_reader import read_model
+from shisha_rt.model.zoo import zoo_path
 from tests.real import REAL
 
 

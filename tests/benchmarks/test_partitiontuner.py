@@ -17,9 +17,9 @@ from benchmarks.partitiontuner.published import NETWORKS
 from benchmarks.partitiontuner.sunk import sunk, sunk_path
 from benchmarks.report.results import RESULTS, read_csv
 from shisha_rt.costs.operator_costs import described_costs
-from shisha_rt.graph.reader.onnx_reader import read_model
+from shisha_rt.model.reader.onnx_reader import read_model
 from tests.costs.networks import chain
-from tests.graph.networks import network
+from tests.model.networks import network
 
 
 def ops(model: onnx.ModelProto) -> list[str]:

@@ -13,9 +13,9 @@ from benchmarks.shisha.page import page
 from benchmarks.shisha.searches import EXHAUSTIVE, PIPE_SEARCH, SHISHA, compared, kept, restarted_s, search_rows
 from benchmarks.shisha.seeds import from_seeds
 from benchmarks.shisha.statements import Statement, alpha_statements, heuristic_statements
-from shisha_rt.pipeline.search.exhaustive import trial_count
-from shisha_rt.pipeline.search.search import Limit
-from shisha_rt.simulate.simulated_evaluator import FRAMES
+from shisha_rt.papers.shisha.exhaustive import trial_count
+from shisha_rt.papers.shisha.search import Limit
+from shisha_rt.papers.simulate.simulated_evaluator import FRAMES
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.splits.convolutions import LEAST_MACS, MOST_MACS, convolutions, multiply_adds, write_convolution
-from shisha_rt.graph.dimensions import dimensions
-from shisha_rt.graph.reader.onnx_reader import read_model
+from shisha_rt.model.dimensions import dimensions
+from shisha_rt.model.reader.onnx_reader import read_model
 
 
 def test_they_are_drawn_by_the_seed_alone_and_within_bounds() -> None:

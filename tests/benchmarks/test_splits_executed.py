@@ -11,9 +11,9 @@ from benchmarks.report.results import Row, Spread
 from benchmarks.splits.alone import write_product
 from benchmarks.splits.executed import ALONE, KILLED, ON_BOARD, findings, save_page
 from benchmarks.splits.plans import Shared, nearest_shares, plan_with, way_of
-from shisha_rt.graph.reader.onnx_reader import read_model
+from shisha_rt.model.reader.onnx_reader import read_model
+from shisha_rt.model.split import Splittable
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.split import Splittable
 from shisha_rt.plan.verify import PlanRules
 
 PLAIN = Splittable(1, 1, "channels", 64, 16, ("y",))

@@ -11,11 +11,11 @@ import onnx
 import pytest
 from onnx import helper
 
-from shisha_rt.ready.check import oddities, try_second_engine, weight_bytes_within
+from shisha_rt.measure.check import oddities, try_second_engine, weight_bytes_within
 from stages.jobs.second_engine import agreement
 from tests.cli.conftest import Run
-from tests.graph.networks import Array, network, odd_network, weight, write
-from tests.ready.test_compile import refused
+from tests.measure.test_compile import refused
+from tests.model.networks import Array, network, odd_network, weight, write
 from tests.wild.odd_networks import SERVED, in_opset
 from tests.wild.test_odd_networks import compiled_here, saved
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from shisha_rt.cli.completion import ZOO
-from shisha_rt.graph.zoo import NAMES, TRAINED
+from shisha_rt.model.zoo import NAMES, TRAINED
 from tests.cli.conftest import Run
 
 

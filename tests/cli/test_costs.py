@@ -9,7 +9,7 @@ import pytest
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.machine.host.cores import usable_cores
-from shisha_rt.ready import profile
+from shisha_rt.measure import profile
 from tests.cli.conftest import Run
 
 

@@ -15,13 +15,13 @@ import psutil
 import pytest
 
 from shisha_rt.cli.demo import _machine
-from shisha_rt.cli.views.figure import NoFigure, Panel, save_pipelines
-from shisha_rt.cli.views.stages import rate_seen
 from shisha_rt.errors import Failure
 from shisha_rt.machine.allotment import CpuLimits
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.plan.form import plan_of, written
 from shisha_rt.plan.plan import Plan
+from shisha_rt.show.figure import NoFigure, Panel, save_pipelines
+from shisha_rt.show.stages import rate_seen
 from tests.cli.conftest import Run
 from tests.cli.statuses import FORK, branches, copies, team
 from tests.serving.daemon_process import PATIENCE_S, leftovers, until

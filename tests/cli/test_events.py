@@ -10,10 +10,10 @@ from typing import Final, get_args
 
 import pytest
 
-from shisha_rt.cli.views import story
-from shisha_rt.cli.views.story import in_words
+from shisha_rt.core.journal import AnyRecord
 from shisha_rt.plan.plan import Plan, Stage
-from shisha_rt.wire.journal import AnyRecord
+from shisha_rt.show import story
+from shisha_rt.show.story import in_words
 from tests.cli.conftest import Run
 from tests.cli.journal import MOVED, SEED, a_run, event, trial
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess

@@ -17,8 +17,8 @@ from shisha_rt.cli.drive.frames import (
     read_arrays,
 )
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.graph import Tensor
+from shisha_rt.model.graph import Tensor
+from shisha_rt.tensors import NUMPY_OF
 
 IMAGE = Tensor("image", (1, 3, 2), "FP32")
 MASK = Tensor("mask", (4,), "BOOL")

@@ -12,8 +12,8 @@ from zmq.auth import create_certificates, load_certificate
 
 from shisha_rt.cli.app import main
 from shisha_rt.errors import BadInput
-from shisha_rt.wire.access import Permission, access_list
-from shisha_rt.wire.keys import KeyPair, is_kept_secret, new_pair, read_pair, read_public, write_pair
+from shisha_rt.protocol.access import Permission, access_list
+from shisha_rt.protocol.keys import KeyPair, is_kept_secret, new_pair, read_pair, read_public, write_pair
 
 
 def test_a_pair_is_made_and_the_entry_is_for_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,9 +8,9 @@ import pytest
 from onnx import helper
 
 from shisha_rt.cli.layers import short
-from shisha_rt.ready.compile import compile_model
+from shisha_rt.measure.compile import compile_model
 from tests.cli.conftest import Run
-from tests.graph.networks import network, write
+from tests.model.networks import network, write
 
 
 def test_json(run: Run, tiny_model: Path) -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from shisha_rt.cli.views.picture import Box, after_in_words, draw, marks, ribbon, span, teams_in_words, work_in_words
 from shisha_rt.plan.plan import Team
+from shisha_rt.show.picture import Box, after_in_words, draw, marks, ribbon, span, teams_in_words, work_in_words
 
 BOXES = [Box("fast0", "layers 0-11", "1.00 ms", 0.5), Box("slow0", "layer 12", "2.00 ms", 1.0, is_slowest=True)]
 

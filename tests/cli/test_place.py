@@ -354,7 +354,7 @@ def profiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
         time_s[:, -1] = 1.0
         return SimpleNamespace(costs=OperatorCosts(devices, time_s), node_runs=2, edge_runs=1, seconds=3.456)
 
-    monkeypatch.setattr("shisha_rt.ready.device_profile.profile_devices", profile_devices)
+    monkeypatch.setattr("shisha_rt.measure.device_profile.profile_devices", profile_devices)
     return asked
 
 
@@ -411,7 +411,7 @@ class TestMeasured:
             time_s = np.full((len(compiled.model.graph.operators), len(devices)), np.inf)
             return SimpleNamespace(costs=OperatorCosts(devices, time_s), node_runs=2, edge_runs=1, seconds=1.0)
 
-        monkeypatch.setattr("shisha_rt.ready.device_profile.profile_devices", profile_devices)
+        monkeypatch.setattr("shisha_rt.measure.device_profile.profile_devices", profile_devices)
         complaint = run("place", tiny_model, "--machine", engines, "--place", "core", "--measured").complaint
         assert "tiny: operator Conv ('conv0'): no device can run it of ort_serial, ort_parallel, expected" in complaint
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shisha_rt.pipeline.strategies import RIVALS
+from shisha_rt.planner.strategies import RIVALS
 from tests.cli.conftest import Run, rewritten
 
 

@@ -15,16 +15,16 @@ import pytest
 from onnx import TensorProto, helper
 
 from shisha_rt.errors import Failure
-from shisha_rt.graph.datatypes import NUMPY_OF
 from shisha_rt.machine.config.machine_file import load_machine
-from shisha_rt.placement.scheme_plans import scheme_plan
-from shisha_rt.placement.solver_names import SCHEMES
-from shisha_rt.ready.model_on_machine import make_ready
-from shisha_rt.ready.processors import processor_costs
-from shisha_rt.ready.program import write_program
+from shisha_rt.measure.model_on_machine import make_ready
+from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
+from shisha_rt.papers.partitiontuner.program import write_program
+from shisha_rt.papers.partitiontuner.scheme_plans import scheme_plan
+from shisha_rt.planner.scheme_names import SCHEMES
+from shisha_rt.tensors import NUMPY_OF
 from stages.engines.evaluate import evaluate
 from tests.cli.conftest import Run
-from tests.graph.networks import network, weight, write
+from tests.model.networks import network, weight, write
 from tests.serving.daemon_process import DaemonProcess
 from tests.serving.identity_model import frame_of, write_branching_identity_model
 from tests.serving.placed import described, machine_of

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shisha_rt.cli.views.systemd_unit import STOP_S, Unit, quoted
 from shisha_rt.daemon import server
+from shisha_rt.show.systemd_unit import STOP_S, Unit, quoted
 from tests.cli.conftest import Ran, Run
 
 START = [sys.executable, "-P", "-m", "shisha_rt", "serve"]

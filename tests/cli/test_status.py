@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shisha_rt.cli.status import _duration, _show
-from shisha_rt.cli.views.picture import milliseconds
+from shisha_rt.show.picture import milliseconds
 from tests.cli.conftest import Run
 from tests.cli.statuses import FORK, FORK_S, STATUS, branches, copies, status_of, team
 from tests.serving.daemon_process import DaemonProcess

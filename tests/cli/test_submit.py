@@ -13,11 +13,11 @@ import pytest
 
 from shisha_rt.cli.submit import Tally, save
 from shisha_rt.client import Answer
-from shisha_rt.wire.codes import Code
+from shisha_rt.core.codes import Code
 from tests.cli.conftest import Run
+from tests.protocol.gateway import Frame, Gateway, Gone
 from tests.serving.daemon_process import DaemonProcess
 from tests.serving.identity_model import SHAPE, frame_of
-from tests.wire.gateway import Frame, Gateway, Gone
 
 
 class TestARunningDaemon:

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from shisha_rt.cli.views.screen import Screen
 from shisha_rt.plan.plan import Plan
+from shisha_rt.show.screen import Screen
 from tests.cli.conftest import Run
 from tests.cli.journal import a_run, event, trial
 from tests.cli.statuses import FORK, FORK_S, STATUS, branches, copies, status_of, team

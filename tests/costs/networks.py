@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from shisha_rt.graph.graph import Graph, Operator, Tensor
+from shisha_rt.model.graph import Graph, Operator, Tensor
 
 
 def chain(channels: Sequence[int], *, prefix: str = "", size: int = 8, group: int = 1) -> Graph:

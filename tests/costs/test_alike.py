@@ -10,7 +10,7 @@ from shisha_rt.costs.alike import among, first_alike, kinds_of
 from shisha_rt.costs.costs import CostTeam
 from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts
 from shisha_rt.machine.device import Device, Family, Term
-from tests.pipeline.evaluators import costs_of
+from tests.planner.evaluators import costs_of
 
 
 def test_places_that_nothing_tells_apart_are_of_a_kind() -> None:

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from shisha_rt.costs.fingerprint import fingerprint, fingerprint_within
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.layers import group_layers
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.layers import group_layers
 from tests.costs.networks import chain
 
 

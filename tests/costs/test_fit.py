@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shisha_rt.costs.fit import fit_groups, spans_to_measure, tilings_of
-from shisha_rt.graph.spans import groups_of
+from shisha_rt.model.spans import groups_of
 
 
 @given(st.integers(1, 40), st.data())

@@ -13,10 +13,10 @@ from shisha_rt.costs.costs import stage_service_s
 from shisha_rt.costs.costs_file import costs_object, parse_costs
 from shisha_rt.costs.layer_costs import LayerCosts, RawCosts, RawTimes
 from shisha_rt.costs.links import CostTensor, HostLink, Links, OneWay
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.layers import group_layers, operators_of
-from shisha_rt.graph.spans import groups_of, moved_bytes
 from shisha_rt.machine.machine import Machine, Memory, Place, Remote
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.layers import group_layers, operators_of
+from shisha_rt.model.spans import groups_of, moved_bytes
 from tests.costs.networks import chain
 
 GRAPH = chain([4, 4, 8, 8, 4])

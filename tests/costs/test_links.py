@@ -18,10 +18,10 @@ from shisha_rt.costs.links import AS_INPUT, CostTensor
 from shisha_rt.costs.team_costs import team_costs
 from shisha_rt.costs.traffic import Crossings, StageTraffic
 from shisha_rt.errors import BadInput
+from shisha_rt.model.split import Split
+from shisha_rt.papers.simulate.simulated_evaluator import SimulatedEvaluator
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.plan import Plan
-from shisha_rt.plan.split import Split
-from shisha_rt.simulate.simulated_evaluator import SimulatedEvaluator
 from tests.costs.linked import linked
 
 

@@ -13,9 +13,9 @@ from shisha_rt.costs.alike import among
 from shisha_rt.costs.costs import CostLayer
 from shisha_rt.costs.split_costs import PricedSplit, ShardTime, SplitCosts
 from shisha_rt.costs.team_costs import team_costs
+from shisha_rt.model.split import Split, Splittable
 from shisha_rt.plan.plan import Plan, Stage
-from shisha_rt.plan.split import Split, Splittable
-from tests.pipeline.evaluators import costs_of
+from tests.planner.evaluators import costs_of
 
 WAY = Splittable(1, 1, "inputs", 8, 2, (), summed=True)
 COSTS = replace(

@@ -12,11 +12,11 @@ import zmq
 from shisha_rt.daemon.front.gateway import Arrived, Gateway
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.security import Access, Security
-from shisha_rt.graph.graph import Tensor
-from shisha_rt.wire.access import AccessList, Permission, User
-from shisha_rt.wire.keys import KeyPair, new_pair
-from shisha_rt.wire.limits import Limits
-from shisha_rt.wire.request import Signature
+from shisha_rt.model.graph import Tensor
+from shisha_rt.protocol.access import AccessList, Permission, User
+from shisha_rt.protocol.keys import KeyPair, new_pair
+from shisha_rt.protocol.limits import Limits
+from shisha_rt.protocol.request import Signature
 
 ALICE, MALLORY, BOSS, STRANGER, DAEMON = (new_pair() for _ in range(5))
 USERS = (

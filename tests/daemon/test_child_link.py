@@ -17,13 +17,13 @@ import pytest
 
 from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.fabric.channel import Channel
-from shisha_rt.fabric.codec import Codec
+from shisha_rt.process.channel import Channel
+from shisha_rt.process.codec import Codec
 
 ECHO = """
 import os, sys
 import msgspec
-from shisha_rt.fabric.channel import Channel
+from shisha_rt.process.channel import Channel
 
 channel = Channel.inherited(int(sys.argv[1]))
 channel.send(msgspec.msgpack.encode(os.getpid()))

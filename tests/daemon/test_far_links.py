@@ -6,7 +6,7 @@ import pytest
 
 from shisha_rt.costs.links import HostLink, OneWay
 from shisha_rt.daemon.fleet.far_links import FarLinks
-from shisha_rt.fabric.messages import LinkSeen
+from shisha_rt.messages.worker import LinkSeen
 
 FIRST = HostLink("a", OneWay(1e-3, 1e8), OneWay(2e-3, 2e8))
 SETTLED_S = 1.5

@@ -24,9 +24,9 @@ from shisha_rt.daemon.front.gateway import Gateway
 from shisha_rt.daemon.front.outbox import AGAIN_S, UNASKED_S, Outbox
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.graph import Tensor
-from shisha_rt.wire.limits import Limits
-from shisha_rt.wire.request import Signature
+from shisha_rt.model.graph import Tensor
+from shisha_rt.protocol.limits import Limits
+from shisha_rt.protocol.request import Signature
 
 
 @pytest.mark.parametrize(

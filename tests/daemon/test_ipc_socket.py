@@ -15,8 +15,8 @@ from shisha_rt.daemon.front.gateway import Gateway
 from shisha_rt.daemon.front.ipc_socket import IpcSocket
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.errors import BadInput
-from shisha_rt.wire.limits import Limits
-from shisha_rt.wire.request import Signature
+from shisha_rt.protocol.limits import Limits
+from shisha_rt.protocol.request import Signature
 
 
 @pytest.fixture

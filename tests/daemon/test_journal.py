@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from shisha_rt.core.journal import Draining, PlanLive, PlanRefused, Replanned, WorkerStarted
 from shisha_rt.daemon import journal as module
 from shisha_rt.daemon.journal import PAGE_BYTES, Journal
-from shisha_rt.wire.header import decode_fields, encode_answer
-from shisha_rt.wire.journal import Draining, PlanLive, PlanRefused, Replanned, WorkerStarted
+from shisha_rt.protocol.header import decode_fields, encode_answer
 
 
 def answer(journal: Journal, since: int, limit: int) -> Mapping[str, Any]:

@@ -16,29 +16,30 @@ import psutil
 import pytest
 from onnx.helper import make_node
 
+from shisha_rt.core.tuning import placer_messages as pm
+from shisha_rt.core.tuning.events import PlacerDied, PlacerSaid
 from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts, described_costs
 from shisha_rt.daemon.children import placer as placer_process
 from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.children.placer import Placer
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.errors import BadInput
-from shisha_rt.fabric.model_index import ModelIndex, write_index
-from shisha_rt.fabric.plain_index import plain_index
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.layers import group_layers
-from shisha_rt.graph.reader.onnx_reader import read_clean, read_model
 from shisha_rt.machine.config.device_files import parse_device
 from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.device import Device, Fusion, Term
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.index import ModelIndex
+from shisha_rt.model.layers import group_layers
+from shisha_rt.model.plain_index import plain_index
+from shisha_rt.model.reader.index_file import write_index
+from shisha_rt.model.reader.onnx_reader import read_clean, read_model
 from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import segments
 from shisha_rt.placement.solver_names import StageSolver
 from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.plan.form import Brief, brief
 from shisha_rt.plan.plan import Plan, Stage
-from shisha_rt.tuning import placer_messages as pm
-from shisha_rt.tuning.events import PlacerDied, PlacerSaid
-from tests.graph.networks import network, weight, write
+from tests.model.networks import network, weight, write
 
 SIZE = 256
 STAGES = ((0, 1, "near"), (2, 3, "far"))

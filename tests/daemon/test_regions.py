@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from shisha_rt.core.codes import Code, WireError
 from shisha_rt.daemon.front.regions import LentRegion, Regions
-from shisha_rt.wire.codes import Code, WireError
-from shisha_rt.wire.request import InferRequest, Lent
+from shisha_rt.protocol.request import InferRequest, Lent
 
 
 def asking(*pieces: Lent, out: bool = False) -> InferRequest:

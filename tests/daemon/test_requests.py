@@ -7,14 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from shisha_rt.core.codes import Code
+from shisha_rt.core.lifecycle.instructions import Collect, Deliver, Fill
 from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import FrameAnswer, Requests
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.layout import layout_of
-from shisha_rt.fabric.model_index import ModelIndex, TensorSpec
-from shisha_rt.lifecycle.instructions import Collect, Deliver, Fill
-from shisha_rt.wire.codes import Code
-from shisha_rt.wire.request import InferRequest
+from shisha_rt.model.index import ModelIndex
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.layout import layout_of
+from shisha_rt.protocol.request import InferRequest
+from shisha_rt.tensors import TensorSpec
 
 INDEX = ModelIndex(
     engine="test",

@@ -20,7 +20,7 @@ from shisha_rt.daemon.front.connections import LOOK_EVERY_S, Connection
 from shisha_rt.daemon.front.gateway import Arrived
 from shisha_rt.daemon.front.security import Access
 from shisha_rt.errors import BadInput
-from shisha_rt.wire.access import AccessList, Permission, User
+from shisha_rt.protocol.access import AccessList, Permission, User
 from tests.daemon.guarded import ALICE, BOSS, MALLORY, STRANGER, USERS, Guarded
 
 NOTHING_MS = 200

@@ -7,16 +7,16 @@ from pathlib import Path
 import psutil
 import pytest
 
+from shisha_rt.core.codes import Code
 from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.requests import AnswerTo, FrameAnswer
 from shisha_rt.daemon.planning import Planning
 from shisha_rt.daemon.server import Daemon
-from shisha_rt.fabric.messages import Done
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.host.cores import usable_cores
-from shisha_rt.ready.model_on_machine import make_ready
-from shisha_rt.wire.codes import Code
-from shisha_rt.wire.request import InferRequest
+from shisha_rt.measure.model_on_machine import make_ready
+from shisha_rt.messages.worker import Done
+from shisha_rt.protocol.request import InferRequest
 from tests.serving.identity_model import frame_of, write_identity_model
 
 

@@ -9,8 +9,9 @@ import pytest
 from shisha_rt.daemon.settings import STRATEGIES, Settings, check_built, read_settings
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.precision import PERMITTED
-from shisha_rt.placement.solver_names import SCHEMES, STAGE_SOLVERS
+from shisha_rt.placement.solver_names import STAGE_SOLVERS
 from shisha_rt.plan.rate import ANY_OBJECTIVES
+from shisha_rt.planner.scheme_names import SCHEMES
 
 
 def _file(folder: Path, text: str) -> Path:

@@ -9,10 +9,12 @@ from typing import Final
 import pytest
 
 from shisha_rt.daemon.sweep import PIECE_BYTES, Sweep
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.layout import layout_of, layouts_of
-from shisha_rt.fabric.model_index import Crossing, ModelIndex, TensorSpec
+from shisha_rt.model.index import Crossing, ModelIndex
+from shisha_rt.plan.passing import passing_tensors
 from shisha_rt.plan.plan import Plan
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.layout import layout_of, layouts_of
+from shisha_rt.tensors import TensorSpec
 
 LAYERS: Final = 12
 SLOTS: Final = 20
@@ -103,5 +105,5 @@ def test_tensors_of_one_shape_go_without_those_of_another() -> None:
         pass
     assert [bool(two.raw(slot, region)[0]) for slot in range(SLOTS) for region in regions] == [True, False] * SLOTS
     assert all(two.raw(slot, regions[0]).all() for slot in range(SLOTS))
-    assert sweep.passing(HALVES) == {(layout, name) for layout in (0, 1) for name in INDEX.passing(HALVES)}
+    assert sweep.passing(HALVES) == {(layout, name) for layout in (0, 1) for name in passing_tensors(INDEX, HALVES)}
     two.close()

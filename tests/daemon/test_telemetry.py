@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shisha_rt.daemon.fleet.telemetry import StageWindow, Telemetry, pooled
-from shisha_rt.fabric.messages import Prepared
+from shisha_rt.messages.worker import Prepared
 from shisha_rt.plan.plan import Plan
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shisha_rt.daemon.fleet.watch import HangLimits, Watch
-from shisha_rt.fabric.arena import Sign
+from shisha_rt.process.board import Sign
 
 PATIENCE = HangLimits(silence_s=2.0, frame_s=5.0, expected_factor=20.0)
 LOOK_S = 0.25

@@ -12,9 +12,9 @@ import pytest
 from benchmarks.report.dashboard import CONFIGS, load_dashboard, marks, panel_queries, queries
 from benchmarks.report.panels import Found, Marks, draw, stretches
 from benchmarks.rigs.prometheus import Series
-from shisha_rt.lifecycle.places import STANDINGS
+from shisha_rt.core.lifecycle.places import STANDINGS
+from shisha_rt.core.tuning.state import WAITING, State
 from shisha_rt.plan.rate import OBJECTIVES
-from shisha_rt.tuning.state import WAITING, State
 
 ROOT: Final = Path(__file__).parents[2]
 BOARD: Final = load_dashboard()

@@ -17,8 +17,8 @@ from PIL import Image
 
 from examples.read_text import PAGE, as_frame, as_line, boxes_of, characters_of, draw_page, load_page, text_of, write
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.zoo import zoo_path
-from tests.graph.networks import run
+from shisha_rt.model.zoo import zoo_path
+from tests.model.networks import run
 from tests.real import REAL
 
 SCRIPT: Final = Path(__file__).parents[2] / "examples" / "read_text.py"

@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
 from shisha_rt.http.connection import PEER_UID
 from shisha_rt.http.guard import Guard
 from shisha_rt.http.house import Caller, House
-from shisha_rt.http.messages import Listener, ServeHttp
-from shisha_rt.wire.access import Permission, User
+from shisha_rt.protocol.access import Permission, User
 
 LOOPBACK = Listener(0, unix=False, beyond=False)
 BEYOND = Listener(0, unix=False, beyond=True)

@@ -20,7 +20,7 @@ from shisha_rt.http.inference import body as module
 from shisha_rt.http.inference.body import Body, HungUp
 from shisha_rt.http.inference.infer import _packing
 from shisha_rt.http.inference.room import Room, TakenRoom
-from shisha_rt.wire.exceptions import ResourceExhausted
+from shisha_rt.protocol.exceptions import ResourceExhausted
 
 PACK: dict[bytes | None, Callable[[bytes], bytes]] = {None: bytes, b"gzip": gzip.compress, b"deflate": zlib.compress}
 

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shisha_rt.graph.datatypes import NAME_OF, NUMPY_OF
-from shisha_rt.graph.graph import Tensor
 from shisha_rt.http.inference.answer import answer_parts
 from shisha_rt.http.inference.request import (
     FilePiece,
@@ -23,9 +21,11 @@ from shisha_rt.http.inference.request import (
     raw_request,
     read_header,
 )
-from shisha_rt.wire.exceptions import InvalidArgument
-from shisha_rt.wire.frame_tensors import Answer
-from shisha_rt.wire.request import Signature
+from shisha_rt.model.graph import Tensor
+from shisha_rt.protocol.exceptions import InvalidArgument
+from shisha_rt.protocol.frame_tensors import Answer
+from shisha_rt.protocol.request import Signature
+from shisha_rt.tensors import NAME_OF, NUMPY_OF
 
 SIGNATURE = Signature(
     "m",

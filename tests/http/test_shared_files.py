@@ -12,8 +12,8 @@ from shisha_rt.http.house import Caller
 from shisha_rt.http.inference import shared_memory
 from shisha_rt.http.inference.request import FilePiece
 from shisha_rt.http.inference.shared_memory import SharedFiles
-from shisha_rt.wire.access import Permission
-from shisha_rt.wire.exceptions import (
+from shisha_rt.protocol.access import Permission
+from shisha_rt.protocol.exceptions import (
     FailedPrecondition,
     InvalidArgument,
     NotFound,

@@ -12,8 +12,8 @@ import typer
 
 from shisha_rt.cli.app import app
 from shisha_rt.cli.serve import settings_of
-from shisha_rt.cli.views.systemd_unit import STOP_S
 from shisha_rt.daemon.front.addresses import Addresses, addresses_of
+from shisha_rt.show.systemd_unit import STOP_S
 from tests.daemon.test_http_address import certificate_in
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess
 from tests.serving.identity_model import write_identity_model

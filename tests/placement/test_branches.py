@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from shisha_rt.costs.operator_costs import OperatorCosts
-from shisha_rt.graph.reader.onnx_reader import read_model
-from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.device import Device
+from shisha_rt.model.reader.onnx_reader import read_model
+from shisha_rt.model.zoo import zoo_path
 from shisha_rt.placement.branches import Items, Level, branches, nodes_of, structure
 from shisha_rt.placement.build import build_problem
 from shisha_rt.placement.problem import Node, Problem, ProblemTensor

@@ -13,13 +13,13 @@ import pytest
 
 from shisha_rt.costs.operator_costs import OperatorCosts, described_costs
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.graph import Graph, Operator, Tensor
-from shisha_rt.graph.input_sizes import InputSizes
-from shisha_rt.graph.reader.onnx_reader import read_model
-from shisha_rt.graph.topologies.bert import bert
 from shisha_rt.machine.config.device_files import devices_of
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.device import Device, Family, Term, Transfer
+from shisha_rt.model.graph import Graph, Operator, Tensor
+from shisha_rt.model.input_sizes import InputSizes
+from shisha_rt.model.reader.onnx_reader import read_model
+from shisha_rt.model.topologies.bert import bert
 from shisha_rt.placement.build import build_problem, tensor_kinds
 from shisha_rt.placement.dcg import TensorKind
 from shisha_rt.placement.problem import Problem, TransferCounting

@@ -13,8 +13,8 @@ import pytest
 from shisha_rt.costs.device_costs import operator_cost_s, transfer_cost_s
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.machine.device import Device, Family, Precision, Term, Transfer
+from shisha_rt.model.graph import Graph, Operator, Tensor
 from shisha_rt.placement.device_profile import (
     DeviceTimes,
     Run,

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from shisha_rt.outcome import Outcome
+from shisha_rt.papers.dcg.brute import brute
 from shisha_rt.placement.als import als
-from shisha_rt.placement.brute import brute
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.narrowing import WidthLimits

@@ -16,7 +16,7 @@ import pytest
 from shisha_rt.arrays import Floats
 from shisha_rt.errors import BadInput
 from shisha_rt.outcome import Outcome
-from shisha_rt.placement.brute import brute
+from shisha_rt.papers.dcg.brute import brute
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.milp import milp

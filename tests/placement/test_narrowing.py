@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from shisha_rt.placement.brute import brute
+from shisha_rt.papers.dcg.brute import brute
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.exact import exact_placement
 from shisha_rt.placement.narrowing import WidthLimits, bounded, narrowed, quick_assignment

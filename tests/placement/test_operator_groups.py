@@ -8,11 +8,11 @@ import pytest
 from onnx import helper
 
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.reader.onnx_reader import read_model
-from shisha_rt.graph.zoo import zoo_path
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.reader.onnx_reader import read_model
+from shisha_rt.model.zoo import zoo_path
 from shisha_rt.placement.operator_groups import DEFAULT_PATTERNS, operator_groups, parse_patterns
-from tests.graph.networks import graph_of, network, weight
+from tests.model.networks import graph_of, network, weight
 
 CONV_RELU_POOL = ("Conv", "Relu", "MaxPool")
 

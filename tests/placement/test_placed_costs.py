@@ -14,10 +14,10 @@ from shisha_rt.costs.costs import stage_service_s
 from shisha_rt.costs.costs_file import costs_object, parse_costs
 from shisha_rt.costs.fit import spans_to_measure
 from shisha_rt.costs.operator_costs import OperatorCosts, described_costs
-from shisha_rt.graph.layers import group_layers
-from shisha_rt.graph.spans import groups_of
 from shisha_rt.machine.device import Device, Family, Fusion, Term, Transfer
 from shisha_rt.machine.machine import Machine, Memory, Place
+from shisha_rt.model.layers import group_layers
+from shisha_rt.model.spans import groups_of
 from shisha_rt.placement import placed_costs
 from shisha_rt.placement.placed_costs import PlacedCosts
 from shisha_rt.placement.stage_problem import place_stage

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts, described_costs
-from shisha_rt.graph.graph import Graph, Operator, Tensor
-from shisha_rt.graph.spans import Span
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.machine import Machine, Memory, Place
-from shisha_rt.placement.partition_problem import whole_problem
+from shisha_rt.model.graph import Graph, Operator, Tensor
+from shisha_rt.model.spans import Span
+from shisha_rt.papers.partitiontuner.partition_problem import whole_problem
 from shisha_rt.placement.processors import costs_of_devices
 from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import segment

@@ -12,8 +12,8 @@ import pytest
 
 from shisha_rt.costs.device_costs import transfer_cost_s
 from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts, described_costs
-from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.machine.device import Device, Family, Term, Transfer
+from shisha_rt.model.graph import Graph, Operator, Tensor
 from shisha_rt.placement.build import build_problem
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.segment_times import segment_times_s

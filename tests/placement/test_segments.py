@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shisha_rt.graph.graph import Graph, Operator, Tensor
-from shisha_rt.graph.spans import ends
+from shisha_rt.model.graph import Graph, Operator, Tensor
+from shisha_rt.model.spans import ends
 from shisha_rt.placement.segments import Segment, segment, segments
 
 

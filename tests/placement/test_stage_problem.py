@@ -14,8 +14,8 @@ import pytest
 
 from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.graph import Graph, Operator, Tensor
 from shisha_rt.machine.device import ELEMENT_BYTES, Device, Family, Transfer
+from shisha_rt.model.graph import Graph, Operator, Tensor
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.check import cost
 from shisha_rt.placement.segment_times import segment_times_s

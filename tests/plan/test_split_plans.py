@@ -8,9 +8,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from shisha_rt.model.split import Axis, KeptWhole, Split, Splittable
 from shisha_rt.plan.form import BriefStage, brief, plan_of, unfolded, written
 from shisha_rt.plan.plan import Plan, Stage
-from shisha_rt.plan.split import Axis, KeptWhole, Split, Splittable
 from shisha_rt.plan.verify import PlanRules
 
 SPLITS = [

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from shisha_rt.model.split import Split, Splittable
 from shisha_rt.plan.plan import Plan, Stage, Team
-from shisha_rt.plan.split import Split, Splittable
 from shisha_rt.plan.verify import MOST_FAULTS, PlanRules
 
 GOOD = Plan.of([(0, 1, "a"), (2, 2, "b"), (3, 5, "c")])

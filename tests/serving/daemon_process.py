@@ -27,7 +27,7 @@ PATIENCE_MS: Final = 60_000
 _MARK: Final = "SHISHA_RT_TEST_DAEMON"
 _COMMAND: Final = (sys.executable, "-c", "import sys; from shisha_rt.cli.app import main; sys.exit(main())")
 _RECORD_BYTES: Final = 64
-_OF_A_CLUSTER: Final = ("shisha_rt.cluster.process", "ray::", "/ray/")
+_OF_A_CLUSTER: Final = ("shisha_rt.hosts.process", "ray::", "/ray/")
 
 
 def until(true: Callable[[], object], what: str, every_s: float = 0.01, within_s: float = PATIENCE_S) -> None:

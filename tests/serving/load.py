@@ -17,9 +17,9 @@ from typing import Final, Self
 import numpy as np
 import zmq
 
-from shisha_rt.graph.graph import Tensor
-from shisha_rt.wire.codes import Code
-from shisha_rt.wire.header import (
+from shisha_rt.core.codes import Code
+from shisha_rt.model.graph import Tensor
+from shisha_rt.protocol.header import (
     InferParameters,
     TensorHeader,
     decode_head,

@@ -6,9 +6,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shisha_rt.graph.spans import Span, groups_of
+from shisha_rt.model.spans import Span, groups_of
+from shisha_rt.model.split import MOST_SUMMED, Split, Splittable
 from shisha_rt.plan.plan import Plan, Stage, Team
-from shisha_rt.plan.split import MOST_SUMMED, Split, Splittable
 
 
 @dataclass(frozen=True)

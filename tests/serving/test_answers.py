@@ -18,10 +18,10 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.zoo import zoo_path
+from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.model.zoo import zoo_path
 from shisha_rt.plan.plan import Plan
-from shisha_rt.ready.compile import Compiled, compile_model
+from shisha_rt.tensors import NUMPY_OF
 from stages.engines.onnxruntime.optimised_graph import MODEL_FILE
 from stages.engines.onnxruntime.options import as_built_options
 from tests.serving.daemon_process import DaemonProcess

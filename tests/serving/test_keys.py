@@ -24,7 +24,7 @@ from shisha_rt.client import (
     ShishaError,
     Unavailable,
 )
-from shisha_rt.wire.keys import new_pair, read_public, write_pair
+from shisha_rt.protocol.keys import new_pair, read_public, write_pair
 from tests.http.http_caller import HttpCaller
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, machine_file, until
 from tests.serving.identity_model import frame_of

@@ -15,12 +15,12 @@ import pytest
 
 from shisha_rt.cache import cache_folder
 from shisha_rt.client import Client
+from shisha_rt.core.tuning.best import BestPlan, key_of
 from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.measure import plan_store
+from shisha_rt.measure.model_on_machine import make_ready
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
-from shisha_rt.ready import plan_store
-from shisha_rt.ready.model_on_machine import make_ready
-from shisha_rt.tuning.best import BestPlan, key_of
 from tests.serving.daemon_process import DaemonProcess, until
 from tests.serving.identity_model import LAYERS, frame_of, write_identity_model
 from tests.serving.load import Load, assert_kept

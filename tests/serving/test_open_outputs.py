@@ -13,7 +13,7 @@ from onnx import helper
 
 from shisha_rt.client import Answer, Client, Internal
 from shisha_rt.plan.plan import Plan
-from tests.graph.networks import network
+from tests.model.networks import network
 from tests.serving.daemon_process import DaemonProcess, machine_file
 
 CHANNELS = 4

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 import zmq
 
-from shisha_rt.wire.header import encode_operation
+from shisha_rt.protocol.header import encode_operation
 from tests.serving.daemon_process import PATIENCE_MS, DaemonProcess
 from tests.serving.identity_model import LAYERS
 from tests.serving.load import Load, assert_kept

@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
+from shisha_rt.measure.compile import compile_model
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.verify import PlanRules
-from shisha_rt.ready.compile import compile_model
 from tests.serving.changed_plans import change_plans
 from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import write_branching_identity_model

@@ -16,9 +16,9 @@ import onnx
 import pytest
 
 from shisha_rt.client import Answer, Client, InvalidArgument
-from shisha_rt.graph.input_sizes import InputSizes
+from shisha_rt.measure.shapes import compile_shapes
+from shisha_rt.model.input_sizes import InputSizes
 from shisha_rt.plan.plan import Plan
-from shisha_rt.ready.shapes import compile_shapes
 from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.identity_model import CHANNELS, frame_of, write_branching_identity_model
 from tests.serving.load import Load, assert_kept

@@ -18,8 +18,8 @@ from onnx import helper
 
 from shisha_rt.client import Answer, Array, AsyncClient, Client, DeadlineExceeded, ShishaError, Timeout, Unavailable
 from shisha_rt.plan.plan import Plan
-from shisha_rt.wire.frame_tensors import LEAST_LENT_BYTES
-from tests.graph.networks import network
+from shisha_rt.protocol.frame_tensors import LEAST_LENT_BYTES
+from tests.model.networks import network
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, machine_file, until
 from tests.serving.identity_model import CHANNELS, frame_of, write_identity_model
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shisha_rt.ready.compile import compile_model
+from shisha_rt.measure.compile import compile_model
 from tests.serving.changed_plans import change_plans
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, machine_file, until
 from tests.serving.identity_model import write_branching_identity_model

@@ -13,9 +13,9 @@ import pytest
 import zmq
 
 from shisha_rt.client import Client, Unavailable
-from shisha_rt.graph.graph import Tensor
-from shisha_rt.wire.codes import Code
-from shisha_rt.wire.header import InferParameters, TensorHeader, decode_head, encode_infer, encode_operation
+from shisha_rt.core.codes import Code
+from shisha_rt.model.graph import Tensor
+from shisha_rt.protocol.header import InferParameters, TensorHeader, decode_head, encode_infer, encode_operation
 from tests.serving.daemon_process import PATIENCE_MS, PATIENCE_S, DaemonProcess, leftovers, serve_command, until
 from tests.serving.identity_model import CHANNELS, NAME, SHAPE, frame_of, write_identity_model
 from tests.serving.load import PAUSE_S, Load

@@ -11,10 +11,10 @@ import numpy as np
 import onnx
 import pytest
 
-from shisha_rt.graph.input_sizes import InputSizes
-from shisha_rt.graph.zoo import zoo_path
-from shisha_rt.ready.compile import compile_model
-from tests.graph.networks import run
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.model.input_sizes import InputSizes
+from shisha_rt.model.zoo import zoo_path
+from tests.model.networks import run
 from tests.real import REAL, drawn_text
 from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.serving.random_plans import Cuttable

@@ -18,7 +18,7 @@ import pytest
 
 from shisha_rt.cache import cache_folder
 from shisha_rt.client import Client, FailedPrecondition, InvalidArgument, Unimplemented
-from shisha_rt.ready import plan_store
+from shisha_rt.measure import plan_store
 from tests.serving.daemon_process import DaemonProcess, until
 from tests.serving.identity_model import LAYERS
 from tests.serving.load import Load, assert_kept

@@ -8,12 +8,12 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.reader.onnx_reader import read_model
+from shisha_rt.model.reader.onnx_reader import read_model
 from shisha_rt.placement.segments import Segment, segment
+from shisha_rt.tensors import NUMPY_OF
 from stages.built.clean_model import CleanModel
 from stages.engines.evaluate import evaluate
-from tests.graph.networks import Array, network, weight, write
+from tests.model.networks import Array, network, weight, write
 
 Arrays = dict[str, Array]
 

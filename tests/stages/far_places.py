@@ -13,15 +13,15 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from shisha_rt.fabric import messages
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.channel import Channel
-from shisha_rt.fabric.child import Child, start_child
-from shisha_rt.fabric.layout import OUTPUT_BYTES, layouts_of
-from shisha_rt.fabric.messages import FarConfig, FarUp, FromWorker, ToWorker, WorkerConfig
-from shisha_rt.graph.spans import Span
-from shisha_rt.lifecycle.events import Descriptor
-from shisha_rt.ready.compile import Compiled
+from shisha_rt.core.lifecycle.events import Descriptor
+from shisha_rt.measure.compile import Compiled
+from shisha_rt.messages import worker as messages
+from shisha_rt.messages.worker import FarConfig, FarUp, FromWorker, ToWorker, WorkerConfig
+from shisha_rt.model.spans import Span
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.channel import Channel
+from shisha_rt.process.child import Child, start_child
+from shisha_rt.process.layout import OUTPUT_BYTES, layouts_of
 
 PATIENCE_S = 30.0
 

@@ -12,10 +12,10 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from shisha_rt.fabric.scales import read_scales, scales_file
+from shisha_rt.messages.scales import read_scales, scales_file
 from stages.built.clean_model import CleanModel
 from stages.engines.evaluate import evaluate
-from tests.graph.networks import Array
+from tests.model.networks import Array
 
 Ints = npt.NDArray[np.int64]
 

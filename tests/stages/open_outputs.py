@@ -9,8 +9,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from shisha_rt.fabric import model_index
-from shisha_rt.fabric.model_index import Crossing, ModelIndex, TensorSpec
+from shisha_rt.model.index import Crossing, ModelIndex
+from shisha_rt.model.reader import index_file
+from shisha_rt.tensors import TensorSpec
 from stages.engines.onnxruntime.apart import take_apart
 from stages.engines.onnxruntime.optimised_graph import MODEL_FILE
 from stages.engines.onnxruntime.parts import write_parts
@@ -59,5 +60,5 @@ def write_open_model(folder: Path) -> None:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, folder / MODEL_FILE)
-    model_index.write_index(INDEX, folder)
+    index_file.write_index(INDEX, folder)
     write_parts(take_apart(model, INDEX), folder)

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from shisha_rt.plan.split import Axis
+from shisha_rt.model.split import Axis
 
 _UNARY: Final = ("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Elu", "Abs", "HardSigmoid")
 _OPSETS: Final = (9, 11, 13, 17)

@@ -11,14 +11,13 @@ import numpy.typing as npt
 import onnx
 import onnxruntime as ort
 
-from shisha_rt.fabric.model_index import TensorSpec
-from shisha_rt.graph.datatypes import NAME_OF
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.spans import ends_of
-from shisha_rt.plan.split import Axis
-from shisha_rt.split.rewrite.rewrite import split_run
-from shisha_rt.split.rewrite.shard_graphs import join_graph, shard_graph
-from shisha_rt.split.rewrite.shards import Excerpt, Join, SplitRun
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.shards.rewrite import split_run
+from shisha_rt.model.shards.shard_graphs import join_graph, shard_graph
+from shisha_rt.model.shards.shards import Excerpt, Join, SplitRun
+from shisha_rt.model.spans import ends_of
+from shisha_rt.model.split import Axis
+from shisha_rt.tensors import NAME_OF, TensorSpec
 from stages.built.shard_nodes import ShardedModel
 from stages.engines.onnxruntime.optimised_graph import block_size, optimised_graph
 from stages.engines.onnxruntime.options import as_built_options, base_options

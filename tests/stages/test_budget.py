@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from shisha_rt.fabric import budgets
-from shisha_rt.fabric.budgets import Budgets, Reserved
+from shisha_rt.process import budgets
+from shisha_rt.process.budgets import Budgets, Reserved
 from stages.emulate.budget import Budget
 
 ROOT = Path(__file__).parents[2]

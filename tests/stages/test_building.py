@@ -11,8 +11,8 @@ from collections.abc import Hashable
 
 import pytest
 
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.messages import Prepare, PrepareFailed
+from shisha_rt.messages.worker import Prepare, PrepareFailed
+from shisha_rt.process.arena import Arena
 from stages.builder import Builder, Built, Finished, FramesCore, Manner, Ordered
 from stages.engines.session import CpuClock
 from stages.kept_stages import KeptStages

@@ -23,18 +23,18 @@ from shisha_rt.costs.fit import spans_to_measure
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.costs.profiles import DISTURBED
 from shisha_rt.errors import BadInput, Failure
-from shisha_rt.fabric.calibration import Calibrated, CalibrationJob, Progress
-from shisha_rt.graph.layers import operators_of
-from shisha_rt.graph.spans import groups_of, moved_bytes
-from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.config.machine_file import parse_machine
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.machine import Machine
-from shisha_rt.ready import profile
-from shisha_rt.ready.compile import Compiled, compile_model, read_compiled
-from shisha_rt.ready.profile import known_costs, measure, profile_model
+from shisha_rt.measure import profile
+from shisha_rt.measure.compile import Compiled, compile_model, read_compiled
+from shisha_rt.measure.profile import known_costs, measure, profile_model
+from shisha_rt.messages.calibration import Calibrated, CalibrationJob, Progress
+from shisha_rt.model.layers import operators_of
+from shisha_rt.model.spans import groups_of, moved_bytes
+from shisha_rt.model.zoo import zoo_path
 from stages.engines.onnxruntime.parts import PARTS_FILE
-from tests.graph.networks import network, weight, write
+from tests.model.networks import network, weight, write
 from tests.serving.daemon_process import until
 from tests.stages.test_segments import residual
 

@@ -19,11 +19,11 @@ from typing import Final
 import pytest
 import zmq
 
-from shisha_rt.fabric.channel import Channel
+from shisha_rt.process.channel import Channel
 from stages.far.carrier import Carried, Carrier, CarrierBroken
 from stages.far.channel_carrier import ChannelCarrier
 from stages.far.zmq_carrier import FarEnd, NearEnd
-from tests.fabric.descriptors import open_descriptors
+from tests.process.descriptors import open_descriptors
 
 PATIENCE_S: Final = 20.0
 MIB: Final = 1 << 20
@@ -32,7 +32,7 @@ LARGEST_BYTES: Final = 64 * MIB
 
 OTHER_END: Final = """
 import select, socket, sys
-from shisha_rt.fabric.channel import Channel
+from shisha_rt.process.channel import Channel
 from stages.far.carrier import CarrierBroken
 from stages.far.channel_carrier import ChannelCarrier
 from stages.far.zmq_carrier import FarEnd

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from shisha_rt.placement.segments import segment
-from tests.graph.networks import network, run, weight
+from tests.model.networks import network, run, weight
 from tests.stages.clean_models import Arrays, branching, evaluated, random_feeds, saved, whole
 
 

@@ -25,8 +25,8 @@ from shisha_rt.daemon.server import Daemon
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.machine import Machine, target_s
-from shisha_rt.ready.model_on_machine import make_ready
-from shisha_rt.wire.exceptions import FailedPrecondition, InvalidArgument
+from shisha_rt.measure.model_on_machine import make_ready
+from shisha_rt.protocol.exceptions import FailedPrecondition, InvalidArgument
 from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, serve_command, until
 from tests.serving.identity_model import frame_of, write_identity_model
 from tests.serving.load import Load, assert_kept

@@ -14,12 +14,12 @@ import psutil
 import pytest
 import zmq
 
-from shisha_rt.fabric import messages
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.lent import LentPiece, create_region
-from shisha_rt.graph.zoo import resolve_model
-from shisha_rt.plan.split import Split
-from shisha_rt.ready.compile import Compiled, compile_model
+from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.messages import worker as messages
+from shisha_rt.model.split import Split
+from shisha_rt.model.zoo import resolve_model
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.lent import LentPiece, create_region
 from tests.stages.far_places import FarPlace, arena_of, children_of, far_places, put_noise
 from tests.stages.far_places import wait_until as until
 

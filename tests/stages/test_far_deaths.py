@@ -17,12 +17,12 @@ import pytest
 import zmq
 
 from shisha_rt.daemon.fleet.watch import HangLimits, Watch
-from shisha_rt.fabric import messages
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.channel import ChannelBroken
-from shisha_rt.fabric.messages import FarConfig
-from shisha_rt.graph.zoo import resolve_model
-from shisha_rt.ready.compile import Compiled, compile_model
+from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.messages import worker as messages
+from shisha_rt.messages.worker import FarConfig
+from shisha_rt.model.zoo import resolve_model
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.channel import ChannelBroken
 from tests.stages.far_places import (
     PATIENCE_S,
     FarPlace,

@@ -10,13 +10,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from shisha_rt.fabric import messages
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.lent import create_region
-from shisha_rt.graph.input_sizes import InputSizes
-from shisha_rt.ready.compile import Compiled
-from shisha_rt.ready.shapes import compile_shapes
-from tests.graph.networks import network, weight
+from shisha_rt.measure.compile import Compiled
+from shisha_rt.measure.shapes import compile_shapes
+from shisha_rt.messages import worker as messages
+from shisha_rt.model.input_sizes import InputSizes
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.lent import create_region
+from tests.model.networks import network, weight
 from tests.stages.far_places import arena_of, far_places, wait_until
 
 SIZE = 200

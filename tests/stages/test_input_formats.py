@@ -10,14 +10,14 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from shisha_rt.graph.reader.onnx_reader import read_model
-from shisha_rt.graph.zoo import zoo_path
-from shisha_rt.ready.compile import compile_model
+from shisha_rt.measure.compile import compile_model
+from shisha_rt.model.reader.onnx_reader import read_model
+from shisha_rt.model.zoo import zoo_path
 from stages.engines.onnxruntime.input_formats import change_in_each_layer
 from stages.engines.onnxruntime.optimised_graph import MODEL_FILE, block_size
 from stages.engines.onnxruntime.options import base_options
-from tests.graph.networks import network, weight, write
-from tests.ready.test_compile import check_gate
+from tests.measure.test_compile import check_gate
+from tests.model.networks import network, weight, write
 from tests.stages.test_segments import branches, check_answers
 from tests.stages.test_segments import whole as engine_whole
 

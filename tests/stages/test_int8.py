@@ -11,14 +11,14 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from shisha_rt.graph.spans import groups_of
-from shisha_rt.ready.compile import Compiled, compile_model
+from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.model.spans import groups_of
 from stages.built.placed import PlacedStage
 from stages.engines.onnxruntime.optimised_graph import MODEL_FILE
-from tests.graph.int8 import STEP, Parts, dynamic_network, qdq_network, qoperator_network, quantized_zoo
-from tests.graph.networks import Array, weight, write
+from tests.measure.test_compile import answer
+from tests.model.int8 import STEP, Parts, dynamic_network, qdq_network, qoperator_network, quantized_zoo
+from tests.model.networks import Array, weight, write
 from tests.processor import X86
-from tests.ready.test_compile import answer
 from tests.stages.test_placed import SERIAL, model_of
 from tests.stages.test_profile_devices import OPENVINO, WITHOUT_OPENVINO, job_of, profile
 

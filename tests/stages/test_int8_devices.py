@@ -17,24 +17,24 @@ from onnx import helper
 from benchmarks.partitiontuner.accuracy import capable
 from shisha_rt.cache import fault_in
 from shisha_rt.errors import BadInput
-from shisha_rt.fabric.plain_index import plain_index
-from shisha_rt.fabric.scales import read_scales, scales_file, write_scales
-from shisha_rt.graph.layers import group_layers
-from shisha_rt.graph.scales import exponent, scaled_tensors, tensor_exponents
-from shisha_rt.graph.spans import groups_of
-from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.config.machine_file import load_machine
 from shisha_rt.machine.device import Device
+from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.measure.model_on_machine import make_ready
+from shisha_rt.measure.scales import make_scales
+from shisha_rt.messages.scales import read_scales, scales_file, write_scales
+from shisha_rt.model.layers import group_layers
+from shisha_rt.model.plain_index import plain_index
+from shisha_rt.model.scales import exponent, scaled_tensors, tensor_exponents
+from shisha_rt.model.spans import groups_of
+from shisha_rt.model.split import Split
+from shisha_rt.model.zoo import zoo_path
 from shisha_rt.placement.segments import segment
-from shisha_rt.plan.split import Split
-from shisha_rt.ready.compile import Compiled, compile_model
-from shisha_rt.ready.model_on_machine import make_ready
-from shisha_rt.ready.scales import make_scales
 from stages.built.clean_model import CleanModel
 from stages.built.split_model import SplitStageModel
 from stages.engines.device_session import build_session
 from stages.jobs.find_scales import find_scales
-from tests.graph.networks import graph_of, network, odd_network, weight, write
+from tests.model.networks import graph_of, network, odd_network, weight, write
 from tests.stages.clean_models import Arrays, empty_outputs, evaluated, random_feeds, saved, whole
 from tests.stages.int8_reference import computed_by_hand
 from tests.stages.test_placed import arena_for, inputs_of, model_of, outputs_in, put

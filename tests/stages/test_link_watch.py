@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.costs.link_speed import LinkSpeed
-from shisha_rt.lifecycle.events import Descriptor
 from stages.far import messages as far
 from stages.far.link_watch import LinkWatch
 

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from shisha_rt.fabric.arena import Arena, NoRoom
-from shisha_rt.fabric.calibration import CalibrationJob
-from shisha_rt.fabric.layout import layout_of
+from shisha_rt.messages.calibration import CalibrationJob
+from shisha_rt.process.arena import Arena, NoRoom
+from shisha_rt.process.layout import layout_of
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.jobs.calibrate import calibrate
 from stages.jobs.compile import try_out

@@ -10,12 +10,12 @@ import onnx
 import pytest
 from onnx import helper
 
-from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.device import Device, Family
+from shisha_rt.model.zoo import zoo_path
 from shisha_rt.placement.segments import segment
 from stages.built.clean_model import CleanModel
 from stages.engines.operator_times import operator_times
-from tests.graph.networks import network, weight
+from tests.model.networks import network, weight
 from tests.stages.clean_models import random_feeds, saved, saved_file
 
 needs_openvino = pytest.mark.skipif(

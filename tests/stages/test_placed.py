@@ -20,17 +20,17 @@ import pytest
 from onnx import TensorProto, helper
 
 from shisha_rt.costs.operator_costs import described_costs
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.layout import layout_of
-from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.layer_kinds import LAYER_KINDS, LayerKind
-from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.device import Device, Family, Fusion, Term, Transfer
+from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.model.layer_kinds import LAYER_KINDS, LayerKind
+from shisha_rt.model.zoo import zoo_path
 from shisha_rt.placement.stage_problem import place_stage
-from shisha_rt.ready.compile import Compiled, compile_model
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.layout import layout_of
+from shisha_rt.tensors import NUMPY_OF
 from stages.built.clean_model import CleanModel
 from stages.built.placed import PlacedModel
-from tests.graph.networks import network, write
+from tests.model.networks import network, write
 from tests.stages.test_segments import blocked_and_plain, branches, early_output, random_stages, residual
 
 Arrays = dict[str, npt.NDArray[Any]]

@@ -17,13 +17,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from shisha_rt.fabric import messages
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.channel import Channel
-from shisha_rt.fabric.messages import Prepare, Prepared, PrepareFailed, WorkerConfig
-from shisha_rt.lifecycle.events import Descriptor
+from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.machine.device import Device, Family
-from shisha_rt.ready.compile import Compiled, compile_model
+from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.messages import worker as messages
+from shisha_rt.messages.worker import Prepare, Prepared, PrepareFailed, WorkerConfig
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.channel import Channel
 from stages.emulate.place import EmulatedPlace
 from stages.executor import Executor
 from tests.stages.test_placed import (

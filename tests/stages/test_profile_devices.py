@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shisha_rt.fabric.calibration import Progress
-from shisha_rt.fabric.device_profiling import DeviceProfilingJob, Profiled
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.host.cores import usable_cores
+from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.messages.calibration import Progress
+from shisha_rt.messages.device_profiling import DeviceProfilingJob, Profiled
 from shisha_rt.placement.device_profile import Run, device_times, runs_to_profile
-from shisha_rt.ready.compile import Compiled, compile_model
-from tests.graph.networks import odd_network, write
+from tests.model.networks import odd_network, write
 from tests.serving.daemon_process import until
 from tests.stages.test_calibrate import at_work
 from tests.stages.test_segments import residual

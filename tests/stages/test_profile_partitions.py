@@ -9,15 +9,15 @@ import numpy as np
 import onnx
 import pytest
 
-from shisha_rt.fabric.calibration import Progress
-from shisha_rt.fabric.partition_profiling import PartitionProfilingJob
 from shisha_rt.machine.host.cores import usable_cores
+from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.messages.calibration import Progress
+from shisha_rt.messages.partition_profiling import PartitionProfilingJob
 from shisha_rt.placement.segments import segment
-from shisha_rt.ready.compile import Compiled, compile_model
 from stages.jobs import profile_partitions
 from stages.jobs.profile_partitions import time_partitions
-from tests.graph.int8 import dynamic_network, qdq_network
-from tests.graph.networks import odd_network, write
+from tests.model.int8 import dynamic_network, qdq_network
+from tests.model.networks import odd_network, write
 from tests.stages.clean_models import branching, evaluated, random_feeds, saved, whole
 from tests.stages.test_profile_devices import OPENVINO, PARALLEL, SERIAL, WITHOUT_OPENVINO
 from tests.stages.test_segments import residual

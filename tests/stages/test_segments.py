@@ -18,12 +18,12 @@ import onnxruntime as ort
 import pytest
 from onnx import helper
 
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.layout import layout_of
-from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.spans import Span, groups_of
-from shisha_rt.graph.zoo import NAMES, zoo_path
-from shisha_rt.ready.compile import Compiled, compile_model
+from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.model.spans import Span, groups_of
+from shisha_rt.model.zoo import NAMES, zoo_path
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.layout import layout_of
+from shisha_rt.tensors import NUMPY_OF
 from stages.engines.onnxruntime.optimised_graph import MODEL_FILE
 from stages.engines.onnxruntime.options import as_built_options
 from stages.engines.onnxruntime.segment import OptimisedModel

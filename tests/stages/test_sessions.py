@@ -14,15 +14,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from shisha_rt.errors import Failure
-from shisha_rt.graph.zoo import zoo_path
 from shisha_rt.machine.device import Device
+from shisha_rt.model.zoo import zoo_path
 from shisha_rt.placement.segments import segment, segments
 from stages.built.clean_model import CleanModel
 from stages.engines.bfloat16 import rounded
 from stages.engines.device_session import build_session
 from stages.engines.evaluate import evaluate
 from stages.engines.openvino import session as openvino_session
-from tests.graph.networks import Array, network, weight
+from tests.model.networks import Array, network, weight
 from tests.processor import openvino_computes_bf16
 from tests.stages.clean_models import (
     Arrays,
@@ -52,7 +52,7 @@ def by_name(device: object) -> str:
 
 
 def require(device: Device) -> None:
-    """Where the processor lacks the precision sessions are refused: see `tests/ready/test_profile_devices`."""
+    """Where the processor lacks the precision sessions are refused: see `tests/measure/test_profile_devices`."""
     if device is OPENVINO_BF16 and not openvino_computes_bf16():
         pytest.skip("OpenVINO has bfloat16 on processors with AVX-512 BF16 or AMX")
 

@@ -10,12 +10,12 @@ from typing import Literal
 import onnx
 import pytest
 
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.layers import group_layers, layer_of_operator
-from shisha_rt.graph.reader.onnx_reader import CLEAN_FILE, read_clean, read_model
-from shisha_rt.graph.zoo import zoo_path
-from shisha_rt.plan.split import AXES, Splittable
-from shisha_rt.split.rewrite.rewrite import splittable
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.layers import group_layers, layer_of_operator
+from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean, read_model
+from shisha_rt.model.shards.rewrite import splittable
+from shisha_rt.model.split import AXES, Splittable
+from shisha_rt.model.zoo import zoo_path
 from stages.engines.onnxruntime.mapping import map_nodes
 from tests.drawn import chunks
 from tests.stages.random_layers import random_network

@@ -15,8 +15,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from shisha_rt.plan.split import AXES, Axis
-from shisha_rt.split.rewrite.rewrite import split_run, splittable
+from shisha_rt.model.shards.rewrite import split_run, splittable
+from shisha_rt.model.split import AXES, Axis
 from tests.drawn import chunks
 from tests.stages.random_layers import Drawn, random_layer, random_pair
 from tests.stages.sharded import Arrays, Whole, optimised

@@ -13,12 +13,12 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.layout import layout_of
-from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.zoo import zoo_path
-from shisha_rt.plan.split import AXES, Split, Splittable
-from shisha_rt.ready.compile import Compiled, compile_model
+from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.model.split import AXES, Split, Splittable
+from shisha_rt.model.zoo import zoo_path
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.layout import layout_of
+from shisha_rt.tensors import NUMPY_OF
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.onnxruntime.split_segment import split_segment
 from tests.serving.random_plans import random_shares

@@ -11,17 +11,17 @@ import msgspec
 import pytest
 from onnx import helper
 
-from shisha_rt.fabric import messages
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.channel import Channel
-from shisha_rt.fabric.messages import Prepare, Prepared, Retire
-from shisha_rt.graph.spans import Span
-from shisha_rt.lifecycle.events import Descriptor
+from shisha_rt.core.lifecycle.events import Descriptor
 from shisha_rt.machine.device import Device
 from shisha_rt.machine.host.cores import usable_cores
-from shisha_rt.ready.compile import Compiled, compile_model
+from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.messages import worker as messages
+from shisha_rt.messages.worker import Prepare, Prepared, Retire
+from shisha_rt.model.spans import Span
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.channel import Channel
 from stages.engines.onnxruntime.options import base_options
-from tests.graph.networks import network, weight, write
+from tests.model.networks import network, weight, write
 from tests.stages.test_placed import (
     OPENVINO,
     PARALLEL,

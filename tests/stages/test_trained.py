@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 import pytest
 
-from shisha_rt.graph.input_sizes import InputSizes
-from shisha_rt.graph.zoo import TRAINED, zoo_path
-from shisha_rt.ready.compile import Compiled, compile_model
-from tests.graph.networks import run
+from shisha_rt.measure.compile import Compiled, compile_model
+from shisha_rt.model.input_sizes import InputSizes
+from shisha_rt.model.zoo import TRAINED, zoo_path
+from tests.model.networks import run
 from tests.real import REAL, drawn_text
 from tests.stages.test_segments import Arrays, chain, check_answers, random_stages, whole
 

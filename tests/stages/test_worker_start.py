@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shisha_rt.fabric.child import start_child
+from shisha_rt.process.child import start_child
 
 PROGRAM = """
 import json, os, sys

@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.reader.onnx_reader import read_model
+from shisha_rt.model.reader.onnx_reader import read_model
 from tests.wild.odd_networks import FLOAT
 from tests.wild.test_odd_networks import check_served
 
@@ -60,7 +60,7 @@ def test_a_weight_of_two_gibibytes_is_refused_unread(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_two_gibibytes_of_weights_are_read_in_memory_for_three_copies(tmp_path: Path) -> None:
     path = products(tmp_path, [8192] * 8, [i * GIB // 4 for i in range(8)])
-    reads = "import sys; from pathlib import Path; from shisha_rt.graph.reader.onnx_reader import read_model; "
+    reads = "import sys; from pathlib import Path; from shisha_rt.model.reader.onnx_reader import read_model; "
     counts = "print(len(read_model(Path(sys.argv[1])).graph.constants))"
     ran = subprocess.run(
         [sys.executable, "-c", reads + counts, path],

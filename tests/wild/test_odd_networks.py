@@ -16,15 +16,16 @@ import onnxruntime as ort
 import pytest
 
 from shisha_rt.errors import BadInput
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.layout import layout_of
-from shisha_rt.fabric.model_index import Form, TensorSpec, read_index
-from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.layers import group_layers
-from shisha_rt.graph.reader import one_run
-from shisha_rt.graph.reader.onnx_reader import read_model
-from shisha_rt.graph.spans import Span, groups_of
-from shisha_rt.ready.compile import Compiled
+from shisha_rt.measure.compile import Compiled
+from shisha_rt.model.index import Form
+from shisha_rt.model.layers import group_layers
+from shisha_rt.model.reader import one_run
+from shisha_rt.model.reader.index_file import read_index
+from shisha_rt.model.reader.onnx_reader import read_model
+from shisha_rt.model.spans import Span, groups_of
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.layout import layout_of
+from shisha_rt.tensors import NUMPY_OF, TensorSpec
 from stages.engines.onnxruntime.compile import compile_into
 from stages.engines.onnxruntime.segment import OptimisedModel
 from stages.engines.onnxruntime.versions import newest_taken

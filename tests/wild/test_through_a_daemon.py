@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shisha_rt.measure.compile import compile_model
 from shisha_rt.plan.plan import Plan
-from shisha_rt.ready.compile import compile_model
 from tests.serving.daemon_process import DaemonProcess, machine_file
 from tests.wild.odd_networks import SERVED
 from tests.wild.test_odd_networks import FRAMES, made_up, plain, saved

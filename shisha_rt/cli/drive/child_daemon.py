@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Final
 
 from shisha_rt.errors import Failure
-from shisha_rt.fabric.child import Child, last_line, start_child
+from shisha_rt.process.child import Child, last_line, start_child
 
 _START_S: Final = 120.0
 _END_S: Final = 10.0

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.datatypes import NAME_OF, NUMPY_OF
-from shisha_rt.graph.graph import Tensor
-from shisha_rt.graph.input_sizes import shapes_in_words
+from shisha_rt.model.graph import Tensor
+from shisha_rt.model.input_sizes import shapes_in_words
+from shisha_rt.tensors import NAME_OF, NUMPY_OF
 
 Array: TypeAlias = NDArray[Any]
 Frame: TypeAlias = Mapping[str, Array]

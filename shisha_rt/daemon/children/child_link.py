@@ -17,9 +17,9 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.fabric.channel import GONE, Channel, ChannelBroken
-from shisha_rt.fabric.child import Child, start_child
-from shisha_rt.fabric.codec import Codec
+from shisha_rt.process.channel import GONE, Channel, ChannelBroken
+from shisha_rt.process.child import Child, start_child
+from shisha_rt.process.codec import Codec
 
 log = logging.getLogger(__name__)
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from shisha_rt.core import journal
+from shisha_rt.core.tuning import events as ev
+from shisha_rt.core.tuning import placer_messages as pm
+from shisha_rt.core.tuning import profiler_messages as fm
+from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.costs.links import HostLink
 from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.children.keeper import Keeper
 from shisha_rt.daemon.loop.poller import Poller
+from shisha_rt.measure.model_on_machine import ModelOnMachine
 from shisha_rt.plan.plan import team_name
-from shisha_rt.ready.model_on_machine import ModelOnMachine
-from shisha_rt.tuning import events as ev
-from shisha_rt.tuning import placer_messages as pm
-from shisha_rt.tuning import profiler_messages as fm
-from shisha_rt.tuning import tuner_messages as tm
-from shisha_rt.wire import journal
 
 _TUNER: Final = "shisha_rt.daemon.children.tuner"
 _PLACER: Final = "shisha_rt.daemon.children.placer"

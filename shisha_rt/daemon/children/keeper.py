@@ -8,9 +8,9 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from shisha_rt.core.tuning.best import BestPlan
 from shisha_rt.errors import Failure
-from shisha_rt.ready import plan_store
-from shisha_rt.tuning.best import BestPlan
+from shisha_rt.measure import plan_store
 
 log = logging.getLogger(__name__)
 

@@ -16,26 +16,27 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final, cast
 
+from shisha_rt.core.tuning import placer_messages as pm
 from shisha_rt.costs.alike import first_alike
 from shisha_rt.costs.operator_costs import OperatorCosts
 from shisha_rt.errors import BadInput
-from shisha_rt.fabric.channel import Channel
-from shisha_rt.fabric.model_index import ModelIndex, read_index
-from shisha_rt.fabric.parent import die_with
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.reader.onnx_reader import read_clean
-from shisha_rt.graph.spans import Span
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.index import ModelIndex
+from shisha_rt.model.reader.index_file import read_index
+from shisha_rt.model.reader.onnx_reader import read_clean
+from shisha_rt.model.shards.shard_graphs import operators_behind, operators_within
+from shisha_rt.model.spans import Span
+from shisha_rt.model.split import Split
 from shisha_rt.outcome import Outcome
 from shisha_rt.placement.segment_times import segment_times_s
 from shisha_rt.placement.segments import segments
+from shisha_rt.placement.shard_costs import split_stage_s
 from shisha_rt.placement.solver_names import StageSolver
 from shisha_rt.placement.stage_problem import place_stage
 from shisha_rt.plan.form import BriefStage
 from shisha_rt.plan.plan import team_name
-from shisha_rt.plan.split import Split
-from shisha_rt.split.rewrite.shard_costs import split_stage_s
-from shisha_rt.split.rewrite.shard_graphs import operators_behind, operators_within
-from shisha_rt.tuning import placer_messages as pm
+from shisha_rt.process.channel import Channel
+from shisha_rt.process.parent import die_with
 
 KEPT_STAGES: Final = 1024
 """Solved stages that are kept, the least recently used forgotten first: ratios change without end."""

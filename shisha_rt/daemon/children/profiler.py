@@ -17,20 +17,20 @@ from typing import Final
 
 import msgspec
 
+from shisha_rt.core.tuning import profiler_messages as fm
+from shisha_rt.core.tuning.tuner_messages import StoredCosts
 from shisha_rt.costs.costs_file import costs_object
 from shisha_rt.costs.layer_costs import LayerCosts
 from shisha_rt.costs.links import Links
 from shisha_rt.errors import BadInput, Failure
-from shisha_rt.fabric.channel import Channel
-from shisha_rt.fabric.parent import die_with
+from shisha_rt.measure.compile import read_compiled
+from shisha_rt.measure.cost_tensors import cost_tensors
+from shisha_rt.measure.profile import profile_model, teams_to_measure
+from shisha_rt.measure.shapes import as_one
+from shisha_rt.measure.told_costs import plans_by_costs, told_costs
 from shisha_rt.plan.form import brief
-from shisha_rt.ready.compile import read_compiled
-from shisha_rt.ready.cost_tensors import cost_tensors
-from shisha_rt.ready.profile import profile_model, teams_to_measure
-from shisha_rt.ready.shapes import as_one
-from shisha_rt.ready.told_costs import plans_by_costs, told_costs
-from shisha_rt.tuning import profiler_messages as fm
-from shisha_rt.tuning.tuner_messages import StoredCosts
+from shisha_rt.process.channel import Channel
+from shisha_rt.process.parent import die_with
 
 _NICENESS: Final = 10
 

@@ -12,21 +12,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, cast
 
+from shisha_rt.core.tuning import tuner_messages as tm
 from shisha_rt.costs.alike import among
 from shisha_rt.costs.costs import Costs
 from shisha_rt.costs.costs_file import parse_costs
-from shisha_rt.fabric.channel import Channel
-from shisha_rt.fabric.parent import die_with
-from shisha_rt.pipeline.guided import guided
-from shisha_rt.pipeline.loop import Tuner, run
-from shisha_rt.pipeline.scheduled import SchemeTuner
-from shisha_rt.pipeline.tune import Balance, shisha
 from shisha_rt.placement.processors import ProcessorCosts
-from shisha_rt.placement.solver_names import SchemeName
 from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.form import brief, unfolded
 from shisha_rt.plan.measurement import Measurement
-from shisha_rt.tuning import tuner_messages as tm
+from shisha_rt.planner.guided import guided
+from shisha_rt.planner.loop import Tuner, run
+from shisha_rt.planner.scheme_names import SchemeName
+from shisha_rt.planner.tune import Balance, shisha
+from shisha_rt.process.channel import Channel
+from shisha_rt.process.parent import die_with
+from shisha_rt.studies import study
 
 
 class _Layers(NamedTuple):
@@ -107,8 +107,9 @@ def _search(begin: tm.Begin, stored: _Stored | None, channel: Channel) -> tm.Fin
 
 def _tuner_of(begin: tm.Begin, stored: _Stored | None) -> Tuner[Any]:
     if isinstance(stored, ProcessorCosts):  # the daemon schedules partitions, by some scheme
-        return SchemeTuner(
-            cast(SchemeName, begin.strategy), _processors_now(stored, begin.places), unfolded(begin.start)
+        scheme = cast(SchemeName, begin.strategy)
+        return cast(
+            Tuner[Any], study("SchemeTuner")(scheme, _processors_now(stored, begin.places), unfolded(begin.start))
         )
     if begin.strategy == "guided":
         assert stored is not None  # else the daemon has no such strategy

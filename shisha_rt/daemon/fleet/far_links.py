@@ -8,7 +8,7 @@ from typing import Final
 
 from shisha_rt.costs.link_speed import LinkSpeed
 from shisha_rt.costs.links import HostLink, OneWay
-from shisha_rt.fabric.messages import LinkSeen
+from shisha_rt.messages.worker import LinkSeen
 
 _SETTLED_S: Final = 1.5  # since the last that was seen: links of several places change together
 _APART_S: Final = 5.0

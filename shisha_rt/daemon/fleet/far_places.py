@@ -8,13 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from shisha_rt.cluster import messages as cm
-from shisha_rt.cluster.joined import LEAVES_WITHIN_S, PROCESS, Joined
+from shisha_rt.core import journal
 from shisha_rt.daemon.children.child_link import ChildLink
 from shisha_rt.daemon.fleet.far_links import FarLinks
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.fabric.messages import LinkSeen, WorkerConfig
-from shisha_rt.wire import journal
+from shisha_rt.hosts import messages as cm
+from shisha_rt.hosts.joined import LEAVES_WITHIN_S, PROCESS, Joined
+from shisha_rt.messages.worker import LinkSeen, WorkerConfig
 
 
 class FarPlaces:

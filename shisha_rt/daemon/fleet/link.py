@@ -8,11 +8,11 @@ from functools import partial
 
 import msgspec
 
+from shisha_rt.core.lifecycle.events import WorkerHung
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.fabric import messages
-from shisha_rt.fabric.channel import GONE, Channel, ChannelBroken
-from shisha_rt.fabric.messages import FromWorker, ToWorker
-from shisha_rt.lifecycle.events import WorkerHung
+from shisha_rt.messages import worker as messages
+from shisha_rt.messages.worker import FromWorker, ToWorker
+from shisha_rt.process.channel import GONE, Channel, ChannelBroken
 
 
 class WorkerLink:

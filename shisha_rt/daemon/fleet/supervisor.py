@@ -22,17 +22,17 @@ from typing import Final
 
 import msgspec
 
+from shisha_rt.core.lifecycle.events import WorkerGone, WorkerHung
 from shisha_rt.daemon.fleet.far_places import FarPlaces
 from shisha_rt.daemon.fleet.link import WorkerLink
 from shisha_rt.daemon.fleet.watch import HangLimits, Watch
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.budgets import Budgets
-from shisha_rt.fabric.child import Child, start_child, stat_fields, wants_core
-from shisha_rt.fabric.messages import FAR_END_GONE, FromWorker, WorkerConfig
-from shisha_rt.lifecycle.events import WorkerGone, WorkerHung
 from shisha_rt.machine.machine import Place
-from shisha_rt.ready.model_on_machine import ModelOnMachine
+from shisha_rt.measure.model_on_machine import ModelOnMachine
+from shisha_rt.messages.worker import FAR_END_GONE, FromWorker, WorkerConfig
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.budgets import Budgets
+from shisha_rt.process.child import Child, start_child, stat_fields, wants_core
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Final
 
-from shisha_rt.fabric.messages import Prepared
+from shisha_rt.messages.worker import Prepared
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Rate, rate_of
 
@@ -96,7 +96,7 @@ class StageWindow:
 class Telemetry:
     """Windows by epoch, stage and the place of a team's lead; an epoch's are dropped when it ends.
 
-    `mixed`: frames are of several shapes, and told of as if each were the average one (see `tuning.mix`).
+    `mixed`: frames are of several shapes, and told of as if each were the average one (see `core.tuning.mix`).
     """
 
     def __init__(self, *, mixed: bool = False) -> None:

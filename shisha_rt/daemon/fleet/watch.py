@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shisha_rt.fabric.arena import Sign
+from shisha_rt.process.board import Sign
 
 
 @dataclass(frozen=True, slots=True)

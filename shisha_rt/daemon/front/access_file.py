@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from shisha_rt.errors import BadInput
-from shisha_rt.wire.access import AccessList, access_list
+from shisha_rt.protocol.access import AccessList, access_list
 
 _MOST_BYTES: Final = 1 << 20
 _EXPECTED: Final = "expected an allow-list in TOML"

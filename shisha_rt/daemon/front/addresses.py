@@ -12,7 +12,7 @@ from shisha_rt.daemon.front.endpoint import check_endpoint
 from shisha_rt.daemon.front.http_address import HttpAddress, http_address, metrics_address
 from shisha_rt.daemon.settings import ENDPOINT, Settings
 from shisha_rt.errors import BadInput
-from shisha_rt.wire.keys import is_kept_secret
+from shisha_rt.protocol.keys import is_kept_secret
 
 _FREE_METRICS: Final = metrics_address("0")
 

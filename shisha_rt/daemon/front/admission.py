@@ -7,10 +7,10 @@ from pathlib import Path
 
 from shisha_rt.daemon.front.access_file import read_access
 from shisha_rt.daemon.front.addresses import Addresses
+from shisha_rt.daemon.front.http_messages import Keys
 from shisha_rt.daemon.front.security import Access, Security
-from shisha_rt.http.messages import Keys
-from shisha_rt.wire.access import AccessList, Permission, User
-from shisha_rt.wire.keys import new_pair, read_pair
+from shisha_rt.protocol.access import AccessList, Permission, User
+from shisha_rt.protocol.keys import new_pair, read_pair
 
 
 class Admission:

@@ -13,6 +13,7 @@ from typing import Final
 import zmq
 from msgspec import Struct
 
+from shisha_rt.core.codes import Code, WireError
 from shisha_rt.daemon.front.connections import Connection, Connections
 from shisha_rt.daemon.front.endpoint import any_port
 from shisha_rt.daemon.front.ipc_socket import IpcSocket
@@ -21,12 +22,11 @@ from shisha_rt.daemon.front.regions import Regions
 from shisha_rt.daemon.front.requests import FrameAnswer, Output
 from shisha_rt.daemon.front.security import Security
 from shisha_rt.errors import BadInput
-from shisha_rt.wire.access import AccessList
-from shisha_rt.wire.codes import Code, WireError
-from shisha_rt.wire.header import TensorData, TensorHeader, encode_answer, encode_error, encode_infer_answer
-from shisha_rt.wire.limits import Limits
-from shisha_rt.wire.multipart import receive_parts
-from shisha_rt.wire.request import InferRequest, OpRequest, Signature, parse, split_envelope
+from shisha_rt.protocol.access import AccessList
+from shisha_rt.protocol.header import TensorData, TensorHeader, encode_answer, encode_error, encode_infer_answer
+from shisha_rt.protocol.limits import Limits
+from shisha_rt.protocol.multipart import receive_parts
+from shisha_rt.protocol.request import InferRequest, OpRequest, Signature, parse, split_envelope
 
 _MESSAGES_PER_TURN: Final = 32
 _QUEUED_MESSAGES: Final = 64

@@ -6,8 +6,8 @@ the first part where a message goes (and it settles it then, once and for all) i
 still there; if not, the message ends with an error that says nothing.
 
 The socket never blocks. What a client's queue does not take waits here; beyond a client's room, and for one that has
-left, answers are counted as undeliverable and dropped. Room is shared out as in `lifecycle.streams`: a client may keep
-as much as nobody keeps, so one alone has half of all. Its first answer waits however large it is.
+left, answers are counted as undeliverable and dropped. Room is shared out as in `core.lifecycle.streams`: a client may
+keep as much as nobody keeps, so one alone has half of all. Its first answer waits however large it is.
 
 ZeroMQ does not say of which client's queue there is room again, only (by the socket's descriptor, which ends the
 loop's wait) that something has changed. So after a change all are tried again, but not more often than every
@@ -23,10 +23,10 @@ from typing import Final
 
 import zmq
 
+from shisha_rt.core.codes import Code
 from shisha_rt.daemon.front.connections import Connection
-from shisha_rt.wire.codes import Code
-from shisha_rt.wire.header import encode_error
-from shisha_rt.wire.multipart import send_parts
+from shisha_rt.protocol.header import encode_error
+from shisha_rt.protocol.multipart import send_parts
 
 AGAIN_S: Final = 0.02
 UNASKED_S: Final = 0.1

@@ -1,7 +1,7 @@
 """The regions that clients have been lent: who may name which, how much each may have, and when one ends.
 
-Room is shared out as in `lifecycle.streams`, in bytes and in regions: a client may have as much as nobody has, so one
-alone has half of all. A region ends with its connection, once the frames that use it have been answered; until then
+Room is shared out as in `core.lifecycle.streams`, in bytes and in regions: a client may have as much as nobody has, so
+one alone has half of all. A region ends with its connection, once the frames that use it have been answered; until then
 its descriptor stays open, whatever becomes of its client.
 """
 
@@ -14,9 +14,9 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from shisha_rt.fabric.lent import LentPiece, create_region
-from shisha_rt.wire.codes import Code, WireError
-from shisha_rt.wire.request import InferRequest, Lent
+from shisha_rt.core.codes import Code, WireError
+from shisha_rt.process.lent import LentPiece, create_region
+from shisha_rt.protocol.request import InferRequest, Lent
 
 _TOKEN_BYTES: Final = 16
 

@@ -14,14 +14,14 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from shisha_rt.core.codes import Code
+from shisha_rt.core.lifecycle.events import FrameArrived, FrameCancelled
+from shisha_rt.core.lifecycle.instructions import Collect, Deliver, Fill, ReadLent, Refuse
 from shisha_rt.daemon.front.regions import Regions
-from shisha_rt.fabric.arena import Arena, NoRoom
-from shisha_rt.fabric.lent import LentFault, LentPiece, read_lent, write_lent
-from shisha_rt.fabric.model_index import TensorSpec
-from shisha_rt.lifecycle.events import FrameArrived, FrameCancelled
-from shisha_rt.lifecycle.instructions import Collect, Deliver, Fill, ReadLent, Refuse
-from shisha_rt.wire.codes import Code
-from shisha_rt.wire.request import InferRequest, Lent
+from shisha_rt.process.arena import Arena, NoRoom
+from shisha_rt.process.lent import LentFault, LentPiece, read_lent, write_lent
+from shisha_rt.protocol.request import InferRequest, Lent
+from shisha_rt.tensors import TensorSpec
 
 
 class Output(Struct, frozen=True):

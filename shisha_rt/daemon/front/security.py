@@ -14,12 +14,12 @@ from typing import Final
 import zmq
 from zmq.utils import z85
 
+from shisha_rt.core.codes import Code, WireError
 from shisha_rt.daemon.front.connections import Connection
 from shisha_rt.daemon.front.refusals import Refusals
-from shisha_rt.wire.access import AccessList, User
-from shisha_rt.wire.codes import Code, WireError
-from shisha_rt.wire.keys import KeyPair
-from shisha_rt.wire.request import InferRequest, OpRequest
+from shisha_rt.protocol.access import AccessList, User
+from shisha_rt.protocol.keys import KeyPair
+from shisha_rt.protocol.request import InferRequest, OpRequest
 
 _DOMAIN: Final = "shisha-rt"
 _ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"

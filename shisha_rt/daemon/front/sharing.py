@@ -22,12 +22,12 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from shisha_rt.core.codes import Code, WireError
 from shisha_rt.daemon.front.ipc_socket import IpcSocket
 from shisha_rt.daemon.front.regions import LentRegion, Regions
 from shisha_rt.daemon.loop.poller import Poller
 from shisha_rt.errors import BadInput
-from shisha_rt.wire.codes import Code, WireError
-from shisha_rt.wire.limits import MAX_INTEGER
+from shisha_rt.protocol.limits import MAX_INTEGER
 
 log = logging.getLogger(__name__)
 

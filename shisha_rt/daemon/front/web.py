@@ -10,14 +10,14 @@ from typing import Final
 from msgspec.structs import replace
 from prometheus_client import Counter
 
+from shisha_rt.core import journal
 from shisha_rt.daemon.children.child_link import ChildLink
+from shisha_rt.daemon.front import http_messages as hm
 from shisha_rt.daemon.front.addresses import Addresses
 from shisha_rt.daemon.front.admission import Admission
 from shisha_rt.daemon.front.http_address import HttpListener
 from shisha_rt.daemon.loop.poller import Poller
-from shisha_rt.http import messages as hm
-from shisha_rt.wire import journal
-from shisha_rt.wire.access import User
+from shisha_rt.protocol.access import User
 
 log = logging.getLogger(__name__)
 

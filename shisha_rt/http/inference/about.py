@@ -11,13 +11,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shisha_rt.graph.graph import Tensor
 from shisha_rt.http.faults import HttpFault
 from shisha_rt.http.house import House
 from shisha_rt.http.inference.body import Body
 from shisha_rt.http.inference.names import VERSION, check_path
-from shisha_rt.wire.exceptions import InvalidArgument, ShishaError
-from shisha_rt.wire.request import Signature
+from shisha_rt.model.graph import Tensor
+from shisha_rt.protocol.exceptions import InvalidArgument, ShishaError
+from shisha_rt.protocol.request import Signature
 
 PATIENCE_S: Final = 5.0
 """With the daemon, which answers such questions at once; one that is not there may be back soon."""

@@ -10,11 +10,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from shisha_rt.graph.datatypes import NAME_OF
 from shisha_rt.http.inference.names import VERSION
 from shisha_rt.http.inference.request import InferenceAsked, WantedOutput
-from shisha_rt.wire.exceptions import InvalidArgument
-from shisha_rt.wire.frame_tensors import Answer, raw_bytes
+from shisha_rt.protocol.exceptions import InvalidArgument
+from shisha_rt.protocol.frame_tensors import Answer, raw_bytes
+from shisha_rt.tensors import NAME_OF
 
 _ENCODER: Final = msgspec.json.Encoder()
 

@@ -31,9 +31,9 @@ from shisha_rt.http.inference.request import (
 )
 from shisha_rt.http.inference.room import Room, TakenRoom
 from shisha_rt.http.inference.shared_memory import SharedFiles
-from shisha_rt.wire.exceptions import ShishaError
-from shisha_rt.wire.frame_tensors import Answer, raw_bytes
-from shisha_rt.wire.request import Signature
+from shisha_rt.protocol.exceptions import ShishaError
+from shisha_rt.protocol.frame_tensors import Answer, raw_bytes
+from shisha_rt.protocol.request import Signature
 
 _ROOM_BYTES: Final = 256 << 20
 _HEADER_LENGTH: Final = b"inference-header-content-length"

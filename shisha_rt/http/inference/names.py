@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from shisha_rt.wire.exceptions import NotFound
+from shisha_rt.protocol.exceptions import NotFound
 
 VERSION: Final = "1"
 """A daemon has one model, and one version of it."""

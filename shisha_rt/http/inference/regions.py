@@ -13,8 +13,8 @@ from shisha_rt.http.faults import HttpFault
 from shisha_rt.http.house import Caller
 from shisha_rt.http.inference.about import json_answer, read_json
 from shisha_rt.http.inference.shared_memory import SharedFile, SharedFiles
-from shisha_rt.wire.exceptions import InvalidArgument, NotFound
-from shisha_rt.wire.limits import MAX_INTEGER, MAX_NAME_LENGTH
+from shisha_rt.protocol.exceptions import InvalidArgument, NotFound
+from shisha_rt.protocol.limits import MAX_INTEGER, MAX_NAME_LENGTH
 
 _Size = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 

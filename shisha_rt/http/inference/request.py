@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, Struct
 
-from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.wire.exceptions import InvalidArgument
-from shisha_rt.wire.limits import MAX_DEADLINE_MS, MAX_INTEGER, MAX_NAME_LENGTH
-from shisha_rt.wire.request import Signature
+from shisha_rt.protocol.exceptions import InvalidArgument
+from shisha_rt.protocol.limits import MAX_DEADLINE_MS, MAX_INTEGER, MAX_NAME_LENGTH
+from shisha_rt.protocol.request import Signature
+from shisha_rt.tensors import NUMPY_OF
 
 MAX_HEADER_BYTES: Final = 1 << 20
 MAX_JSON_BYTES_A_VALUE: Final = 32

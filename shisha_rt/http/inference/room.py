@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from shisha_rt.wire.exceptions import ResourceExhausted
+from shisha_rt.protocol.exceptions import ResourceExhausted
 
 
 class Room:

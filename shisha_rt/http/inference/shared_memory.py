@@ -15,7 +15,7 @@ from typing import Final
 
 from shisha_rt.http.house import Caller
 from shisha_rt.http.inference.request import FilePiece
-from shisha_rt.wire.exceptions import (
+from shisha_rt.protocol.exceptions import (
     FailedPrecondition,
     InvalidArgument,
     NotFound,

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from shisha_rt.http.faults import HttpFault
-from shisha_rt.wire.operations import OPERATIONS
+from shisha_rt.protocol.operations import OPERATIONS
 
 STEERING: Final = ("tuner_set", "place_set", "plan_set")
 MOST_BYTES: Final = 256 * 2**10

@@ -17,7 +17,7 @@ from shisha_rt.http.page.control import MOST_BYTES, check_sender, order_of
 from shisha_rt.http.page.feed import MOST_FEEDS, Feed
 from shisha_rt.http.page.files import HEADERS, static_files
 from shisha_rt.http.page.sessions import session_of, set_cookie
-from shisha_rt.wire.access import Permission
+from shisha_rt.protocol.access import Permission
 
 _INDEX: Final = "index.html"
 _PATIENCE_S: Final = 120.0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from shisha_rt.wire.access import AccessList
+from shisha_rt.protocol.access import AccessList
 
 if TYPE_CHECKING:
     from shisha_rt.http.house import Caller

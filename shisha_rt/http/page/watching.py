@@ -16,7 +16,7 @@ import msgspec
 
 from shisha_rt.http.page.drawn import drawn, told
 from shisha_rt.http.page.history import History, Reading
-from shisha_rt.wire.exceptions import ShishaError
+from shisha_rt.protocol.exceptions import ShishaError
 
 MOST_EVENTS: Final = 1000
 """Of the journal, the last that are kept here."""

@@ -16,9 +16,6 @@ import onnx
 
 from shisha_rt.checked import shown
 from shisha_rt.errors import BadInput
-from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.dimensions import DIMENSIONS, PRODUCT_DIMENSIONS, Dimension
-from shisha_rt.graph.heavy import HEAVY
 from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.config.toml_file import parse_toml, read_text
 from shisha_rt.machine.device import (
@@ -37,6 +34,9 @@ from shisha_rt.machine.device import (
     Transfer,
 )
 from shisha_rt.machine.machine import Machine, Place
+from shisha_rt.model.dimensions import DIMENSIONS, PRODUCT_DIMENSIONS, Dimension
+from shisha_rt.model.heavy import HEAVY
+from shisha_rt.tensors import NUMPY_OF
 
 _ANY: Final = "*"
 _WHAT: Final = "device description"

@@ -17,10 +17,10 @@ from shisha_rt.checked import shown
 from shisha_rt.errors import BadInput
 from shisha_rt.machine.config.shipped import shipped_configs
 from shisha_rt.machine.config.toml_file import parse_toml, read_text
-from shisha_rt.machine.device import MAX_DEVICES
 from shisha_rt.machine.host.cores import usable_cores
 from shisha_rt.machine.host.this_machine import THIS_MACHINE, this_machine
 from shisha_rt.machine.machine import MIN_SPEED, Machine, Memory, Place, Remote
+from shisha_rt.process.board import MAX_DEVICES
 
 RAY: Final = "ray"
 REMOTE_MEMORY: Final = "remote"

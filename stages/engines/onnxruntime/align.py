@@ -15,7 +15,7 @@ from typing import BinaryIO, Final
 
 import onnx
 
-from shisha_rt.graph.subgraphs import all_graphs
+from shisha_rt.model.subgraphs import all_graphs
 
 _ALIGNMENT_BYTES: Final = 64  # that of the engine's own buffers: a cache line, and the widest vector
 _PREPACKED: Final = "prepacked_"

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import numpy as np
 import onnx
 
-from shisha_rt.fabric.model_index import ModelIndex, TensorSpec
-from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.subgraphs import reads
+from shisha_rt.model.index import ModelIndex
+from shisha_rt.model.subgraphs import reads
+from shisha_rt.tensors import NUMPY_OF, TensorSpec
 from stages.engines.onnxruntime.parts import ConstantPart, NodePart, Parts
 
 

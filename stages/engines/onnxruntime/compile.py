@@ -21,28 +21,27 @@ import onnx
 import onnxruntime as ort
 from msgspec import structs
 
-from shisha_rt.fabric import model_index
-from shisha_rt.fabric.model_index import (
+from shisha_rt.model.compared import compared_values
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.index import (
     Crossing,
     Form,
     ModelIndex,
     NodeEnds,
-    TensorSpec,
     crossing_tensors,
     distinct_cuts,
     input_readers,
     output_makers,
     without_open,
 )
-from shisha_rt.fabric.plain_index import plain_index, spec_of
-from shisha_rt.fabric.split_index import with_splits
-from shisha_rt.graph.compared import compared_values
-from shisha_rt.graph.datatypes import NAME_OF
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.layers import group_layers
-from shisha_rt.graph.open_shapes import follows_values
-from shisha_rt.graph.reader.onnx_reader import CLEAN_FILE, read_clean
-from shisha_rt.graph.subgraphs import reads
+from shisha_rt.model.layers import group_layers
+from shisha_rt.model.open_shapes import follows_values
+from shisha_rt.model.plain_index import plain_index, spec_of
+from shisha_rt.model.reader import index_file
+from shisha_rt.model.reader.onnx_reader import CLEAN_FILE, read_clean
+from shisha_rt.model.split_index import with_splits
+from shisha_rt.model.subgraphs import reads
+from shisha_rt.tensors import NAME_OF, TensorSpec
 from stages.engines.onnxruntime.align import align_weights
 from stages.engines.onnxruntime.apart import take_apart
 from stages.engines.onnxruntime.input_formats import change_in_each_layer
@@ -99,7 +98,7 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
     if whole:
         inputs = tuple(structs.replace(spec, made_up=whole.get(spec.name, 0)) for spec in index.inputs)
         index = structs.replace(index, inputs=inputs)
-    model_index.write_index(index, target)
+    index_file.write_index(index, target)
     write_parts(take_apart(optimised, index), target)
 
 

@@ -14,8 +14,8 @@ from typing import Final
 
 import onnx
 
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.subgraphs import reads
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.subgraphs import reads
 
 _BLOCKED_SUFFIX: Final = "_nchwc"
 _SUMS: Final = ("Add", "Sum")

@@ -19,9 +19,9 @@ from typing import Final
 
 import onnx
 
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.names import unused_name
-from shisha_rt.graph.subgraphs import all_nodes, reads, rename_reads
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.names import unused_name
+from shisha_rt.model.subgraphs import all_nodes, reads, rename_reads
 
 _CHANGES: Final = ("ReorderInput", "Transpose", "Cast")
 

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 import onnx
 
-from shisha_rt.graph.graph import Graph
-from shisha_rt.graph.heavy import HEAVY
-from shisha_rt.graph.layers import Layer, LayeredNode, largest_layers, layer_of_operator
-from shisha_rt.graph.quantized import DEQUANTIZE
-from shisha_rt.graph.subgraphs import reads
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.heavy import HEAVY
+from shisha_rt.model.layers import Layer, LayeredNode, largest_layers, layer_of_operator
+from shisha_rt.model.quantized import DEQUANTIZE
+from shisha_rt.model.subgraphs import reads
 from stages.engines.onnxruntime.covered import counterparts
 
 

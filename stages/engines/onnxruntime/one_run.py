@@ -1,4 +1,4 @@
-"""Run a model once, as it is, at the first sizes at which it runs, and tell shapes (see `graph.reader.one_run`).
+"""Run a model once, as it is, at the first sizes at which it runs, and tell shapes (see `model.reader.one_run`).
 
 The inputs are made up, and nothing is optimised.
 """
@@ -16,9 +16,9 @@ import numpy.typing as npt
 import onnx
 import onnxruntime as ort
 
-from shisha_rt.graph.compared import compared_values
-from shisha_rt.graph.datatypes import NAME_OF, NUMPY_OF
-from shisha_rt.graph.reader.one_run import RunAsked, RunSeen
+from shisha_rt.model.compared import compared_values
+from shisha_rt.model.reader.one_run import RunAsked, RunSeen
+from shisha_rt.tensors import NAME_OF, NUMPY_OF
 from stages.engines.onnxruntime.options import as_built_options
 from stages.jobs.noise import run_on_something
 

@@ -17,11 +17,10 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
-from shisha_rt.fabric.model_index import TensorSpec
-from shisha_rt.graph.datatypes import NAME_OF
-from shisha_rt.graph.graph import Graph, Tensor
-from shisha_rt.graph.reader.onnx_reader import operator_of
-from shisha_rt.split.rewrite.blocked import BLOCK, NCHWC
+from shisha_rt.model.graph import Graph, Tensor
+from shisha_rt.model.reader.onnx_reader import operator_of
+from shisha_rt.model.shards.blocked import BLOCK, NCHWC
+from shisha_rt.tensors import NAME_OF, TensorSpec
 from stages.built.clean_model import CleanModel
 from stages.engines.onnxruntime.options import base_options
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from shisha_rt.graph.spans import Span
+from shisha_rt.model.spans import Span
 
 PARTS_FILE: Final = "parts.msgpack"
 

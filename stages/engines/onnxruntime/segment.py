@@ -16,11 +16,11 @@ from typing import Final
 
 import onnxruntime as ort
 
-from shisha_rt.fabric.arena import Arena
-from shisha_rt.fabric.layout import Region
-from shisha_rt.fabric.model_index import ModelIndex, TensorSpec
-from shisha_rt.graph.datatypes import NUMPY_OF, size_bytes
-from shisha_rt.graph.spans import Span
+from shisha_rt.model.index import ModelIndex
+from shisha_rt.model.spans import Span
+from shisha_rt.process.arena import Arena
+from shisha_rt.process.layout import Region
+from shisha_rt.tensors import NUMPY_OF, TensorSpec, size_bytes
 from stages.engines.onnxruntime.options import as_built_options, optimising_options
 from stages.engines.onnxruntime.parts import Boundaries, read_parts
 from stages.jobs.noise import run_on_something

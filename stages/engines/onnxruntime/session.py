@@ -15,10 +15,10 @@ from typing import Final
 import onnx
 import onnxruntime as ort
 
-from shisha_rt.graph.datatypes import NUMPY_OF
-from shisha_rt.graph.graph import Tensor
 from shisha_rt.machine.device import Precision
+from shisha_rt.model.graph import Tensor
 from shisha_rt.placement.segments import Segment
+from shisha_rt.tensors import NUMPY_OF
 from stages.built.clean_model import CleanModel
 from stages.engines.bfloat16 import with_casts, with_rounding
 from stages.engines.bound_arrays import SegmentEnds

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from shisha_rt.fabric.model_index import ModelIndex
-from shisha_rt.graph.spans import Span
-from shisha_rt.plan.split import Split
+from shisha_rt.model.index import ModelIndex
+from shisha_rt.model.spans import Span
+from shisha_rt.model.split import Split
 from stages.built.shard_stage import ShardStage
 from stages.built.split_model import SplitStageModel
 from stages.engines.onnxruntime.optimised_graph import block_size, read_optimised

@@ -9,7 +9,7 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
-from shisha_rt.graph.reader.onnx_versions import MICROSOFT, OnnxVersions
+from shisha_rt.model.reader.onnx_versions import MICROSOFT, OnnxVersions
 from stages.engines.onnxruntime.options import base_options
 
 # Which all of them take.

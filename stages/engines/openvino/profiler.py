@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from shisha_rt.graph.graph import Graph
 from shisha_rt.machine.device import Precision
+from shisha_rt.model.graph import Graph
 from shisha_rt.placement.segments import Segment
 from stages.built.clean_model import CleanModel
 from stages.engines.fused import host

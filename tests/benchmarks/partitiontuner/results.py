@@ -7,11 +7,11 @@ from pathlib import Path
 from benchmarks.partitiontuner.cases import GIVEN, Case, Planned
 from benchmarks.partitiontuner.live import Measured
 from benchmarks.partitiontuner.tables import Result
-from shisha_rt.placement.partition_plan import Foretold
-from shisha_rt.placement.scheme_plans import SchemePlan
-from shisha_rt.placement.solver_names import SchemeName
+from shisha_rt.papers.partitiontuner.partition_plan import Foretold
+from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import rate_of
+from shisha_rt.planner.scheme_names import SchemeName
 
 
 def result(

@@ -11,11 +11,11 @@ import pytest
 from benchmarks.partitiontuner.cases import GIVEN, Case, cases, checked_schemes, planned
 from benchmarks.partitiontuner.schedules import Tried, graph_rows, random_assignment, schedule_summary
 from shisha_rt.errors import BadInput
+from shisha_rt.papers.partitiontuner.partition_plan import foretold, nodes_of_stage, plan_in_sections
+from shisha_rt.papers.partitiontuner.partition_problem import apart_problem
 from shisha_rt.placement.check import cost
-from shisha_rt.placement.partition_plan import foretold, nodes_of_stage, plan_in_sections
-from shisha_rt.placement.partition_problem import apart_problem
 from shisha_rt.placement.schedule import schedule_of
-from shisha_rt.placement.solver_names import SCHEMES
+from shisha_rt.planner.scheme_names import SCHEMES
 from tests.placement.random_processors import fork_join, random_processors
 
 

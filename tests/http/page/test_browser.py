@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from benchmarks.rigs.steady_load import SteadyLoad
 from shisha_rt.plan.plan import Plan, Stage
-from shisha_rt.wire.access import Permission, User
+from shisha_rt.protocol.access import Permission, User
 from tests.cli.statuses import FORK, FORK_S, branches, status_of
 from tests.http.page.browser import NEEDS_CHROMIUM, a_page, chromium
 from tests.http.page.told import Told, page_of

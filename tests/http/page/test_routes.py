@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
 from shisha_rt.http.application import application
 from shisha_rt.http.guard import Guard
 from shisha_rt.http.house import House
-from shisha_rt.http.messages import Listener, ServeHttp
 from shisha_rt.http.page.control import MOST_BYTES
 from shisha_rt.http.page.feed import MOST_FEEDS
 from shisha_rt.http.page.files import FOLDER, POLICY
-from shisha_rt.wire.access import AccessList, Permission, User
+from shisha_rt.protocol.access import AccessList, Permission, User
 
 HOST = "127.0.0.1:8000"
 FROM_PAGE = {"Origin": f"http://{HOST}", "Content-Type": "application/json"}

@@ -6,7 +6,7 @@ from hashlib import sha256
 
 from shisha_rt.http.house import Caller
 from shisha_rt.http.page.sessions import LASTS_S, MOST, Sessions, session_of, set_cookie
-from shisha_rt.wire.access import AccessList, Permission, User
+from shisha_rt.protocol.access import AccessList, Permission, User
 
 OPERATOR = Caller("ann", Permission.OPERATOR)
 HASH = sha256(b"a token").hexdigest()

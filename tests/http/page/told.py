@@ -12,13 +12,13 @@ from typing import Any
 
 import uvicorn
 
+from shisha_rt.daemon.front.http_messages import Listener, ServeHttp
 from shisha_rt.http.application import application
 from shisha_rt.http.guard import Guard
 from shisha_rt.http.house import House
-from shisha_rt.http.messages import Listener, ServeHttp
 from shisha_rt.http.page.watching import Watching
-from shisha_rt.wire.access import User
-from shisha_rt.wire.exceptions import Unavailable
+from shisha_rt.protocol.access import User
+from shisha_rt.protocol.exceptions import Unavailable
 from tests.cli.journal import event
 
 

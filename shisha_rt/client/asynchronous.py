@@ -1,0 +1,380 @@
+"""The client for asyncio. Programs import it from `shisha_rt.client`; this is its own file for its length only.
+
+It waits on the descriptors of the same `Link` that the blocking client polls, and not on pyzmq's asyncio sockets:
+those put a queue of their own between a request and the moment it is in flight, and that moment decides whether a
+lost connection has cost the request or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from types import TracebackType
+from typing import Final, Literal, Self, TypeAlias, cast, overload
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from shisha_rt.client.link import ENDPOINT, PROBE_S, TIMEOUT_S, Context, Link, Patience
+from shisha_rt.protocol.conversation import Fields, Outcome, Outgoing, Settled, Stages, stages_of
+from shisha_rt.protocol.exceptions import FailedPrecondition, ShishaError
+from shisha_rt.protocol.frame_tensors import Answer, Array, Inputs, Shape
+from shisha_rt.protocol.keys import SecretKey, ServerKey
+from shisha_rt.protocol.request import Signature
+
+_LOOK_S: Final = 0.001
+"""How often it is looked whether a region has come. A daemon takes less to make one."""
+
+
+class AsyncClient:
+    """The client of one daemon for asyncio: as `Client`, with calls that are awaited and may overlap.
+
+    It belongs to the event loop of its first call. Arrays must stay as they are until their call has returned.
+    """
+
+    def __init__(
+        self,
+        endpoint: str = ENDPOINT,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        share: bool = True,
+        context: Context | None = None,
+        secret_key: SecretKey | None = None,
+        server_key: ServerKey | None = None,
+    ) -> None:
+        self._link = Link(endpoint, context, share=share, secret_key=secret_key, server_key=server_key)
+        self._timeout_s = timeout_s
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: dict[str, asyncio.Future[Outcome]] = {}
+        self._stirred = asyncio.Event()
+        self._introducing = asyncio.Lock()
+        self._prober: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Disconnect. What is still in flight raises `Unavailable` where it is awaited."""
+        if self._link.closed:
+            return
+        if self._prober is not None:
+            self._prober.cancel()
+        if self._loop is not None and not self._loop.is_closed():
+            for socket in (self._link.socket, self._link.watch):
+                self._loop.remove_reader(socket.fileno())
+        self._link.close()
+        self._collect()
+
+    async def infer(
+        self,
+        inputs: Inputs,
+        *,
+        deadline_s: float | None = None,
+        timeout_s: float | None = None,
+        stream: str | None = None,
+        sequence: int | None = None,
+        outputs: Sequence[str] = (),
+        request_id: str | None = None,
+    ) -> Answer:
+        """Run one frame. Arrays must have exactly the model's dtypes and shapes; they are never converted.
+
+        The daemon gives up after `deadline_s` (`DeadlineExceeded`), this client after `timeout_s` (`Timeout`).
+        `outputs` names those that are wanted; all, if none. `request_id` is what `cancel` takes.
+        """
+        patience = self._patience(timeout_s)
+        await self._introduce(patience)
+        outgoing = self._link.conversation.infer(
+            inputs,
+            stream=stream,
+            sequence=sequence,
+            deadline_s=deadline_s,
+            outputs=outputs,
+            request_id=request_id,
+        )
+        await self._send(outgoing, patience, copy=False)
+        return cast("Answer", await self._result(outgoing.id, patience))
+
+    @property
+    def sharing(self) -> bool:
+        """As `Client.sharing`."""
+        return self._link.sharing
+
+    async def empty(self, shape: Shape, dtype: DTypeLike) -> Array:
+        """As `Client.empty`: an array in memory that the daemon shares, lent until its frame is answered."""
+        if not self._link.might_lend(shape, dtype):
+            return np.empty(shape, dtype)
+        patience = self._patience(None)
+        with suppress(ShishaError):  # nobody is there: that is told when it is sent
+            if self._link.conversation.signature is None:
+                await self._introduce(patience)
+        array = self._link.empty(shape, dtype)
+        if array is None:
+            with suppress(ShishaError):
+                await self._introduce(patience)
+            array = self._link.empty(shape, dtype)
+        return np.empty(shape, dtype) if array is None else array
+
+    def stream(
+        self,
+        name: str | None = None,
+        *,
+        in_flight: int = 8,
+        deadline_s: float | None = None,
+        timeout_s: float | None = None,
+    ) -> AsyncStream:
+        """An ordered series of frames, up to `in_flight` of them with the daemon at once. The times are per frame."""
+        return AsyncStream(self, name, in_flight, deadline_s, timeout_s)
+
+    async def call(self, op: str, *, timeout_s: float | None = None, **arguments: object) -> Fields:
+        """Any other operation, as the wire has it: the fields of its answer."""
+        return await self._ask(op, arguments, self._patience(timeout_s))
+
+    async def live(self) -> bool:
+        return bool((await self.call("server_live"))["live"])
+
+    async def ready(self) -> bool:
+        return bool((await self.call("server_ready"))["ready"])
+
+    async def metadata(self) -> Fields:
+        """`{"server": ..., "model": ...}`: what the daemon and its model say of themselves."""
+        return {"server": await self.call("server_metadata"), "model": await self.call("model_metadata")}
+
+    async def status(self) -> Fields:
+        return cast("Fields", (await self.call("status"))["status"])
+
+    async def signature(self, *, timeout_s: float | None = None) -> Signature:
+        """The model's inputs and outputs, as the daemon has told them on this connection."""
+        await self._introduce(self._patience(timeout_s))
+        signature = self._link.conversation.signature
+        assert signature is not None
+        return signature
+
+    async def plan(self) -> Fields:
+        """`{"epoch", "stages"}`: the plan that new frames take; `plan_of(stages)` is it as a `Plan`."""
+        return await self.call("plan_get")
+
+    async def set_plan(self, plan: Stages, *, timeout_s: float | None = None) -> Fields:
+        """Ask for a plan, and wait until it is live, refused or dropped: `{"epoch", "outcome", "reason"}`."""
+        return await self.call("plan_set", timeout_s=timeout_s, stages=stages_of(plan))
+
+    async def events(self, since: int = 0, limit: int = 1000) -> Fields:
+        """`{"events", "next"}`: some events from number `since` on; ask again with `next` until there are none."""
+        return await self.call("events", since=since, limit=limit)
+
+    async def cancel(self, request_id: str) -> bool:
+        """Whether the request was still waiting."""
+        return bool((await self.call("cancel", target=request_id))["cancelled"])
+
+    def _patience(self, timeout_s: float | None) -> Patience:
+        return Patience(self._timeout_s if timeout_s is None else timeout_s)
+
+    async def _introduce(self, patience: Patience) -> None:
+        """Learn who the daemon is and what its model takes, once for each connection, and have memory to share."""
+        self._settle(self._link.look())
+        memory = self._link.memory
+        if self._link.conversation.signature is not None and (memory is None or not memory.wants):
+            return
+        try:
+            # Not wait_for: in Python 3.11 it swallows a cancellation that comes as the lock is taken.
+            async with asyncio.timeout(patience.left_s):
+                await self._introducing.acquire()
+        except TimeoutError:
+            raise self._link.refused(patience) from None
+        try:
+            while self._link.conversation.signature is None:
+                await self._ask("server_metadata", {}, patience)
+                await self._ask("model_metadata", {}, patience)
+            while memory is not None and memory.wants and patience.left_s:
+                memory.advance()
+                if memory.wants:
+                    await asyncio.sleep(_LOOK_S)
+        finally:
+            self._introducing.release()
+
+    async def _ask(self, op: str, arguments: Mapping[str, object], patience: Patience) -> Fields:
+        self._settle(self._link.look())
+        outgoing = self._link.conversation.ask(op, arguments)
+        await self._send(outgoing, patience)
+        return cast("Fields", await self._result(outgoing.id, patience))
+
+    async def _send(self, outgoing: Outgoing, patience: Patience, *, copy: bool = True) -> None:
+        loop = self._attach()
+        while not self._link.try_send(outgoing, copy=copy):
+            if not patience.left_s:
+                raise self._link.refused(patience)
+            await self._stir(patience.left_s)
+        self._waiting[outgoing.id] = loop.create_future()
+        self._collect()
+        if self._prober is None:
+            self._prober = loop.call_later(PROBE_S, self._probe)
+
+    async def _stir(self, timeout_s: float) -> None:
+        """Wait until something may have changed."""
+        self._collect()
+        if not self._link.stirring:
+            self._stirred.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._stirred.wait()
+
+    async def _result(self, request_id: str, patience: Patience) -> Answer | Fields:
+        outcome = await self._outcome(request_id, patience)
+        if isinstance(outcome, ShishaError):
+            raise outcome
+        return outcome
+
+    async def _outcome(self, request_id: str, patience: Patience) -> Outcome:
+        future = self._waiting[request_id]
+        expiry = future.get_loop().call_later(patience.left_s, self._expire, request_id, patience)
+        try:
+            return await future
+        finally:
+            expiry.cancel()
+            self._abandon(request_id)  # tells the daemon nothing if the outcome is there
+
+    def _expire(self, request_id: str, patience: Patience) -> None:
+        self._collect()  # what has come by now counts
+        future = self._waiting[request_id]
+        if not future.done():
+            future.set_result(self._link.silence(request_id, patience))
+
+    def _probe(self) -> None:
+        """Once a second, while anything is waited for."""
+        self._prober = None
+        if self._waiting and self._loop is not None:
+            self._link.probe()
+            self._collect()
+            self._prober = self._loop.call_later(PROBE_S, self._probe)
+
+    def _attach(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.get_running_loop()
+        if self._loop is None and not self._link.closed:
+            self._loop = loop
+            for socket in (self._link.socket, self._link.watch):
+                loop.add_reader(socket.fileno(), self._collect)
+        elif self._loop not in (None, loop):
+            raise FailedPrecondition("the client belongs to another event loop")
+        return loop
+
+    def _collect(self) -> None:
+        self._settle(self._link.drain())
+
+    def _settle(self, settled: Sequence[Settled]) -> None:
+        for request_id, outcome in settled:
+            future = self._waiting.get(request_id)
+            if future is not None and not future.done():
+                future.set_result(outcome)
+        self._stirred.set()  # whatever was looked for, a request may be taken now
+
+    def _abandon(self, request_id: str) -> None:
+        self._waiting.pop(request_id, None)
+        if self._link.abandon(request_id):
+            self._collect()
+
+
+_Entry: TypeAlias = tuple[str, Patience] | ShishaError | None
+"""A frame in flight, or why one could not be sent, or the end."""
+
+
+class AsyncStream:
+    """An ordered series of frames of an `AsyncClient`. Leaving the context cancels what is still in flight."""
+
+    def __init__(
+        self, client: AsyncClient, name: str | None, in_flight: int, deadline_s: float | None, timeout_s: float | None
+    ) -> None:
+        if in_flight < 1:
+            raise ValueError(f"in_flight {in_flight}; expected 1 or more")
+        self.name = client._link.conversation.new_stream() if name is None else name
+        self._client = client
+        self._in_flight = in_flight
+        self._deadline_s = deadline_s
+        self._timeout_s = timeout_s
+        self._feeder: asyncio.Task[None] | None = None
+        self._entries: asyncio.Queue[_Entry] = asyncio.Queue()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop reading inputs, and cancel what is still in flight."""
+        if self._feeder is not None:
+            self._feeder.cancel()
+            await asyncio.wait({self._feeder})
+            self._feeder = None
+        while not self._entries.empty():
+            entry = self._entries.get_nowait()
+            if isinstance(entry, tuple):
+                self._client._abandon(entry[0])
+
+    @overload
+    def run(
+        self, inputs: Iterable[Inputs] | AsyncIterable[Inputs], *, errors: Literal["raise"] = "raise"
+    ) -> AsyncGenerator[Answer, None]: ...
+    @overload
+    def run(
+        self, inputs: Iterable[Inputs] | AsyncIterable[Inputs], *, errors: Literal["return"]
+    ) -> AsyncGenerator[Answer | ShishaError, None]: ...
+    async def run(
+        self, inputs: Iterable[Inputs] | AsyncIterable[Inputs], *, errors: Literal["raise", "return"] = "raise"
+    ) -> AsyncGenerator[Answer | ShishaError, None]:
+        """Send each of `inputs` and yield its answer, in order.
+
+        A frame's error is raised at its turn, which ends the stream; with `errors="return"` it is yielded instead.
+        An array that was taken from `inputs` may be overwritten by its owner at once; but one of
+        `AsyncClient.empty` is lent, and read-only, until its answer has come.
+        """
+        if self._feeder is not None:
+            raise FailedPrecondition("the stream is running already; open another")
+        room = asyncio.Semaphore(self._in_flight)
+        self._feeder = asyncio.create_task(self._feed(inputs, room))
+        try:
+            while (entry := await self._entries.get()) is not None:
+                outcome = entry if isinstance(entry, ShishaError) else await self._client._outcome(*entry)
+                if isinstance(outcome, ShishaError) and errors == "raise":
+                    raise outcome
+                room.release()
+                yield cast("Answer | ShishaError", outcome)
+            await self._feeder  # raises what `inputs` raised
+        finally:
+            await self.close()
+
+    async def _feed(self, inputs: Iterable[Inputs] | AsyncIterable[Inputs], room: asyncio.Semaphore) -> None:
+        try:
+            async with aclosing(_each(inputs)) as items:
+                await room.acquire()
+                async for item in items:
+                    self._entries.put_nowait(await self._start(item))
+                    await room.acquire()
+        finally:
+            self._entries.put_nowait(None)
+
+    async def _start(self, inputs: Inputs) -> _Entry:
+        client = self._client
+        patience = client._patience(self._timeout_s)
+        try:
+            await client._introduce(patience)
+            outgoing = client._link.conversation.infer(inputs, stream=self.name, deadline_s=self._deadline_s)
+            await client._send(outgoing, patience)
+        except ShishaError as error:
+            return error
+        return outgoing.id, patience
+
+
+async def _each(inputs: Iterable[Inputs] | AsyncIterable[Inputs]) -> AsyncGenerator[Inputs, None]:
+    if isinstance(inputs, AsyncIterable):
+        async for item in inputs:
+            yield item
+    else:
+        for item in inputs:
+            yield item

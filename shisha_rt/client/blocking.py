@@ -1,0 +1,306 @@
+"""The blocking client: each call is begun on a `Link`, and waited for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Literal, Self, cast, overload
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from shisha_rt.client.link import ENDPOINT, PROBE_S, TIMEOUT_S, Context, Link, Patience
+from shisha_rt.protocol.conversation import Fields, Outcome, Outgoing, Settled, Stages, stages_of
+from shisha_rt.protocol.exceptions import (
+    FailedPrecondition,
+    ShishaError,
+)
+from shisha_rt.protocol.frame_tensors import Answer, Array, Inputs, Shape
+from shisha_rt.protocol.keys import SecretKey, ServerKey
+
+
+class Client:
+    """The blocking client of one daemon.
+
+    `timeout_s` is how long a call waits unless it is told otherwise. Making a client waits for nothing; the first
+    call waits for the daemon to be there. With `share` large tensors travel through memory that client and daemon
+    share, where both are on one host. `context` is a pyzmq context to use in place of the shared one. A daemon that
+    other hosts can reach asks for keys: `secret_key` is the file of one's own (NAME.key_secret), `server_key` the
+    daemon's public key, or its file.
+    """
+
+    def __init__(
+        self,
+        endpoint: str = ENDPOINT,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        share: bool = True,
+        context: Context | None = None,
+        secret_key: SecretKey | None = None,
+        server_key: ServerKey | None = None,
+    ) -> None:
+        self._link = Link(endpoint, context, share=share, secret_key=secret_key, server_key=server_key)
+        self._timeout_s = timeout_s
+        self._settled: dict[str, Outcome] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Disconnect. What is still in flight is lost to this client; arrays stay as they are."""
+        self._link.close()
+        self._settle(self._link.drain())
+
+    def infer(
+        self,
+        inputs: Inputs,
+        *,
+        deadline_s: float | None = None,
+        timeout_s: float | None = None,
+        stream: str | None = None,
+        sequence: int | None = None,
+        outputs: Sequence[str] = (),
+        request_id: str | None = None,
+    ) -> Answer:
+        """Run one frame. Arrays must have exactly the model's dtypes and shapes; they are never converted.
+
+        The daemon gives up after `deadline_s` (`DeadlineExceeded`), this client after `timeout_s` (`Timeout`).
+        `outputs` names those that are wanted; all, if none. `request_id` is what `cancel` takes.
+        """
+        patience = self._patience(timeout_s)
+        self._introduce(patience)
+        outgoing = self._link.conversation.infer(
+            inputs,
+            stream=stream,
+            sequence=sequence,
+            deadline_s=deadline_s,
+            outputs=outputs,
+            request_id=request_id,
+        )
+        # No copy: the caller's arrays stay as they are while this call holds the caller.
+        self._send(outgoing, patience, copy=False)
+        return cast("Answer", self._result(outgoing.id, patience))
+
+    @property
+    def sharing(self) -> bool:
+        """Whether memory is shared with the daemon: large tensors then travel through it, and otherwise as bytes.
+
+        Small models have no use for any; nor is there any before the first call, or with a daemon on another host.
+        """
+        return self._link.sharing
+
+    def empty(self, shape: Shape, dtype: DTypeLike) -> Array:
+        """An array to fill with an input, in memory that the daemon shares where there is any: it is not copied.
+
+        Nor are its views, if their elements lie in a row. **It is lent until its frame is answered**, and read-only
+        for so long; what is written meanwhile all the same, through another view, may spoil that frame. So take one for
+        each frame, which costs no more than `numpy.empty`: the memory of those that are forgotten is used again. It is
+        an array like any other, and stays so when the client is closed.
+        """
+        if not self._link.might_lend(shape, dtype):
+            return np.empty(shape, dtype)
+        patience = self._patience(None)
+        with suppress(ShishaError):  # nobody is there: that is told when it is sent
+            if self._link.conversation.signature is None:
+                self._introduce(patience)
+        array = self._link.empty(shape, dtype)
+        if array is None:
+            self._share(patience)
+            array = self._link.empty(shape, dtype)
+        return np.empty(shape, dtype) if array is None else array
+
+    def stream(
+        self,
+        name: str | None = None,
+        *,
+        in_flight: int = 8,
+        deadline_s: float | None = None,
+        timeout_s: float | None = None,
+    ) -> Stream:
+        """An ordered series of frames, up to `in_flight` of them with the daemon at once. The times are per frame."""
+        return Stream(self, name, in_flight, deadline_s, timeout_s)
+
+    def call(self, op: str, *, timeout_s: float | None = None, **arguments: object) -> Fields:
+        """Any other operation, as the wire has it: the fields of its answer."""
+        return self._ask(op, arguments, self._patience(timeout_s))
+
+    def live(self) -> bool:
+        return bool(self.call("server_live")["live"])
+
+    def ready(self) -> bool:
+        return bool(self.call("server_ready")["ready"])
+
+    def metadata(self) -> Fields:
+        """`{"server": ..., "model": ...}`: what the daemon and its model say of themselves."""
+        return {"server": self.call("server_metadata"), "model": self.call("model_metadata")}
+
+    def status(self) -> Fields:
+        return cast("Fields", self.call("status")["status"])
+
+    def plan(self) -> Fields:
+        """`{"epoch", "stages"}`: the plan that new frames take; `plan_of(stages)` is it as a `Plan`."""
+        return self.call("plan_get")
+
+    def set_plan(self, plan: Stages, *, timeout_s: float | None = None) -> Fields:
+        """Ask for a plan, and wait until it is live, refused or dropped: `{"epoch", "outcome", "reason"}`."""
+        return self.call("plan_set", timeout_s=timeout_s, stages=stages_of(plan))
+
+    def events(self, since: int = 0, limit: int = 1000) -> Fields:
+        """`{"events", "next"}`: some events from number `since` on; ask again with `next` until there are none."""
+        return self.call("events", since=since, limit=limit)
+
+    def cancel(self, request_id: str) -> bool:
+        """Whether the request was still waiting."""
+        return bool(self.call("cancel", target=request_id)["cancelled"])
+
+    def _patience(self, timeout_s: float | None) -> Patience:
+        return Patience(self._timeout_s if timeout_s is None else timeout_s)
+
+    def _introduce(self, patience: Patience) -> None:
+        """Learn who the daemon is and what its model takes, once for each connection, and have memory to share."""
+        self._settle(self._link.look())
+        while self._link.conversation.signature is None:
+            self._ask("server_metadata", {}, patience)
+            self._ask("model_metadata", {}, patience)
+        self._share(patience)
+
+    def _share(self, patience: Patience) -> None:
+        memory = self._link.memory
+        while memory is not None and memory.wants and patience.left_s:
+            memory.advance(patience.left_s)
+
+    def _ask(self, op: str, arguments: Mapping[str, object], patience: Patience) -> Fields:
+        self._settle(self._link.look())
+        outgoing = self._link.conversation.ask(op, arguments)
+        self._send(outgoing, patience)
+        return cast("Fields", self._result(outgoing.id, patience))
+
+    def _send(self, outgoing: Outgoing, patience: Patience, *, copy: bool = True) -> None:
+        while not self._link.try_send(outgoing, copy=copy):
+            if not patience.left_s:
+                raise self._link.refused(patience)
+            self._settle(self._link.wait(patience.left_s, to_send=True))
+
+    def _result(self, request_id: str, patience: Patience) -> Answer | Fields:
+        outcome = self._outcome(request_id, patience)
+        if isinstance(outcome, ShishaError):
+            raise outcome
+        return outcome
+
+    def _outcome(self, request_id: str, patience: Patience) -> Outcome:
+        outcome: Outcome | None = None
+        overdue = False
+        try:
+            while (outcome := self._settled.pop(request_id, None)) is None:
+                if overdue:
+                    return self._link.silence(request_id, patience)
+                left_s = patience.left_s
+                overdue = not left_s
+                if overdue:
+                    self._settle(self._link.drain())  # what has come by now counts
+                elif (settled := self._link.wait(min(left_s, PROBE_S))) is None:
+                    self._link.probe()
+                else:
+                    self._settle(settled)
+            return outcome
+        finally:
+            if outcome is None:
+                self._abandon(request_id)
+
+    def _settle(self, settled: Sequence[Settled] | None) -> None:
+        if settled:
+            self._settled.update(settled)
+
+    def _abandon(self, request_id: str) -> None:
+        self._settled.pop(request_id, None)
+        self._link.abandon(request_id)
+
+
+class Stream:
+    """An ordered series of frames of a `Client`. Leaving the context cancels what is still in flight."""
+
+    def __init__(
+        self, client: Client, name: str | None, in_flight: int, deadline_s: float | None, timeout_s: float | None
+    ) -> None:
+        if in_flight < 1:
+            raise ValueError(f"in_flight {in_flight}; expected 1 or more")
+        self.name = client._link.conversation.new_stream() if name is None else name
+        self._client = client
+        self._in_flight = in_flight
+        self._deadline_s = deadline_s
+        self._timeout_s = timeout_s
+        self._pending: deque[tuple[str, Patience] | ShishaError] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancel what is still in flight."""
+        while self._pending:
+            entry = self._pending.popleft()
+            if not isinstance(entry, ShishaError):
+                self._client._abandon(entry[0])
+
+    @overload
+    def run(self, inputs: Iterable[Inputs], *, errors: Literal["raise"] = "raise") -> Generator[Answer, None, None]: ...
+    @overload
+    def run(
+        self, inputs: Iterable[Inputs], *, errors: Literal["return"]
+    ) -> Generator[Answer | ShishaError, None, None]: ...
+    def run(
+        self, inputs: Iterable[Inputs], *, errors: Literal["raise", "return"] = "raise"
+    ) -> Generator[Answer | ShishaError, None, None]:
+        """Send each of `inputs` and yield its answer, in order.
+
+        A frame's error is raised at its turn, which ends the stream; with `errors="return"` it is yielded instead.
+        An array that was taken from `inputs` may be overwritten by its owner at once; but one of `Client.empty` is
+        lent, and read-only, until its answer has come.
+        """
+        if self._pending:
+            raise FailedPrecondition("the stream is running already; open another")
+        try:
+            for item in inputs:
+                self._pending.append(self._start(item))
+                while len(self._pending) >= self._in_flight or self._head_is_settled():
+                    yield self._finish(errors)
+            while self._pending:
+                yield self._finish(errors)
+        finally:
+            self.close()
+
+    def _start(self, inputs: Inputs) -> tuple[str, Patience] | ShishaError:
+        client = self._client
+        patience = client._patience(self._timeout_s)
+        try:
+            client._introduce(patience)
+            outgoing = client._link.conversation.infer(inputs, stream=self.name, deadline_s=self._deadline_s)
+            client._send(outgoing, patience)
+        except ShishaError as error:
+            return error
+        return outgoing.id, patience
+
+    def _head_is_settled(self) -> bool:
+        if not self._pending:
+            return False
+        head = self._pending[0]
+        return isinstance(head, ShishaError) or head[0] in self._client._settled
+
+    def _finish(self, errors: Literal["raise", "return"]) -> Answer | ShishaError:
+        head = self._pending[0]
+        outcome = head if isinstance(head, ShishaError) else self._client._outcome(*head)
+        self._pending.popleft()
+        if isinstance(outcome, ShishaError) and errors == "raise":
+            raise outcome
+        return cast("Answer | ShishaError", outcome)

@@ -1,0 +1,343 @@
+"""Memory that a client shares with its daemon, so that of a large tensor only its place has to be sent.
+
+A region is one connection to the daemon's socket and the memory that came by it. Arrays are cut out of regions; the
+memory of one is used again when nothing looks into it any more: no array of the caller's, and no frame in flight. When
+the connection is lost no region is used again, and the arrays that lie there stay what they are to their owners.
+Shell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import math
+import mmap
+import os
+import select
+import socket
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from functools import cache
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import DTypeLike
+
+from shisha_rt.core.codes import Code
+from shisha_rt.protocol.frame_tensors import Array, Shape
+from shisha_rt.protocol.header import ErrorBody, TensorData
+
+_PATIENCE_S: Final = 1.0
+"""How long a daemon has to give a region; one that takes longer is not asked again."""
+_AGAIN_S: Final = 1.0
+"""After so long a daemon that had no room is asked again."""
+_ARRAYS: Final = 4
+"""What the first region has room for, of the largest array or all of a frame's; each further one doubles the whole."""
+_LARGEST_BYTES: Final = 64 << 20
+"""Of a region for more than one array."""
+_SMALLEST_BYTES: Final = 4096
+_MESSAGE_BYTES: Final = 4096
+_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+
+
+class _RegionAnswer(Struct, frozen=True):
+    token: str = ""
+    size_bytes: int = 0
+    instance: str = ""
+    error: ErrorBody | None = None
+
+
+_ANSWER_DECODER: Final = msgspec.json.Decoder(_RegionAnswer)
+
+
+class _Region:
+    """`begun_bytes`: what has been cut into pieces; `used`: pieces that something looks into. Ends with `close`."""
+
+    __slots__ = ("_connection", "begun_bytes", "memory", "size_bytes", "start", "token", "used")
+
+    def __init__(self, connection: socket.socket, memory: mmap.mmap, token: str) -> None:
+        self._connection: socket.socket | None = connection
+        self.memory = memory
+        self.size_bytes = len(memory)
+        self.start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        self.token = token
+        self.begun_bytes = 0
+        self.used = 0
+
+    @property
+    def closed(self) -> bool:
+        return self._connection is None
+
+    def close(self) -> None:
+        """The daemon forgets it. The mapping goes with the last array in it."""
+        if self._connection is not None:
+            _close(self._connection)
+            self._connection = None
+
+
+class _Piece:
+    """Room for an array, which is used again and again."""
+
+    __slots__ = ("buffer", "offset", "region", "room_bytes")
+
+    def __init__(self, region: _Region, offset: int, room_bytes: int) -> None:
+        self.region = region
+        self.offset = offset
+        self.room_bytes = room_bytes
+        self.buffer = memoryview(region.memory)[offset : offset + room_bytes]
+
+    def place(self, size_bytes: int) -> TensorData:
+        return TensorData(None, self.region.token, size_bytes, self.offset)
+
+
+class _Lent(NamedTuple):
+    """What somebody looks into, and where it returns to, in whatever thread that is."""
+
+    piece: _Piece
+    place: TensorData
+    returned: deque[_Piece]
+
+
+class _Copy(_Lent):
+    """Nobody's array: only its place is known."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        self.returned.append(self.piece)
+
+
+@cache
+def _exporter_type(room_bytes: int) -> Any:
+    """Of objects that have so many bytes, and a `_Lent`."""
+
+    def returns(exporter: Any) -> None:
+        exporter.lent.returned.append(exporter.lent.piece)
+
+    return type("_Exporter", (ctypes.c_uint8 * room_bytes,), {"__del__": returns})
+
+
+class LentMemory:
+    """The regions of one client, none until the daemon has said where its socket is (`meet`).
+
+    Arrays may be collected in any thread; everything else belongs to the client's.
+    """
+
+    def __init__(self) -> None:
+        self._path: str | None = None
+        self._instance: str | None = None
+        self._asked: socket.socket | None = None
+        self._asked_bytes = self._wanted_bytes = 0
+        self._asked_s = 0.0
+        self._again_s = 0.0
+        self._regions: list[_Region] = []  # by address
+        self._free: dict[int, list[_Piece]] = {}  # by size
+        self._returned: deque[_Piece] = deque()
+
+    @property
+    def shared(self) -> bool:
+        """Whether there is a region."""
+        return bool(self._regions)
+
+    def meet(self, path: str | None, instance: str | None) -> None:
+        """The daemon is this one, with a socket at `path`, if it has any."""
+        self.forget()
+        self._path, self._instance = path, instance
+
+    def forget(self) -> None:
+        """The connection was lost, or is closed: no region is used again."""
+        self._give_up()
+        self._instance = None
+        self._again_s = 0.0
+        for region in self._regions:
+            region.close()
+        self._regions = []
+        self._free.clear()
+        self._returned.clear()
+
+    # --- arrays -----------------------------------------------------------------------------------------------
+
+    def want(self, size_bytes: int) -> None:
+        """Arrays of so many bytes are going to be needed at once."""
+        if not self._wanted_bytes and self._path is not None:
+            self._wanted_bytes = size_bytes
+
+    def empty(self, shape: Shape, dtype: DTypeLike) -> Array | None:
+        """An array in a region, None where there is no room; then, or with its last room, a further one is wanted."""
+        sizes = (shape,) if isinstance(shape, int) else shape
+        size_bytes = math.prod(sizes) * np.dtype(dtype).itemsize
+        piece = self._piece(_room_bytes(size_bytes))
+        if piece is None:
+            return None
+        # Whatever looks into the piece has this object below all its arrays: numpy makes the views of a view those of
+        # the array that it is a view of, but never looks further than for arrays.
+        exporter = _exporter_type(piece.room_bytes).from_buffer(piece.region.memory, piece.offset)
+        exporter.lent = _Lent(piece, piece.place(size_bytes), self._returned)
+        return np.ndarray(shape, dtype, exporter)
+
+    def copy(self, array: Array) -> tuple[TensorData, object] | None:
+        """Where a copy of an array is, for as long as the object beside it is kept; None where there is no room."""
+        piece = self._piece(_room_bytes(array.nbytes))
+        if piece is None:
+            return None
+        np.copyto(np.ndarray(array.shape, array.dtype, piece.buffer), array)
+        place = piece.place(array.nbytes)
+        return place, _Copy(piece, place, self._returned)
+
+    def find(self, array: Array) -> TensorData | None:
+        """Where an array lies that has all its elements in a row, if it does so in a region."""
+        if not self._regions or not array.flags.c_contiguous:
+            return None
+        base: Any = array.base
+        while isinstance(base, np.ndarray):
+            base = base.base
+        lent = getattr(base, "lent", None)
+        if isinstance(lent, _Lent) and lent.place.shared_memory_byte_size == array.nbytes:  # all of it
+            return lent.place if lent.piece.region in self._regions else None
+        address = array.__array_interface__["data"][0]
+        region = self._regions[bisect_right(self._regions, address, key=_START) - 1]
+        offset = address - region.start
+        if not 0 <= offset <= region.size_bytes - array.nbytes:
+            return None
+        return TensorData(None, region.token, array.nbytes, offset)
+
+    def _piece(self, room_bytes: int) -> _Piece | None:
+        """One that nothing looks into. With the last one of its size, or none, a further region is wanted."""
+        while self._returned:
+            piece = self._returned.popleft()
+            piece.region.used -= 1
+            if not piece.region.closed:
+                self._free.setdefault(piece.room_bytes, []).append(piece)
+        free = self._free.get(room_bytes)
+        found = free.pop() if free else self._cut(room_bytes)
+        if found is not None:
+            found.region.used += 1
+        if not free and self._with_space(room_bytes) is None:
+            self.want(room_bytes)
+        return found
+
+    def _cut(self, room_bytes: int) -> _Piece | None:
+        region = self._with_space(room_bytes) or self._emptied(room_bytes)
+        if region is None:
+            return None
+        region.begun_bytes += room_bytes
+        return _Piece(region, region.begun_bytes - room_bytes, room_bytes)
+
+    def _with_space(self, room_bytes: int) -> _Region | None:
+        return next((one for one in self._regions if one.size_bytes - one.begun_bytes >= room_bytes), None)
+
+    def _emptied(self, room_bytes: int) -> _Region | None:
+        """A region that nothing looks into, to be cut anew into pieces of another size."""
+        unused = (one for one in self._regions if not one.used and one.size_bytes >= room_bytes)
+        region = next(unused, None)
+        if region is not None:
+            region.begun_bytes = 0
+            self._free = {
+                size: [piece for piece in pieces if piece.region is not region] for size, pieces in self._free.items()
+            }
+        return region
+
+    # --- regions ----------------------------------------------------------------------------------------------
+
+    @property
+    def wants(self) -> bool:
+        """Whether `advance` has something to do."""
+        return self._wanted_bytes > 0 and time.monotonic() >= self._again_s
+
+    def advance(self, wait_s: float = 0.0) -> None:
+        """Ask for a region, if that has not been done, and wait so long for the answer."""
+        if self._asked is None:
+            self._ask()
+        if self._asked is not None:
+            left_s = max(0.0, self._asked_s + _PATIENCE_S - time.monotonic())
+            poll = select.poll()
+            poll.register(self._asked, select.POLLIN)
+            if poll.poll(math.ceil(min(wait_s, left_s) * 1e3)):
+                self._take_region(self._asked)
+            elif not left_s:
+                self._give_up()
+
+    def _ask(self) -> None:
+        as_much_again = sum(region.size_bytes for region in self._regions)
+        size_bytes = self._asked_bytes or max(self._wanted_bytes * _ARRAYS, as_much_again)
+        self._asked_bytes = max(self._wanted_bytes, min(size_bytes, _LARGEST_BYTES))
+        self._asked_s = time.monotonic()
+        self._asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._asked.setblocking(False)
+        try:
+            assert self._path is not None
+            self._asked.connect(self._path)
+            self._asked.send(msgspec.json.encode({"op": "region", "size_bytes": self._asked_bytes}))
+        except (OSError, ValueError):  # another host's path, another user's folder, no path at all
+            self._give_up()
+
+    def _take_region(self, connection: socket.socket) -> None:
+        """A daemon that has no room is asked for less, and again later."""
+        fds: list[int] = []
+        try:
+            message, fds, _, _ = socket.recv_fds(connection, _MESSAGE_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+            answer = _ANSWER_DECODER.decode(message)
+            if answer.error is not None and answer.error.code == Code.RESOURCE_EXHAUSTED:
+                self._ask_for_less(connection)
+                return
+            region = self._region(connection, answer, fds)
+        except (OSError, ValueError, msgspec.MsgspecError):
+            self._give_up()
+            return
+        finally:
+            for fd in fds:
+                os.close(fd)
+        self._asked = None
+        self._asked_bytes = self._wanted_bytes = 0
+        self._regions.append(region)
+        self._regions.sort(key=_START)
+
+    def _give_up(self) -> None:
+        """Ask this daemon no more; what is there is used on."""
+        if self._asked is not None:
+            _close(self._asked)
+            self._asked = None
+        self._path = None
+        self._asked_bytes = self._wanted_bytes = 0
+
+    def _region(self, connection: socket.socket, answer: _RegionAnswer, fds: Sequence[int]) -> _Region:
+        """Raises ValueError for none, and for memory that could be taken away while arrays lie in it."""
+        if answer.error is not None or answer.instance != self._instance or len(fds) != 1:
+            raise ValueError("none, or another daemon's")
+        if answer.size_bytes < self._asked_bytes:
+            raise ValueError("less than was asked for")
+        (fd,) = fds
+        if os.fstat(fd).st_size < answer.size_bytes or fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
+            raise ValueError("its size could change")
+        return _Region(connection, mmap.mmap(fd, answer.size_bytes), answer.token)
+
+    def _ask_for_less(self, connection: socket.socket) -> None:
+        _close(connection)
+        self._asked = None
+        if self._asked_bytes > self._wanted_bytes:
+            self._asked_bytes = max(self._wanted_bytes, self._asked_bytes // 4)
+        else:
+            self._asked_bytes = 0
+            self._again_s = time.monotonic() + _AGAIN_S
+
+
+_START: Final = attrgetter("start")
+
+
+def _room_bytes(size_bytes: int) -> int:
+    """At most an eighth larger: so arrays that are nearly alike have room in each other's pieces."""
+    step = max(_SMALLEST_BYTES, 1 << max(0, size_bytes.bit_length() - 4))
+    return -(-size_bytes // step) * step
+
+
+def _close(connection: socket.socket) -> None:
+    """For whoever else has it, too: a forked child would keep a region alive otherwise."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()

@@ -1,0 +1,301 @@
+"""The client's socket: one DEALER, a watch on its connection, and the `Conversation` over both. It never waits.
+
+Both faces of the client use this one class and differ only in how they wait for its file descriptors, so what is
+delicate about ZeroMQ stands here once:
+- IMMEDIATE: a request is only taken while a daemon is connected, and what was queued for a connection that broke is
+  dropped with it. So nothing reaches a restarted daemon behind the caller's back.
+- The sockets' descriptors signal changes, not states: after each signal and each send, read until nothing is left.
+- Descriptors are polled, or EVENTS asked for, before reading: that nothing is there costs an exception otherwise, which
+  takes longer than all the rest.
+- Messages are read before the watch, so that answers which came before the connection broke still count.
+- A handshake that is refused ends libzmq's attempts for ever; so there is a new one with each call that comes later.
+Shell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+import uuid
+from typing import Any, Final, TypeAlias, cast
+
+import zmq
+from numpy.typing import DTypeLike
+from zmq.utils.monitor import parse_monitor_message
+
+from shisha_rt.client.lent_memory import LentMemory
+from shisha_rt.errors import BadInput
+from shisha_rt.protocol.conversation import Conversation, Outgoing, Settled
+from shisha_rt.protocol.exceptions import (
+    FailedPrecondition,
+    InvalidArgument,
+    PermissionDenied,
+    ShishaError,
+    Timeout,
+    Unavailable,
+)
+from shisha_rt.protocol.frame_tensors import Array, Shape, is_large
+from shisha_rt.protocol.keys import ClientKeys, SecretKey, ServerKey, client_keys
+from shisha_rt.protocol.multipart import receive_parts, send_parts
+
+Context: TypeAlias = zmq.Context[Any]
+"""A pyzmq context of either kind, blocking or asyncio."""
+
+ENDPOINT: Final = "tcp://127.0.0.1:5555"
+TIMEOUT_S: Final = 30.0
+PROBE_S: Final = 1.0
+"""After so long a silence a waiting client asks whether the daemon is still the same."""
+_HEARTBEAT_MS: Final = 1000
+_HEARTBEAT_TIMEOUT_MS: Final = 3000
+_RECONNECT_MS: Final = 100
+_LOOKED_S: Final = 1e-3
+"""For so long nobody looks again whether the connection is still the same."""
+# As plain numbers: combining members of an enumeration takes longer than the call.
+_EVENTS: Final = int(zmq.EVENTS)
+_POLLIN: Final = int(zmq.POLLIN)
+_POLLOUT: Final = int(zmq.POLLOUT)
+_WATCHED: Final = (
+    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_DISCONNECTED
+)
+_BROKEN_OFF: Final = 3
+"""So many handshakes in a row that end without a word are no accident, such as a daemon that has just been killed."""
+
+
+class Patience:
+    """How long a call may take, all that it has to do included."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._end = time.monotonic() + timeout_s
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self._end - time.monotonic())
+
+
+class Link:
+    """`socket` and `watch` are for waiting on; only this class reads and writes them. `memory` None: none is shared."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        context: Context | None,
+        *,
+        share: bool,
+        secret_key: SecretKey | None = None,
+        server_key: ServerKey | None = None,
+    ) -> None:
+        try:
+            self._keys = client_keys(secret_key, server_key)
+        except BadInput as error:
+            raise InvalidArgument(str(error)) from None
+        self._barred = _Barred(endpoint, self._keys)
+        self.endpoint = endpoint
+        self.memory = LentMemory() if share else None
+        self.conversation = Conversation(self.memory)
+        self.connected = False
+        blocking = zmq.Context.instance() if context is None else zmq.Context(shadow=context)
+        self.socket: zmq.Socket[bytes] = blocking.socket(zmq.DEALER)
+        self.socket.linger = 0
+        self.socket.set(zmq.IMMEDIATE, 1)
+        self.socket.set(zmq.IPV6, int("[" in endpoint))
+        self.socket.set(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
+        self.socket.set(zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS)
+        self.socket.set(zmq.RECONNECT_IVL, _RECONNECT_MS)
+        if self._keys is not None:
+            self.socket.set(zmq.CURVE_PUBLICKEY, self._keys.own.public.encode())
+            self.socket.set(zmq.CURVE_SECRETKEY, self._keys.own.secret.encode())
+            self.socket.set(zmq.CURVE_SERVERKEY, self._keys.server.encode())
+        # pyzmq's own name for the watch is made of a descriptor, which may be in use again before the name is free.
+        self.watch: zmq.Socket[bytes] = self.socket.get_monitor_socket(_WATCHED, f"inproc://watch-{uuid.uuid4().hex}")
+        self.watch.linger = 0
+        self._readable = [(self.socket, _POLLIN), (self.watch, _POLLIN)]
+        self._writable = [(self.socket, _POLLIN | _POLLOUT), (self.watch, _POLLIN)]
+        self._looked_s = 0.0
+        try:
+            self.socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            self.close()
+            raise InvalidArgument(f"endpoint {endpoint!r}: {error.strerror}; expected tcp://HOST:PORT") from None
+
+    @property
+    def closed(self) -> bool:
+        return self.socket.closed
+
+    def close(self) -> None:
+        if not self.closed:
+            self.socket.disable_monitor()
+            self.watch.close()
+            self.socket.close()
+            if self.memory is not None:
+                self.memory.forget()
+
+    @property
+    def sharing(self) -> bool:
+        return self.memory is not None and self.memory.shared
+
+    def might_lend(self, shape: Shape, dtype: DTypeLike) -> bool:
+        """Whether there is a point in asking for such an array in shared memory."""
+        return self.memory is not None and not self.closed and is_large(shape, dtype)
+
+    def empty(self, shape: Shape, dtype: DTypeLike) -> Array | None:
+        """In shared memory. None: there is no room, unless `memory` gets more."""
+        return None if self.memory is None else self.memory.empty(shape, dtype)
+
+    def try_send(self, outgoing: Outgoing, *, copy: bool = True) -> bool:
+        """Put a request in flight, unless no daemon takes it now. Without `copy` its arrays must stay as they are.
+
+        Raises `Unavailable` for one that was made for a daemon that has been lost since, if that has been lent memory;
+        and `PermissionDenied` or `Unavailable` while the daemon there refuses us.
+        """
+        if self.closed:
+            raise FailedPrecondition("the client is closed")
+        if self._barred.why is not None:
+            self._try_again()
+        self.conversation.check(outgoing)
+        try:
+            send_parts(self.socket, outgoing.parts, copy=copy)
+        except zmq.Again:
+            return False
+        self.conversation.sent(outgoing)
+        return True
+
+    def probe(self) -> None:
+        outgoing = self.conversation.probe()
+        if outgoing is not None:
+            self.try_send(outgoing)
+
+    def abandon(self, request_id: str) -> bool:
+        """Stop waiting for a request, and tell the daemon if that can be done at once; whether it was told."""
+        cancel = self.conversation.abandon(request_id)
+        if cancel is None or self.closed:
+            return False
+        try:
+            send_parts(self.socket, cancel.parts, copy=True)
+        except zmq.Again:
+            return False
+        return True
+
+    def wait(self, timeout_s: float, *, to_send: bool = False) -> list[Settled] | None:
+        """Wait for something to come, or with `to_send` until a request may be taken; None if it has not come to that.
+
+        Of what has come one message is read: there is no cheaper way to know of the next one than to wait for it.
+        """
+        if self.closed:
+            return self.drain()
+        events = zmq.zmq_poll(self._writable if to_send else self._readable, math.ceil(timeout_s * 1e3))
+        self._looked_s = time.monotonic()
+        if not events:
+            return None
+        if any(socket is self.watch for socket, _ in events):
+            return self.drain()
+        return self._read() if events[0][1] & _POLLIN else []
+
+    def look(self) -> list[Settled]:
+        """What has come, and above all whether the connection is the same; unless that has just been looked at."""
+        return [] if time.monotonic() < self._looked_s + _LOOKED_S else self.drain()
+
+    def drain(self) -> list[Settled]:
+        """Read all that has come, and say what it settled."""
+        if self.closed:
+            return self.conversation.lose("the client was closed")
+        settled: list[Settled] = []
+        while _is_readable(self.socket):
+            settled += self._read()
+        while _is_readable(self.watch):
+            told = parse_monitor_message(self.watch.recv_multipart(zmq.DONTWAIT))
+            self.connected = told["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            self._barred.hear(told["event"], int(told["value"]))
+            if told["event"] == zmq.EVENT_DISCONNECTED:
+                settled += self.conversation.lose(
+                    f"the connection to {self.endpoint} was lost with the request under way; it may have been run"
+                )
+        self._looked_s = time.monotonic()
+        return settled
+
+    def _try_again(self) -> None:
+        """Raises why we are barred, unless that was some time ago: then it may be otherwise now."""
+        barred = self._barred
+        assert barred.why is not None
+        if time.monotonic() < barred.until_s:
+            raise barred.why
+        if barred.is_over:
+            with contextlib.suppress(zmq.ZMQError):  # it may have forgotten it by itself
+                self.socket.disconnect(self.endpoint)  # else it takes the next for the one that it has
+            self.socket.connect(self.endpoint)
+        self._barred = _Barred(self.endpoint, self._keys)
+
+    def _read(self) -> list[Settled]:
+        """The message that is there."""
+        settled = self.conversation.receive([frame.buffer for frame in receive_parts(self.socket)])
+        if self.conversation.in_doubt:
+            self.probe()
+        return settled
+
+    @property
+    def stirring(self) -> bool:
+        """Whether `try_send` or `drain` has something to do. If not, the next change shows on a descriptor."""
+        return not self.closed and bool(self.socket.get(zmq.EVENTS))
+
+    def refused(self, patience: Patience) -> ShishaError:
+        """Why a request could not be sent."""
+        within = f"within {patience.timeout_s:g} s"
+        if self.connected:
+            return Timeout(f"the daemon at {self.endpoint} took no request {within}")
+        return Unavailable(f"no daemon at {self.endpoint} {within}; start one there with: shisha-rt serve MODEL.onnx")
+
+    def silence(self, request_id: str, patience: Patience) -> Timeout:
+        """Why the caller stops waiting."""
+        return Timeout(f"no answer from the daemon at {self.endpoint} within {patience.timeout_s:g} s", request_id)
+
+
+_WITH_KEYS: Final = "expected secret_key (--key) and server_key (--server-key)"
+_OTHER_KEY: Final = "expected one whose public key is server_key (--server-key)"
+
+
+class _Barred:
+    """Whether the daemon refuses us, and `why`; `is_over`: libzmq has given up, and tries no more by itself."""
+
+    def __init__(self, endpoint: str, keys: ClientKeys | None) -> None:
+        self._endpoint = endpoint
+        self._keys = keys
+        self._broken_off = 0
+        self.why: ShishaError | None = None
+        self.until_s = 0.0
+        self.is_over = False
+
+    def hear(self, event: int, value: int) -> None:
+        """What the watch tells."""
+        where, keys = f"the daemon at {self._endpoint}", self._keys
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self.why, self._broken_off = None, 0
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+            key = "" if keys is None else f" {keys.own.public}"
+            self._because(PermissionDenied(f"{where} does not know this key{key}; expected one of its allow-list's"))
+            self.is_over = True
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+            is_other = value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
+            if is_other and keys is None:
+                self._because(PermissionDenied(f"{where} asks for keys; {_WITH_KEYS}"))
+            elif is_other:
+                self._because(Unavailable(f"{where} asks for no keys; expected none (secret_key, server_key)"))
+            else:
+                self._because(Unavailable(f"{where} does not speak as a daemon does; expected one of shisha-rt"))
+            self.is_over = True
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+            self._broken_off += 1
+            if self._broken_off >= _BROKEN_OFF:
+                reason = f"it may ask for keys: {_WITH_KEYS}" if keys is None else _OTHER_KEY
+                self._because(Unavailable(f"{where} breaks off each handshake; {reason}"))
+
+    def _because(self, why: ShishaError) -> None:
+        self.why, self.until_s = why, time.monotonic() + _RECONNECT_MS / 1e3
+
+
+def _is_readable(socket: zmq.Socket[bytes]) -> bool:
+    return bool(cast("int", socket.get(_EVENTS)) & _POLLIN)

@@ -1,3 +1,0 @@
-"""Places on other hosts, by Ray: what they ask for, who has it, what becomes of it. Only `cluster/process.py` and what
-it starts on those hosts know Ray. Shell.
-"""

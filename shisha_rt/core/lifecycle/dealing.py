@@ -1,0 +1,177 @@
+"""Which team gets which part next: the queues of the pools.
+
+A pool has one queue in each epoch, the oldest frame first. Dealing is breadth first: no team gets a second part while
+another of its pool that can take it has none. Of unlike teams, which only a pool of one stage has, a slower one takes
+a part only if what waits would keep the faster ones busy for longer than that part takes there.
+
+A frame that is charged with a death goes only to the team where that was: else it could end every copy in turn.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from shisha_rt.core.lifecycle import instructions as do
+from shisha_rt.core.lifecycle.epochs import Epochs
+from shisha_rt.core.lifecycle.events import Descriptor
+from shisha_rt.core.lifecycle.places import Places
+from shisha_rt.core.lifecycle.policy import Policy
+from shisha_rt.core.lifecycle.records import Epoch, Frame, PoolState, WorkerState
+from shisha_rt.core.lifecycle.streams import Streams
+
+_ALIKE: Final = 1.2
+"""Teams whose times differ by less than this factor count as alike: so much is noise on a busy host."""
+_SMOOTHING: Final = 0.2
+"""The weight of the last part in what parts take lately."""
+
+
+class Dealing:
+    """Parts that are ready, until they are with a worker; parts that are out, until they are back."""
+
+    def __init__(
+        self, places: Places, epochs: Epochs, streams: Streams, policy: Policy, emit: Callable[[do.Instruction], None]
+    ) -> None:
+        self._places = places
+        self._epochs = epochs
+        self._streams = streams
+        self._policy = policy
+        self._emit = emit
+
+    def queue(self, frame: Frame, stage: int, now: float) -> None:
+        """A part is ready, or is to run again."""
+        assert frame.epoch is not None
+        insort(frame.epoch.pool_of[stage].queue, (frame.number, stage, now, frame))
+
+    def drop(self, frame: Frame) -> None:
+        """Whatever of the frame waits is not to be run."""
+        assert frame.epoch is not None
+        for pool in frame.epoch.pools:
+            if any(entry[3] is frame for entry in pool.queue):
+                pool.queue[:] = [entry for entry in pool.queue if entry[3] is not frame]
+
+    def queued(self, number: int) -> Mapping[int, int]:
+        """By stage how many parts of an epoch wait for a worker or are with one."""
+        epoch = self._epochs.live.get(number)
+        waiting = [] if epoch is None else [part[1] for pool in epoch.pools for part in pool.queue]
+        out = (part for worker in self._places.workers.values() for part in worker.out)
+        return Counter([*waiting, *(part.stage for part in out if part.epoch == number)])
+
+    def dispatch(self) -> None:
+        """Deal what waits, frames of the older epoch first."""
+        for epoch in self._epochs.live.values():
+            for pool in epoch.pools:
+                if pool.queue and not self._epochs.is_broken(epoch):
+                    self._deal(epoch, pool)
+
+    def _deal(self, epoch: Epoch, pool: PoolState) -> None:
+        depth, queue, at = self._policy.descriptors_per_worker, pool.queue, 0
+        free = self._free(pool)
+        if not free:
+            return
+        declined = set()  # stages of which nobody takes a part now, but of frames that are to stay where they died
+        while free and at < len(queue):
+            _, stage, ready_s, frame = queue[at]
+            worker = None
+            if stage not in declined or frame.died_on is not None:
+                worker = self._taker(frame, stage, epoch, pool, free)
+            if worker is None:
+                at += 1
+                if frame.died_on is None:
+                    declined.add(stage)
+                continue
+            del queue[at]
+            self._run(frame, stage, epoch, worker, ready_s)
+            if len(worker.out) >= depth:
+                free.remove(worker)
+
+    def _free(self, pool: PoolState) -> list[WorkerState]:
+        """The pool's workers with room, in its order. Under load few have any: of thousands few are asked."""
+        roomy, places = self._places.roomy, pool.at
+        if len(roomy) < len(places):
+            its = [worker for name, worker in roomy.items() if name in places]
+            its.sort(key=lambda worker: places[worker.place])
+            return its
+        return [worker for name in pool.leads if (worker := roomy.get(name)) is not None]
+
+    def _taker(
+        self, frame: Frame, stage: int, epoch: Epoch, pool: PoolState, free: list[WorkerState]
+    ) -> WorkerState | None:
+        """The worker with room that is to have this part now; None if there is none."""
+        key, leads = (epoch.number, stage), pool.leads
+        if len(leads) == 1:
+            return free[0] if key in free[0].loaded else None
+        able = [worker for worker in free if key in worker.loaded]
+        if frame.died_on in leads and frame.died_on not in self._places.lost:
+            return next((worker for worker in able if worker.place == frame.died_on), None)
+        down = self._places.down
+        if down and not down.issuperset(leads):
+            able = [worker for worker in able if worker.place not in down]
+        if len(pool.stages) > 1:
+            return min(able, key=_held, default=None)
+        return self._quickest(able, stage, epoch, pool)
+
+    def _quickest(self, able: list[WorkerState], stage: int, epoch: Epoch, pool: PoolState) -> WorkerState | None:
+        """Of those that have the fewest parts; but none that is slower than one for which it is not worth while."""
+        service_s, declined_s = epoch.service_s[stage], math.inf
+        if len(able) > 1:
+            able.sort(key=lambda worker: (len(worker.out), service_s.get(worker.place, 0.0)))
+        for worker in able:
+            takes_s = service_s.get(worker.place, 0.0)
+            if takes_s < declined_s:
+                if self._is_worth_while(takes_s, stage, epoch, pool):
+                    return worker
+                declined_s = takes_s
+        return None
+
+    def _is_worth_while(self, takes_s: float, stage: int, epoch: Epoch, pool: PoolState) -> bool:
+        """Whether what waits would keep the teams that are faster than this busy for longer."""
+        service_s = epoch.service_s[stage]
+        if takes_s <= _ALIKE * min(service_s.values(), default=0.0):
+            return True
+        parts, frames_per_s = len(pool.queue), 0.0
+        for lead, its_s in service_s.items():
+            other = self._places.serving.get(lead)
+            if its_s * _ALIKE >= takes_s or other is None or lead in self._places.down:
+                continue
+            if (epoch.number, stage) in other.loaded:
+                parts += len(other.out)
+                frames_per_s += 1 / its_s
+        if stage in epoch.first and epoch is self._epochs.newest:
+            parts += self._streams.waiting
+        return not frames_per_s or parts / frames_per_s > takes_s
+
+    def _run(self, frame: Frame, stage: int, epoch: Epoch, worker: WorkerState, ready_s: float) -> None:
+        assert frame.slot is not None
+        part = Descriptor(worker.incarnation, frame.number, frame.attempt, stage, epoch.number, frame.slot)
+        frame.out[stage] = part
+        worker.out[part] = frame
+        if len(worker.out) >= self._policy.descriptors_per_worker:
+            self._places.roomy.pop(worker.place, None)
+        # Whoever begins or ends a frame alone copies what its client lends: into the slot once, before anyone reads it,
+        # and out of it when all else is done.
+        reads = frame.unread and stage in epoch.first
+        self._emit(do.RunPart(part, ready_s, reads, frame.lent_out and epoch.last == (stage,)))
+
+    def take_back(self, part: Descriptor, service_s: float = 0.0) -> Frame | None:
+        """The frame whose outstanding part this is, or None for a late or unknown reply."""
+        worker = self._places.workers.get(part.incarnation)
+        frame = None if worker is None else worker.out.pop(part, None)
+        if worker is None or frame is None:
+            return None
+        del frame.out[part.stage]
+        if self._places.serving.get(worker.place) is worker:
+            self._places.roomy[worker.place] = worker
+        assert frame.epoch is not None
+        if service_s > 0:
+            known = frame.epoch.service_s[part.stage]
+            before_s = known.get(worker.place, service_s)
+            known[worker.place] = before_s + _SMOOTHING * (service_s - before_s)
+        return frame
+
+
+def _held(worker: WorkerState) -> int:
+    return len(worker.out)

@@ -1,0 +1,399 @@
+"""The plans' part of the lifecycle (rule R2): proposals in, one prepared at a time, at most two live.
+
+Every plan passes one gate, whoever made it: `verify`, as it is proposed, and again when its operators are placed.
+Proposals take their turns in the order in which they came, but none waits for one whose operators are not placed yet.
+Each ends once (`Settled`), and one of the daemon's own holds only for the epoch under which it was made: what was
+searched, placed or chosen for another plan is out of date.
+
+A new plan takes over without a drain: its segments are built beside the old ones, new frames take it when every
+worker concerned has said so, and the old epoch is retired with its last frame. A death, error or timeout in
+preparation drops the new epoch everywhere. A restarted worker loads live epochs only.
+
+Each (stage, team) is prepared by itself, in the worker of the team's lead; the other places of a team need no worker.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from shisha_rt.core.lifecycle import events as ev
+from shisha_rt.core.lifecycle import instructions as do
+from shisha_rt.core.lifecycle.crashes import Crashes
+from shisha_rt.core.lifecycle.instructions import Ending
+from shisha_rt.core.lifecycle.loading import Loading
+from shisha_rt.core.lifecycle.places import Places
+from shisha_rt.core.lifecycle.policy import Policy
+from shisha_rt.core.lifecycle.records import Epoch, QueuedPlan, WorkerState
+from shisha_rt.core.lifecycle.tables import EPOCH, EpochPhase, Transition, step
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.verify import PlanRules
+
+TensorT = TypeVar("TensorT")
+
+_FAULTS_TOLD: Final = 5
+_PARTS_OF_PATIENCE: Final = 20.0
+
+
+class Epochs:
+    """`live`: the epochs that frames may be in, oldest first; `preparing`: the next one, if any."""
+
+    def __init__(
+        self,
+        places: Places,
+        rules: PlanRules,
+        policy: Policy,
+        story: deque[Transition],
+        emit: Callable[[do.Instruction], None],
+    ) -> None:
+        self.live: dict[int, Epoch] = {}
+        self.preparing: Epoch | None = None
+        self.proposals: deque[QueuedPlan] = deque()
+        self._rules = rules
+        self._numbers = itertools.count(1)
+        self._places = places
+        self._policy = policy
+        self._story = story
+        self._emit = emit
+        self._replan_at_s = 0.0
+        self._loading = Loading(places.workers)
+        self._of_plan: tuple[Plan | None, frozenset[str], frozenset[str]] = None, frozenset(), frozenset()
+        self._crashes = Crashes(policy.crashes_per_stage)
+        self._closed = False
+
+    @property
+    def newest(self) -> Epoch | None:
+        """The epoch that new frames take."""
+        return next(reversed(self.live.values()), None)
+
+    @property
+    def settled(self) -> bool:
+        """One plan is live, and no other is proposed, being prepared, or being retired."""
+        return len(self.live) == 1 and self.preparing is None and not self.proposals
+
+    @property
+    def plans(self) -> list[Plan]:
+        """Of every epoch that a worker may have."""
+        return [epoch.plan for epoch in self._epochs()]
+
+    def _epochs(self) -> list[Epoch]:
+        return [*self.live.values(), *([self.preparing] if self.preparing else [])]
+
+    def runnable(self) -> Epoch | None:
+        """The newest epoch, if every stage has a team that can run it, now or soon."""
+        newest = self.newest
+        return None if newest is None or self.is_broken(newest) else newest
+
+    def is_broken(self, epoch: Epoch) -> bool:
+        """Whether some stage has no team left whose lead has a worker or will get one soon, or it is given up."""
+        lost = self._places.lost
+        return epoch.overdue or (len(lost) > 0 and any(lost.issuperset(pool.leads) for pool in epoch.pools))
+
+    def places_in_use(self) -> set[str]:
+        """The places whose workers some live epoch, or the one in preparation, needs."""
+        return {lead for epoch in self._epochs() for pool in epoch.pools for lead in pool.leads}
+
+    def passed_by_none_but(self, ended: Plan, passing: Callable[[Plan], set[TensorT]]) -> set[TensorT]:
+        """The tensors for which slots need no room any more, now that `ended` has.
+
+        `passing`: those that a plan's stages pass to each other.
+        """
+        return passing(ended).difference(*map(passing, self.plans))
+
+    # --- proposals --------------------------------------------------------------------------------------------
+
+    def propose(self, event: ev.PlanProposed, now: float) -> None:
+        crashing = self._crashing(event.owner, event.plan)
+        faults = self._rules.problems(event.plan) or list(crashing.values())
+        placed = not self._rules.devices or any(stage.placement for stage in event.plan.stages)
+        if not faults and placed:
+            faults = self._rules.placement_problems(event.plan)
+        waiting = sum(one.event.owner is event.owner for one in self.proposals)
+        if self._closed:
+            self._refuse(event, "the daemon is stopping")
+        elif faults:
+            self._refuse(event, _told(faults), next(iter(crashing), None))
+        elif waiting >= self._policy.waiting_plans:
+            self._refuse(event, f"{waiting} plans wait already")
+        else:
+            self.proposals.append(QueuedPlan(event, event.plan, placed, now + self._policy.prepare_s))
+            if not placed:
+                self._emit(do.PlaceOperators(event.owner, event.proposal, event.plan))
+
+    def placed(self, event: ev.PlanPlaced) -> None:
+        proposal = self._unplaced(event.owner, event.proposal)
+        if proposal is None:
+            return
+        rules, plan = self._rules, event.plan
+        crashing = self._crashing(event.owner, plan)
+        faults = rules.problems(plan) or rules.placement_problems(plan) or list(crashing.values())
+        if faults:
+            self.proposals.remove(proposal)
+            self._refuse(proposal.event, _told(faults), next(iter(crashing), None))
+        else:
+            proposal.plan, proposal.placed = event.plan, True
+
+    def _crashing(self, owner: ev.Owner, plan: Plan) -> dict[int, str]:
+        """Of one of the daemon's own none: if there is no other, it is its place that is given up in the end."""
+        return {} if owner is ev.Owner.DAEMON else self._crashes.faults(plan)
+
+    def not_placed(self, event: ev.PlanNotPlaced) -> None:
+        proposal = self._unplaced(event.owner, event.proposal)
+        if proposal is not None:
+            self.proposals.remove(proposal)
+            self._refuse(proposal.event, event.reason)
+
+    def _first_placed(self) -> QueuedPlan | None:
+        return next((one for one in self.proposals if one.placed), None)
+
+    def _unplaced(self, owner: ev.Owner, number: int) -> QueuedPlan | None:
+        """None if it has ended meanwhile."""
+        waiting = (one for one in self.proposals if not one.placed)
+        return next((one for one in waiting if (one.event.owner, one.event.proposal) == (owner, number)), None)
+
+    def _refuse(self, event: ev.PlanProposed, reason: str, failed_stage: int | None = None) -> None:
+        self._settle(event, event.plan, None, Ending.REFUSED, reason, failed_stage=failed_stage)
+
+    def _settle(
+        self,
+        event: ev.PlanProposed,
+        plan: Plan,
+        epoch: int | None,
+        ending: Ending,
+        reason: str,
+        *,
+        bad_machine: str | None = None,
+        transient: bool = False,
+        failed_stage: int | None = None,
+    ) -> None:
+        said = reason, bad_machine, transient, failed_stage
+        self._emit(do.Settled(event.owner, event.proposal, plan, epoch, ending, *said))
+
+    def advance(self, now: float) -> None:
+        """Drop a preparation that lost a place, begin the next if no old epoch lingers, ask for a plan if needed."""
+        if self.preparing is not None and (missing := self._missing(self.preparing.plan)):
+            self._drop(missing, transient=True)
+        while self.preparing is None and len(self.live) < 2 and (proposal := self._first_placed()) is not None:
+            self.proposals.remove(proposal)
+            event = proposal.event
+            newest = self.newest.number if self.newest is not None else None
+            if event.owner is not ev.Owner.CLIENT and event.under != newest:
+                reason = f"epoch {newest} has gone live meanwhile"
+                self._settle(event, proposal.plan, None, Ending.DROPPED, reason, transient=True)
+            elif missing := self._missing(proposal.plan):
+                self._settle(event, proposal.plan, None, Ending.REFUSED, missing, transient=True)
+            else:
+                self._begin(event, proposal.plan, now)
+        self._ask_for_plan(now)
+
+    # --- preparing --------------------------------------------------------------------------------------------
+
+    def _begin(self, proposal: ev.PlanProposed, plan: Plan, now: float) -> None:
+        epoch = Epoch(next(self._numbers), plan, proposal, prepare_until_s=now + self._policy.prepare_s)
+        self.preparing = epoch
+        self._emit(do.EpochStarted(proposal.owner, proposal.proposal, epoch.number, plan))
+        for name in plan.leads:
+            worker = self._places.serving.get(name)
+            if worker is not None:
+                self._ask(worker, epoch, epoch.prepare_until_s)
+
+    def _ask(self, worker: WorkerState, epoch: Epoch, until_s: float) -> None:
+        """For every stage that the worker has in this epoch."""
+        pool = next((pool for pool in epoch.pools if worker.place in pool.at), None)
+        if pool is None:
+            return
+        teams = epoch.plan.stages[pool.stages[0]].teams
+        team = teams[pool.at[worker.place]]
+        if epoch.phase is EpochPhase.PREPARING:
+            epoch.asked.add(worker.incarnation)
+        for index in pool.stages:
+            self._loading.ask(worker, epoch.number, index, until_s)
+            self._emit(do.PrepareStage(worker.incarnation, epoch.number, index, team, epoch.plan))
+
+    def load(self, worker: WorkerState, now: float) -> None:
+        """A worker has come up: it loads its stages of each live epoch, and of the one that waits for it.
+
+        As long as workers come up one after the other, waiting for them is not preparing.
+        """
+        until_s = now + self._policy.prepare_s
+        for epoch in self._epochs():
+            self._ask(worker, epoch, until_s)
+        if self.preparing is not None and worker.incarnation in self.preparing.asked:
+            self.preparing.prepare_until_s = until_s
+
+    def prepared(self, event: ev.StagePrepared, now: float) -> None:
+        worker, key = self._places.workers.get(event.incarnation), (event.epoch, event.stage)
+        if worker is None or worker.loading.pop(key, None) is None:
+            return  # of an epoch that was dropped meanwhile
+        self._loading.note_fewer()
+        worker.loaded.add(key)
+        for one in self._epochs():
+            if one.number == event.epoch:
+                self._crashes.forget(one.plan.stages[event.stage], worker.place)
+        epoch = self.preparing
+        if epoch is None or epoch.number != event.epoch:
+            return
+        epoch.unprepared.discard((event.stage, worker.place))
+        if not epoch.unprepared:
+            self._complete(epoch, now)
+
+    def _complete(self, epoch: Epoch, now: float) -> None:
+        if self.newest is not None:
+            self._step(self.newest, "supersede")
+            self.newest.moved_s = now
+        self._step(epoch, "complete")
+        self.live[epoch.number] = epoch
+        self.preparing = None
+        reason = "every worker concerned has it loaded"
+        self._settle(epoch.proposal, epoch.plan, epoch.number, Ending.LIVE, reason)
+
+    def prepare_failed(self, event: ev.StageFailed, now: float) -> None:
+        worker = self._places.workers.get(event.incarnation)
+        if worker is None or worker.loading.pop((event.epoch, event.stage), None) is None:
+            return
+        self._loading.note_fewer()
+        if self.preparing is not None and self.preparing.number == event.epoch:
+            reason = f"{worker.place} could not prepare it: {event.reason}"
+            self._drop(reason, event.reason if event.bad_machine else None, failed_stage=event.stage)
+        else:
+            self._places.kill(worker, f"it could not load the live plan: {event.reason}", now)
+
+    def blames_plan(self, worker: WorkerState, event: ev.WorkerGone) -> bool:
+        """Whether a worker crashed over what it was preparing, as it did nothing else.
+
+        It prepares stages in the order in which it was asked: the first that it had not done is what it crashed over.
+        """
+        epoch = self.preparing
+        if epoch is None or not event.crashed or event.running is not None or epoch.proposal.owner is ev.Owner.DAEMON:
+            return False
+        first = next((stage for number, stage in worker.loading if number == epoch.number), None)
+        if first is not None:
+            self._crashes.note(epoch.plan.stages[first], worker.place)
+        return first is not None
+
+    def worker_gone(self, worker: WorkerState, reason: str) -> None:
+        self._loading.note_fewer()
+        epoch = self.preparing
+        if epoch is not None and worker.incarnation in epoch.asked:
+            self._drop(f"the worker on {worker.place} died in its preparation: {reason}", transient=True)
+
+    def tick(self, now: float) -> None:
+        """Give up on what took too long: placements, waiting for a turn, preparations, and leaving an old epoch."""
+        for proposal in [one for one in self.proposals if one.until_s <= now]:
+            self.proposals.remove(proposal)
+            late = "its turn did not come" if proposal.placed else "its operators were not placed"
+            reason = f"{late} within {self._policy.prepare_s:g} s"
+            self._settle(proposal.event, proposal.plan, None, Ending.DROPPED, reason, transient=True)
+        if self.preparing is not None and self.preparing.prepare_until_s <= now:
+            self._drop(f"not prepared within {self._policy.prepare_s:g} s")
+        for worker in self._loading.late(now):
+            self._places.kill(worker, f"a live plan was not loaded within {self._policy.prepare_s:g} s", now)
+        for epoch in self.live.values():
+            if epoch.phase is EpochPhase.RETIRING and self._overdue_from_s(epoch) <= now:
+                self._hurry(epoch, now)
+
+    def _overdue_from_s(self, epoch: Epoch) -> float:
+        if epoch.overdue:
+            return math.inf
+        slowest_s = max((taken_s for by_lead in epoch.service_s for taken_s in by_lead.values()), default=0.0)
+        return epoch.moved_s + max(self._policy.retire_s, _PARTS_OF_PATIENCE * slowest_s)
+
+    def _hurry(self, epoch: Epoch, now: float) -> None:
+        """Have the frames of a superseded epoch start anew: what computes them has not moved for too long."""
+        epoch.overdue = True
+        for worker in self._places.workers.values():
+            if any(part.epoch == epoch.number for part in worker.out):
+                reason = (
+                    f"epoch {epoch.number} is superseded, and nothing of it was done for {now - epoch.moved_s:.0f} s"
+                )
+                self._places.kill(worker, reason, now, blameless=True)
+
+    def wake_times(self) -> list[float]:
+        times = [self.preparing.prepare_until_s] if self.preparing else []
+        times += [one.until_s for one in self.proposals]
+        times += [self._overdue_from_s(epoch) for epoch in self.live.values() if epoch.phase is EpochPhase.RETIRING]
+        times += self._loading.wake_times()
+        return [*times, self._replan_at_s] if self._needs_plan() else times
+
+    def _drop(
+        self, reason: str, bad_machine: str | None = None, *, transient: bool = False, failed_stage: int | None = None
+    ) -> None:
+        epoch = self.preparing
+        assert epoch is not None
+        self.preparing = None
+        self._step(epoch, "drop")
+        self._unload(epoch)
+        self._settle(
+            epoch.proposal,
+            epoch.plan,
+            epoch.number,
+            Ending.DROPPED,
+            reason,
+            bad_machine=bad_machine,
+            transient=transient,
+            failed_stage=failed_stage,
+        )
+        self._emit(do.EpochEnded(epoch.number, epoch.plan))
+
+    def _unload(self, epoch: Epoch) -> None:
+        self._loading.note_fewer()
+        stages = {(epoch.number, index) for index in range(len(epoch.plan.stages))}
+        for worker in self._places.workers.values():
+            if not stages.isdisjoint(worker.loaded) or not stages.isdisjoint(worker.loading):
+                worker.loaded -= stages
+                for key in stages & worker.loading.keys():
+                    del worker.loading[key]
+                self._emit(do.RetireEpoch(worker.incarnation, epoch.number))
+
+    def finish_retiring(self) -> None:
+        """Retire a superseded epoch that has lost its last frame."""
+        for epoch in list(self.live.values()):
+            if epoch.phase is EpochPhase.RETIRING and not epoch.frames:
+                self._step(epoch, "empty")
+                del self.live[epoch.number]
+                self._unload(epoch)
+                self._emit(do.EpochEnded(epoch.number, epoch.plan))
+
+    def close(self) -> None:
+        """The daemon stops: settle what is still proposed."""
+        self._closed = True
+        if self.preparing is not None:
+            self._drop("the daemon stopped", transient=True)
+        while self.proposals:
+            proposal = self.proposals.popleft()
+            self._settle(proposal.event, proposal.plan, None, Ending.DROPPED, "the daemon stopped")
+
+    def _needs_plan(self) -> bool:
+        """One that waits for its placement, perhaps for long, may be the first, but stands in for none that is lost."""
+        newest = self.newest
+        if self._closed or self.preparing is not None or self._first_placed() is not None:
+            return False
+        return not self.proposals if newest is None else bool(self._missing(newest.plan))
+
+    def _ask_for_plan(self, now: float) -> None:
+        if self._needs_plan() and self._replan_at_s <= now:
+            self._replan_at_s = now + self._policy.replan_s
+            self._emit(do.Replan("no plan is live" if self.newest is None else self._missing(self.newest.plan)))
+
+    def _missing(self, plan: Plan) -> str:
+        """Why `plan` is not to be run as the places are now; empty if it may be. A co-place needs no worker."""
+        down, away = self._places.down, self._places.away
+        if (down or away) and self._of_plan[0] is not plan:  # which is long: it is asked for after every event
+            self._of_plan = plan, frozenset(plan.places), frozenset(plan.leads)
+        if not down.isdisjoint(self._of_plan[1]):
+            return f"place {next(name for name in plan.places if name in down)} is down"
+        if not away.isdisjoint(self._of_plan[2]):
+            return f"place {next(name for name in plan.leads if name in away)} is without a worker for too long"
+        return ""
+
+    def _step(self, epoch: Epoch, action: str) -> None:
+        epoch.phase = step(EPOCH, "epoch", epoch.number, epoch.phase, action, self._story)
+
+
+def _told(faults: list[str]) -> str:
+    """On one line; of many, which mostly follow from each other, the first."""
+    more = len(faults) - _FAULTS_TOLD
+    return "; ".join(faults[:_FAULTS_TOLD]) + (f"; and {more} more" if more > 0 else "")

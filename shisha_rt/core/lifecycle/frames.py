@@ -1,0 +1,283 @@
+"""The frames' part of the lifecycle (rules R1 and R3): accepted, given slots, computed by parts, decided, delivered.
+
+- Every accepted frame is decided exactly once and delivered exactly once, in its stream's order.
+- A slot is free only when no descriptor of its frame is with any worker and its answer has been decided (collected,
+  or an error).
+- What a client lends for outputs is its own again with the answer, so that goes out only when no part is. Inputs are
+  copied into the slot before anything has read them there, and never after that.
+- A part is ready when all stages that its own comes after are done; a reply that matches no descriptor is dropped.
+- A frame starts anew, under another epoch, only when none of its parts is out. A part that was lost runs again within
+  its epoch at any time: inputs are never rewritten, and outputs are read only when they are done.
+- A death is charged once, to the frame that was being computed, and only if that part was dealt after the last charge:
+  of two workers that one frame ends at once, one counts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from shisha_rt.core.codes import Code
+from shisha_rt.core.lifecycle import events as ev
+from shisha_rt.core.lifecycle import instructions as do
+from shisha_rt.core.lifecycle.dealing import Dealing
+from shisha_rt.core.lifecycle.epochs import Epochs
+from shisha_rt.core.lifecycle.policy import Policy
+from shisha_rt.core.lifecycle.records import Epoch, Frame, WorkerState
+from shisha_rt.core.lifecycle.streams import Deadlines, Streams
+from shisha_rt.core.lifecycle.tables import FRAME, FramePhase, Transition, step
+
+_DRAINING: Final = Code.UNAVAILABLE, "the daemon is draining and admits no more frames"
+
+
+class Frames:
+    """`stranded`: the frames whose epoch has lost a stage. `replayed`: how many parts were lost and ran again."""
+
+    def __init__(
+        self,
+        slot_count: int,
+        streams: Streams,
+        epochs: Epochs,
+        dealing: Dealing,
+        policy: Policy,
+        story: deque[Transition],
+        emit: Callable[[do.Instruction], None],
+    ) -> None:
+        self.by_number: dict[int, Frame] = {}
+        self.slot_count = slot_count
+        self.free_slots = list(range(slot_count))[::-1]
+        self.streams = streams
+        self.stranded: set[int] = set()
+        self.draining = False
+        self.stale_replies = 0
+        self.replayed = 0
+        self._deadlines = Deadlines(2 * policy.max_in_flight, self._is_decided)
+        self._epochs = epochs
+        self._dealing = dealing
+        self._policy = policy
+        self._story = story
+        self._emit = emit
+
+    def queued(self, epoch: int) -> Mapping[int, int]:
+        """By stage how many parts wait for a worker or are with one."""
+        return self._dealing.queued(epoch)
+
+    def next_wake_s(self) -> float | None:
+        return self._deadlines.next_s()
+
+    # --- arriving, being admitted to a slot -------------------------------------------------------------------
+
+    def arrived(self, event: ev.FrameArrived, now: float) -> None:
+        streams = self.streams
+        stream = streams.of(event)
+        refusal = _DRAINING if self.draining else streams.refusal(event, stream)
+        if refusal is not None:
+            self._emit(do.Refuse(event.frame, *refusal))
+            return
+        frame = Frame(
+            event.frame, stream, event.size_bytes, event.deadline_s, unread=event.lent_in, lent_out=event.lent_out
+        )
+        self.by_number[frame.number] = frame
+        streams.accept(frame, event.sequence)
+        if frame.deadline_s is not None:
+            self._deadlines.note(frame.deadline_s, frame.number)
+
+    def admit(self, now: float) -> None:
+        """Fill free slots, one frame of each client in turn, and of each of its streams."""
+        if not self.free_slots or not self.streams.turn:
+            return
+        epoch = self._epochs.runnable()
+        while epoch is not None and self.free_slots and self.streams.turn:
+            frame = self.by_number[self.streams.next_number()]
+            frame.slot = self.free_slots.pop()
+            self._step(frame, "admit")
+            self.streams.waits_no_more(frame)
+            self._emit(do.Fill(frame.number, frame.slot))
+            self._enlist(frame, epoch, now)
+
+    # --- parts ------------------------------------------------------------------------------------------------
+
+    def _enlist(self, frame: Frame, epoch: Epoch, now: float) -> None:
+        """Put an ACTIVE frame under `epoch` from its own input."""
+        frame.epoch = epoch
+        epoch.frames.add(frame.number)
+        if frame.unread and len(epoch.first) > 1:
+            assert frame.slot is not None
+            self._emit(do.ReadLent(frame.number, frame.slot))
+            frame.unread = False
+        for stage in epoch.first:
+            self._dealing.queue(frame, stage, now)
+
+    def rescue(self, now: float) -> None:
+        """Frames whose epoch lost a stage start over from their own input, under the newest epoch that can run."""
+        for epoch in self._epochs.live.values():
+            if epoch.frames and self._epochs.is_broken(epoch):
+                for number in sorted(epoch.frames):
+                    frame = self.by_number[number]
+                    if frame.phase is FramePhase.ACTIVE and not frame.out:
+                        self._strand(frame)
+        target = self._epochs.runnable()
+        if target is None:
+            return
+        for number in sorted(self.stranded):
+            frame = self.by_number[number]
+            frame.attempt += 1
+            self._step(frame, "restart")
+            self._enlist(frame, target, now)
+        self.stranded.clear()
+
+    def _strand(self, frame: Frame) -> None:
+        self._dealing.drop(frame)
+        self._step(frame, "strand")
+        self._leave_epoch(frame)
+        frame.done.clear()
+        self.stranded.add(frame.number)
+
+    def part_done(self, event: ev.PartDone, now: float) -> None:
+        frame = self._dealing.take_back(event.descriptor, event.service_s)
+        if frame is None:
+            self.stale_replies += 1
+            return
+        if frame.phase is FramePhase.LEAVING:
+            self._returned(frame)
+            return
+        epoch, done = frame.epoch, frame.done
+        assert epoch is not None
+        epoch.moved_s = now
+        frame.unread = False
+        done.add(event.descriptor.stage)
+        if len(done) == len(epoch.followers):
+            self._finish(frame, epoch)
+        else:
+            self._go_on(frame, epoch, event.descriptor.stage, now)
+
+    def _go_on(self, frame: Frame, epoch: Epoch, done: int, now: float) -> None:
+        """Queue what has waited for stage `done`, and for no other."""
+        for stage in epoch.followers[done]:
+            if frame.done.issuperset(epoch.plan.stages[stage].after):
+                self._dealing.queue(frame, stage, now)
+
+    def _finish(self, frame: Frame, epoch: Epoch) -> None:
+        assert frame.slot is not None
+        self._emit(do.Collect(frame.number, frame.slot, epoch.number, written=len(epoch.last) == 1))
+        self._step(frame, "finish")
+        self._free(frame)
+        self._answer(frame)
+
+    def part_failed(self, event: ev.PartFailed, now: float) -> None:
+        frame = self._dealing.take_back(event.descriptor)
+        if frame is None:
+            self.stale_replies += 1
+        elif frame.phase is FramePhase.LEAVING:
+            self._returned(frame)
+        else:
+            self._abandon(frame, Code.INTERNAL, event.reason)
+
+    def _returned(self, frame: Frame) -> None:
+        """A part of a frame that is decided has come back: with the last one it leaves."""
+        if not frame.out:
+            self._step(frame, "return")
+            self._free(frame)
+            if frame.lent_out:
+                self._answer(frame)
+
+    def worker_gone(self, worker: WorkerState, event: ev.WorkerGone, now: float) -> None:
+        """Take back what the dead worker held; only the frame that it was computing is charged with its death."""
+        lost, worker.out = worker.out, {}
+        for part, frame in lost.items():
+            del frame.out[part.stage]
+        computed = next((part for part in lost if part.frame == event.running), None)  # it runs them in their order
+        if computed is not None and not worker.blameless:
+            self._charge(lost[computed], computed, worker.place, event.reason)
+        for part, frame in lost.items():
+            if frame.phase is FramePhase.ACTIVE:
+                self.replayed += 1
+                self._dealing.queue(frame, part.stage, now)
+            elif frame.phase is FramePhase.LEAVING:
+                self._returned(frame)
+
+    def _charge(self, frame: Frame, part: ev.Descriptor, place: str, reason: str) -> None:
+        if frame.phase is not FramePhase.ACTIVE or part in frame.excused:
+            return
+        frame.deaths += 1
+        frame.died_on, frame.excused = place, frozenset(frame.out.values())
+        if frame.deaths >= self._policy.deaths_per_frame:
+            message = f"the worker on {place} died {frame.deaths} times while it ran this frame: {reason}"
+            self._abandon(frame, Code.INTERNAL, message)
+
+    # --- being decided and delivered --------------------------------------------------------------------------
+
+    def cancelled(self, event: ev.FrameCancelled, now: float) -> None:
+        if not self._is_decided(event.frame):
+            self._abandon(self.by_number[event.frame], Code.CANCELLED, "cancelled by its client")
+
+    def expire(self, now: float) -> None:
+        for number in self._deadlines.passed(now):
+            self._abandon(self.by_number[number], Code.DEADLINE_EXCEEDED, "the frame's deadline has passed")
+
+    def drain(self) -> None:
+        """Admit nothing more."""
+        self.draining = True
+
+    def stop(self) -> None:
+        """Decide whatever is undecided, and answer all. Workers have ended: none of them writes to what is lent."""
+        self.draining = True
+        for frame in list(self.by_number.values()):
+            owed = frame.decided and not frame.answerable
+            frame.lent_out = False
+            if owed:
+                self._answer(frame)
+            elif not frame.decided:
+                self._abandon(frame, Code.UNAVAILABLE, "the daemon stopped before the frame was done")
+
+    def _is_decided(self, number: int) -> bool:
+        frame = self.by_number.get(number)
+        return frame is None or frame.decided
+
+    def _abandon(self, frame: Frame, code: Code, message: str) -> None:
+        """Decide an error now. Nothing more of it is dealt; parts that are out keep the slot until they are back."""
+        if frame.phase is FramePhase.WAITING:
+            self.streams.give_up(frame)
+        elif frame.phase is FramePhase.ACTIVE:
+            self._dealing.drop(frame)
+        if frame.out:
+            self._step(frame, "leave")
+        else:
+            self._step(frame, "decide")
+            self._free(frame)
+        frame.error = code, message
+        if frame.answerable:
+            self._answer(frame)
+
+    def _answer(self, frame: Frame) -> None:
+        """Its answer may go out, in its stream's order, and so what has waited for that."""
+        for one in self.streams.in_order(frame, self.by_number):
+            self._deliver(one)
+
+    def _deliver(self, frame: Frame) -> None:
+        frame.delivered = True
+        self.streams.delivered(frame)
+        self._emit(do.Deliver(frame.number, *(frame.error or ())))
+        self._forget(frame)
+
+    def _free(self, frame: Frame) -> None:
+        """The frame is out of every worker's hands: its slot and its place in the epoch are open again."""
+        self._leave_epoch(frame)
+        self.stranded.discard(frame.number)
+        if frame.slot is not None:
+            self.free_slots.append(frame.slot)
+            frame.slot = None
+        self._forget(frame)
+
+    def _forget(self, frame: Frame) -> None:
+        if frame.delivered and frame.phase is FramePhase.GONE:
+            self.by_number.pop(frame.number, None)
+
+    def _leave_epoch(self, frame: Frame) -> None:
+        if frame.epoch is not None:
+            frame.epoch.frames.discard(frame.number)
+            frame.epoch = None
+
+    def _step(self, frame: Frame, action: str) -> None:
+        frame.phase = step(FRAME, "frame", frame.number, frame.phase, action, self._story)

@@ -1,0 +1,208 @@
+"""What the daemon has to do: values that the lifecycle hands out, to be carried out in their order.
+
+Those of every frame are structs, as in `events`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from shisha_rt.core.codes import Code
+from shisha_rt.core.lifecycle.events import Descriptor, Owner
+from shisha_rt.plan.plan import Plan, Team
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer at once with an error; the frame was never accepted."""
+
+    frame: int
+    code: Code
+    message: str
+
+
+class Fill(Struct, frozen=True, gc=False):
+    """Copy the inputs that came with the request into its slot; its own buffers are needed no longer."""
+
+    frame: int
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLent:
+    """Copy the inputs that the frame's client lends into its slot: several stages begin it, and none can for all."""
+
+    frame: int
+    slot: int
+
+
+class RunPart(Struct, frozen=True, gc=False):
+    """`ready_s`: since when it could run: its inputs are there, or are again after a death.
+
+    `reads`: the worker first copies the inputs that the client lends into the slot; `writes`: at the end it writes the
+    outputs to where the client lends room for them.
+    """
+
+    descriptor: Descriptor
+    ready_s: float
+    reads: bool = False
+    writes: bool = False
+
+
+class Collect(Struct, frozen=True, gc=False):
+    """Copy the frame's outputs out of its slot, now: the slot may be filled again by the next instruction.
+
+    `written`: those that go to memory that the client lends are there already.
+    """
+
+    frame: int
+    slot: int
+    epoch: int
+    written: bool = False
+
+
+class Deliver(Struct, frozen=True, gc=False):
+    """Send the frame's answer: what was collected, or this error."""
+
+    frame: int
+    code: Code | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a worker process for `place` under this incarnation (unique in the daemon's life)."""
+
+    place: str
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    incarnation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareStage:
+    """Have the worker of `team`'s lead build and warm stage `stage` of `plan` for `epoch` beside what it runs now."""
+
+    incarnation: int
+    epoch: int
+    stage: int
+    team: Team
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class RetireEpoch:
+    incarnation: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceOperators:
+    """Choose the devices of the plan's operators; `PlanPlaced` or `PlanNotPlaced` is awaited."""
+
+    owner: Owner
+    proposal: int
+    plan: Plan
+
+
+class Ending(StrEnum):
+    """How a proposal ends: each does, once."""
+
+    LIVE = "live"
+    REFUSED = "refused"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """How a proposal ended. `epoch` is None if it never got a number.
+
+    `bad_machine`: what the machine file promises and this host cannot keep, if that was it. `transient`: it says
+    nothing of the plan, which may well go live another time. `failed_stage`: the stage (index) that an engine could not
+    build, if that was it.
+    """
+
+    owner: Owner
+    proposal: int
+    plan: Plan
+    epoch: int | None
+    ending: Ending
+    reason: str
+    bad_machine: str | None = None
+    transient: bool = False
+    failed_stage: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStarted:
+    """`epoch` is being prepared."""
+
+    owner: Owner
+    proposal: int
+    epoch: int
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnded:
+    """No frame and no worker uses `epoch` any more; slots need no room that only its plan used."""
+
+    epoch: int
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Replan:
+    """The live plan cannot serve (or there is none): propose one over the places that are available."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceAway:
+    """Its worker is overdue: plans are made without it until it is back."""
+
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceBack:
+    """A place that was away has its worker again."""
+
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    place: str
+    reason: str
+
+
+Instruction: TypeAlias = (
+    Refuse
+    | Fill
+    | ReadLent
+    | RunPart
+    | Collect
+    | Deliver
+    | Start
+    | Kill
+    | PrepareStage
+    | RetireEpoch
+    | PlaceOperators
+    | Settled
+    | EpochStarted
+    | EpochEnded
+    | Replan
+    | PlaceAway
+    | PlaceBack
+    | GivenUp
+)

@@ -1,0 +1,160 @@
+"""The one mutator: events in, instructions out (rules R1, R2, R3 and R6). It touches nothing.
+
+It owns slots, attempts, epochs, replays, order and deadlines, and the gate that every plan passes. What it promises,
+whatever moves, dies or restarts, stands above `frames.py`, `dealing.py`, `epochs.py` and `places.py`;
+`invariants.py` checks it.
+
+`handle` first lets time pass (deadlines, timeouts, restarts), then applies the event, then hands out whatever work
+that made possible. Times are seconds of one monotonic clock that the caller reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+from shisha_rt.core.lifecycle import events as ev
+from shisha_rt.core.lifecycle.dealing import Dealing
+from shisha_rt.core.lifecycle.epochs import Epochs
+from shisha_rt.core.lifecycle.frames import Frames
+from shisha_rt.core.lifecycle.instructions import Instruction
+from shisha_rt.core.lifecycle.places import Places
+from shisha_rt.core.lifecycle.policy import Policy
+from shisha_rt.core.lifecycle.streams import Streams
+from shisha_rt.core.lifecycle.tables import Transition
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.verify import PlanRules
+
+_OF_FRAMES: Final = frozenset((ev.FrameArrived, ev.FrameCancelled, ev.PartDone, ev.PartFailed, ev.Tick))
+
+
+class Lifecycle:
+    """The state of a serving daemon. Read its fields freely; change it only through `handle`.
+
+    `rules`: what plans may be, places included, of which each has a worker, but for those that are `down` at first.
+    """
+
+    def __init__(self, rules: PlanRules, slot_count: int, policy: Policy, down: Collection[str] = ()) -> None:
+        self.policy = policy
+        self.story: deque[Transition] = deque(maxlen=1000)
+        self.instructions: list[Instruction] = []
+        emit = self.instructions.append
+        self.places = Places(rules.places, policy, self.story, emit, down)
+        self.epochs = Epochs(self.places, rules, policy, self.story, emit)
+        streams = Streams(policy)
+        self.dealing = Dealing(self.places, self.epochs, streams, policy, emit)
+        self.frames = Frames(slot_count, streams, self.epochs, self.dealing, policy, self.story, emit)
+        self._calm = False
+        frames, epochs, places = self.frames, self.epochs, self.places
+        self._apply: dict[type, Callable[[Any, float], None]] = {
+            ev.FrameArrived: frames.arrived,
+            ev.FrameCancelled: frames.cancelled,
+            ev.PartDone: frames.part_done,
+            ev.PartFailed: frames.part_failed,
+            ev.WorkerReady: self._worker_ready,
+            ev.WorkerGone: self._worker_gone,
+            ev.WorkerHung: lambda e, now: places.hung(e.incarnation, e.reason, now),
+            ev.PlanProposed: epochs.propose,
+            ev.PlanPlaced: lambda e, now: epochs.placed(e),
+            ev.PlanNotPlaced: lambda e, now: epochs.not_placed(e),
+            ev.StagePrepared: epochs.prepared,
+            ev.StageFailed: epochs.prepare_failed,
+            ev.PlaceDown: lambda e, now: places.take_down(e.place),
+            ev.PlaceUp: lambda e, now: places.bring_up(e.place, now),
+            ev.PlaceReachable: lambda e, now: places.reachable(e.place, now),
+            ev.Drain: lambda e, now: frames.drain(),
+            ev.Stop: self._stop,
+            ev.Tick: lambda e, now: None,
+        }
+
+    def handle(self, event: ev.Event, now_s: float) -> list[Instruction]:
+        """Apply one event; the instructions are to be carried out in their order before the next event."""
+        kind = type(event)
+        calm = self._calm and kind in _OF_FRAMES
+        self.frames.expire(now_s)
+        if not calm:
+            self.places.tick(now_s)
+            self.epochs.tick(now_s)
+        self._apply[kind](event, now_s)
+        if calm:
+            self.frames.admit(now_s)
+            self.dealing.dispatch()
+        else:
+            self._pump(now_s)
+        done = self.instructions[:]
+        self.instructions.clear()
+        return done
+
+    def next_wake_s(self) -> float | None:
+        """When `Tick` is due at the latest, if nothing else happens."""
+        deadline_s = self.frames.next_wake_s()
+        if self._calm:
+            return deadline_s
+        times = [] if deadline_s is None else [deadline_s]
+        times += self.places.wake_times()
+        times += self.epochs.wake_times()
+        return min((at_s for at_s in times if at_s < math.inf), default=None)
+
+    @property
+    def idle(self) -> bool:
+        """No accepted frame is unanswered."""
+        return not self.frames.streams.undelivered
+
+    @property
+    def live(self) -> tuple[int, Plan] | None:
+        """The epoch that new frames take, and its plan: here and nowhere else."""
+        newest = self.epochs.newest
+        return None if newest is None else (newest.number, newest.plan)
+
+    @property
+    def can_run(self) -> bool:
+        """Whether every stage of the live plan has a team whose worker has it loaded."""
+        newest, serving = self.epochs.newest, self.places.serving
+        return newest is not None and all(
+            any(lead in serving and (newest.number, stage) in serving[lead].loaded for lead in pool.leads)
+            for pool in newest.pools
+            for stage in pool.stages
+        )
+
+    @property
+    def changing(self) -> bool:
+        """Whether frames of an older epoch are still under way."""
+        return len(self.epochs.live) > 1
+
+    @property
+    def available(self) -> tuple[str, ...]:
+        """The places that a plan may use, in the machine's order."""
+        return self.places.available
+
+    def _worker_ready(self, event: ev.WorkerReady, now: float) -> None:
+        if self.places.ready(event.incarnation, now):
+            self.epochs.load(self.places.workers[event.incarnation], now)
+
+    def _worker_gone(self, event: ev.WorkerGone, now: float) -> None:
+        worker = self.places.workers.get(event.incarnation)
+        if worker is not None:
+            worker.blameless |= self.epochs.blames_plan(worker, event)
+            self.places.gone(worker, event, now)
+            self.epochs.worker_gone(worker, event.reason)
+            self.frames.worker_gone(worker, event, now)
+
+    def _stop(self, event: ev.Stop, now: float) -> None:
+        self.frames.stop()
+        self.epochs.close()
+        self.places.close()
+
+    def _pump(self, now: float) -> None:
+        """Hand out what has become possible."""
+        self.epochs.advance(now)
+        self.frames.rescue(now)
+        self.frames.admit(now)
+        self.dealing.dispatch()
+        self.epochs.finish_retiring()
+        self.epochs.advance(now)
+        if self.places.dismissed:
+            self.places.dismiss(self.epochs.places_in_use(), now)
+        # Nearly all of a daemon's life: every worker up, one plan, nothing pending. Frames cannot change that, so
+        # while only they come and go, the passes above would find nothing (a third of the daemon's time per frame).
+        self._calm = self.epochs.settled and self.places.settled and not self.frames.stranded

@@ -1,0 +1,297 @@
+"""The places' part of the lifecycle: which process runs for each, when one is started again, when a place is given up.
+
+A place that dies too often leaves planning; the last one left never does, it is restarted with growing delays. One
+whose worker is not back soon is away: others are planned for until it comes, as long as another serves (R3.7).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
+
+from shisha_rt.core.lifecycle import instructions as do
+from shisha_rt.core.lifecycle.events import WorkerGone
+from shisha_rt.core.lifecycle.policy import Policy
+from shisha_rt.core.lifecycle.records import PlaceState, WorkerState
+from shisha_rt.core.lifecycle.tables import PLACE, PlacePhase, Transition, step
+
+STANDINGS: Final = ("up", "starting", "restarting", "away", "given_up", "down")
+
+
+class Places:
+    """Every place, and the workers (incarnations) that have a process now.
+
+    `serving`: by place, the worker that is up and meant to stay; `roomy`: those of them that may be dealt a part.
+    `down`: places that were taken out of planning, with a process or without; `out`: those that want none; `away`:
+    those whose worker is overdue.
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        policy: Policy,
+        story: deque[Transition],
+        emit: Callable[[do.Instruction], None],
+        down: Collection[str] = (),
+    ) -> None:
+        self.by_name = {name: PlaceState(name) for name in names}
+        self.workers: dict[int, WorkerState] = {}
+        self.serving: dict[str, WorkerState] = {}
+        self.roomy: dict[str, WorkerState] = {}
+        self.down: set[str] = set()
+        self.out: set[str] = set()
+        self.away: set[str] = set()
+        self._policy = policy
+        self._story = story
+        self._emit = emit
+        self._incarnations = itertools.count(1)
+        self._now_s = 0.0
+        self._changed = True
+        self._wake_s = math.inf
+        self._closed = False
+        for name in down:
+            self.take_down(name)
+
+    @property
+    def available(self) -> tuple[str, ...]:
+        """The places that a plan may use, in the machine's order."""
+        return tuple(name for name in self.by_name if name not in self.down and name not in self.away)
+
+    @property
+    def lost(self) -> set[str]:
+        """The places that have no worker and get none soon."""
+        return self.out | self.away if self.away else self.out
+
+    def standing(self, name: str) -> str:
+        """What people are told of a place, one of `STANDINGS`; `down` is one that somebody took out of planning."""
+        place = self.by_name[name]
+        if place.given_up:
+            return "given_up"
+        if not place.available or place.phase is PlacePhase.OUT:
+            return "down"
+        return "away" if name in self.away else place.phase.name.lower()
+
+    @property
+    def settled(self) -> bool:
+        """Every place is available and up, and its worker has no order to die and nothing to load."""
+        serves = len(self.serving) == len(self.by_name) and not self.down
+        return serves and not any(worker.loading for worker in self.serving.values())
+
+    def tick(self, now: float) -> None:
+        """Kill what took too long to come up, start what is due in turns, plan without what is not back in time.
+
+        All places are looked through only if something has become of one since, or something is due.
+        """
+        if not self._changed and now < self._wake_s:
+            self._now_s = now
+            return
+        self._now_s = now
+        for place in self.by_name.values():
+            if place.phase is PlacePhase.STARTING and place.incarnation is not None:
+                worker = self.workers[place.incarnation]
+                if worker.start_s + self._policy.start_s <= now:
+                    self.kill(worker, f"not up within {self._policy.start_s:g} s", now)
+        due = [place for place in self.by_name.values() if self._is_due(place, now)]
+        for place in sorted(due, key=lambda place: place.start_at_s)[: self._turns]:  # who waits longest comes first
+            place.incarnation = next(self._incarnations)
+            self.workers[place.incarnation] = WorkerState(place.incarnation, place.name, now)
+            self._step(place, "start")
+            self._emit(do.Start(place.name, place.incarnation))
+        self._plan_without_overdue(now)
+        self._wake_s = min(self._found_wake_times(), default=math.inf)
+        self._changed = False
+
+    def _plan_without_overdue(self, now: float) -> None:
+        for place in self.by_name.values():
+            if self._is_overdue(place, now):
+                self.away.add(place.name)
+                self._emit(do.PlaceAway(place.name))
+
+    def _is_overdue(self, place: PlaceState, now: float) -> bool:
+        """Whether it is to be planned without the place, as it lost its worker long ago and another serves."""
+        others = (name for name in self.serving if name not in self.down and name not in self.away)
+        return self._away_from_s(place) <= now and any(name != place.name for name in others)
+
+    def _away_from_s(self, place: PlaceState) -> float:
+        """When it is; infinite if it is already, or not waited for."""
+        if place.lost_s is None or not place.available or place.name in self.away or self._closed:
+            return math.inf
+        usual_s = place.usual_start_s or max(one.usual_start_s for one in self.by_name.values())
+        return place.lost_s + max(self._policy.away_s, min(3 * usual_s, self._policy.away_most_s))
+
+    def _is_due(self, place: PlaceState, now: float) -> bool:
+        return place.phase is PlacePhase.RESTARTING and place.start_at_s <= now
+
+    @property
+    def _turns(self) -> int:
+        """How many more may start now: very many at once would all be up late, and none early."""
+        starting = sum(place.phase is PlacePhase.STARTING for place in self.by_name.values())
+        return max(0, self._policy.starts_at_once - starting)
+
+    def wake_times(self) -> list[float]:
+        return self._found_wake_times() if self._changed else [self._wake_s]
+
+    def _found_wake_times(self) -> list[float]:
+        times = [p.start_at_s for p in self.by_name.values() if p.phase is PlacePhase.RESTARTING]
+        if not self._turns:  # the next one can when one of those that start is up, or gone
+            times = []
+        starting = (p for p in self.by_name.values() if p.phase is PlacePhase.STARTING and p.incarnation is not None)
+        workers = (self.workers[p.incarnation] for p in starting if p.incarnation is not None)
+        times += [w.start_s + self._policy.start_s for w in workers if not w.killed]
+        return times + [at_s for at_s in map(self._away_from_s, self.by_name.values()) if at_s > self._now_s]
+
+    def ready(self, incarnation: int, now: float) -> bool:
+        """A worker is ready; False if it is not one that is awaited."""
+        worker = self.workers.get(incarnation)
+        if worker is None or worker.killed or self.by_name[worker.place].phase is not PlacePhase.STARTING:
+            return False
+        place = self.by_name[worker.place]
+        place.failed_starts = 0
+        place.lost_s, place.usual_start_s = None, now - worker.start_s
+        self._step(place, "ready")
+        self.serving[place.name] = self.roomy[place.name] = worker
+        was_away = place.name in self.away
+        self.away.discard(place.name)
+        self._plan_without_overdue(now)  # as there is one now that serves
+        if was_away:
+            self._emit(do.PlaceBack(place.name))
+        return True
+
+    def gone(self, worker: WorkerState, event: WorkerGone, now: float) -> None:
+        """The process of `worker` is dead: restart its place, or take it out."""
+        del self.workers[worker.incarnation]
+        self._serves_no_more(worker, now)
+        place = self.by_name[worker.place]
+        place.incarnation = None
+        place.last_error = event.reason
+        if self._closed or not place.available:
+            self._step(place, "quit")
+            return
+        if not event.started:  # no fault of the place: it waits until this host has room again
+            place.failed_starts += 1
+            self._put_off(place, now)
+            return
+        place.restarts += 1
+        if worker.blameless:
+            place.start_at_s = now
+            self._step(place, "lose")
+            return
+        while place.deaths_s and place.deaths_s[0] < now - self._policy.death_window_s:
+            place.deaths_s.popleft()
+        if not place.deaths_s:
+            place.delay_s = 0.0
+        place.deaths_s.append(now)
+        too_many = len(place.deaths_s) > self._policy.deaths_in_window
+        if too_many and any(name != place.name for name in self.available):
+            self._mark(place, available=False)
+            place.given_up = True
+            self._step(place, "quit")
+            self._emit(do.GivenUp(place.name, f"{len(place.deaths_s)} deaths; the last: {event.reason}"))
+            return
+        if too_many or place.delay_s:
+            self._put_off(place, now)
+            return
+        place.start_at_s = now
+        self._step(place, "lose")
+
+    def _put_off(self, place: PlaceState, now: float) -> None:
+        """The next start comes later than the last one did."""
+        place.delay_s = min(2 * place.delay_s or self._policy.restart_delay_s, self._policy.restart_delay_max_s)
+        place.start_at_s = now + place.delay_s
+        self._step(place, "lose")
+
+    def hung(self, incarnation: int, reason: str, now: float) -> None:
+        """Somebody outside has seen that a worker hangs."""
+        worker = self.workers.get(incarnation)
+        if worker is not None:
+            self.kill(worker, reason, now)
+
+    def kill(self, worker: WorkerState, reason: str, now: float, *, blameless: bool = False) -> None:
+        """Ask for the process's death once; it is not dead before `gone` says so."""
+        if not worker.killed:
+            worker.killed, worker.blameless = True, blameless
+            self._serves_no_more(worker, now)
+            self._emit(do.Kill(worker.incarnation, reason))
+
+    def _serves_no_more(self, worker: WorkerState, now: float) -> None:
+        self._changed = True
+        place = self.by_name[worker.place]
+        if place.lost_s is None:
+            place.lost_s = now
+        if self.serving.get(worker.place) is worker:
+            del self.serving[worker.place]
+            self.roomy.pop(worker.place, None)
+
+    def take_down(self, name: str) -> None:
+        """Take a place out of planning, unless it is the last one left."""
+        place = self.by_name[name]
+        if self.available == (name,):
+            return
+        self._mark(place, available=False)
+        if place.phase is PlacePhase.RESTARTING:
+            self._step(place, "quit")
+
+    def bring_up(self, name: str, now: float) -> None:
+        self._changed = True
+        place = self.by_name[name]
+        if self._closed:
+            return
+        self._mark(place, available=True)
+        place.lost_s = None if place.lost_s is None else now
+        place.deaths_s.clear()
+        place.delay_s = 0.0
+        if place.phase is PlacePhase.OUT:
+            place.start_at_s = now
+            self._step(place, "return")
+        self._plan_without_overdue(now)  # as this one may serve
+
+    def reachable(self, name: str, now: float) -> None:
+        """A start that was put off may be tried at once."""
+        self._changed = True
+        place = self.by_name[name]
+        place.delay_s = 0.0
+        if place.phase is PlacePhase.RESTARTING:
+            place.start_at_s = min(place.start_at_s, now)
+
+    def close(self) -> None:
+        """The daemon stops: no process is started any more."""
+        self._changed = True
+        self._closed = True
+        for place in self.by_name.values():
+            if place.phase is PlacePhase.RESTARTING:
+                self._step(place, "quit")
+
+    @property
+    def dismissed(self) -> list[WorkerState]:
+        """The workers of places that are out of planning, which nobody has killed yet."""
+        if not self.down:
+            return []
+        incarnations = (self.by_name[name].incarnation for name in sorted(self.down))
+        workers = (self.workers[number] for number in incarnations if number is not None)
+        return [worker for worker in workers if not worker.killed]
+
+    def dismiss(self, in_use: Collection[str], now: float) -> None:
+        """End the workers of places that are out of planning and that no live plan needs."""
+        for worker in self.dismissed:
+            if worker.place not in in_use:
+                self.kill(worker, "its place was taken out of planning", now, blameless=True)
+
+    def _mark(self, place: PlaceState, *, available: bool) -> None:
+        self._changed = True
+        place.available, place.given_up = available, False
+        if available:
+            self.down.discard(place.name)
+        else:
+            self.down.add(place.name)
+            self.away.discard(place.name)
+
+    def _step(self, place: PlaceState, action: str) -> None:
+        self._changed = True
+        place.phase = step(PLACE, "place", place.name, place.phase, action, self._story)
+        if place.phase is PlacePhase.OUT:
+            self.out.add(place.name)
+        else:
+            self.out.discard(place.name)

@@ -1,0 +1,165 @@
+"""Whose frame is admitted next, in which order answers go out, and by when: the queues that frames stand in."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, Final
+
+from shisha_rt.core.codes import Code
+from shisha_rt.core.lifecycle.events import FrameArrived
+from shisha_rt.core.lifecycle.policy import Policy
+from shisha_rt.core.lifecycle.records import ClientState, Frame, StreamState
+
+IDLE_STREAMS_KEPT: Final = 10_000
+
+
+class Streams:
+    """`turn`: the clients with frames that wait for a slot. `undelivered`: accepted frames, of all clients. `met`: how
+    many came while others were undelivered.
+
+    Room is shared out by what is left (dynamic thresholds): with each frame and byte accepted a client has at most as
+    much as nobody has. So one client alone gets half of all there is, n greedy ones a part in n + 1 each, and however
+    many there are, something is left for the next that comes.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.by_key: dict[tuple[Any, str | None], StreamState] = {}
+        self.clients: dict[Hashable, ClientState] = {}
+        self.turn: deque[ClientState] = deque()
+        self.waiting_bytes = 0
+        self.undelivered = self.met = 0
+
+    def of(self, event: FrameArrived) -> StreamState:
+        """The frame's stream, not remembered yet if it is new."""
+        key, client = (event.client, event.stream), self.clients.get(event.client)
+        stream = self.by_key.get(key)
+        if stream is None:
+            return StreamState(key, client or ClientState(event.client))
+        if client is not None:  # it may have been idle, and forgotten, while this stream was remembered
+            stream.client = client
+        return stream
+
+    @property
+    def waiting(self) -> int:
+        """Frames without a slot."""
+        return sum(len(stream.waiting) for client in self.turn for stream in client.turn)
+
+    def refusal(self, event: FrameArrived, stream: StreamState) -> tuple[Code, str] | None:
+        if stream.ordered and event.sequence is not None and stream.last_sequence is not None:
+            expected = stream.last_sequence + 1
+            if event.sequence != expected:
+                return Code.INVALID_ARGUMENT, f"sequence is {event.sequence}, expected {expected} in this stream"
+        client, policy = stream.client, self._policy
+        if client.undelivered + 1 > 2 * policy.max_in_flight - self.undelivered - 1:
+            had = f"{client.undelivered} frames of this client are in flight, {self.undelivered} of all clients"
+            return Code.RESOURCE_EXHAUSTED, f"{had}: as many as are admitted"
+        left_bytes = 2 * policy.waiting_bytes - self.waiting_bytes
+        is_first = not client.waiting_bytes and left_bytes > 0  # that one waits however large it is
+        if client.waiting_bytes + event.size_bytes > left_bytes - event.size_bytes and not is_first:
+            had = f"{client.waiting_bytes} bytes of this client's requests wait, {self.waiting_bytes} of all"
+            return Code.RESOURCE_EXHAUSTED, f"{had}: as many as are held"
+        return None
+
+    def accept(self, frame: Frame, sequence: int | None) -> None:
+        stream = frame.stream
+        client = stream.client
+        self._remember(stream)
+        self.clients[client.key] = client
+        if sequence is not None:
+            stream.last_sequence = sequence
+        if stream.ordered:
+            stream.order.append(frame.number)
+        if not stream.waiting:
+            if not client.turn:
+                self.turn.append(client)
+            client.turn.append(stream)
+        stream.waiting.append(frame.number)
+        client.undelivered += 1
+        client.waiting_bytes += frame.size_bytes
+        self.met += self.undelivered > 0
+        self.undelivered += 1
+        self.waiting_bytes += frame.size_bytes
+
+    def next_number(self) -> int:
+        """The frame whose turn it is to get a slot; its client, and there its stream, is behind the others then."""
+        client = self.turn.popleft()
+        stream = client.turn.popleft()
+        number = stream.waiting.popleft()
+        if stream.waiting:
+            client.turn.append(stream)
+        if client.turn:
+            self.turn.append(client)
+        return number
+
+    def waits_no_more(self, frame: Frame) -> None:
+        """It has a slot, or wants none any more: its bytes are not held."""
+        self.waiting_bytes -= frame.size_bytes
+        frame.stream.client.waiting_bytes -= frame.size_bytes
+
+    def give_up(self, frame: Frame) -> None:
+        """A frame that waits for no slot any more."""
+        stream = frame.stream
+        self.waits_no_more(frame)
+        stream.waiting.remove(frame.number)
+        if not stream.waiting:
+            stream.client.turn.remove(stream)
+            if not stream.client.turn:
+                self.turn.remove(stream.client)
+
+    def delivered(self, frame: Frame) -> None:
+        client = frame.stream.client
+        self.undelivered -= 1
+        client.undelivered -= 1
+        if not client.undelivered:
+            self.clients.pop(client.key, None)
+
+    def in_order(self, frame: Frame, frames: dict[int, Frame]) -> Iterator[Frame]:
+        """The frames whose answers can go out now that `frame`'s can."""
+        if not frame.stream.ordered:
+            yield frame
+            return
+        order = frame.stream.order
+        while order and frames[order[0]].answerable:
+            yield frames[order.popleft()]
+
+    def _remember(self, stream: StreamState) -> None:
+        """Keep the stream, most recently used last; forget the longest idle ones beyond a bound."""
+        self.by_key.pop(stream.key, None)
+        self.by_key[stream.key] = stream
+        if len(self.by_key) > IDLE_STREAMS_KEPT:
+            others = (one for one in self.by_key.values() if one is not stream)
+            idle = next((one for one in others if not one.order and not one.waiting), None)
+            if idle is not None:
+                del self.by_key[idle.key]
+
+
+class Deadlines:
+    """Of frames by number. `most`: beyond twice as many entries those of decided frames are swept out."""
+
+    def __init__(self, most: int, is_decided: Callable[[int], bool]) -> None:
+        self._most = most
+        self._is_decided = is_decided
+        self._heap: list[tuple[float, int]] = []
+
+    def note(self, deadline_s: float, number: int) -> None:
+        heapq.heappush(self._heap, (deadline_s, number))
+        if len(self._heap) > 2 * self._most:
+            self._heap = [entry for entry in self._heap if not self._is_decided(entry[1])]
+            heapq.heapify(self._heap)
+
+    def passed(self, now: float) -> list[int]:
+        """The undecided frames whose deadline has passed; each is told once."""
+        found: list[int] = []
+        while self._heap and self._heap[0][0] <= now:
+            _, number = heapq.heappop(self._heap)
+            if not self._is_decided(number):
+                found.append(number)
+        return found
+
+    def next_s(self) -> float | None:
+        while self._heap and self._is_decided(self._heap[0][1]):
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None

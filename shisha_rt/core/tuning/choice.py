@@ -1,0 +1,181 @@
+"""What plan the daemon chooses by itself: at the start, after the loss of a place, and when one is back.
+
+The best plan that tuning ended with on this very machine, if it fits; else the best by stored costs, while the machine
+is as they were told of; else the seed, or the best by weights where places have no room for that. As long as costs are
+wanted and not known, the whole model on each place comes before the seed: that needs no costs to be good. The machine
+as it is now is held here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from shisha_rt.core.tuning.best import BestPlan, BestPlans
+from shisha_rt.core.tuning.plan_by_weights import plan_by_weights
+from shisha_rt.core.tuning.profiler_messages import FromProfiler, ModelProfiled
+from shisha_rt.core.tuning.state import Profiles
+from shisha_rt.core.tuning.tuner_messages import PlaceNow
+from shisha_rt.machine.machine import Machine, Place
+from shisha_rt.plan.form import unfolded
+from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.rate import OBJECTIVES, AnyObjective, Objective
+from shisha_rt.plan.verify import PlanRules
+from shisha_rt.planner.scheme_names import SchemeName
+from shisha_rt.planner.seed import seed
+
+_NONE: Final[Mapping[Objective, Plan]] = MappingProxyType({})
+
+
+class Choice:
+    """`filed`: the machine as its file has it. `by_costs`: the best plans by stored costs, for all of its places.
+
+    `weights` is (layers,), Eq. 1. `of_client`: the plan that a client has set; None: the daemon replaces its own as it
+    sees fit. `objective`: what plans are chosen for; of `auto`, the one that serves as the load is: throughput, until
+    the best plans for both are known. `replicate`: they may have copies and teams. `scheme`: of
+    partitions, by which plans are made; the best plan of one is none of another's. `partial`: places that cannot run
+    every layer; without costs nothing is put there, unless no other is left. `profiles`: whether costs are known.
+    """
+
+    def __init__(
+        self,
+        filed: Machine,
+        rules: PlanRules,
+        weights: Sequence[float],
+        best_plans: BestPlans,
+        by_costs: Mapping[Objective, Plan] = _NONE,
+        *,
+        objective: AnyObjective = "throughput",
+        replicate: bool = False,
+        profiles: Profiles = Profiles.UNWANTED,
+    ) -> None:
+        self.filed = filed
+        self.machine = filed
+        self.of_client: Plan | None = None
+        self.scheme: SchemeName | None = None
+        self.partial: frozenset[str] = frozenset()
+        self.auto = False
+        self.replicate = replicate
+        self.profiles = profiles
+        self._rules = rules
+        self._weights = weights
+        self._best_plans = best_plans
+        self.objective: Objective = "throughput"
+        self.aim_at(objective)
+        if self.auto and all(self.best([place.name for place in filed.usual], one) for one in OBJECTIVES):
+            self.objective = "latency"  # nothing has come yet
+        self.by_costs = dict(by_costs)
+        self._by_weights: tuple[tuple[Place, ...], Plan | None] | None = None
+
+    @property
+    def automatic(self) -> bool:
+        """No client has set a plan, so the daemon may replace the live one."""
+        return self.of_client is None
+
+    def aim_at(self, wanted: AnyObjective) -> bool:
+        """Whether another one serves now; with `auto` that is for the load to say."""
+        self.auto = wanted == "auto"
+        before = self.objective
+        self.objective = before if wanted == "auto" else wanted
+        return self.objective != before
+
+    def is_clients(self, live: tuple[int, Plan] | None) -> bool:
+        """Whether it is what a client has set that is live."""
+        return live is not None and live[1] == self.of_client
+
+    @property
+    def legal_cuts(self) -> frozenset[int] | None:
+        return self._rules.legal_cuts
+
+    def _aim(self, objective: Objective, scheme: SchemeName | None) -> str:
+        """Under which best plans are kept."""
+        return ", ".join(filter(None, (objective, "" if self.replicate else "plain chains", scheme)))
+
+    def best(self, available: Collection[str], objective: Objective | None = None) -> BestPlan | None:
+        """Of the machine as it is now, over places that are available; None: for the objective that serves."""
+        return self._best_plans.of(self._over(available), self._aim(objective or self.objective, self.scheme))
+
+    def keep(
+        self, best: BestPlan, available: Collection[str], objective: Objective, scheme: SchemeName | None = None
+    ) -> str:
+        """It is the best plan of those places, as they are now; returns the key to keep it under."""
+        return self._best_plans.replace(self._over(available), best, self._aim(objective, scheme))
+
+    def _over(self, available: Collection[str]) -> Machine:
+        return replace(self.machine, places=tuple(place for place in self.machine.places if place.name in available))
+
+    def start(self, wanted: Plan, available: Collection[str], *, plain: bool) -> Plan:
+        """Where a search begins: of a place that is out it knows nothing, and a plain one of chains alone."""
+        plan = wanted if self.fits(wanted, available) else self.plan(available)
+        return plan if plan.is_plain or not plain else self.seed(available)
+
+    def plan(self, available: Collection[str]) -> Plan:
+        """One over places that are available: a client's own, if it was lost and can be had again."""
+        if self.of_client is not None and self.fits(self.of_client, available):
+            return self.of_client
+        for best in (self.best(available), self._best_plans.of(self.machine, self._aim(self.objective, self.scheme))):
+            if best is not None and self.fits(best.plan, available) and not self._rules.problems(best.plan):
+                return best.plan
+        by_costs = self.by_costs.get(self.objective)
+        if by_costs is not None and self.machine == self.filed and set(by_costs.places) <= set(available):
+            return by_costs
+        if self.replicate and self.profiles in (Profiles.COMING, Profiles.FAILED):
+            copies = self._copies(available)
+            if not self._rules.problems(copies):
+                return copies
+        chosen = self.seed(available)
+        if self._rules.memory_bytes and self._rules.problems(chosen):
+            return self._with_room(tuple(self._whole(available))) or chosen
+        return chosen
+
+    def hear(self, profiled: FromProfiler) -> None:
+        """What layers cost has been measured, or cannot be."""
+        if isinstance(profiled, ModelProfiled):
+            self.profiles = Profiles.KNOWN
+            self.by_costs = {objective: unfolded(stages) for objective, stages in profiled.by_costs}
+        else:
+            self.profiles = Profiles.FAILED
+
+    def _copies(self, available: Collection[str]) -> Plan:
+        """The whole model on each place."""
+        places = tuple((place.name,) for place in self._whole(available))
+        return Plan((Stage(((0, len(self._weights) - 1),), places),))
+
+    def _with_room(self, places: tuple[Place, ...]) -> Plan | None:
+        """Found once for the same places: it takes long, and is asked for again as long as no plan can serve."""
+        if self._by_weights is None or self._by_weights[0] != places:
+            self._by_weights = places, plan_by_weights(self._rules, self._weights, places)
+        return self._by_weights[1]
+
+    def seed(self, available: Collection[str]) -> Plan:
+        """Shisha's, over places that are available."""
+        return seed(self._weights, self._whole(available), legal_cuts=self._rules.legal_cuts)
+
+    def _whole(self, available: Collection[str]) -> list[Place]:
+        """The available places that can run every layer; all that are available where there is none."""
+        places = [place for place in self.machine.places if place.name in available]
+        return [place for place in places if place.name not in self.partial] or places
+
+    def fits(self, plan: Plan, available: Collection[str]) -> bool:
+        """Whether a plan is on available places alone, and no team of several has one whose speed has been changed.
+
+        What has been slowed is emulated, and those are teams of one: its lead would pace a team, and others would not.
+        """
+        teams = {team for stage in plan.stages for team in stage.teams if len(team) > 1}
+        as_filed = (self.machine.place(name) == self.filed.place(name) for team in teams for name in team)
+        return set(plan.places) <= set(available) and all(as_filed)
+
+    def are_alike(self, stage: Stage) -> bool:
+        """Whether all teams of a stage are, as the machine is now."""
+        speeds = {self.machine.place(name).speed for name in stage.places}
+        return len(speeds) == 1 and self._rules.are_alike(stage)
+
+    def places_now(self, available: Collection[str]) -> tuple[PlaceNow, ...]:
+        """Those that are available, for a search."""
+        return tuple(
+            PlaceNow(place.name, place.rank, self.filed.place(place.name).speed / place.speed)
+            for place in self.machine.places
+            if place.name in available
+        )

@@ -1,0 +1,80 @@
+"""The three cores as one: what one of them says that is for another goes there, and the rest is to be carried out.
+
+A lifecycle asks for plans and tells how proposals end; tuning and placing propose. So that all of it can be driven
+through random interleavings, who hears what is decided here, and not by callbacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from shisha_rt.core.lifecycle import events as le
+from shisha_rt.core.lifecycle import instructions as do
+from shisha_rt.core.lifecycle.lifecycle import Lifecycle
+from shisha_rt.core.tuning import events as ev
+from shisha_rt.core.tuning.instructions import Decision
+from shisha_rt.core.tuning.placing import Placing
+from shisha_rt.core.tuning.tuning import Tuning
+
+CoreEvent: TypeAlias = le.Event | ev.TuningEvent | ev.PlacingEvent
+Outward: TypeAlias = do.Instruction | Decision
+_Handle: TypeAlias = Callable[[Any, float], Sequence[Outward]]
+
+
+class Cores:
+    """`placing` is None where no place has devices."""
+
+    def __init__(self, lifecycle: Lifecycle, tuning: Tuning, placing: Placing | None) -> None:
+        self.lifecycle = lifecycle
+        self.tuning = tuning
+        self.placing = placing
+        placers: Sequence[_Handle] = [] if placing is None else [placing.handle]
+        to_tuning: Sequence[_Handle] = [tuning.handle]
+        to_all = [*to_tuning, *placers]
+        self._heard_by: dict[type, Sequence[_Handle]] = {
+            do.Settled: to_all,
+            do.Replan: to_tuning,
+            do.PlaceBack: to_tuning,
+            do.PlaceOperators: placers,
+            ev.PartTaken: to_all,
+            ev.FrameAlone: to_tuning,
+            ev.FramesCounted: to_tuning,
+            ev.PeriodsCounted: to_tuning,
+            **dict.fromkeys((ev.TunerSaid, ev.TunerDied, ev.PauseAsked, ev.SearchAsked, ev.OptionsSet), to_tuning),
+            **dict.fromkeys((ev.ProfilerSaid, ev.PlaceReturned), to_tuning),
+            ev.MachineChanged: to_all,
+            **dict.fromkeys((ev.PlacerSaid, ev.PlacerDied, ev.Look), placers),
+        }
+        ours = (
+            do.Settled,
+            do.Replan,
+            do.PlaceBack,
+            do.PlaceOperators,
+            le.PlanProposed,
+            le.PlanPlaced,
+            le.PlanNotPlaced,
+        )
+        self._for_us: frozenset[type] = frozenset(ours)
+
+    def handle(self, event: CoreEvent, now_s: float) -> list[Outward]:
+        """Apply one event and all that follows from it; the rest is to be carried out in its order, before the next.
+
+        What was proposed and how proposals ended is among it, too: clients wait for that, and the journal has it.
+        """
+        outward = self._hear(event, now_s)
+        for said in outward:  # it grows
+            if type(said) in self._for_us:
+                outward += self._hear(said, now_s)
+        return outward
+
+    @property
+    def measuring(self) -> bool:
+        """Whether anybody wants to hear what each part of a frame takes."""
+        return self.placing is not None or self.tuning.measuring.epoch is not None
+
+    def _hear(self, event: Any, now_s: float) -> list[Outward]:
+        heard_by = self._heard_by.get(type(event))
+        if heard_by is None:
+            return [*self.lifecycle.handle(event, now_s)]
+        return [said for handle in heard_by for said in handle(event, now_s)]

@@ -1,0 +1,147 @@
+"""What tuning and placing are told besides `Settled` and `Replan`, which the lifecycle says. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from shisha_rt.core.lifecycle.instructions import PlaceOperators, Replan, Settled
+from shisha_rt.core.tuning import placer_messages as pm
+from shisha_rt.core.tuning import profiler_messages as fm
+from shisha_rt.core.tuning import tuner_messages as tm
+from shisha_rt.machine.machine import Machine
+from shisha_rt.plan.rate import AnyObjective
+
+
+class PartTaken(Struct, frozen=True, gc=False):
+    """A part of a frame has been computed, in the worker of `place`.
+
+    `segments_s` is empty unless its operators are placed on devices.
+    """
+
+    epoch: int
+    stage: int
+    place: str
+    service_s: float
+    segments_s: tuple[float, ...] = ()
+
+
+class FrameAlone(Struct, frozen=True, gc=False):
+    """A frame has passed through the plan of `epoch`, and met no other on its way."""
+
+    epoch: int
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FramesCounted:
+    """Every so often: the frames since the daemon's start. Those that `arrived`, refused ones too; that `met` others
+    which had no answer yet; that were `answered` with a result, and how long all of these took. `in_flight`: now.
+    """
+
+    arrived: int = 0
+    met: int = 0
+    answered: int = 0
+    latency_s: float = 0.0
+    in_flight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodsCounted:
+    """Every so often, under a CPU quota: its periods in which something ran, and those in which it was used up."""
+
+    periods: int
+    throttled: int
+
+
+@dataclass(frozen=True, slots=True)
+class TunerSaid:
+    message: tm.FromTuner
+
+
+@dataclass(frozen=True, slots=True)
+class TunerDied:
+    """Another process has been started in its place."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilerSaid:
+    message: fm.FromProfiler
+
+
+@dataclass(frozen=True, slots=True)
+class PlacerSaid:
+    message: pm.FromPlacer
+
+
+@dataclass(frozen=True, slots=True)
+class PlacerDied:
+    """Another process has been started in its place."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PauseAsked:
+    """Stop searching and watching; the best plan of the search goes live (R5)."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAsked:
+    """Search from the live plan, which is the daemon's to replace from now on."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class OptionsSet:
+    """For the next search; None leaves as it is."""
+
+    strategy: str | None = None
+    alpha: int | None = None
+    objective: AnyObjective | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineChanged:
+    """What was measured holds no longer."""
+
+    machine: Machine
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceReturned:
+    """A place may be planned on again."""
+
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Every so often: compare what segments take with what was predicted."""
+
+
+TuningEvent: TypeAlias = (
+    Settled
+    | Replan
+    | PartTaken
+    | FrameAlone
+    | FramesCounted
+    | PeriodsCounted
+    | TunerSaid
+    | TunerDied
+    | ProfilerSaid
+    | PauseAsked
+    | SearchAsked
+    | OptionsSet
+    | MachineChanged
+    | PlaceReturned
+)
+PlacingEvent: TypeAlias = PlaceOperators | Settled | PartTaken | PlacerSaid | PlacerDied | MachineChanged | Look

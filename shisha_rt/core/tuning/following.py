@@ -1,0 +1,152 @@
+"""The objective follows the load: which of the best plans is to serve, as far as they are known.
+
+There is one for each objective. Where only one of the two is known, it stands in for the other, so that the load can
+ask for that: then it is to be searched for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+from shisha_rt.core import journal
+from shisha_rt.core.lifecycle.instructions import Settled
+from shisha_rt.core.tuning.best import BestPlan
+from shisha_rt.core.tuning.choice import Choice
+from shisha_rt.core.tuning.events import FramesCounted
+from shisha_rt.core.tuning.load import CALMER, Load, PlanTimes, busy_from
+from shisha_rt.core.tuning.run import SearchRun
+from shisha_rt.core.tuning.state import Serving
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import OBJECTIVES, Objective
+
+_REST_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The objective that is to serve, and why: at a `utilisation` of the plan for latency.
+
+    `best` is None where its plan is still to be searched for.
+    """
+
+    objective: Objective
+    best: BestPlan | None
+    reason: str
+    utilisation: float
+
+
+class Following:
+    """`wish`: the last one. Does nothing unless `choice` is to follow the load."""
+
+    def __init__(self, serving: Serving, choice: Choice) -> None:
+        self.wish: Wish | None = None
+        self._serving = serving
+        self._choice = choice
+        self._load = Load()
+        self._rests_until_s = -math.inf
+        self._seen: dict[Objective, tuple[Plan, Measurement]] = {}
+        self._ended: dict[Objective, SearchRun] = {}
+
+    @property
+    def utilisation(self) -> float | None:
+        """Of the plan for latency, by what came lately; None: no plan is known, or the objective is told."""
+        return None if math.isnan(self._load.utilisation) else self._load.utilisation
+
+    def look(self, counted: FramesCounted, now_s: float, *, free: bool) -> Wish | None:
+        """What the load wants now; unless the planner is `free` to change its plan, it begins to look when it is."""
+        choice, serves = self._choice, self._choice.objective
+        best = self._best() if choice.auto else {}
+        known = [one for one in best.values() if one is not None]
+        if not known:
+            self._load = Load()
+            return None
+        quick = self._measured("latency", best["latency"] or known[0])
+        most = self._measured("throughput", best["throughput"] or known[0])
+        latency, throughput = self._times(quick), self._times(most)
+        wanted, came = self._load.look(counted, now_s, serves, latency, throughput), self._load.came
+        if not free or now_s < self._rests_until_s:
+            self._load.forget()
+            return None
+        if len(known) == len(OBJECTIVES):
+            wanted = serves if known[0].plan == known[1].plan else _better_at_both(quick, most) or wanted
+        elif wanted != serves and not came:
+            return None  # a search measures frames
+        if wanted == serves:
+            return None
+        used = (min if wanted == "latency" else max)(self._load.utilisation, self._load.lately)
+        self.wish = Wish(wanted, best[wanted], _reason(wanted, used, busy_from(latency, throughput)), round(used, 3))
+        return self.wish
+
+    def follow(self, wish: Wish) -> journal.ObjectiveChanged:
+        """Its objective serves from now on."""
+        self._choice.objective = wish.objective
+        plan = None if wish.best is None else str(wish.best.plan)
+        return journal.ObjectiveChanged(
+            objective=wish.objective, reason=wish.reason, plan=plan, utilisation=wish.utilisation
+        )
+
+    def watched(self, plan: Plan, found: Measurement) -> None:
+        """What the live plan takes now; it may have been measured long ago."""
+        self._seen[self._choice.objective] = plan, found
+
+    def failed(self, end: Settled, now_s: float) -> None:
+        """What was wished for is not live: unless that says nothing of its plan, it is not tried again at once."""
+        if not end.transient:
+            self._rests_until_s = now_s + _REST_S
+
+    def search_ended(self, search: SearchRun, now_s: float) -> None:
+        """With the best plan for its objective; another search would find as little where it has found none."""
+        if search.found is None:
+            self._rests_until_s = now_s + _REST_S
+        else:
+            self._ended[search.objective] = search
+
+    def search_of(self, objective: Objective, best: BestPlan, live: SearchRun) -> SearchRun:
+        """The search that found this plan, as far as it is known; it goes on under the number of `live`."""
+        known = best.plan, best.measurement
+        found = self._ended.get(objective)
+        if found is None or found.best != known:
+            found = SearchRun(live.number, objective=objective, order=best.order, best=known)
+        return replace(found, number=live.number, over=self._serving.available, trying=None, proposal=None)
+
+    def _best(self) -> dict[Objective, BestPlan | None]:
+        available = self._serving.available
+        return {objective: self._choice.best(available, objective) for objective in OBJECTIVES}
+
+    def plans(self) -> dict[str, dict[str, object] | None]:
+        """The best that is known for each objective, for `status`."""
+        return {objective: None if best is None else _told(best) for objective, best in self._best().items()}
+
+    def _measured(self, objective: Objective, best: BestPlan) -> Measurement:
+        plan, found = self._seen.get(objective, (best.plan, best.measurement))
+        return found if plan == best.plan else best.measurement
+
+    def _times(self, found: Measurement) -> PlanTimes:
+        scale = self._choice.machine.time_scale
+        return PlanTimes(scale * found.bottleneck_s, scale * found.latency_s)
+
+
+def _reason(wanted: Objective, used: float, busy: float) -> str:
+    load = f"frames take {used:.0%} of what the plan for latency can do"
+    if wanted == "throughput":
+        return f"{load}, and wait: it is to be left from {busy:.0%}"
+    return f"{load}, below {busy - CALMER:.0%}" if used < busy - CALMER else f"{load}, but hardly any meet"
+
+
+def _better_at_both(quick: Measurement, most: Measurement) -> Objective | None:
+    """Which of two plans has nothing to gain from the other, as far as noise allows to tell."""
+    if most.is_better_than(quick, "latency"):
+        return "throughput"
+    return "latency" if quick.is_better_than(most, "throughput") else None
+
+
+def _told(best: BestPlan) -> dict[str, object]:
+    measured = best.measurement
+    return {
+        "plan": str(best.plan),
+        "throughput_fps": measured.throughput_fps,
+        "latency_s": measured.latency_s,
+    }

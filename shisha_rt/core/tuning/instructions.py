@@ -1,0 +1,57 @@
+"""What tuning and placing have done for them, besides the proposals that go to the lifecycle. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from shisha_rt.core.journal import Record
+from shisha_rt.core.lifecycle.events import PlanNotPlaced, PlanPlaced, PlanProposed
+from shisha_rt.core.tuning import placer_messages as pm
+from shisha_rt.core.tuning import tuner_messages as tm
+from shisha_rt.core.tuning.best import BestPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Into the journal."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class TellTuner:
+    message: tm.ToTuner
+
+
+@dataclass(frozen=True, slots=True)
+class TellPlacer:
+    message: pm.ToPlacer
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """On disk, for the next start: the best plan of the machine with this key."""
+
+    key: str
+    best: BestPlan
+
+
+@dataclass(frozen=True, slots=True)
+class CountTrial:
+    """`moves`: from the plan tried before it; the first of a search is where that starts."""
+
+    verdict: str
+    moves: int
+
+
+@dataclass(frozen=True, slots=True)
+class CountSolve:
+    """The operators of a plan have been placed."""
+
+    solver: str
+
+
+Decision: TypeAlias = (
+    PlanProposed | PlanPlaced | PlanNotPlaced | Write | TellTuner | TellPlacer | Keep | CountTrial | CountSolve
+)

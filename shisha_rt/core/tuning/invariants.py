@@ -1,0 +1,105 @@
+"""What holds between any two events of planning (rules R2, R4 and R5), written apart from the code that keeps it true.
+
+`check_cores` is for tests. It reads; it changes nothing. What holds of
+the lifecycle alone its own invariants say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shisha_rt.core.lifecycle.events import Owner
+from shisha_rt.core.lifecycle.lifecycle import Lifecycle
+from shisha_rt.core.tuning.cores import Cores
+from shisha_rt.core.tuning.placing import Placing
+from shisha_rt.core.tuning.state import Profiles, State
+from shisha_rt.core.tuning.telling import description
+from shisha_rt.core.tuning.tuning import Tuning
+from shisha_rt.plan.form import unfolded
+
+_MEASURES = frozenset({State.TUNING, State.WATCHING})
+
+
+def check_cores(cores: Cores) -> None:
+    """Raise AssertionError, saying what is wrong, if a promise of planning is broken."""
+    lifecycle, tuning = cores.lifecycle, cores.tuning
+    ours = {name for name in _proposed(lifecycle) if name[0] in (Owner.TUNER, Owner.DAEMON)}
+    assert ours == set(tuning.proposals.names), f"the lifecycle has {ours}, tuning awaits {set(tuning.proposals.names)}"
+    _check_turns(lifecycle)
+    _check_state(lifecycle, tuning)
+    if tuning.state is State.TUNING:
+        _check_trial(lifecycle, tuning)
+    _check_what_stays(lifecycle, tuning)
+    if cores.placing is not None:
+        _check_placing(lifecycle, cores.placing)
+
+
+def _proposed(lifecycle: Lifecycle) -> Iterator[tuple[Owner, int]]:
+    """Every proposal that is not settled."""
+    epochs = lifecycle.epochs
+    for one in epochs.proposals:
+        yield one.event.owner, one.event.proposal
+    if epochs.preparing is not None:
+        yield epochs.preparing.proposal.owner, epochs.preparing.proposal.proposal
+
+
+def _check_turns(lifecycle: Lifecycle) -> None:
+    """A plan whose operators are placed waits for no other that is still to be placed."""
+    epochs = lifecycle.epochs
+    waiting = [one.event for one in epochs.proposals if one.placed]
+    assert not waiting or epochs.preparing is not None or lifecycle.changing, f"{waiting} wait for nothing"
+
+
+def _check_state(lifecycle: Lifecycle, tuning: Tuning) -> None:
+    state, live = tuning.state, lifecycle.live
+    assert state is State.OFF or tuning.options is not None, f"it is {state.value} without a tuner"
+    assert state is State.OFF or live is not None, f"it is {state.value} with no plan live"
+    coming = tuning.choice.profiles is Profiles.COMING
+    assert state is not State.PROFILING or coming, f"it waits for costs that are {tuning.choice.profiles.value}"
+    epoch = tuning.measuring.epoch
+    assert epoch is None or state in _MEASURES, f"it is {state.value}, and measures epoch {epoch}"
+    assert epoch is None or (live is not None and epoch == live[0]), f"it measures epoch {epoch}, live is {live}"
+    assert state is not State.WATCHING or epoch is not None, "it watches, and looks at nothing"
+
+
+def _check_trial(lifecycle: Lifecycle, tuning: Tuning) -> None:
+    """A plan is being tried: it is on its way to being live, or live and being measured. Or it is the tuner's turn."""
+    search, live = tuning.search, lifecycle.live
+    assert live is not None
+    if search.trying is None:
+        assert tuning.measuring.epoch is None, f"nothing is tried, and epoch {tuning.measuring.epoch} is measured"
+        return
+    awaited = search.proposal is not None and (Owner.TUNER, search.proposal) in tuning.proposals.names
+    assert awaited != (tuning.measuring.epoch is not None), (
+        f"the trial {search.trying} is awaited: {awaited}, or measured"
+    )
+    if tuning.measuring.epoch is not None:
+        tried = unfolded(search.trying.stages)
+        assert tried == live[1], f"{tried} is tried, and {live[1]} is measured"
+
+
+def _check_what_stays(lifecycle: Lifecycle, tuning: Tuning) -> None:
+    """R5: what is live, kept, reported and watched after a search is one plan: the best that it has measured."""
+    watched, live = tuning.watched, lifecycle.live
+    if watched is None:
+        return
+    assert live is not None
+    assert live[1] == watched, f"{watched} is watched, {live[1]} is live"
+    kept, best = tuning.choice.best(tuning.search.over), tuning.search.best
+    assert kept is not None, f"{watched} is watched, and nothing is kept"
+    assert (kept.plan, kept.measurement) == best, f"{kept} is kept, best is {best}"
+    told = description(tuning, 0.0)["best_plan"]
+    assert told == str(watched), f"{watched} is watched, {told} is reported"
+
+
+def _check_placing(lifecycle: Lifecycle, placing: Placing) -> None:
+    known, live = placing.known, lifecycle.live
+    assert known is None or (live is not None and known[0] == live[0]), f"known is {known}, live is {live}"
+    asked = [place for place in placing.asked.values() if place is not None]
+    with_placer = sorted((place.owner, place.proposal) for place in asked)
+    unplaced = sorted((o.event.owner, o.event.proposal) for o in lifecycle.epochs.proposals if not o.placed)
+    assert with_placer == unplaced, f"the placer has {with_placer}, {unplaced} wait for their devices"
+    anew = [request for request, place in placing.asked.items() if place is None]
+    anew += [number for owner, number in _proposed(lifecycle) if owner is Owner.PLACER]
+    expected = [] if placing.replacing is None else [placing.replacing]
+    assert anew == expected, f"the live plan is placed anew as {anew}, should be {expected}"

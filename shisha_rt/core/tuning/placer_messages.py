@@ -1,0 +1,130 @@
+"""Every message between the daemon and its placer's process. A request is a plan's stages to be placed.
+
+What is known of the devices goes as one message for each device of each place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby, pairwise
+from typing import Final, TypeAlias
+
+import msgspec
+import numpy as np
+
+from shisha_rt.costs.operator_costs import GroupCost, OperatorCosts
+from shisha_rt.machine.device import Device
+from shisha_rt.plan.form import Brief
+from shisha_rt.process.codec import Codec
+
+
+class DeviceCosts(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """`time_s` is (operators,) seconds on one device of a place, inf where it cannot run an operator by itself.
+
+    `groups`: the operators that it runs as one, and the seconds of that.
+    """
+
+    place: str
+    device: Device
+    time_s: tuple[float, ...]
+    groups: tuple[tuple[tuple[int, ...], float], ...] = ()
+
+
+class Known(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """All devices have been told; the network is the clean one of `model_folder`, `engine_folder` has its index.
+
+    `solver`: "exact" or "als".
+    """
+
+    model_folder: str
+    engine_folder: str
+    solver: str
+
+
+class Solve(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Place the operators of each stage. `ratios`: (place, device, so many times as slow as known)."""
+
+    request: int
+    stages: Brief
+    ratios: tuple[tuple[str, str, float], ...] = ()
+
+
+ToPlacer: TypeAlias = DeviceCosts | Known | Solve
+
+
+class StageSolved(msgspec.Struct, frozen=True, array_like=True):
+    """A `StagePlacement`, as it travels: the device of each operator, and what its segments and all of it take.
+
+    `breaks`: the operators (indices) before which a segment ends whatever the devices, as another run of layers begins.
+    """
+
+    devices: tuple[str, ...]
+    cost_s: float
+    segments_s: tuple[float, ...]
+    lower_bound_s: float | None
+    outcome: str
+    breaks: tuple[int, ...] = ()
+
+    @property
+    def segments(self) -> list[tuple[str, int]]:
+        """(segments,): each one's device, and how many operators it has."""
+        starts = [0, *self.breaks, len(self.devices)]
+        runs = (self.devices[start:end] for start, end in pairwise(starts))
+        return [(device, len(list(its))) for run in runs for device, its in groupby(run)]
+
+
+class Solved(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Stage by stage. `solve_s`: how long it took; next to nothing if it was known from before."""
+
+    request: int
+    stages: tuple[StageSolved, ...]
+    solve_s: float
+
+
+class NotSolved(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A stage cannot be placed; `reason` is one line."""
+
+    request: int
+    reason: str
+
+
+FromPlacer: TypeAlias = Solved | NotSolved
+
+TO_PLACER: Final[Codec[ToPlacer]] = Codec(ToPlacer)
+FROM_PLACER: Final[Codec[FromPlacer]] = Codec(FromPlacer)
+
+
+def greeting(
+    model_folder: str, engine_folder: str, solver: str, costs: Mapping[str, OperatorCosts]
+) -> tuple[ToPlacer, ...]:
+    """What a placer has to hear before its first request; `costs` are by place, or team (`plan.team_name`)."""
+    columns = (
+        DeviceCosts(
+            place,
+            device,
+            tuple(its.time_s[:, column].tolist()),
+            tuple((group.operators, group.time_s) for group in its.groups if group.device == column),
+        )
+        for place, its in costs.items()
+        for column, device in enumerate(its.devices)
+    )
+    return (*columns, Known(model_folder, engine_folder, solver))
+
+
+def costs_of(columns: Iterable[DeviceCosts]) -> Mapping[str, OperatorCosts]:
+    """The costs that a greeting was made of."""
+    by_place: dict[str, list[DeviceCosts]] = {}
+    for column in columns:
+        by_place.setdefault(column.place, []).append(column)
+    return {
+        place: OperatorCosts(
+            tuple(c.device for c in found),
+            np.array([c.time_s for c in found]).T,
+            tuple(
+                GroupCost(operators, device, time_s)
+                for device, column in enumerate(found)
+                for operators, time_s in column.groups
+            ),
+        )
+        for place, found in by_place.items()
+    }

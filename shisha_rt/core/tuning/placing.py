@@ -1,0 +1,359 @@
+"""Which operator runs on which device, in every stage of every plan; and again, when devices are not as predicted.
+
+Each proposal goes by the placer's process before it becomes an epoch, so a move of a layer brings the new placements
+of both its stages with it. While a plan is live, what its segments take is compared with what was predicted. A device
+that is slower or faster than that, beyond noise (see `device_ratios`), is corrected for; then the live plan is placed
+anew, and if some stage gains by it the new placement is proposed as an epoch like any other. Not while the tuner
+searches: its next proposals are placed with the corrected costs anyway, and its measurements would be spoilt.
+
+A plan that is needed because the live one has lost a place does not wait for the placer, which may be at work for a
+minute: it is placed at once, and placed anew when it is live, search or not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any, Final
+
+from shisha_rt.core import journal
+from shisha_rt.core.lifecycle.events import Owner, PlanNotPlaced, PlanPlaced, PlanProposed
+from shisha_rt.core.lifecycle.instructions import Ending, PlaceOperators, Settled
+from shisha_rt.core.tuning import events as ev
+from shisha_rt.core.tuning import placer_messages as pm
+from shisha_rt.core.tuning.at_once import AtOnce
+from shisha_rt.core.tuning.desk import Desk
+from shisha_rt.core.tuning.device_ratios import DeviceRatios
+from shisha_rt.core.tuning.instructions import CountSolve, Decision, TellPlacer
+from shisha_rt.core.tuning.placer_queue import DEATHS, PlacerQueue
+from shisha_rt.core.tuning.state import Searching, Serving
+from shisha_rt.plan.form import brief
+from shisha_rt.plan.plan import Plan
+
+FRAMES: Final = 16
+"""Frames of a stage, none of them looked at before, by which its segments are judged."""
+
+_WORTH: Final = 0.98
+"""A stage gains if its new placement is predicted to take at most so much of the present one's time."""
+
+_REST_S: Final = 5.0
+"""Between two changes of placement: on a busy host what devices take goes up and down with what else runs there."""
+
+_REMEMBERED: Final = 32
+"""Placed plans whose predictions are kept; far fewer are ever on their way to being live."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What is predicted of a placed plan, under the ratios of `version`, and why it was placed."""
+
+    stages: tuple[pm.StageSolved, ...]
+    version: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A plan with the placer. `place`: whose proposal it is; None: the live plan of epoch `under`, placed anew."""
+
+    plan: Plan
+    version: int
+    reason: str
+    place: PlaceOperators | None
+    under: int | None = None
+
+
+class Placing:
+    """Follows the placer's process.
+
+    `known`: what is predicted of the live plan, and its epoch; None of one that was placed at once.
+    """
+
+    def __init__(self, serving: Serving, tuner: Searching, solver: str, at_once: AtOnce) -> None:
+        self.solver = solver
+        self.known: tuple[int, Predicted] | None = None
+        self._serving = serving
+        self._tuner = tuner
+        self._at_once = at_once
+        self._ratios = DeviceRatios()
+        self._version = 0  # of the ratios
+        self._asked = PlacerQueue[_Asked]()
+        self._predictions: dict[tuple[object, ...], Predicted] = {}
+        self._taken_s: defaultdict[int, deque[tuple[float, ...]]] = defaultdict(lambda: deque(maxlen=FRAMES))
+        self._replacing: int | None = None
+        self._not_anew: int | None = None  # the epoch whose plan the placer cannot place
+        self._rest_until_s = -math.inf
+        self._desk = Desk()
+
+    def handle(self, event: ev.PlacingEvent, now_s: float) -> list[Decision]:
+        """Apply one event; what is decided is to be carried out in its order before the next event."""
+        self._desk.now_s = now_s
+        _APPLY[type(event)](self, event)
+        return self._desk.take()
+
+    # --- placing ----------------------------------------------------------------------------------------------
+
+    def _place(self, wanted: PlaceOperators) -> None:
+        self._assume(wanted.plan)
+        plan = self._at_once.placed(wanted.plan, self._ratios.ratios) if self._is_awaited(wanted) else None
+        if plan is not None:
+            self._desk.write(journal.PlacedAtOnce(plan=str(plan)))
+            self._desk.decide(PlanPlaced(wanted.owner, wanted.proposal, plan))
+            return
+        self._ask(_Asked(wanted.plan, self._version, "a plan was proposed", wanted))
+
+    def _is_awaited(self, wanted: PlaceOperators) -> bool:
+        """The live plan cannot serve, and the daemon has chosen another."""
+        live = self._serving.live
+        return wanted.owner is Owner.DAEMON and live is not None and not {*live[1].places} <= {*self._serving.available}
+
+    def _assume(self, plan: Plan) -> None:
+        for stage in plan.stages:
+            self._ratios.assume(stage.team_name, self._at_once.devices(stage.place))
+
+    def _ask(self, asked: _Asked) -> int:
+        request = self._desk.next_number()
+        self._asked.add(request, asked)
+        self._send_solve(request, asked.plan)
+        return request
+
+    def _send_solve(self, request: int, plan: Plan) -> None:
+        ratios = tuple((place, device, ratio) for (place, device), ratio in self._ratios.ratios.items())
+        self._desk.decide(TellPlacer(pm.Solve(request, brief(plan), ratios)))
+
+    def _placer_said(self, said: ev.PlacerSaid) -> None:
+        message = said.message
+        asked = self._asked.answered(message.request)
+        if asked is None:
+            return
+        match message:
+            case pm.NotSolved(reason=reason):
+                self._not_solved(asked, reason)
+            case pm.Solved():
+                plan = self._solved(asked, message)
+                if asked.place is not None:
+                    self._desk.decide(PlanPlaced(asked.place.owner, asked.place.proposal, plan))
+                else:
+                    self._placed_anew(asked, plan)
+
+    def _placer_died(self, died: ev.PlacerDied) -> None:
+        """Its successor is asked whatever has not been answered, but for what its predecessors have died of."""
+        self._desk.write(journal.PlacerEnded(reason=died.reason))
+        poison = self._asked.died()
+        if poison is not None:
+            self._not_solved(poison, f"the placer has died of it {DEATHS} times: {died.reason}")
+        for request, asked in self._asked:
+            self._send_solve(request, asked.plan)
+
+    def _not_solved(self, asked: _Asked, reason: str) -> None:
+        if asked.place is not None:
+            self._desk.decide(PlanNotPlaced(asked.place.owner, asked.place.proposal, reason))
+            return
+        self._replacing = None
+        self._not_anew = asked.under
+        self._desk.write(journal.PlacementRefused(reason=reason))
+        if self.known is not None and self.known[0] == asked.under:
+            self.known = self.known[0], replace(self.known[1], version=asked.version)
+
+    def _solved(self, asked: _Asked, found: pm.Solved) -> Plan:
+        stages = list(zip(asked.plan.stages, found.stages, strict=True))
+        plan = Plan(tuple(replace(stage, placement=solved.devices) for stage, solved in stages))
+        self._desk.decide(CountSolve(self.solver))
+        self._desk.write(
+            journal.PlacementSolved(
+                plan=str(plan),
+                reason=asked.reason,
+                solver=self.solver,
+                seconds=round(found.solve_s, 6),
+                stages=tuple(
+                    journal.StageSegments(stage.team_name, solved.cost_s, _in_short(solved)) for stage, solved in stages
+                ),
+            )
+        )
+        self._predictions.pop(_key(plan), None)  # placed again, it is the latest: the first are forgotten first
+        self._predictions[_key(plan)] = Predicted(found.stages, asked.version, asked.reason)
+        if len(self._predictions) > _REMEMBERED:
+            del self._predictions[next(iter(self._predictions))]
+        return plan
+
+    # --- what is live -----------------------------------------------------------------------------------------
+
+    def _settled(self, end: Settled) -> None:
+        if end.ending is Ending.LIVE and end.epoch is not None:
+            known = self._predictions.get(_key(end.plan))
+            self.known = None if known is None else (end.epoch, known)
+            self._taken_s.clear()
+        for request, place in self.asked.items():
+            if place is not None and (place.owner, place.proposal) == (end.owner, end.proposal):
+                self._asked.withdraw(request)  # it was not placed in time
+        if end.owner is Owner.PLACER and end.proposal == self._replacing:
+            self._replacing = None
+
+    def _part_taken(self, part: ev.PartTaken) -> None:
+        if self.known is not None and part.epoch == self.known[0] and part.segments_s:
+            self._taken_s[part.stage].append(part.segments_s)
+
+    def _machine_changed(self, changed: ev.MachineChanged) -> None:
+        """What segments took before says nothing of it."""
+        self._taken_s.clear()
+
+    def _look(self, look: ev.Look) -> None:
+        live = self._serving.live
+        rested = self._desk.now_s >= self._rest_until_s and self._replacing is None
+        if live is None or not any(stage.placement for stage in live[1].stages):
+            return
+        if self.known is None:
+            if rested and self._not_anew != live[0]:
+                self._place_anew(*live, "it was placed at once, as the plan before had lost a place")
+            return
+        for index, stage in enumerate(live[1].stages):
+            if len(self._taken_s[index]) == FRAMES:
+                self._observe(index, stage.team_name, [median(s) for s in zip(*self._taken_s[index], strict=True)])
+                self._taken_s[index].clear()
+        if not rested or self._tuner.searching:
+            return
+        self._give_chances(live[1])
+        if self.known[1].version != self._version:
+            self._place_anew(*live, f"devices take other than was predicted: {self._ratios}")
+
+    def _give_chances(self, plan: Plan) -> None:
+        """What is not used as it was slow may have recovered."""
+        assert self.known is not None
+        stages = list(zip(plan.stages, self.known[1].stages, strict=True))
+        used = {(stage.team_name, device) for stage, solved in stages for device in solved.devices}
+        for name, lead in {stage.team_name: stage.place for stage in plan.stages}.items():
+            idle = [device for device in self._at_once.devices(lead) if (name, device) not in used]
+            for device in self._ratios.give_chances(name, idle, self._desk.now_s):
+                self._version += 1
+                self._tell_ratio(name, device)
+
+    def _observe(self, index: int, place: str, taken_s: Sequence[float]) -> None:
+        assert self.known is not None
+        epoch, known = self.known
+        solved = known.stages[index]
+        devices = [device for device, _ in solved.segments]
+        before = self._ratios.ratios
+        if not self._ratios.observe(place, devices, solved.segments_s, taken_s, self._desk.now_s):
+            return
+        self._version += 1
+        changes = {
+            device: self._ratios.ratios.get((place, device), 1.0) / before.get((place, device), 1.0)
+            for device in set(devices)
+        }
+        segments_s = tuple(s * changes[device] for s, device in zip(solved.segments_s, devices, strict=True))
+        corrected = pm.StageSolved(solved.devices, sum(segments_s), segments_s, None, solved.outcome, solved.breaks)
+        stages = known.stages
+        self.known = epoch, replace(known, stages=(*stages[:index], corrected, *stages[index + 1 :]))
+        for device, change in changes.items():
+            if change != 1:
+                self._tell_ratio(place, device)
+
+    def _tell_ratio(self, place: str, device: str) -> None:
+        ratio = self._ratios.ratios.get((place, device), 1.0)
+        self._desk.write(journal.DeviceRatio(place=place, device=device, ratio=round(ratio, 4)))
+
+    # --- placing anew -----------------------------------------------------------------------------------------
+
+    def _place_anew(self, epoch: int, plan: Plan, reason: str) -> None:
+        self._assume(plan)
+        self._replacing = self._ask(_Asked(plan, self._version, reason, None, epoch))
+
+    def _placed_anew(self, asked: _Asked, plan: Plan) -> None:
+        """Propose the new placement if a stage gains by it; the live plan goes on under the new predictions otherwise.
+
+        Under another epoch than that of the plan that was placed it comes too late, and in a search that has begun
+        meanwhile at a bad time: it is asked for again after that.
+        """
+        self._replacing = None
+        live = self._serving.live
+        if live is None or live[0] != asked.under:
+            return
+        new = self._predictions[_key(plan)]
+        if self.known is None:
+            if _key(plan) == _key(live[1]):
+                self.known = live[0], new
+            else:
+                self._propose_anew(plan, live[0])
+            return
+        if self._tuner.searching:
+            return
+        epoch, old = self.known
+        pairs = list(zip(new.stages, old.stages, strict=True))
+        if any(a.devices != b.devices and a.cost_s <= _WORTH * b.cost_s for a, b in pairs):
+            self.known = epoch, replace(old, version=asked.version)  # not twice, should the proposal come to nothing
+            self._propose_anew(plan, epoch)
+        else:
+            self.known = (
+                epoch,
+                Predicted(tuple(a if a.devices == b.devices else b for a, b in pairs), asked.version, old.reason),
+            )
+
+    def _propose_anew(self, plan: Plan, epoch: int) -> None:
+        self._rest_until_s = self._desk.now_s + _REST_S
+        self._replacing = self._desk.next_number()
+        self._desk.decide(PlanProposed(Owner.PLACER, self._replacing, plan, epoch))
+
+    # --- what it tells ----------------------------------------------------------------------------------------
+
+    @property
+    def asked(self) -> Mapping[int, PlaceOperators | None]:
+        """What the placer has not answered yet, and for whose proposal; None: for the live plan, placed anew."""
+        return {request: asked.place for request, asked in self._asked}
+
+    @property
+    def replacing(self) -> int | None:
+        """The request for the live plan, placed anew; once that is answered, the proposal."""
+        return self._replacing
+
+    def describe(self, epoch: int, index: int, taken_s: Sequence[float]) -> dict[str, Any] | None:
+        """Of a stage of the live plan, for `status`; None while nothing is known of it.
+
+        `taken_s`: what its segments took lately, or empty.
+        """
+        if self.known is None or epoch != self.known[0]:
+            return None
+        known = self.known[1]
+        solved = known.stages[index]
+        measured_s: Sequence[float | None] = taken_s or [None] * len(solved.segments_s)
+        segments = [
+            {"device": device, "operators": operators, "predicted_s": predicted_s, "measured_s": segment_s}
+            for (device, operators), predicted_s, segment_s in zip(
+                solved.segments, solved.segments_s, measured_s, strict=True
+            )
+        ]
+        return {
+            "solver": self.solver,
+            "reason": known.reason,
+            "predicted_s": solved.cost_s,
+            "lower_bound_s": solved.lower_bound_s,
+            "outcome": solved.outcome,
+            "segments": segments,
+        }
+
+    def predicted_s(self, epoch: int, index: int) -> float | None:
+        """What a stage of the live plan is predicted to take at the full speed of its place."""
+        return None if self.known is None or epoch != self.known[0] else self.known[1].stages[index].cost_s
+
+
+def _key(plan: Plan) -> tuple[object, ...]:
+    """Stages do not tell themselves apart by their placements; here they have to."""
+    return tuple((stage, stage.placement) for stage in plan.stages)
+
+
+def _in_short(solved: pm.StageSolved) -> str:
+    """For instance `ort_serial 12, openvino 3, ort_serial 40`: operators on each device, segment by segment."""
+    return ", ".join(f"{device} {operators}" for device, operators in solved.segments)
+
+
+_APPLY: Final[Mapping[type, Callable[[Placing, Any], None]]] = {
+    PlaceOperators: Placing._place,
+    Settled: Placing._settled,
+    ev.PartTaken: Placing._part_taken,
+    ev.PlacerSaid: Placing._placer_said,
+    ev.PlacerDied: Placing._placer_died,
+    ev.MachineChanged: Placing._machine_changed,
+    ev.Look: Placing._look,
+}

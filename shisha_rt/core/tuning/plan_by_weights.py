@@ -1,0 +1,51 @@
+"""A plan for places short of memory, before anything is known of costs: as if layers took what Eq. 1 says they weigh.
+
+Shisha's seed does not ask what a place has room for. Where no cut of the layers fits, some of them are split.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.costs.costs import CostLayer, CostPlace, Costs
+from shisha_rt.costs.split_costs import SplitCosts
+from shisha_rt.machine.machine import Place
+from shisha_rt.outcome import Outcome
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.verify import PlanRules
+from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.shards.split_plan import split_plan
+
+_MOST_CELLS: Final = 1 << 14
+"""It may be wanted while a daemon serves."""
+
+
+def plan_by_weights(rules: PlanRules, weights: Sequence[float], places: Sequence[Place]) -> Plan | None:
+    """Over some of the `places`; None if they have no room for it, whole or split. `weights` is (layers,)."""
+    costs = _costs(rules, weights, places)
+    found = exact_plan(costs, latency_states=0, most_cells=_MOST_CELLS)
+    if found.outcome is Outcome.INFEASIBLE:
+        found = split_plan(costs, found, most_cells=_MOST_CELLS)
+    return None if found.plan is None or rules.problems(found.plan) else found.plan
+
+
+def _costs(rules: PlanRules, weights: Sequence[float], places: Sequence[Place]) -> Costs:
+    """A unit of weight takes a second on a thread of full speed, and a layer without any next to none."""
+    least = 1e-6 * max(*weights, 1e-6)
+    layers_s = np.maximum(weights, least)
+    legal = rules.legal_cuts
+    cuts = range(rules.layer_count - 1)
+    return Costs(
+        layers=tuple(
+            CostLayer(str(layer), *its)
+            for layer, its in enumerate(zip(weights, rules.weight_bytes, rules.live_bytes, strict=True))
+        ),
+        places=tuple(CostPlace(place.name, place.rank, rules.memory_bytes.get(place.name)) for place in places),
+        time_s=np.stack([layers_s / (place.speed * place.threads) for place in places], axis=1),
+        transfer_s=np.array([0.0 if legal is None or cut in legal else math.nan for cut in cuts]),
+        splits=SplitCosts(tuple(rules.splits.values()), overhead_s=0.0),
+    )

@@ -1,0 +1,77 @@
+"""Every message between the daemon and its profiler's process, which measures a model once and has no more to do."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from shisha_rt.core.tuning.tuner_messages import StoredCosts
+from shisha_rt.costs.links import HostLink
+from shisha_rt.costs.profiles import Setting
+from shisha_rt.machine.machine import Machine, Memory, Place
+from shisha_rt.plan.form import Brief
+from shisha_rt.plan.rate import Objective
+from shisha_rt.process.codec import Codec
+
+
+class ProfileModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Measure a model on a machine, which is told by its parts.
+
+    `folders`: of the model and of the engine, for each shape that it is served in.
+    `teams`: what several places take together, too. `remote` and `far`: of places on other hosts, what their
+    times depend on, and their links. `replicate`: plans may have copies and teams. `spare`: places that are not up.
+    `renew`: what was measured while others had the cores is measured again.
+    """
+
+    name: str
+    folders: tuple[tuple[str, str], ...]
+    teams: bool
+    replicate: bool
+    machine_name: str
+    machine_source: str
+    memories: tuple[Memory, ...]
+    places: tuple[Place, ...]
+    time_scale: float
+    remote: dict[str, Setting] = {}
+    far: dict[str, HostLink] = {}
+    spare: frozenset[str] = frozenset()
+    renew: bool = False
+
+    @property
+    def machine(self) -> Machine:
+        return Machine(
+            self.machine_name,
+            self.machine_source,
+            self.memories,
+            self.places,
+            time_scale=self.time_scale,
+            spare=self.spare,
+        )
+
+
+class ModelProfiled(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What layers cost, in the time of measurements, and the best plans by that; `took_s`: how long it took.
+
+    `left_out`: how many teams could not be measured, as frames had their cores. `others_ratio`: the largest part of the
+    cores that others had while something of it was measured.
+    """
+
+    costs: StoredCosts
+    by_costs: tuple[tuple[Objective, Brief], ...]
+    took_s: float
+    left_out: int = 0
+    others_ratio: float = 0.0
+
+
+class NotProfiled(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Nor will it be; `reason` is one line."""
+
+    reason: str
+
+
+ToProfiler: TypeAlias = ProfileModel
+FromProfiler: TypeAlias = ModelProfiled | NotProfiled
+
+TO_PROFILER: Final[Codec[ToProfiler]] = Codec(ToProfiler)
+FROM_PROFILER: Final[Codec[FromProfiler]] = Codec(FromProfiler)

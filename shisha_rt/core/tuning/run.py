@@ -1,0 +1,138 @@
+"""One search for a better plan, as the daemon knows it: where, how, and how far it has come."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from shisha_rt.core.lifecycle.instructions import Settled
+from shisha_rt.core.tuning import tuner_messages as tm
+from shisha_rt.core.tuning.choice import Choice
+from shisha_rt.plan.form import brief
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import Objective
+from shisha_rt.planner.scheme_names import SchemeName, as_scheme
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """How plans are searched; of Algorithm 2 alone, alpha and how it chooses who takes a layer."""
+
+    strategy: str
+    alpha: int
+    balance: str
+
+    @property
+    def scheme(self) -> SchemeName | None:
+        return as_scheme(self.strategy)
+
+
+@dataclass(slots=True)
+class SearchRun:
+    """One search, which began under `epoch`. `trials` counts plans measured; `best` is the best of them so far, `tried`
+    the last.
+
+    `over`: the places that it may use. `order`: those of the walk's positions. `scheme`: of partitions, if it goes by
+    one. `proposal`: under which the plan being tried was made live, None if it was live already. `lower_bound_s`: no
+    plan is faster as far as the search knows.
+    """
+
+    number: int
+    epoch: int = 0
+    objective: Objective = "throughput"
+    began_s: float = 0.0
+    order: tuple[str, ...] = ()
+    over: tuple[str, ...] = ()
+    scheme: SchemeName | None = None
+    trials: int = 0
+    trying: tm.Try | None = None
+    proposal: int | None = None
+    best: tuple[Plan, Measurement] | None = None
+    tried: Plan | None = None
+    lower_bound_s: float | None = None
+
+    @property
+    def gap_ratio(self) -> float:
+        """The best plan's seconds over the bound that no plan can be below; nan where one is not known."""
+        best, bound_s = self.best, self.lower_bound_s
+        return best[1].value_s(self.objective) / bound_s if best is not None and bound_s else math.nan
+
+    def moves_to(self, plan: Plan) -> int:
+        """From the plan tried before: none to the first."""
+        return 0 if self.tried is None else moves_between(self.tried, plan)
+
+    @property
+    def found(self) -> tuple[Plan, Measurement] | None:
+        """The best, unless none could run so far."""
+        return self.best if self.best is not None and self.best[1].can_run else None
+
+    def leaves(self, told: Plan, serving: Plan) -> Plan:
+        """The plan to be live when it ends: the best measured, or what it is told where none was tried.
+
+        Where none of those tried could run, the one that serves stays: to begin anew would end there again.
+        """
+        if self.found is not None:
+            return self.found[0]
+        return told if self.best is None else serving
+
+    def judge(self, plan: Plan, found: Measurement) -> str:
+        """Count a trial. The best is the best beyond noise: what goes live, is kept and is reported in the end."""
+        self.trials += 1
+        self.tried = plan
+        best = self.best
+        if best is None:
+            self.best = plan, found
+            return "first" if found.can_run else "cannot_run"
+        if not found.can_run:
+            return "cannot_run"
+        if not found.is_better_than(best[1], self.objective):
+            return "not_better"
+        self.best = plan, found
+        return "better"
+
+
+def never_ran(end: Settled) -> Measurement:
+    """Of a plan that could not go live."""
+    return Measurement((math.inf,) * max(1, len(end.plan.stages)), 0.0, 0, 0.0, failed_stage=end.failed_stage)
+
+
+def moves_between(before: Plan, after: Plan) -> int:
+    """How many times a layer passes from a stage to its neighbour, so that one plan becomes the other.
+
+    A stage may come to be empty on the way, or be given layers again. 0 for plans that moves do not lead to: other than
+    chains, or over other teams.
+    """
+    shorter, longer = sorted(([stage.teams for stage in plan.stages] for plan in (before, after)), key=len)
+    position = {teams: index for index, teams in enumerate(longer)}
+    at = [position.get(teams, -1) for teams in shorter]
+    if not (before.is_chain and after.is_chain) or len(position) < len(longer) or -1 in at or at != sorted(at):
+        return 0
+    was, now = ([position[stage.teams] for stage in plan.stages for _ in stage.layers] for plan in (before, after))
+    return sum(abs(one - other) for one, other in zip(was, now, strict=False))  # a plan that is refused may be anything
+
+
+def walk_order(before: SearchRun, start: Plan, available: tuple[str, ...]) -> tuple[str, ...]:
+    """The places of the walk's positions: as before, so that one that was emptied may be given layers again."""
+    left = set(available)
+    kept = tuple(name for name in before.order if name in left)
+    places = start.places
+    used = set(places)
+    return kept if tuple(name for name in kept if name in used) == places else places
+
+
+def beginning(search: SearchRun, options: SearchOptions, start: Plan, choice: Choice) -> tm.Begin:
+    """What its tuner has to hear: search from `start`."""
+    legal_cuts = choice.legal_cuts
+    return tm.Begin(
+        run=search.number,
+        strategy=options.strategy,
+        start=brief(start),
+        places=choice.places_now(search.over),
+        order=search.order,
+        legal_cuts=None if legal_cuts is None else tuple(sorted(legal_cuts)),
+        alpha=options.alpha,
+        balance=options.balance,
+        replicate=choice.replicate,
+        objective=search.objective,
+    )

@@ -1,0 +1,109 @@
+"""What tuning tells of itself: in the journal, and to whoever asks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shisha_rt.core import journal
+from shisha_rt.core.lifecycle.events import Owner
+from shisha_rt.core.tuning.profiler_messages import FromProfiler, ModelProfiled
+from shisha_rt.core.tuning.run import SearchOptions, SearchRun
+from shisha_rt.core.tuning.state import State
+from shisha_rt.plan.form import written
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+from shisha_rt.planner.tune import DEFAULT_ALPHA, DEFAULT_HEURISTIC
+
+if TYPE_CHECKING:
+    from shisha_rt.core.tuning.tuning import Tuning
+
+
+def trial_record(
+    search: SearchRun, number: int, epoch: int | None, plan: Plan, verdict: str, found: Measurement, trouble: str
+) -> journal.TrialJudged:
+    assert search.trying is not None
+    ran = found.can_run
+    return journal.TrialJudged(
+        run=search.number,
+        trial=number,
+        proposal=None if search.proposal is None else f"{Owner.TUNER.value} {search.proposal}",
+        epoch=epoch,
+        plan=str(plan),
+        stages=tuple(written(plan)),
+        reason=search.trying.reason,
+        verdict=verdict,
+        trouble=trouble or None,
+        # JSON, which strangers read this as, has no infinity.
+        service_s=found.service_s if ran else None,
+        throughput_fps=found.throughput_fps if ran else None,
+        latency_s=found.latency_s if ran else None,
+        band=found.band if ran else None,
+        frames=found.frames,
+        measured_in_s=found.took_s,
+    )
+
+
+def began_record(search: SearchRun, options: SearchOptions, plan: Plan, why: str) -> journal.TuningBegan:
+    return journal.TuningBegan(
+        run=search.number,
+        reason=why,
+        plan=str(plan),
+        strategy=options.strategy,
+        alpha=options.alpha,
+        objective=search.objective,
+    )
+
+
+def ended_record(search: SearchRun, plan: Plan, reason: str, now_s: float) -> journal.TuningEnded:
+    best = None if search.found is None else search.found[1]
+    return journal.TuningEnded(
+        run=search.number,
+        plan=str(plan),
+        reason=reason,
+        trials=search.trials,
+        seconds=round(now_s - search.began_s, 3),
+        throughput_fps=None if best is None else best.throughput_fps,
+        latency_s=None if best is None else best.latency_s,
+    )
+
+
+def drift_record(plan: Plan, stage: int, before: Measurement, found: Measurement) -> journal.Drifted:
+    """`stage` (index) of a plan that is watched takes what it did not take before."""
+    place = ", ".join(plan.stages[stage].leads)
+    return journal.Drifted(stage=stage, place=place, before_s=before.service_s[stage], service_s=found.service_s[stage])
+
+
+def drift_in_words(drifted: journal.Drifted) -> str:
+    now_ms, before_ms = drifted.service_s * 1e3, drifted.before_s * 1e3
+    return f"stage {drifted.stage} ({drifted.place}) takes {now_ms:.3g} ms, not {before_ms:.3g} ms"
+
+
+def profiled_record(found: FromProfiler) -> journal.ProfilingEnded | journal.ProfilingFailed:
+    if isinstance(found, ModelProfiled):
+        return journal.ProfilingEnded(seconds=round(found.took_s, 3), left_out=found.left_out)
+    return journal.ProfilingFailed(reason=found.reason)
+
+
+def description(tuning: Tuning, now_s: float) -> dict[str, Any]:
+    """For `tuner_get` and `status`."""
+    search, options = tuning.search, tuning.options
+    best = search.found
+    return {
+        "state": tuning.doing(now_s),
+        "strategy": "seed" if tuning.state is State.OFF else tuning.strategy,
+        "alpha": options.alpha if options is not None else DEFAULT_ALPHA,
+        "balance": options.balance if options is not None else DEFAULT_HEURISTIC.balance,
+        "objective": "auto" if tuning.choice.auto else tuning.choice.objective,
+        "serves": tuning.choice.objective,
+        "utilisation": tuning.following.utilisation,
+        "plans": tuning.following.plans(),
+        "run": search.number,
+        "trials": search.trials,
+        "trials_total": tuning.trials,
+        "moves_total": tuning.moves,
+        "trying": search.trying.reason if search.trying and tuning.state is State.TUNING else None,
+        "best_throughput_fps": best[1].throughput_fps if best else None,
+        "best_latency_s": best[1].latency_s if best else None,
+        "best_plan": str(best[0]) if best else None,
+        "lower_bound_s": search.lower_bound_s,
+    }

@@ -1,0 +1,404 @@
+"""Online tuning as the daemon sees it: trials made live, measured from frames that clients sent, and judged.
+
+The search itself runs in a process of its own and proposes (R4); this makes each proposal an epoch like any other,
+measures it in a window of its frames, and answers. No frames: it waits. When the search has ended the best plan
+measured is made live (R5), kept on disk, and watched: when a stage's time leaves its band for several windows the
+machine is no longer what was measured, and the search begins again from the live plan.
+
+Who chooses a plan when none can serve is decided here, too. What is live only the lifecycle knows: it is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from shisha_rt.core import journal
+from shisha_rt.core.lifecycle.events import Owner
+from shisha_rt.core.lifecycle.instructions import Ending, PlaceBack, Replan, Settled
+from shisha_rt.core.tuning import events as ev
+from shisha_rt.core.tuning import tuner_messages as tm
+from shisha_rt.core.tuning.awaited import ATTEMPTS, OnTheirWay, Purpose
+from shisha_rt.core.tuning.baseline import Baseline
+from shisha_rt.core.tuning.best import BestPlan
+from shisha_rt.core.tuning.choice import Choice
+from shisha_rt.core.tuning.desk import Desk
+from shisha_rt.core.tuning.following import Following
+from shisha_rt.core.tuning.instructions import CountTrial, Decision, Keep, TellTuner
+from shisha_rt.core.tuning.measuring import Measuring
+from shisha_rt.core.tuning.profiler_messages import ModelProfiled
+from shisha_rt.core.tuning.run import SearchOptions, SearchRun, beginning, never_ran, walk_order
+from shisha_rt.core.tuning.state import WAITING, Profiles, Serving, State
+from shisha_rt.core.tuning.telling import (
+    began_record,
+    drift_in_words,
+    drift_record,
+    ended_record,
+    profiled_record,
+    trial_record,
+)
+from shisha_rt.plan.form import unfolded
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+
+QUIET_S: Final = 2.0
+
+
+class Tuning:
+    """Follows the tuner's process and watches what is live; without `options` the daemon has no tuner.
+
+    `baseline`: what the watched plan was found to take. `proposals`: those that are not settled yet.
+    """
+
+    def __init__(self, serving: Serving, choice: Choice, options: SearchOptions | None, warm_up: int) -> None:
+        self.choice = choice
+        self.options = options
+        self.state = State.OFF
+        self.search = SearchRun(0)
+        self.trials = self.moves = 0
+        self.baseline = Baseline()
+        self.fault: Settled | None = None
+        self.following = Following(serving, choice)
+        self._serving = serving
+        self._desk = Desk()
+        self.proposals = OnTheirWay(serving, self._desk)
+        self.measuring = Measuring(serving, choice, warm_up)
+
+    def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
+        """Apply one event; what is decided is to be carried out in its order before the next event."""
+        self._desk.now_s = now_s
+        _APPLY[type(event)](self, event)
+        return self._desk.take()
+
+    # --- what is settled --------------------------------------------------------------------------------------
+
+    def _settled(self, end: Settled) -> None:
+        """Any proposal, whoever made it: if its plan is live, what was being measured is no longer what runs."""
+        awaited = self.proposals.settled(end)
+        if awaited is not None and awaited.purpose is Purpose.SWITCH and self._switched(end):
+            return
+        if end.ending is Ending.LIVE:
+            self._plan_live(end.owner)
+        if awaited is None:
+            return
+        current, clients_is_live = awaited.run == self.search.number, self.choice.is_clients(self._serving.live)
+        match awaited.purpose:
+            case Purpose.SERVE if end.ending is Ending.DROPPED and awaited.attempts > 1 and not clients_is_live:
+                self._plan_wanted(Replan(end.reason), awaited.attempts - 1)
+            case Purpose.SERVE:
+                self._serves(end)
+            case Purpose.TRIAL if current and self.state is State.TUNING:
+                self._trial_settled(end, awaited.attempts)
+            case Purpose.STAY if current and self.state is State.SETTLING:
+                self._stay_settled(end)
+            case Purpose.TRIAL | Purpose.PAUSE | Purpose.SWITCH if self.state is State.PAUSED and self.choice.automatic:
+                if end.ending is not Ending.REFUSED:
+                    self._leave_best(ATTEMPTS if end.ending is Ending.LIVE else awaited.attempts - 1)
+
+    def _plan_live(self, owner: Owner) -> None:
+        measuring = self.measuring.epoch is not None
+        self.measuring.end()
+        if owner is Owner.CLIENT:
+            self.choice.of_client = None if self._serving.live is None else self._serving.live[1]
+            self._pause("a client sets the plan")
+        elif self.state is State.TUNING and measuring:
+            self._begin("another plan has gone live")
+        elif self.state is State.WATCHING and owner is Owner.TUNER:  # a trial of an earlier search, which came late
+            self._begin("another plan has gone live", self.watched)
+        elif self.state is State.WATCHING:  # the same stages, and other devices in them
+            self._watch(None)
+
+    def _serves(self, end: Settled) -> None:
+        """A plan of the daemon's own, at the start or after the loss of a place: tuning begins there.
+
+        A start with the plan that tuning had ended with begins by watching it.
+        """
+        self.fault = None if end.ending is Ending.LIVE or end.transient else end
+        live, best = self._serving.live, self.choice.best(self._serving.available)
+        if end.ending is not Ending.LIVE or self.options is None or self.state is State.PAUSED or live is None:
+            return
+        if self.choice.is_clients(live):
+            self._pause("the daemon was started with a plan")
+        elif self.state is State.OFF and best is not None and best.plan == live[1]:
+            self._desk.write(journal.TuningResumed(plan=str(best.plan), reason="the best plan of an earlier run"))
+            self.search = self.following.search_of(self.choice.objective, best, self.search)
+            self._watch(best.measurement)
+        elif self.state is not State.TUNING or self.search.epoch != live[0]:
+            self._begin("a new plan of the daemon's own")
+
+    # --- plans of the daemon's own ----------------------------------------------------------------------------
+
+    def _plan_wanted(self, wanted: Replan, attempts: int = 1) -> None:
+        """As long as no live plan can serve, the lifecycle asks again by itself: one attempt is enough."""
+        plan = self.choice.plan(self._serving.available)
+        self._desk.write(journal.Replanned(reason=wanted.reason, plan=str(plan)))
+        self._propose(Owner.DAEMON, plan, Purpose.SERVE, attempts)
+
+    def _place_returned(self, returned: ev.PlaceReturned | PlaceBack) -> None:
+        """A client's plan stays as it is, unless one without the place is on its way already."""
+        if self.proposals.any(Purpose.SERVE) or not self.choice.is_clients(self._serving.live):
+            self._plan_wanted(Replan(f"place {returned.place} is up again"), ATTEMPTS)
+
+    def _propose(self, owner: Owner, plan: Plan, purpose: Purpose, attempts: int = 1) -> int:
+        return self.proposals.propose(owner, plan, purpose, self.search.number, attempts)
+
+    # --- beginning and ending a search ------------------------------------------------------------------------
+
+    def _begin(self, why: str, start: Plan | None = None) -> None:
+        """Search from `start` (None: from the live plan); whatever search was going on is over."""
+        live, options, available = self._serving.live, self.options, self._serving.available
+        if live is None or options is None:
+            return
+        if options.strategy == "guided" and self.choice.profiles is not Profiles.KNOWN:
+            self.state = State.PROFILING if self.choice.profiles is Profiles.COMING else State.NO_COSTS
+            self.measuring.end()
+            return
+        plan = self.choice.start(start or live[1], available, plain=options.strategy == "shisha")
+        order, objective = walk_order(self.search, plan, available), self.choice.objective
+        begun = live[0], objective, self._desk.now_s
+        self.search = SearchRun(self.search.number + 1, *begun, order, available, options.scheme)
+        self.state = State.TUNING
+        self.measuring.end()
+        self._desk.write(began_record(self.search, options, plan, why))
+        self._tell(beginning(self.search, options, plan, self.choice))
+
+    def _pause_asked(self, asked: ev.PauseAsked) -> None:
+        searching = self.searching
+        self._pause(asked.why)
+        if searching:
+            self._leave_best(ATTEMPTS)
+
+    def _leave_best(self, attempts: int) -> None:
+        """A paused search leaves its best plan live, also if a trial that was on its way goes live after that."""
+        best, live = self.search.found, self._serving.live
+        on_its_way = self.proposals.any(Purpose.PAUSE)
+        on_its_way |= self.search.objective != self.choice.objective  # the plan that is best at the new one
+        if best is None or live is None or best[0] == live[1] or on_its_way or not attempts:
+            return
+        self._propose(Owner.TUNER, best[0], Purpose.PAUSE, attempts)
+
+    def _pause(self, why: str) -> None:
+        if self.state is State.PAUSED or self.options is None or self._serving.live is None:
+            return
+        self.state = State.PAUSED
+        self.measuring.end()
+        self._desk.write(journal.TuningPaused(run=self.search.number, reason=why))
+        self._tell(tm.Break(self.search.number))
+
+    def _search_asked(self, asked: ev.SearchAsked) -> None:
+        self.choice.of_client = None
+        self._begin(asked.why)
+
+    def _options_set(self, wanted: ev.OptionsSet) -> None:
+        assert self.options is not None  # else there is nothing to set
+        strategy, alpha = wanted.strategy or self.options.strategy, wanted.alpha or self.options.alpha
+        self.options = replace(self.options, strategy=strategy, alpha=alpha)
+        self.choice.scheme = self.options.scheme
+        others = wanted.objective is not None and self.choice.aim_at(wanted.objective)
+        if others and self.choice.automatic and self._serving.live is not None:
+            self._plan_wanted(Replan(f"the objective is {wanted.objective} now"), ATTEMPTS)
+
+    def _machine_changed(self, changed: ev.MachineChanged) -> None:
+        self.choice.machine = changed.machine
+        self.measuring.repeatability.machine_changed()
+        if (live := self._serving.live) is not None and not self.choice.fits(live[1], self._serving.available):
+            self._plan_wanted(Replan(changed.why), ATTEMPTS)
+        if self.searching or self.state is State.WATCHING:
+            self._begin(changed.why)
+
+    # --- what the profiler says -------------------------------------------------------------------------------
+
+    def _profiler_said(self, said: ev.ProfilerSaid) -> None:
+        """A search that waits for costs begins with them. Costs that are told again are of links that have changed."""
+        again, profiled = self.choice.profiles is Profiles.KNOWN, isinstance(said.message, ModelProfiled)
+        if not (profiled if again else self.choice.profiles is Profiles.COMING):
+            return
+        self.choice.hear(said.message)
+        if not again:
+            self._desk.write(profiled_record(said.message))
+        if isinstance(said.message, ModelProfiled):
+            self._tell(said.message.costs)
+        if self.state is State.PROFILING:
+            self._begin("what layers cost has been measured")
+        elif again and (self.searching or self.state is State.WATCHING):
+            self._begin("what layers take, or links to other hosts, has been measured again")
+
+    # --- what the tuner says ----------------------------------------------------------------------------------
+
+    def _tuner_said(self, said: ev.TunerSaid) -> None:
+        message = said.message
+        if message.run != self.search.number or self.state is not State.TUNING or self.search.trying is not None:
+            return  # of a search that is over, or before its last trial has been judged
+        self.search.lower_bound_s = message.lower_bound_s
+        match message:
+            case tm.Try():
+                self._try(message)
+            case tm.Finished():
+                self._finish(unfolded(message.stages), message.reason)
+
+    def _tuner_died(self, died: ev.TunerDied) -> None:
+        """A search that has lost its process begins again, from the best plan that it had found (R5)."""
+        self._desk.write(journal.TunerEnded(reason=died.reason))
+        if self.state is State.TUNING:
+            best = self.search.found
+            self._begin(f"the tuner's process died ({died.reason})", None if best is None else best[0])
+
+    def _try(self, wanted: tm.Try) -> None:
+        live = self._serving.live
+        assert live is not None  # no search begins before
+        self.search.trying, self.search.proposal = wanted, None
+        plan = unfolded(wanted.stages)
+        if plan == live[1]:
+            self._measure_trial()
+        else:
+            self.search.proposal = self._propose(Owner.TUNER, plan, Purpose.TRIAL, ATTEMPTS)
+
+    def _trial_settled(self, end: Settled, attempts: int) -> None:
+        """A plan that was dropped once, as a worker died meanwhile, may well go live at the next attempt."""
+        if end.ending is Ending.LIVE:
+            self._measure_trial()
+        elif end.ending is Ending.DROPPED and attempts > 1:
+            self.search.proposal = self._propose(Owner.TUNER, end.plan, Purpose.TRIAL, attempts - 1)
+        else:
+            self._trial_done(never_ran(end), f"{end.ending.value}: {end.reason}")
+
+    def _measure_trial(self) -> None:
+        best = self.search.found
+        self.measuring.begin(self._desk.now_s, None if best is None else best[1])
+
+    def _trial_done(self, found: Measurement, trouble: str = "") -> None:
+        search, live = self.search, self._serving.live
+        assert search.trying is not None
+        plan = unfolded(search.trying.stages)
+        self.measuring.repeatability.observe(plan, found)
+        found = self.measuring.repeatability.widen(found)
+        number, moves = search.trials, search.moves_to(plan)
+        verdict = search.judge(plan, found)
+        self.trials, self.moves = self.trials + 1, self.moves + moves
+        self._desk.write(trial_record(search, number, live[0] if live else None, plan, verdict, found, trouble))
+        self._desk.decide(CountTrial(verdict, moves))
+        search.trying = None
+        self._tell(tm.Measured(search.number, found))
+
+    def _finish(self, told: Plan, reason: str) -> None:
+        """The search has ended: the best plan measured is to be live, whatever its tuner has made of the noise."""
+        search, live = self.search, self._serving.live
+        assert live is not None
+        plan = search.leaves(told, live[1])
+        self._desk.write(ended_record(search, plan, reason, self._desk.now_s))
+        self.state = State.SETTLING
+        if plan == live[1]:
+            self._stay()
+        else:
+            self._propose(Owner.TUNER, plan, Purpose.STAY)
+
+    def _stay_settled(self, end: Settled) -> None:
+        if end.ending is Ending.LIVE:
+            self._stay()
+        else:
+            self._begin(f"the best plan could not go live: {end.reason}")
+
+    def _stay(self) -> None:
+        """The best plan of the search is live: it is kept, as that of the places searched, and watched."""
+        search, best = self.search, self.search.found
+        if best is not None:
+            kept = BestPlan(*best, search.order)
+            self._desk.decide(Keep(self.choice.keep(kept, search.over, search.objective, search.scheme), kept))
+        self.following.search_ended(search, self._desk.now_s)
+        self._watch(None if best is None else best[1])
+
+    # --- watching ---------------------------------------------------------------------------------------------
+
+    def _watch(self, baseline: Measurement | None) -> None:
+        """The live plan is to stay; `baseline` is what its stages took when it was chosen (None: measure it now)."""
+        self.state = State.WATCHING
+        self.baseline = Baseline(baseline)
+        self.measuring.begin(self._desk.now_s, baseline)
+
+    def _part_taken(self, part: ev.PartTaken) -> None:
+        found = self.measuring.part_taken(part, self._desk.now_s)
+        if found is not None and self.state is State.TUNING:
+            self._trial_done(found)
+        elif found is not None:
+            self._compare(found)
+
+    def _compare(self, found: Measurement) -> None:
+        """A window of the live plan with what it is known to take."""
+        live, known = self._serving.live, self.baseline.measured
+        assert live is not None
+        self.measuring.begin(self._desk.now_s, known, is_warm=True)
+        found = self.measuring.repeatability.widen(found)
+        self.following.watched(live[1], found)
+        stage = self.baseline.left_by(found)
+        if stage is not None and known is not None:
+            self.measuring.repeatability.machine_changed()
+            drifted = drift_record(live[1], stage, known, found)
+            self._desk.write(drifted)
+            self._begin(drift_in_words(drifted))
+
+    # --- as the load asks -------------------------------------------------------------------------------------
+
+    def _frames_counted(self, counted: ev.FramesCounted) -> None:
+        """The best plan for what comes is to be live; where it is not known, it is searched for."""
+        free = self.state is State.WATCHING and self.choice.automatic and not self.proposals.names
+        wish = self.following.look(counted, self._desk.now_s, free=free)
+        if wish is not None and wish.best is not None:
+            self._propose(Owner.TUNER, wish.best.plan, Purpose.SWITCH)
+        elif wish is not None:
+            self._desk.write(self.following.follow(wish))
+            self._begin(wish.reason)
+
+    def _switched(self, end: Settled) -> bool:
+        """Whether that was all that its end means: nothing else has been asked for meanwhile."""
+        live, wish = self._serving.live, self.following.wish
+        watching = self.state is State.WATCHING and self.choice.auto
+        if end.ending is not Ending.LIVE:
+            self.following.failed(end, self._desk.now_s)
+        elif watching and live is not None and wish is not None and wish.best is not None:
+            self._desk.write(self.following.follow(wish))
+            self.search = self.following.search_of(wish.objective, wish.best, self.search)
+            self._watch(wish.best.measurement)
+        return watching or end.ending is not Ending.LIVE
+
+    # --- what it tells ----------------------------------------------------------------------------------------
+
+    @property
+    def searching(self) -> bool:
+        return self.state in (State.TUNING, State.SETTLING)
+
+    @property
+    def watched(self) -> Plan | None:
+        """The plan of a search that has ended, while it is watched."""
+        best = self.search.found
+        return best[0] if self.state is State.WATCHING and best is not None else None
+
+    def doing(self, now_s: float) -> str:
+        """Its state in a word, for people: `waiting` while it needs frames and none come."""
+        return WAITING if self.measuring.quiet_s(now_s) > QUIET_S else self.state.value
+
+    @property
+    def strategy(self) -> str:
+        """As `--strategy` has it; `seed` where the daemon has no tuner."""
+        return "seed" if self.options is None else self.options.strategy
+
+    def _tell(self, message: tm.ToTuner) -> None:
+        self._desk.decide(TellTuner(message))
+
+
+_APPLY: Final[Mapping[type, Callable[[Tuning, Any], None]]] = {
+    Settled: Tuning._settled,
+    Replan: Tuning._plan_wanted,
+    ev.PartTaken: Tuning._part_taken,
+    ev.FrameAlone: lambda tuning, alone: tuning.measuring.frame_alone(alone),
+    ev.FramesCounted: Tuning._frames_counted,
+    ev.PeriodsCounted: lambda tuning, counted: tuning.measuring.periods_passed(counted),
+    ev.ProfilerSaid: Tuning._profiler_said,
+    ev.TunerSaid: Tuning._tuner_said,
+    ev.TunerDied: Tuning._tuner_died,
+    ev.PauseAsked: Tuning._pause_asked,
+    ev.SearchAsked: Tuning._search_asked,
+    ev.OptionsSet: Tuning._options_set,
+    ev.MachineChanged: Tuning._machine_changed,
+    **dict.fromkeys((ev.PlaceReturned, PlaceBack), Tuning._place_returned),
+}

@@ -1,1 +1,0 @@
-"""ONNX file to graph to layers, and the zoo of networks. Pure."""

@@ -1,0 +1,217 @@
+"""What Ray starts on a host for each place that it has there: it has the model brought, and starts far ends.
+
+Ray makes one such object in a process of its own and calls it from several threads. All that passes is bytes and plain
+values. A far end is watched by the thread that has started it, as the kernel ends it with that (`process.parent`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import queue
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from shisha_rt.errors import BadInput, Failure
+from shisha_rt.hosts.hosts import about_this_host
+from shisha_rt.hosts.model_files import FolderEntry, ModelManifest, ModelPiece, fetch, is_here
+from shisha_rt.machine.host.leases import take_cores
+from shisha_rt.measure.compile import engine_key, recompiled
+from shisha_rt.measure.profile import measure, turn
+from shisha_rt.messages.calibration import Calibrated, CalibrationJob
+from shisha_rt.messages.worker import FarConfig, WorkerConfig
+from shisha_rt.model.reader import index_file
+from shisha_rt.process.child import Child, start_child
+
+log = logging.getLogger(__name__)
+
+_ECHO_S: Final = 30.0
+_FAR_MODULE: Final = "stages.far.host"
+
+
+class FarHost:
+    """One place's; far ends listen at the address by which the cluster knows this host."""
+
+    def __init__(self) -> None:
+        import ray
+
+        self._address = ray.util.get_node_ip_address()
+        self._engines: tuple[Path, ...] = ()
+        self._far: dict[int, Child] = {}
+        self._ended: dict[int, queue.SimpleQueue[str]] = {}
+        self._unwanted: set[int] = set()
+
+    def about(self) -> tuple[str, bytes]:
+        """The host's address, and `HostAbout` as JSON."""
+        return self._address, msgspec.json.encode(about_this_host())
+
+    def stay(self) -> None:
+        """For ever: who has asked is told when this process is gone."""
+        threading.Event().wait()
+
+    # --- the model --------------------------------------------------------------------------------------------
+
+    def lacking(self, manifest: bytes) -> list[int]:
+        """Which of the folders that it needs this host has not: their numbers in the manifest."""
+        wanted = self._wanted(msgspec.json.decode(manifest, type=ModelManifest))
+        return [number for number, folder in enumerate(wanted) if not is_here(folder)]
+
+    def bring(self, manifest: bytes, pieces: Sequence[tuple[int, bytes, list[Any]]]) -> str:
+        """Have the model here. `pieces`: number of the folder, `ModelPiece` as JSON, and what Ray gives its bytes for.
+
+        Returns why that failed, or an empty string.
+        """
+        import ray
+
+        its = msgspec.json.decode(manifest, type=ModelManifest)
+        of = {(number, msgspec.json.decode(piece, type=ModelPiece)): ref for number, piece, (ref,) in pieces}
+        try:
+            wanted = self._wanted(its)
+            folders = [
+                fetch(folder, lambda piece, number=number: ray.get(of[number, piece]))  # type: ignore[misc]
+                for number, folder in enumerate(wanted)
+            ]
+            if its.engine_key != engine_key():
+                folders = [
+                    recompiled(its.name, folder, like=_index_of(engine))
+                    for folder, engine in zip(folders, its.engines, strict=True)
+                ]
+            for folder, engine in zip(folders, its.engines, strict=True):
+                if hashlib.sha256((folder / index_file.FILE_NAME).read_bytes()).hexdigest() != _index_of(engine):
+                    raise Failure(f"it has {its.name} in another form already: remove {folder} there")
+        except (BadInput, Failure, OSError, KeyError) as error:
+            return " ".join(str(error).split())
+        self._engines = tuple(folders)
+        return ""
+
+    def _wanted(self, manifest: ModelManifest) -> Sequence[FolderEntry]:
+        return manifest.engines if manifest.engine_key == engine_key() else manifest.models
+
+    # --- measuring --------------------------------------------------------------------------------------------
+
+    def measure(self, shape: int, job: bytes) -> tuple[bytes, str]:
+        """The times of a `CalibrationJob` of one shape of the model, on cores of this host; or why there are none."""
+        asked = msgspec.json.decode(job, type=CalibrationJob)
+        if not self._engines:
+            return b"", "it is another one than the model was sent to"
+        taken = take_cores(len(asked.cores))
+        cores = taken.cores[: len(asked.cores)]
+        if len(cores) < len(asked.cores):
+            return b"", f"it has {len(cores)} usable cores, expected at least {len(asked.cores)}"
+        here = msgspec.structs.replace(asked, engine_folder=str(self._engines[shape]), cores=cores, neighbours=())
+        try:
+            with turn():
+                times = measure("the model's layers", "stages.jobs.calibrate", here, Calibrated, lambda _: None)
+        except (BadInput, Failure) as error:
+            return b"", " ".join(str(error).split())
+        finally:
+            taken.leases.close()
+        return msgspec.json.encode(times), ""
+
+    def echo(self) -> int:
+        """Listen at a port for one connection, and answer each byte by as many as it says (see `probe`)."""
+        listener = socket.create_server((self._address, 0))
+        listener.settimeout(_ECHO_S)
+        threading.Thread(target=_answer, args=(listener,), daemon=True).start()
+        return int(listener.getsockname()[1])
+
+    # --- far ends ---------------------------------------------------------------------------------------------
+
+    def start(self, incarnation: int, worker: bytes, near_key: str) -> tuple[str, str]:
+        """Start a far end; the line that it writes once it listens (`FarUp` as JSON), or why it does not."""
+        config = msgspec.structs.replace(
+            msgspec.json.decode(worker, type=WorkerConfig),
+            engine_folders=tuple(map(str, self._engines)),
+            model_folder="",
+        )
+        up: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        ended = self._ended[incarnation] = queue.SimpleQueue()
+        far = FarConfig(config, self._address, near_key, os.getpid(), 1.0)
+        threading.Thread(target=self._run, args=(incarnation, far, up.put, ended.put), daemon=True).start()
+        said, reason = up.get()
+        if reason:
+            self._forget(incarnation)
+        return said, reason
+
+    def _forget(self, incarnation: int) -> None:
+        del self._ended[incarnation]
+        self._unwanted.discard(incarnation)
+
+    def _run(
+        self,
+        incarnation: int,
+        config: FarConfig,
+        up: Callable[[tuple[str, str]], None],
+        ended: Callable[[str], None],
+    ) -> None:
+        try:
+            child = start_child(
+                _FAR_MODULE, msgspec.json.encode(config).decode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+        except OSError as error:
+            up(("", f"it could not be started: {error.strerror}"))
+            return
+        self._far[incarnation] = child
+        if incarnation in self._unwanted:
+            child.popen.kill()
+        assert child.popen.stdout is not None
+        assert child.popen.stderr is not None
+        said = child.popen.stdout.readline().decode().strip()
+        if said:
+            up((said, ""))
+        last = ""
+        for line in child.popen.stderr:
+            last = line.decode(errors="replace").strip()[:500] or last
+        child.popen.wait()
+        self._far.pop(incarnation, None)
+        status = child.end()
+        reason = last or f"exit status {status}"
+        if not said:
+            up(("", reason))
+        ended(reason)
+
+    def wait(self, incarnation: int) -> str:
+        """Until that far end has ended; why."""
+        reason = self._ended[incarnation].get()
+        self._forget(incarnation)
+        return reason
+
+    def end(self, incarnation: int) -> None:
+        """Its relay is gone; it ends by itself, mostly. It may not have been started yet."""
+        if incarnation in self._ended:
+            self._unwanted.add(incarnation)
+        child = self._far.get(incarnation)
+        if child is not None:
+            child.popen.kill()
+
+
+def _index_of(engine: FolderEntry) -> str:
+    """The digest of what the daemon's engine says of the model."""
+    return next(file.sha256 for file in engine.files if file.name == index_file.FILE_NAME)
+
+
+def _answer(listener: socket.socket) -> None:
+    with listener:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        with connection:
+            connection.settimeout(_ECHO_S)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                while header := connection.recv(16, socket.MSG_WAITALL):
+                    there, back = int.from_bytes(header[:8], "little"), int.from_bytes(header[8:], "little")
+                    left = min(there, 1 << 26)
+                    while left:
+                        left -= len(connection.recv(min(left, 1 << 20))) or left
+                    connection.sendall(bytes(min(back, 1 << 26)))
+            except OSError:
+                return

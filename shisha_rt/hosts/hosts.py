@@ -1,0 +1,54 @@
+"""What a host says of itself, and whether it can have a place: the same versions, so that the same stages are built."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from typing import Final
+
+import msgspec
+import psutil
+
+from shisha_rt import __version__
+from shisha_rt.machine.host.cores import usable_cores
+from shisha_rt.measure.compile import engine_key
+from shisha_rt.measure.profile import processor
+
+_ENGINE: Final = "onnxruntime"
+
+
+class HostAbout(msgspec.Struct, frozen=True):
+    """`python` is its minor version. `engine_key`: under which its engine keeps models; another one has other forms."""
+
+    version: str
+    python: str
+    engine_version: str
+    engine_key: str
+    processor: str
+    cores: int
+    memory_bytes: int
+
+
+def about_this_host() -> HostAbout:
+    return HostAbout(
+        version=__version__,
+        python=".".join(platform.python_version_tuple()[:2]),
+        engine_version=importlib.metadata.version(_ENGINE),
+        engine_key=engine_key(),
+        processor=processor(),
+        cores=len(usable_cores()),
+        memory_bytes=psutil.virtual_memory().total,
+    )
+
+
+def why_unfit(here: HostAbout, there: HostAbout) -> str | None:
+    """What keeps a host from having a place, with both versions; None: nothing."""
+    if there.version != here.version:
+        what = f"it has shisha-rt {there.version}, and this host {here.version}"
+        return f"{what}: pip install shisha-rt=={here.version} there"
+    if there.python != here.python:
+        return f"it has Python {there.python}, and this host {here.python}: expected the same on all hosts"
+    if there.engine_version != here.engine_version:
+        what = f"it has ONNX Runtime {there.engine_version}, and this host {here.engine_version}"
+        return f"{what}: pip install onnxruntime=={here.engine_version} there"
+    return None

@@ -1,0 +1,162 @@
+"""A cluster as `serve` has it before the daemon begins: joined, all places there, the model on every host."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from shisha_rt.costs.links import HostLink, OneWay
+from shisha_rt.errors import BadInput, Failure
+from shisha_rt.hosts import messages as cm
+from shisha_rt.hosts.bundles import PlaceAsked
+from shisha_rt.hosts.hosts import HostAbout
+from shisha_rt.hosts.model_files import ModelManifest
+from shisha_rt.machine.machine import Machine
+from shisha_rt.messages.calibration import Calibrated, CalibrationJob
+from shisha_rt.process.channel import Channel, ChannelBroken
+from shisha_rt.process.child import Child, start_child
+
+PROCESS: Final = "shisha_rt.hosts.process"
+LEAVES_WITHIN_S: Final = 8.0
+_SENDS_EVERY_S: Final = 0.1
+
+
+class Joined:
+    """`places`: what is known of each and its host; of those that have been `lost` again, too. `greeting`: what another
+    process would have to be told first.
+
+    `line` is whoever's takes it over. Raises BadInput for a cluster that is not there, or lacks what places ask for.
+    """
+
+    def __init__(self, address: str, machine: Machine, tell: Callable[[str], None]) -> None:
+        self.line = _start()
+        self.places: dict[str, cm.PlaceThere] = {}
+        self.lost: set[str] = set()
+        self._all_there = False
+        self.greeting: list[cm.ToCluster] = [cm.Reserve(address, asked_of(machine))]
+        self._source = machine.source
+        self._progress = tell
+        try:
+            self._send(self.greeting[0])
+            self._until(cm.AllThere)
+            self._all_there = True
+        except BaseException:
+            self.close()
+            raise
+
+    def about(self, place: str) -> HostAbout:
+        return msgspec.json.decode(self.places[place].about, type=HostAbout)
+
+    def ship(self, manifest: ModelManifest) -> None:
+        """Have the model on every host. Raises BadInput for one that cannot have it."""
+        self.greeting.append(cm.ShipModel(msgspec.json.encode(manifest)))
+        self._send(self.greeting[-1])
+        self._until(cm.Shipped)
+
+    def measure(self, place: str, shape: int, job: CalibrationJob) -> Calibrated:
+        """What layers take on the host of a place. Raises Failure."""
+        self._progress(f"measuring layers on {self.places[place].host} (once; kept for the next start)")
+        self._send(cm.ProfileThere(place, shape, msgspec.json.encode(job)))
+        answer = self._until(cm.MeasuredThere)
+        assert isinstance(answer, cm.MeasuredThere)
+        if answer.reason:
+            raise Failure(f"{place}: layers could not be measured on {self.places[place].host}: {answer.reason}")
+        return msgspec.json.decode(answer.profiles, type=Calibrated)
+
+    def links(self) -> dict[str, HostLink]:
+        """Place -> its host and the way there and back, as first measured."""
+        return {place: HostLink(its.host, _way(its.there), _way(its.back)) for place, its in self.places.items()}
+
+    def _send(self, message: cm.ToCluster) -> None:
+        try:
+            self.line[1].send(cm.TO_CLUSTER.encode(message))
+        except ChannelBroken:
+            raise self._ended() from None
+
+    def _until(self, kind: type[cm.FromCluster]) -> cm.FromCluster:
+        while True:
+            message = self._next()
+            match message:
+                case cm.Told(message=line):
+                    self._progress(line)
+                case cm.Lacking(reason=reason):
+                    raise BadInput(f"{self._source}: {reason}")
+                case cm.PlaceThere(place=place):
+                    self.places[place] = message
+                    self.lost.discard(place)
+                case cm.PlaceLost(place=place, reason=reason):
+                    self.lost.add(place)
+                    self._progress(f"place {place} is lost: {reason}")
+            if isinstance(message, kind):
+                return message
+
+    def _next(self) -> cm.FromCluster:
+        child, channel = self.line
+        while True:
+            try:
+                data = channel.take()
+                if data is not None:
+                    return cm.FROM_CLUSTER.decode(data)
+                channel.flush()
+            except (ChannelBroken, msgspec.MsgspecError):
+                raise self._ended() from None
+            select.select([channel.fileno(), child.pidfd], [], [], _SENDS_EVERY_S)
+
+    def _ended(self) -> Failure:
+        popen = self.line[0].popen
+        popen.kill()
+        status = popen.wait()  # `close` does the rest
+        return Failure(f"the cluster process has ended (exit status {status}): the Ray cluster may be gone")
+
+    def close(self) -> None:
+        child, channel = self.line
+        if channel.open and self._all_there:  # before, it waits for Ray, and would not hear
+            with_end = cm.TO_CLUSTER.encode(cm.EndCluster())
+            try:
+                channel.send(with_end)
+                select.select([child.pidfd], [], [], LEAVES_WITHIN_S)
+            except ChannelBroken:
+                pass
+        child.end()
+        channel.close()
+
+
+def _way(its: cm.LinkWay) -> OneWay:
+    return OneWay(its.latency_s, its.bytes_per_s)
+
+
+def check_cluster(address: str | None, machine: Machine) -> None:
+    """Raises BadInput where a machine has places on other hosts and no cluster is said, or the other way round."""
+    if machine.remote and address is None:
+        raise BadInput(
+            f'{machine.source}: place {machine.remote[0].name} has host = "ray": expected --ray ADDRESS, or --ray local'
+        )
+    if address is not None and not machine.remote:
+        raise BadInput(f'--ray {address}: no place of {machine.source} has host = "ray", expected at least one')
+
+
+def _start() -> tuple[Child, Channel]:
+    channel, theirs = Channel.pair()
+    with theirs:
+        fd = theirs.fileno()
+        return start_child(PROCESS, str(fd), str(os.getpid()), pass_fds=[fd]), channel
+
+
+def asked_of(machine: Machine) -> tuple[PlaceAsked, ...]:
+    """What the places of other hosts ask for."""
+    return tuple(
+        PlaceAsked(
+            place.name,
+            place.remote.cpus,
+            place.threads,
+            dict(place.remote.resources),
+            place.remote.node,
+            dict(place.remote.labels),
+        )
+        for place in machine.places
+        if place.remote is not None
+    )

@@ -1,0 +1,132 @@
+"""Every message between the daemon and its cluster process."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from shisha_rt.hosts.bundles import PlaceAsked
+from shisha_rt.messages.worker import WorkerConfig
+from shisha_rt.process.codec import Codec
+
+
+class LinkWay(msgspec.Struct, frozen=True, array_like=True):
+    """One direction of a link, as measured."""
+
+    latency_s: float
+    bytes_per_s: float
+
+
+# --- daemon -> cluster process --------------------------------------------------------------------------------
+
+
+class Reserve(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Join the cluster at `address` (as Ray takes it; `local`: one of its own); reserve all places together."""
+
+    address: str
+    places: tuple[PlaceAsked, ...]
+
+
+class ShipModel(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Bring the model to every host that has a place, now and later: what `manifest` (JSON, `model_files`) names."""
+
+    manifest: bytes
+
+
+class ProfileThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Have layers measured on the host of `place`. `job`: a `CalibrationJob` as JSON; its cores say how many."""
+
+    place: str
+    shape: int
+    job: bytes
+
+
+class StartFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Start a far end for the relay of this incarnation, which has `near_key`."""
+
+    place: str
+    incarnation: int
+    worker: WorkerConfig
+    near_key: str
+
+
+class EndFar(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Its relay is gone."""
+
+    incarnation: int
+
+
+class EndCluster(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Give everything back, and end."""
+
+
+ToCluster: TypeAlias = Reserve | ShipModel | ProfileThere | StartFar | EndFar | EndCluster
+
+# --- cluster process -> daemon --------------------------------------------------------------------------------
+
+
+class AllThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """All places have a host; `PlaceThere` has come for each."""
+
+
+class Lacking(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The cluster cannot be joined, or has not what is asked for; in a line."""
+
+    reason: str
+
+
+class Shipped(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Every host that has a place has the model. (One that joins later has it before its `PlaceThere`.)"""
+
+
+class PlaceThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """`place` can be started on `host` (its address). `about`: JSON, see `hosts`; `there` and `back`: its link."""
+
+    place: str
+    host: str
+    about: bytes
+    there: LinkWay
+    back: LinkWay
+
+
+class PlaceLost(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """It cannot, until the next `PlaceThere`."""
+
+    place: str
+    reason: str
+
+
+class MeasuredThere(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What was measured there (JSON), or why nothing was."""
+
+    place: str
+    profiles: bytes
+    reason: str = ""
+
+
+class FarStarted(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    incarnation: int
+    endpoint: str
+    public_key: str
+
+
+class FarFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """It could not be started, or has ended; in a line."""
+
+    incarnation: int
+    reason: str
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Progress, for people."""
+
+    message: str
+
+
+FromCluster: TypeAlias = (
+    AllThere | Lacking | Shipped | PlaceThere | PlaceLost | MeasuredThere | FarStarted | FarFailed | Told
+)
+
+TO_CLUSTER: Final[Codec[ToCluster]] = Codec(ToCluster)
+FROM_CLUSTER: Final[Codec[FromCluster]] = Codec(FromCluster)

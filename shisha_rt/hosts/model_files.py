@@ -1,0 +1,139 @@
+"""A compiled model as files with their digests: what a host must have before it can run a stage of it.
+
+A folder of the cache is known by its path below the cache, which is made of the model's content, the engine's version
+and the processor's kind. Another host has it under the same path. Bytes go there in pieces; a folder is published there
+as it is here (`cache.publish`), by one process, once every file in it has the digest that it should have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import msgspec
+
+from shisha_rt.cache import LIST_FILE, cache_folder, fault_in, publish
+from shisha_rt.errors import Failure
+from shisha_rt.measure.compile import Compiled
+
+PIECE_BYTES: Final = 32 << 20
+
+
+class FileEntry(msgspec.Struct, frozen=True):
+    """A file of a folder, by its name there."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+
+
+class FolderEntry(msgspec.Struct, frozen=True):
+    """A folder by its path below the cache, in parts."""
+
+    path: tuple[str, ...]
+    files: tuple[FileEntry, ...]
+
+
+class ModelManifest(msgspec.Struct, frozen=True):
+    """`engines` and `models`: for each shape, the form of the engine that has `engine_key`, and the cleaned model."""
+
+    name: str
+    engine_key: str
+    engines: tuple[FolderEntry, ...]
+    models: tuple[FolderEntry, ...]
+
+
+class ModelPiece(msgspec.Struct, frozen=True):
+    """A part of a file: `size_bytes` from `offset_bytes` on."""
+
+    name: str
+    offset_bytes: int
+    size_bytes: int
+
+
+def manifest_of(compiled: Compiled, engine_key: str) -> ModelManifest:
+    """Reads every file once."""
+    return ModelManifest(
+        compiled.model.name,
+        engine_key,
+        tuple(_entry(shape.engine_folder) for shape in compiled.each),
+        tuple(_entry(shape.model_folder) for shape in compiled.each),
+    )
+
+
+def _entry(folder: Path) -> FolderEntry:
+    files = tuple(
+        FileEntry(file.name, file.stat().st_size, _digest(file))
+        for file in sorted(folder.iterdir())
+        if file.name != LIST_FILE
+    )
+    return FolderEntry(folder.relative_to(cache_folder()).parts, files)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def file_pieces(folder: FolderEntry) -> Iterator[ModelPiece]:
+    """All of its files, in order; an empty file is one empty piece."""
+    for file in folder.files:
+        for offset in range(0, max(1, file.size_bytes), PIECE_BYTES):
+            yield ModelPiece(file.name, offset, min(PIECE_BYTES, file.size_bytes - offset))
+
+
+def read_piece(folder: FolderEntry, piece: ModelPiece) -> bytes:
+    with cache_folder().joinpath(*folder.path, piece.name).open("rb") as file:
+        file.seek(piece.offset_bytes)
+        return file.read(piece.size_bytes)
+
+
+def is_here(folder: FolderEntry) -> bool:
+    """Whether this host's cache has it, as it was published, of these sizes."""
+    place = folder_here(folder)
+    if fault_in(place) is not None:
+        return False
+    try:
+        return all((place / file.name).stat().st_size == file.size_bytes for file in folder.files)
+    except OSError:  # it was published with other files
+        return False
+
+
+def folder_here(folder: FolderEntry) -> Path:
+    """Raises Failure for a path or a name that leads out of the cache, or a path that is the cache's own."""
+    if not folder.path:
+        raise Failure("a folder of the model has no path: expected a path below the cache")
+    for part in (*folder.path, *(file.name for file in folder.files)):
+        if not part or part in (".", "..") or PurePosixPath(part).name != part or "\0" in part:
+            raise Failure(f"a folder of the model is called {part!r}: expected a plain name")
+    return cache_folder().joinpath(*folder.path)
+
+
+def fetch(folder: FolderEntry, get: Callable[[ModelPiece], bytes]) -> Path:
+    """Have it in this host's cache; `get` is asked for every piece where it is not there yet.
+
+    Raises Failure where a file does not come out as it should, or cannot be written.
+    """
+
+    def build(target: Path) -> None:
+        for file in folder.files:
+            _write(target / file.name, file, [its for its in file_pieces(folder) if its.name == file.name], get)
+
+    return publish(folder_here(folder), build)
+
+
+def _write(target: Path, file: FileEntry, pieces: Sequence[ModelPiece], get: Callable[[ModelPiece], bytes]) -> None:
+    digest = hashlib.sha256()
+    with target.open("xb") as opened:
+        for piece in pieces:
+            data = get(piece)
+            if len(data) != piece.size_bytes:
+                raise Failure(
+                    f"{file.name}: {len(data)} bytes came from {piece.offset_bytes} on, expected {piece.size_bytes}"
+                )
+            digest.update(data)
+            opened.write(data)
+    if digest.hexdigest() != file.sha256:
+        raise Failure(f"{file.name}: what came has the digest {digest.hexdigest()[:12]}, expected {file.sha256[:12]}")

@@ -1,0 +1,42 @@
+"""How fast a link is, before anything runs over it: a few small messages, and a large one each way, over plain TCP."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Final
+
+from shisha_rt.hosts.messages import LinkWay
+
+_ROUND_TRIPS: Final = 7
+_BULK_BYTES: Final = 2 << 20
+_LEAST_S: Final = 1e-6
+_PATIENCE_S: Final = 20.0
+
+
+def probe(address: str, port: int) -> tuple[LinkWay, LinkWay]:
+    """There and back, of a host that listens there (`FarHost.echo`). Raises OSError."""
+    with socket.create_connection((address, port), _PATIENCE_S) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        trip_s = min(_ask(connection, 1, 1) for _ in range(_ROUND_TRIPS))
+        ways = []
+        for there, back in ((_BULK_BYTES, 1), (1, _BULK_BYTES)):
+            _ask(connection, there // 8, back // 8)  # what a connection sends at once has to grow first
+            took_s = min(_ask(connection, there, back) for _ in range(2))
+            ways.append(LinkWay(trip_s / 2, _BULK_BYTES / max(took_s - trip_s, _LEAST_S)))
+    return ways[0], ways[1]
+
+
+def _ask(connection: socket.socket, there: int, back: int) -> float:
+    start_s = time.perf_counter()
+    connection.settimeout(_PATIENCE_S)
+    connection.sendall(there.to_bytes(8, "little") + back.to_bytes(8, "little") + bytes(there))
+    left = back
+    while left:
+        # Each receipt alone may take as long, so that bytes in ones and twos would be waited for without an end.
+        connection.settimeout(max(start_s + _PATIENCE_S - time.perf_counter(), _LEAST_S))
+        got = len(connection.recv(min(left, 1 << 20)))
+        if not got:
+            raise ConnectionResetError("it hangs up")
+        left -= got
+    return time.perf_counter() - start_s

@@ -1,0 +1,394 @@
+"""`python -m shisha_rt.hosts.process CHANNEL PARENT`: the daemon's part in a Ray cluster.
+
+It joins the cluster, has all places reserved together (a placement group, one bundle each), keeps an actor in each
+bundle, and starts far ends through these. When an actor dies, or its host, it asks for another in the same bundle,
+which Ray places where there is room, now or when a host joins; there is no more of scheduling a cluster here.
+
+One loop: what the daemon says, and what has become of calls to actors. Ray's own threads only wake it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from shisha_rt.hosts import messages as cm
+from shisha_rt.hosts.actor import FarHost
+from shisha_rt.hosts.bundles import PlaceAsked, bundle_of, infeasible, selector_of, why_lacking
+from shisha_rt.hosts.hosts import HostAbout, about_this_host, why_unfit
+from shisha_rt.hosts.model_files import ModelManifest
+from shisha_rt.hosts.probe import probe
+from shisha_rt.hosts.ray_cluster import LOCAL, Unable, guard_local, in_a_line, join_cluster, living_nodes
+from shisha_rt.hosts.sender import ModelSender, SentPiece
+from shisha_rt.process.channel import Channel, ChannelBroken
+from shisha_rt.process.parent import die_with
+
+_RESERVED_WITHIN_S: Final = 10.0
+_FIRST_DELAY_S: Final = 0.2
+_LONGEST_DELAY_S: Final = 5.0
+_CALLS_AT_ONCE: Final = 8
+
+
+def main(arguments: list[str]) -> int:
+    channel_fd, parent = arguments
+    die_with(int(parent))
+    _ignore_signals()
+    channel = Channel.inherited(int(channel_fd))
+    asked = cm.TO_CLUSTER.decode(channel.wait())
+    assert isinstance(asked, cm.Reserve)
+    try:
+        cluster = Cluster(channel, asked)
+    except Unable as unable:
+        with contextlib.suppress(ChannelBroken):
+            channel.send(cm.FROM_CLUSTER.encode(cm.Lacking(str(unable))))
+        return 1  # a daemon that serves starts another after a while, which may find what this one did not
+    with contextlib.suppress(ChannelBroken):
+        cluster.run()
+    cluster.close()
+    return 0
+
+
+def _ignore_signals() -> None:
+    """Both may reach the whole group; only the daemon acts on them."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+@dataclass(slots=True)
+class _Hosted:
+    """A place, and the actor that it has now. `number`: how many it has had, so that late answers are known."""
+
+    asked: PlaceAsked
+    bundle: int
+    actor: Any = None
+    number: int = 0
+    address: str = ""
+    about: bytes = b""
+    link: tuple[cm.LinkWay, cm.LinkWay] | None = None
+    has_model: bool = False
+    is_sent: bool = False
+    there: bool = False
+    delay_s: float = _FIRST_DELAY_S
+
+
+class Cluster:
+    """Raises Unable."""
+
+    def __init__(self, channel: Channel, asked: cm.Reserve) -> None:
+        if asked.address == LOCAL:
+            guard_local()
+        try:
+            import ray
+        except ImportError:
+            raise Unable("Ray is not installed: pip install 'shisha-rt[ray]'") from None
+        self._ray = ray
+        self._channel = channel
+        self._about = about_this_host()
+        self._woken = os.eventfd(0, os.EFD_NONBLOCK)
+        self._happened: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._timers: list[tuple[float, Callable[[], None]]] = []
+        self._threads = ThreadPoolExecutor(4)
+        self._sender = ModelSender(ray)
+        self._manifest: ModelManifest | None = None
+        self._all_there = self._shipped = False
+        self._tell(f"joining the Ray cluster ({asked.address})")
+        join_cluster(ray, asked, self._give_up)
+        _ignore_signals()  # Ray has its own ways with them
+        self._hosted = {its.place: _Hosted(its, bundle) for bundle, its in enumerate(asked.places)}
+        try:
+            self._group = self._reserve(asked)
+            for its in self._hosted.values():
+                self._begin(its)
+        except (ValueError, TypeError, ray.exceptions.RayError) as error:  # such as a label that is none to Ray
+            raise Unable(f"the Ray cluster does not take what places ask for: {in_a_line(error)}") from None
+
+    def _give_up(self, reason: str) -> None:
+        """A thread that waits for Ray cannot be had back, so the process ends with it."""
+        self._say(cm.Lacking(reason))
+        os._exit(1)
+
+    def _reserve(self, asked: cm.Reserve) -> Any:
+        from ray.util.placement_group import placement_group, remove_placement_group
+
+        selectors = [selector_of(its) for its in asked.places]
+        labelled = {"bundle_label_selector": selectors} if any(selectors) else {}
+        group = placement_group([bundle_of(its) for its in asked.places], strategy="SPREAD", **labelled)
+        until_s = time.monotonic() + _RESERVED_WITHIN_S
+        self._tell(f"reserving {len(asked.places)} places in the cluster")
+        while not group.wait(0.5):
+            nodes = living_nodes(self._ray)
+            if infeasible(asked.places, nodes) or time.monotonic() > until_s:
+                remove_placement_group(group)
+                raise Unable(why_lacking(asked.places, nodes))
+        return group
+
+    # --- the loop ---------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Until the daemon says so, or is gone."""
+        while self._channel.open:
+            while (data := self._channel.take()) is not None:
+                message = cm.TO_CLUSTER.decode(data)
+                if isinstance(message, cm.EndCluster):
+                    return
+                self._take(message)
+            if not self._channel.open:
+                return
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    self._happened.get_nowait()()
+            now_s = time.monotonic()
+            due = [do for at_s, do in self._timers if at_s <= now_s]
+            self._timers = [timer for timer in self._timers if timer[0] > now_s]
+            for do in due:
+                do()
+            wait_s = min((at_s - now_s for at_s, _ in self._timers), default=60.0)
+            if self._woken in select.select([self._channel.fileno(), self._woken], [], [], max(0.0, wait_s))[0]:
+                os.eventfd_read(self._woken)
+
+    def _take(self, message: cm.ToCluster) -> None:
+        match message:
+            case cm.ShipModel(manifest=manifest):
+                self._manifest = msgspec.json.decode(manifest, type=ModelManifest)
+                for its in self._hosted.values():
+                    if its.link is not None and not its.has_model:
+                        self._bring(its)
+            case cm.ProfileThere(place=place, shape=shape, job=job):
+                self._measure(self._hosted[place], shape, job)
+            case cm.StartFar():
+                self._start_far(message)
+            case cm.EndFar(incarnation=incarnation):
+                for its in self._hosted.values():
+                    if its.has_model:  # else it has none; and calls to an actor without a host would pile up
+                        its.actor.end.remote(incarnation)
+            case _:
+                raise TypeError(f"{message}: not expected")
+
+    def _when(self, future: Future[Any], done: Callable[[Any], None], failed: Callable[[str], None]) -> None:
+        """Have one of the two called in the loop."""
+
+        def ended(future: Future[Any]) -> None:
+            error = future.exception()
+            self._happened.put(partial(done, future.result()) if error is None else partial(failed, in_a_line(error)))
+            os.eventfd_write(self._woken, 1)
+
+        future.add_done_callback(ended)
+
+    def _call(self, its: _Hosted, ref: Any, done: Callable[[Any], None]) -> None:
+        """Of the place's actor as it is now; if it fails the place is lost."""
+        number = its.number
+
+        def if_now(answer: Any) -> None:
+            if its.number == number:
+                done(answer)
+
+        self._when(ref.future(), if_now, partial(self._lost, its, number))
+
+    def _tell(self, message: str) -> None:
+        self._say(cm.Told(message))
+
+    def _say(self, message: cm.FromCluster) -> None:
+        self._channel.send(cm.FROM_CLUSTER.encode(message))
+
+    # --- a place gets an actor --------------------------------------------------------------------------------
+
+    def _begin(self, its: _Hosted) -> None:
+        """Ask for an actor; it may be long until there is a host for it."""
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        asked = its.asked
+        its.number += 1
+        its.actor = (
+            self._ray.remote(FarHost)
+            .options(
+                num_cpus=asked.cpus,
+                resources=asked.resources,
+                max_concurrency=_CALLS_AT_ONCE,
+                max_restarts=0,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, its.bundle),
+            )
+            .remote()
+        )
+        self._call(its, its.actor.about.remote(), partial(self._met, its))
+        self._call(its, its.actor.stay.remote(), lambda _: None)
+
+    def _met(self, its: _Hosted, answer: tuple[str, bytes]) -> None:
+        its.address, its.about = answer
+        unfit = why_unfit(self._about, msgspec.json.decode(its.about, type=HostAbout))
+        if unfit is not None:
+            self._refuse(its, unfit)
+            return
+        self._call(its, its.actor.echo.remote(), partial(self._probe, its))
+
+    def _probe(self, its: _Hosted, port: int, *, again: bool = True) -> None:
+        """A second time if that fails: whoever else came to that port took the answers."""
+        number = its.number
+
+        def seen(link: tuple[cm.LinkWay, cm.LinkWay]) -> None:
+            if its.number == number:
+                its.link = link
+                self._go_on(its)
+
+        def failed(reason: str) -> None:
+            if its.number == number and again:
+                self._call(its, its.actor.echo.remote(), partial(self._probe, its, again=False))
+            elif its.number == number:
+                self._refuse(its, f"this host cannot reach it: {reason}")
+
+        self._when(self._threads.submit(probe, its.address, port), seen, failed)
+
+    def _go_on(self, its: _Hosted) -> None:
+        """It is there: at first before it has the model, later with it."""
+        if self._manifest is not None and not its.has_model:
+            self._bring(its)
+            return
+        assert its.link is not None
+        its.delay_s, its.there = _FIRST_DELAY_S, True
+        self._say(cm.PlaceThere(its.asked.place, its.address, its.about, *its.link))
+        if not self._all_there and all(one.there for one in self._hosted.values()):
+            self._all_there = True
+            self._say(cm.AllThere())
+
+    @property
+    def _begins(self) -> bool:
+        """Whether all places are waited for: until they are there, or have the model."""
+        return not self._all_there or (self._manifest is not None and not self._shipped)
+
+    def _lost(self, its: _Hosted, number: int, reason: str) -> None:
+        """Its actor is gone, or fails; another is asked for. One that only fails would keep what it has from that."""
+        if its.number != number:
+            return
+        self._ray.kill(its.actor)
+        where = f"host {its.address}" if its.address else "its host"
+        if self._begins and its.delay_s > _FIRST_DELAY_S:  # twice in a row: another try would be no better
+            self._say(cm.Lacking(f"place {its.asked.place}: {where}: {reason}"))
+        if its.there or self._begins:  # else it is known to be lost: the next actor came to a node that was dead
+            self._say(cm.PlaceLost(its.asked.place, f"{where}: {reason}"))
+        self._again(its)
+
+    def _refuse(self, its: _Hosted, reason: str) -> None:
+        """That host cannot have it; it may be another one the next time."""
+        line = f"place {its.asked.place} on host {its.address}: {reason}"
+        if self._begins:
+            self._say(cm.Lacking(line))
+        else:
+            self._say(cm.PlaceLost(its.asked.place, line))
+        self._ray.kill(its.actor)
+        self._again(its)
+
+    def _again(self, its: _Hosted) -> None:
+        its.number += 1
+        its.there = its.has_model = its.is_sent = False
+        its.link = its.actor = None
+        self._timers.append((time.monotonic() + its.delay_s, partial(self._begin, its)))
+        its.delay_s = min(2 * its.delay_s, _LONGEST_DELAY_S)
+
+    # --- the model --------------------------------------------------------------------------------------------
+
+    def _bring(self, its: _Hosted) -> None:
+        assert self._manifest is not None
+        manifest = msgspec.json.encode(self._manifest)
+        self._call(its, its.actor.lacking.remote(manifest), partial(self._send_pieces, its, manifest))
+
+    def _send_pieces(self, its: _Hosted, manifest: bytes, lacking: list[int]) -> None:
+        """Each piece goes into the cluster's store once, whoever fetches it from there."""
+        assert self._manifest is not None
+        about = msgspec.json.decode(its.about, type=HostAbout)
+        same = about.engine_key == self._manifest.engine_key
+        folders = self._manifest.engines if same else self._manifest.models
+        if lacking:
+            size_bytes = sum(file.size_bytes for number in lacking for file in folders[number].files)
+            self._tell(f"sending {self._manifest.name} to {its.address} ({size_bytes / 1e6:.0f} MB, once a host)")
+        its.is_sent = True
+        number = its.number
+
+        def bring(pieces: Sequence[SentPiece]) -> None:
+            if its.number == number:
+                self._call(its, its.actor.bring.remote(manifest, pieces), partial(self._brought, its))
+
+        def failed(reason: str) -> None:  # others go on serving
+            if its.number == number:
+                self._refuse(its, f"the model cannot be sent there: {reason}")
+
+        self._when(self._sender.send(folders, lacking), bring, failed)
+
+    def _brought(self, its: _Hosted, fault: str) -> None:
+        if fault:
+            self._refuse(its, fault)
+            return
+        its.has_model, its.is_sent = True, False
+        if not its.there:
+            self._go_on(its)
+        shipped = all(one.has_model for one in self._hosted.values())
+        if shipped or (self._shipped and not any(one.is_sent for one in self._hosted.values())):
+            self._sender.forget()
+        if shipped and not self._shipped:
+            self._shipped = True
+            self._say(cm.Shipped())
+
+    def _measure(self, its: _Hosted, shape: int, job: bytes) -> None:
+        place = its.asked.place
+
+        def failed(reason: str) -> None:
+            self._say(cm.MeasuredThere(place, b"", reason))
+
+        if its.actor is None:
+            failed("its host is gone")
+            return
+
+        def measured(answer: tuple[bytes, str]) -> None:
+            self._say(cm.MeasuredThere(place, *answer))
+
+        self._when(its.actor.measure.remote(shape, job).future(), measured, failed)
+
+    # --- far ends ---------------------------------------------------------------------------------------------
+
+    def _start_far(self, asked: cm.StartFar) -> None:
+        its = self._hosted[asked.place]
+        failed = partial(self._far_failed, asked.incarnation)
+        if its.actor is None or not its.has_model:
+            failed("its host is gone")
+            return
+        actor = its.actor
+
+        def started(answer: tuple[str, str]) -> None:
+            line, reason = answer
+            if reason:
+                failed(reason)
+                return
+            up = msgspec.json.decode(line)
+            self._say(cm.FarStarted(asked.incarnation, up["endpoint"], up["public_key"]))
+            self._when(actor.wait.remote(asked.incarnation).future(), failed, failed)
+
+        worker = msgspec.json.encode(asked.worker)
+        self._when(actor.start.remote(asked.incarnation, worker, asked.near_key).future(), started, failed)
+
+    def _far_failed(self, incarnation: int, reason: str) -> None:
+        self._say(cm.FarFailed(incarnation, reason))
+
+    def close(self) -> None:
+        """Leave the cluster; with this process go its actors, and its reservation."""
+        from ray.util.placement_group import remove_placement_group
+
+        with contextlib.suppress(Exception):  # it may be gone itself
+            remove_placement_group(self._group)
+        with contextlib.suppress(Exception):
+            self._ray.shutdown()
+        self._sender.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

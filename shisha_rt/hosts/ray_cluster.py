@@ -1,0 +1,128 @@
+"""A Ray cluster: joined or made, the nodes that it has, and its errors in a line each."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from shisha_rt.errors import BadInput, Failure
+from shisha_rt.hosts import messages as cm
+from shisha_rt.hosts.bundles import ClusterNode
+
+LOCAL: Final = "local"
+_ANSWERS_WITHIN_S: Final = 5.0
+_JOINS_WITHIN_S: Final = 30.0
+_BEGINS_WITHIN_S: Final = 180.0  # a cluster of one's own, on a busy host
+_LARGEST_PORT: Final = 65535
+_OBJECT_STORE_BYTES: Final = 200 << 20
+
+
+class Unable(Exception):
+    """The cluster cannot be joined, or lacks something; one line says what."""
+
+
+def guard_local() -> None:
+    """A cluster on this host serves this process alone, though Ray has it listen at all of the host's addresses, and
+    run what it is told there: so it asks for a token that nobody else has. Ray reads this as it is imported.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if "RAY_AUTH_MODE" not in os.environ:
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+
+
+def join_cluster(ray: Any, asked: cm.Reserve, give_up: Callable[[str], None]) -> None:
+    """Raises Unable where nothing answers there, or something that is not as this process is.
+
+    `give_up` is called, from another thread, where something listens and says nothing: Ray itself tries for minutes.
+    """
+    quiet = {"logging_level": "ERROR", "log_to_driver": False}
+    patience_s = _BEGINS_WITHIN_S if asked.address == LOCAL else _JOINS_WITHIN_S
+    answered, turn = threading.Event(), threading.Lock()
+
+    def give_up_if_silent() -> None:
+        with turn:
+            if not answered.is_set():
+                give_up(f"the Ray cluster at {asked.address} does not answer within {patience_s:g} s")
+
+    late = threading.Timer(patience_s, give_up_if_silent)
+    late.daemon = True
+    late.start()
+    try:
+        if asked.address == LOCAL:
+            resources: dict[str, float] = {}
+            for its in asked.places:
+                for name, amount in its.resources.items():
+                    resources[name] = resources.get(name, 0.0) + amount
+            cpus = sum(its.cpus for its in asked.places)
+            ray.init(
+                address="local",
+                num_cpus=cpus,
+                resources=resources,
+                include_dashboard=False,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                **quiet,
+            )
+        else:
+            _knock(asked.address)
+            ray.init(address=asked.address, **quiet)
+    except (OSError, RuntimeError, ValueError, AssertionError, ray.exceptions.RayError) as error:
+        raise Unable(f"the Ray cluster at {asked.address}: {in_a_line(error)}") from None
+    finally:
+        with turn:
+            answered.set()
+        late.cancel()
+
+
+def _knock(address: str) -> None:
+    """Raises Unable at once where nothing listens, for which Ray would wait for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdecimal()):
+        return  # a word of Ray's own, such as "auto"
+    if int(port) > _LARGEST_PORT:
+        raise Unable(f"the Ray cluster at {address}: port {port}, expected at most {_LARGEST_PORT}")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWERS_WITHIN_S).close()
+    except OSError as error:
+        raise Unable(f"the Ray cluster at {address} does not answer: {error.strerror or error}") from None
+
+
+def living_nodes(ray: Any) -> list[ClusterNode]:
+    try:
+        from ray._private.state import available_resources_per_node
+
+        free = available_resources_per_node()
+    except Exception:  # through a client's port, and in other versions, there is no such thing
+        free = {}
+    return [
+        ClusterNode(
+            node["NodeID"],
+            node["NodeManagerAddress"],
+            node["Resources"],
+            free.get(node["NodeID"], {}),
+            node.get("Labels") or {},
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+def in_a_line(error: BaseException) -> str:
+    """Ray's errors have paragraphs, of which the one that says why is seldom the first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    why = next((line for line in lines if line.startswith(("The actor is dead because", "The actor died because"))), "")
+    missing = next((line for line in reversed(lines) if "ModuleNotFoundError" in line), "")
+    said = missing or why or _raised(error) or " ".join(lines) or type(error).__name__
+    return said[:400]
+
+
+def _raised(error: BaseException) -> str:
+    """What an actor's method raised: Ray's own words for it are a traceback, in colour."""
+    cause = getattr(error, "cause", None)
+    if not isinstance(cause, Exception):
+        return ""
+    words = " ".join(str(cause).split())
+    return words if isinstance(cause, BadInput | Failure) else f"{type(cause).__name__}: {words}"

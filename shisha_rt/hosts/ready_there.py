@@ -1,0 +1,46 @@
+"""A model made ready on the hosts of a cluster: brought there by content, and measured there if it was not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shisha_rt.cache import cache_folder
+from shisha_rt.costs.profiles import Setting
+from shisha_rt.hosts.joined import Joined
+from shisha_rt.hosts.model_files import manifest_of
+from shisha_rt.machine.machine import Place
+from shisha_rt.measure.compile import engine_key
+from shisha_rt.measure.model_on_machine import ModelOnMachine
+from shisha_rt.measure.profile import PlaceClass, job_of, profile_of, signed_spans
+from shisha_rt.measure.profile_store import FILE_NAME, ProfileStore
+
+
+def ready_there(ready: ModelOnMachine, joined: Joined, *, costs: bool) -> ModelOnMachine:
+    """Bring the model to every host that has a place; `costs`: have layers measured there where they are not known.
+
+    Raises BadInput for a host that cannot have the model, Failure where measuring fails there.
+    """
+    joined.ship(manifest_of(ready.compiled, engine_key()))
+    settings = {place.name: _setting(ready, joined, place) for place in ready.machine.remote}
+    if costs:
+        with ProfileStore(cache_folder() / FILE_NAME) as store:
+            for place in {setting: name for name, setting in reversed(settings.items())}.values():
+                _measure(ready, joined, place, settings[place], store)
+    return replace(ready, remote=settings, far=joined.links())
+
+
+def _setting(ready: ModelOnMachine, joined: Joined, place: Place) -> Setting:
+    """A place there has its cores to itself, as far as is known here."""
+    name, _, version = ready.compiled.index.engine.partition(" ")
+    return Setting(name, version, place.threads, "", joined.about(place.name).processor, 0)
+
+
+def _measure(ready: ModelOnMachine, joined: Joined, place: str, setting: Setting, store: ProfileStore) -> None:
+    for number, shape in enumerate(ready.compiled.each):
+        signed = signed_spans(shape)
+        found = store.find(setting, signed.values())
+        unknown = {fingerprint: span for span, fingerprint in reversed(signed.items()) if fingerprint not in found}
+        if unknown:
+            cores = tuple(range(setting.threads))
+            times = joined.measure(place, number, job_of(shape, PlaceClass(setting, cores), [*unknown.values()])).times
+            store.add(setting, dict(zip(unknown, map(profile_of, times), strict=True)))

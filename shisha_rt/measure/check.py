@@ -1,0 +1,205 @@
+"""What is known of a model on a machine before anything is started: what will work, and what is odd about it.
+
+It is read and compiled as for serving (what is made of it is kept, so that the next start finds it), never measured.
+A second engine, if it is installed, is tried in a process of its own: its crash is an outcome.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import onnx
+
+from shisha_rt.errors import BadInput
+from shisha_rt.machine.config.device_files import running_devices
+from shisha_rt.machine.machine import Machine
+from shisha_rt.measure.compile import Compiled, Tell, compile_model
+from shisha_rt.measure.model_on_machine import check_static, make_ready
+from shisha_rt.messages.agreement import Agreement
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.index import ModelIndex
+from shisha_rt.model.input_sizes import InputSizes
+from shisha_rt.model.layers import Layer
+from shisha_rt.model.reader.onnx_reader import read_model
+from shisha_rt.model.reader.onnx_versions import newest_that_all_take
+from shisha_rt.model.subgraphs import all_graphs, all_nodes
+from shisha_rt.process.job import JobFailed, run_job
+
+_OLD_OPSET: Final = 11
+_LIMIT_S: Final = 300.0  # for the second engine
+_PRECISION: Final = "exact"
+_CONTROL_FLOW: Final = ("If", "Loop", "Scan")
+_ON_INTEGERS: Final = ("QLinear", "Quantize", "Dequantize", "DynamicQuantize", "QGemm", "MatMulInteger", "ConvInteger")
+_UNWEIGHED: Final = ("Attention", "GRU", "GroupQueryAttention", "LSTM", "MultiHeadAttention", "RNN")
+"""Much work, and yet no weight by Eq. 1."""
+_MOST_NAMED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CutCost:
+    """What passes at a legal cut: so many tensors, of so many bytes together."""
+
+    cut: int
+    tensors: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """`second`: what OpenVINO makes of the model; None where it is not installed.
+
+    `devices`: names of those that run, where places have any. `odd`: a line for each thing that a user may wonder at.
+    """
+
+    compiled: Compiled
+    devices: tuple[str, ...]
+    second: Agreement | None
+    odd: tuple[str, ...]
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of all constants, those inside operators too."""
+        return weight_bytes_within(self.compiled.model.proto.graph)
+
+    @property
+    def heaviest(self) -> tuple[tuple[Layer, float], ...]:
+        """Layers and their parts of all weight, the heaviest first; none where there is no heavy operator."""
+        return heaviest_layers(self.compiled.layers)
+
+    @property
+    def cut_costs(self) -> tuple[CutCost, ...]:
+        """Of each legal cut, the one at which the fewest bytes pass first."""
+        return tuple(sorted(cut_costs(self.compiled.index), key=lambda its: (its.size_bytes, its.cut)))
+
+
+def check_model(path: Path, machine: Machine, sizes: Sequence[InputSizes], tell: Tell) -> Checked:
+    """Raises BadInput for what serving would refuse, Failure where the engine fails."""
+    devices = dict.fromkeys(its.name for place in machine.places for its in running_devices(machine, place, _PRECISION))
+    if devices and len(sizes) == 1:
+        compiled = compile_model(path, sizes[0], tell, plain=True)
+        check_static(compiled.model.graph, str(path), machine)
+    elif devices:
+        raise BadInput(f"{path}: {len(sizes)} shapes, expected one, as places of {machine.source} have devices")
+    else:
+        compiled = make_ready(path, machine, sizes=sizes, on_progress=tell).compiled
+    if compiled.model.is_saved:  # what was found out is known only to who reads the file itself
+        found_out = read_model(path, sizes[0]).found_out
+        compiled = replace(compiled, model=replace(compiled.model, found_out=found_out))
+    return Checked(compiled, tuple(devices), _second_engine(compiled, tell), tuple(oddities(compiled)))
+
+
+def _second_engine(compiled: Compiled, tell: Tell) -> Agreement | None:
+    if find_spec("openvino") is None:
+        return None
+    tell("trying OpenVINO on it")
+    return try_second_engine(compiled.model_folder)
+
+
+def try_second_engine(model_folder: Path) -> Agreement:
+    """OpenVINO on a cleaned model. If it dies of that, the signal is its reason."""
+    said: list[bytes] = []
+    try:
+        run_job("stages.jobs.second_engine", str(model_folder), failed="OpenVINO", hear=said.append, limit_s=_LIMIT_S)
+    except JobFailed as error:
+        return Agreement(runs=False, reason=error.reason)
+    return msgspec.json.decode(said[-1], type=Agreement)
+
+
+def weight_bytes_within(graph: onnx.GraphProto) -> int:
+    weights = [weight for each in all_graphs(graph) for weight in each.initializer]
+    weights += [
+        attribute.t for node in all_nodes(graph.node) for attribute in node.attribute if attribute.HasField("t")
+    ]
+    return sum(math.prod(its.dims) * onnx.helper.tensor_dtype_to_np_dtype(its.data_type).itemsize for its in weights)
+
+
+def heaviest_layers(layers: Sequence[Layer]) -> tuple[tuple[Layer, float], ...]:
+    total = sum(layer.weight for layer in layers)
+    ordered = sorted((layer for layer in layers if layer.weight), key=lambda layer: -layer.weight)
+    return tuple((layer, layer.weight / total) for layer in ordered)
+
+
+def cut_costs(index: ModelIndex) -> Iterator[CutCost]:
+    for cut in index.legal_cuts:
+        passing = [entry.tensor for entry in index.crossing if entry.made <= cut < entry.last_read]
+        yield CutCost(cut, len(passing), sum(tensor.size_bytes for tensor in passing))
+
+
+# What is odd
+
+
+def oddities(compiled: Compiled) -> Iterator[str]:
+    """Each in a line; nothing of an everyday network."""
+    yield from _of_the_data(compiled)
+    yield from _of_operators(compiled.model.graph)
+    yield from _of_the_file(compiled)
+    yield from _of_cuts(compiled)
+
+
+def _of_the_data(compiled: Compiled) -> Iterator[str]:
+    outputs = [spec.name for spec in compiled.index.outputs if spec.open_axes]
+    inner = [t for t in compiled.model.graph.tensors.values() if t.open_axes and t.name not in outputs]
+    if outputs:
+        yield f"as large as the data makes it, within --max-output-bytes: output {_named(outputs)}"
+    if inner:
+        yield f"tensors inside as large as the data makes them, which no cut parts: {len(inner)}"
+
+
+def _of_operators(graph: Graph) -> Iterator[str]:
+    control, unweighed = _counted(graph, _CONTROL_FLOW), _counted(graph, _UNWEIGHED)
+    if control:
+        yield f"control flow: {control}, each one operator with all that is inside, never cut"
+    if unweighed:
+        yield f"weights of layers leave out what these take: {unweighed} (shisha-rt costs measures it)"
+    integers = sum(operator.op_type.startswith(_ON_INTEGERS) for operator in graph.operators)
+    if integers:
+        yield f"int8: {integers} operators on integers, or between them and reals"
+
+
+def _counted(graph: Graph, op_types: Sequence[str]) -> str:
+    found = Counter(operator.op_type for operator in graph.operators if operator.op_type in op_types)
+    return ", ".join(f"{count} {op_type}" for op_type, count in found.items())
+
+
+def _of_the_file(compiled: Compiled) -> Iterator[str]:
+    found_out = compiled.model.found_out
+    opset = next(its.version for its in compiled.model.proto.opset_import if not its.domain)
+    if opset < _OLD_OPSET:
+        yield f"opset {opset} is old: engines promise 7 and newer"
+    if opset > newest_that_all_take():
+        yield f"opset {opset} is new: not every engine takes more than {newest_that_all_take()}"
+    if found_out.seen:
+        yield f"tensors whose shape only a run of the model told: {len(found_out.seen)}"
+    for dim in found_out.dims:
+        if dim.said_by == "batch":
+            yield f"the batch {dim.name!r} is 1, as nothing sets it (--dim {dim.name}=8 would)"
+        if dim.said_by == "model":
+            yield f"dimension {dim.name!r} is {dim.size}, as the model suggests (--dim sets another)"
+    if found_out.unread:
+        yield f"no operator reads it, so that frames come without: input {_named(found_out.unread)}"
+
+
+def _of_cuts(compiled: Compiled) -> Iterator[str]:
+    heaviest = heaviest_layers(compiled.layers)
+    if len(compiled.layers) == 1:
+        yield f"nothing to cut: {'one heavy operator' if heaviest else 'no heavy operator'}"
+    elif not compiled.legal_cuts:
+        yield f"nothing to cut: none of {len(compiled.layers) - 1} cuts is legal"
+    elif heaviest and heaviest[0][1] > 0.5 and not _counted(compiled.model.graph, _UNWEIGHED + _CONTROL_FLOW):
+        layer, share = heaviest[0]
+        yield (
+            f"layer {layer.index} ({layer.name}) has {share:.0%} of the weight: "
+            f"by cuts alone at most {1 / share:.1f} times the frames of one place"
+        )
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(map(repr, names[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,201 @@
+"""A model made ready to be cut and served: cleaned, grouped into layers, optimised once by the engine.
+
+The engine runs in a process of its own (the control plane never loads one), and its work is kept in the user's cache
+under the model's content, the engine's version and the kind of processor: a second start finds it there. That process
+also runs what it has made. An engine may die of one form of a model and run another, so they are tried in turn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import logging
+import os
+import platform
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, get_args
+
+from shisha_rt.cache import cache_folder, fault_in, publish
+from shisha_rt.errors import Failure
+from shisha_rt.model.index import FORM_COST, INDEX_VERSION, Form, ModelIndex
+from shisha_rt.model.input_sizes import ANY_SIZES, InputSizes
+from shisha_rt.model.layer_kinds import LayerKind
+from shisha_rt.model.layers import Layer, group_layers
+from shisha_rt.model.plain_index import plain_index
+from shisha_rt.model.reader import index_file
+from shisha_rt.model.reader.onnx_reader import Model, read_model, read_saved
+from shisha_rt.model.split_index import with_splits
+from shisha_rt.process.job import JobFailed, run_job
+
+log = logging.getLogger(__name__)
+
+Tell = Callable[[str], None]
+
+# Far more than any model has taken in any form.
+_LIMIT_S: Final = 300.0
+_LIMIT_S_PER_BYTE: Final = 1e-6
+
+_ENDED_FROM_OUTSIDE: Final = {-signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL}  # the last: memory was short
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """`model_folder` holds the cleaned model, `engine_folder` the index of its cuts and the engine's optimised form.
+
+    `shapes`: of a model that is compiled for several, what it is in each of them (see `measure.shapes`).
+    """
+
+    model: Model
+    layers: tuple[Layer, ...]
+    index: ModelIndex
+    model_folder: Path
+    engine_folder: Path
+    shapes: tuple[Compiled, ...] = ()
+
+    @property
+    def each(self) -> tuple[Compiled, ...]:
+        """What it is in each shape, if only in one."""
+        return self.shapes or (self,)
+
+    @property
+    def key(self) -> str:
+        """Identifies what plans and costs of it depend on."""
+        keys = sorted(f"{one.engine_folder.parent.name}-{one.engine_folder.name}" for one in self.each)
+        return keys[0] if len(keys) == 1 else f"shapes-{hashlib.sha256(' '.join(keys).encode()).hexdigest()}"
+
+    @property
+    def legal_cuts(self) -> frozenset[int]:
+        return frozenset(self.index.legal_cuts)
+
+    @property
+    def needs(self) -> tuple[frozenset[int], ...]:
+        """(layers,): the earlier layers from which each reads a tensor, in some shape."""
+        return tuple(frozenset().union(*its) for its in zip(*(one.index.needs for one in self.each), strict=True))
+
+
+def compile_model(
+    path: Path,
+    sizes: InputSizes = ANY_SIZES,
+    on_progress: Tell | None = None,
+    *,
+    plain: bool = False,
+    kind: LayerKind = "heavy",
+) -> Compiled:
+    """Read, clean and optimise the model at `path`. Raises `BadInput` for a bad file, `Failure` if the engine fails.
+
+    `plain`: it is served from the cleaned graph, so that no engine optimises it and `engine_folder` has only its index.
+    Only then may `kind` be another than "heavy".
+    """
+    assert plain or kind == "heavy", "an engine's own form has no layer for each operator"
+    tell = on_progress or (lambda _: None)
+    tell(f"reading {path.name}")
+    models = cache_folder() / "models"
+    model = read_model(path, sizes, lambda key: _saved(path.stem, models / key))
+    layers = group_layers(model.graph, kind)
+    engine_folder = _engine_folder(model, f"plain-{kind}-{INDEX_VERSION}" if plain else engine_key())
+
+    def save(model_folder: Path) -> None:
+        """A model that an engine runs in no form is not kept either."""
+        whole = read_model(path, sizes) if model.is_saved else model  # gone since it was found there
+        whole.save(model_folder)
+        make_ready(model_folder)
+
+    def make_ready(model_folder: Path) -> None:
+        def build(target: Path) -> None:
+            if plain:
+                index_file.write_index(with_splits(plain_index(model.graph, layers), model.graph, layers), target)
+            else:
+                tell(f"optimising {model.name} (once; kept for the next start)")
+                _first_that_runs(model.name, model_folder, target)
+
+        publish(engine_folder, build)
+
+    model_folder = publish(models / model.key, save)
+    make_ready(model_folder)
+    return Compiled(model, layers, index_file.read_index(engine_folder), model_folder, engine_folder)
+
+
+def _saved(name: str, folder: Path) -> Model | None:
+    """Reading what was cleaned before takes a hundredth of the time that cleaning does."""
+    return read_saved(name, folder) if fault_in(folder) is None else None
+
+
+def read_compiled(name: str, model_folder: Path, engine_folder: Path) -> Compiled:
+    """What `compile_model` has made of heavy layers, from its folders; the model's weights stay in their file."""
+    model = read_saved(name, model_folder)
+    return Compiled(model, group_layers(model.graph), index_file.read_index(engine_folder), model_folder, engine_folder)
+
+
+def recompiled(name: str, model_folder: Path, *, like: str) -> Path:
+    """The folder of this host's engine's form of a saved model, on a processor that needs a form of its own.
+
+    `like`: the digest of the index that it is to have, as stages meet others that were cut by that. Raises Failure.
+    """
+    folder = cache_folder() / "engines" / model_folder.name / engine_key()
+    publish(folder, lambda target: _first_that_runs(name, model_folder, target))
+    if hashlib.sha256((folder / index_file.FILE_NAME).read_bytes()).hexdigest() != like:
+        form = index_file.read_index(folder).form
+        raise Failure(
+            f"{name}: on this processor the engine brings it into another form ({form}) than on the daemon's host: "
+            "expected processors of one kind"
+        )
+    return folder
+
+
+def compiled_form(model: Model) -> Form | None:
+    """The form that this host's engine has been found to run the model in; None if it has not been compiled yet."""
+    folder = _engine_folder(model, engine_key())
+    return index_file.read_index(folder).form if fault_in(folder) is None else None
+
+
+def _engine_folder(model: Model, name: str) -> Path:
+    return cache_folder() / "engines" / model.key / name
+
+
+def _first_that_runs(name: str, model_folder: Path, target: Path) -> None:
+    """Bring the model into the first form, in `target`, that the engine runs."""
+    forms: tuple[Form, ...] = get_args(Form)
+    limit_s = _LIMIT_S + _LIMIT_S_PER_BYTE * _size_bytes(model_folder)
+    tried = []
+    for form in forms:
+        failed = f"{name}: the engine could not bring it into the form {form!r}"
+        try:
+            run_job("stages.jobs.compile", str(model_folder), str(target), form, failed=failed, limit_s=limit_s)
+        except JobFailed as error:
+            if error.status in _ENDED_FROM_OUTSIDE:
+                raise
+            _check_room(model_folder, target)
+            tried.append(f"{form} ({error.reason})")
+            for file in target.iterdir():
+                file.unlink()
+        else:
+            if tried:
+                log.warning("%s: not %s; taken: %s (%s)", name, ", ".join(tried), form, FORM_COST[form])
+            return
+    raise Failure(f"{name}: the engine runs it in no form: {', '.join(tried)}")
+
+
+def _check_room(model_folder: Path, target: Path) -> None:
+    """Raises OSError where the disk is full: that says nothing of the form, and another would be kept for good.
+
+    The engine does not say why it cannot write. So room for the model is asked for beside what it has written.
+    """
+    with (target / "room").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, _size_bytes(model_folder))
+
+
+def _size_bytes(folder: Path) -> int:
+    return sum(its.stat().st_size for its in folder.iterdir())
+
+
+def engine_key() -> str:
+    """The engine's version and this kind of processor: an optimised graph may fit no other."""
+    cpuinfo = Path("/proc/cpuinfo")
+    text = cpuinfo.read_text() if cpuinfo.exists() else platform.processor()
+    flags = next((line for line in text.splitlines() if line.startswith(("flags", "Features"))), text)
+    digest = hashlib.sha256(flags.encode()).hexdigest()[:12]
+    version = importlib.metadata.version("onnxruntime")
+    return f"onnxruntime-{version}-{platform.machine()}-{digest}-{INDEX_VERSION}"

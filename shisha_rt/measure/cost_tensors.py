@@ -1,0 +1,25 @@
+"""What passes between the layers of a model, as costs want it: from the index of what stages are cut from."""
+
+from __future__ import annotations
+
+from shisha_rt.costs.links import AS_INPUT, CostTensor
+from shisha_rt.model.index import NO_LAYER, ModelIndex
+
+
+def cost_tensors(index: ModelIndex) -> tuple[CostTensor, ...]:
+    """Inputs first, then what layers hand on, then outputs that no layer reads. What nobody reads is not sent."""
+    makers = dict(zip((spec.name for spec in index.outputs), index.output_makers, strict=True))
+    crossing = {entry.tensor.name: entry for entry in index.crossing}
+    found = [
+        CostTensor(spec.name, spec.size_bytes, AS_INPUT, readers)
+        for spec, readers in zip(index.inputs, index.input_readers, strict=True)
+    ]
+    for name, entry in crossing.items():
+        out = (index.layer_count,) if name in makers else ()
+        found.append(CostTensor(name, entry.tensor.size_bytes, entry.made, entry.readers + out))
+    found += [
+        CostTensor(spec.name, spec.size_bytes, makers[spec.name], (index.layer_count,))
+        for spec in index.outputs
+        if spec.name not in crossing and makers[spec.name] != NO_LAYER
+    ]
+    return tuple(tensor for tensor in found if tensor.readers)

@@ -1,0 +1,247 @@
+"""What the devices of a place take for a model's operators: from the profile store, or from profile runs made first.
+
+The store keeps a row for each operator of the whole model on each measured device, which holds whatever other devices
+the place has, and two rows for a tensor that comes from one of those: what one of no bytes takes, and one of many. A
+row belongs to its place's class (see `daemon.profile`) and to its device's own number of threads. If one is missing
+all runs are made: costs taken from one another, as the price of entry is, come from one sitting. Described devices
+have formulas and no rows. That an engine cannot run an operator, which only trying shows, is kept as infinite seconds.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.cache import cache_folder
+from shisha_rt.costs.fingerprint import fingerprint, fingerprint_within
+from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.costs.profiles import Profile, Setting
+from shisha_rt.machine.device import Device
+from shisha_rt.machine.machine import Machine, Place
+from shisha_rt.measure.compile import Compiled
+from shisha_rt.measure.profile import PlaceClass, Tell, class_of, measure, turn
+from shisha_rt.measure.profile_store import FILE_NAME, ProfileStore
+from shisha_rt.messages.device_profiling import DeviceProfilingJob, Profiled
+from shisha_rt.model.dimensions import tensor_of
+from shisha_rt.model.graph import Graph
+from shisha_rt.placement.build import build_problem
+from shisha_rt.placement.check import cost
+from shisha_rt.placement.device_profile import DeviceTimes, device_times, runs_to_profile, transfer_of, with_measured
+from shisha_rt.placement.exact import exact_placement
+from shisha_rt.placement.profiling import ProfileRuns
+
+log = logging.getLogger(__name__)
+
+_BUDGET_S: Final = 8.0
+_MIN_ROUNDS: Final = 5
+_MAX_ROUNDS: Final = 60
+_MANY_BYTES: Final = 1 << 20
+_CHECK_BUDGET_S: Final = 3.0
+_MOST_CHECKS: Final = 4
+_CLOSE: Final = 0.05
+
+_Runs = Sequence[tuple[int, ...]]
+"""Of each (operators,) the indices of devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProfile:
+    """`node_runs` and `edge_runs`: how many it takes to show every cost. `seconds`: what they took just now, or 0."""
+
+    costs: OperatorCosts
+    node_runs: int = 0
+    edge_runs: int = 0
+    seconds: float = 0.0
+
+
+def profile_devices(
+    compiled: Compiled,
+    machine: Machine,
+    place: Place,
+    devices: tuple[Device, ...],
+    on_progress: Tell | None = None,
+    *,
+    store: ProfileStore | None = None,
+) -> DeviceProfile:
+    """The raw costs of a model's operators on the devices of a place, before the place's speed.
+
+    `place` is the machine's, or a team of its (see `Machine.together`), which has its lead's devices. `store`: who asks
+    for several places has one for all of them; by default it is the cache's.
+    Raises BadInput for an operator that no measured device can run, and where this host has too few cores for the
+    place's threads; Failure where a run fails.
+    """
+    graph = compiled.model.graph
+    measured = tuple(device for device in devices if not device.described)
+    if not measured:
+        return DeviceProfile(with_measured(graph, devices, {}))
+    runs = runs_to_profile(graph, measured)
+    its = class_of(place, machine, compiled)
+    rows = _rows(compiled, place, its.setting, measured, runs)
+    seconds = 0.0
+    with nullcontext(store) if store is not None else ProfileStore(cache_folder() / FILE_NAME) as store:
+        times = _read(store, rows)
+        if times is None:
+            with turn():
+                times = _read(store, rows)
+                if times is None:
+                    start_s = time.monotonic()
+                    sitting = _Sitting(compiled, place, its, measured, on_progress or (lambda _: None))
+                    for row, taken in zip(rows, sitting.device_times(), strict=True):
+                        row.write(store, taken, _MIN_ROUNDS)
+                    seconds = time.monotonic() - start_s
+                    times = _read(store, rows)
+    assert times is not None, "what has been written is there"
+    by_name = {device.name: taken for device, taken in zip(measured, times, strict=True)}
+    return DeviceProfile(with_measured(graph, devices, by_name), len(runs.node_runs), len(runs.edge_runs), seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sitting:
+    """What runs of a model on a place are made with."""
+
+    compiled: Compiled
+    place: Place
+    its: PlaceClass
+    devices: tuple[Device, ...]
+    tell: Tell
+
+    def device_times(self) -> tuple[DeviceTimes, ...]:
+        """(devices,): from all runs, and from runs of what then seems best, until one takes what was predicted of it.
+
+        Of many placements the one that is predicted to be best is the one most flattered by errors. To run it shows
+        them: tensors then cost more to bring in, and another placement seems best.
+        """
+        graph = self.compiled.model.graph
+        node_runs, profiled = self._all_runs()
+        edge_runs = profiled.edge_runs
+        known = {*node_runs}
+        while True:
+            found = device_times(graph, self.devices, profiled.node_runs, edge_runs)
+            by_name = {device.name: times for device, times in zip(self.devices, found, strict=True)}
+            problem = build_problem(graph, with_measured(graph, self.devices, by_name))
+            best = exact_placement(problem).assignment
+            assert best is not None  # every operator can run somewhere
+            if best in known or len(known) >= len(node_runs) + _MOST_CHECKS:
+                return found
+            known.add(best)
+            (check,) = self._profiled([], [best], _CHECK_BUDGET_S).edge_runs
+            edge_runs = (*edge_runs, check)
+            if sum(part.time_s for part in check) <= (1 + _CLOSE) * cost(problem, best).total_s:
+                return found
+
+    def _all_runs(self) -> tuple[_Runs, Profiled]:
+        """The node runs, and what all took: those that the engines can make of the operators that they know."""
+        incapable: list[tuple[int, ...]] = [() for _ in self.devices]
+        while True:
+            runs = runs_to_profile(self.compiled.model.graph, self.devices, incapable)
+            node_runs = [run.assignment for run in runs.node_runs]
+            profiled = self._profiled(node_runs, [run.assignment for run in runs.edge_runs], _BUDGET_S)
+            if not profiled.incapable:
+                return node_runs, profiled
+            incapable = [before + more for before, more in zip(incapable, profiled.incapable, strict=True)]
+            for reason in filter(None, profiled.reasons):
+                log.warning("%s: %s", self.compiled.model.name, reason)
+
+    def _profiled(self, node_runs: _Runs, edge_runs: _Runs, budget_s: float) -> Profiled:
+        job = DeviceProfilingJob(
+            model_folder=str(self.compiled.model_folder),
+            cores=self.its.cores,
+            threads=self.place.threads,
+            devices=self.devices,
+            node_runs=tuple(node_runs),
+            edge_runs=tuple(edge_runs),
+            neighbours=self.its.neighbours,
+            lead=self.its.lead,
+            budget_s=budget_s,
+            min_rounds=_MIN_ROUNDS,
+            max_rounds=_MAX_ROUNDS,
+        )
+        names = ", ".join(device.name for device in self.devices)
+        subject = f"the operators of {self.compiled.model.name} under {names}"
+        return measure(subject, "stages.jobs.profile_devices", job, Profiled, self.tell)
+
+
+# The store
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Where the store has what one device takes: fingerprints by operator, and of a tensor's entry by its bytes.
+
+    A device that is alone has no entry.
+    """
+
+    graph: Graph
+    setting: Setting
+    operators: Mapping[int, str]
+    entry: Mapping[int, str]
+
+    def read(self, store: ProfileStore) -> DeviceTimes | None:
+        """None if a row is missing."""
+        wanted = {*self.operators.values(), *self.entry.values()}
+        profiles = store.find(self.setting, wanted)
+        if profiles.keys() != wanted:
+            return None
+        operators_s = np.full(len(self.graph.operators), np.inf)
+        for operator, signed in self.operators.items():
+            operators_s[operator] = profiles[signed].wall_s
+        entry_s = {size_bytes: profiles[signed].wall_s for size_bytes, signed in self.entry.items()}
+        latency_s, many_s = entry_s.get(0, 0.0), entry_s.get(_MANY_BYTES, 0.0)
+        return DeviceTimes(operators_s, transfer_of(latency_s, (many_s - latency_s) / _MANY_BYTES))
+
+    def write(self, store: ProfileStore, times: DeviceTimes, rounds: int) -> None:
+        operators = {
+            signed: self._profile(float(times.operators_s[operator]), self._moved_bytes(operator), rounds)
+            for operator, signed in self.operators.items()
+        }
+        price = times.entry
+        entry = {
+            signed: self._profile(price.latency_s + size_bytes / price.bandwidth_bytes_per_s, size_bytes, rounds)
+            for size_bytes, signed in self.entry.items()
+        }
+        store.add(self.setting, operators | entry)
+
+    def _profile(self, time_s: float, moved_bytes: int, rounds: int) -> Profile:
+        """The spread of a part of what was measured is not known."""
+        return Profile(self.setting.threads * time_s, time_s, spread_s=0.0, runs=rounds, moved_bytes=moved_bytes)
+
+    def _moved_bytes(self, operator: int) -> int:
+        its = self.graph.operators[operator]
+        return sum(tensor_of(self.graph, name).size_bytes for name in (*its.inputs, *its.outputs) if name)
+
+
+def _rows(
+    compiled: Compiled, place: Place, setting: Setting, devices: Sequence[Device], runs: ProfileRuns
+) -> list[_Rows]:
+    """(devices,). An operator that a device does not run in its own run has no row."""
+    graph, layers = compiled.model.graph, compiled.layers
+    whole = fingerprint(graph, layers, 0, len(layers) - 1, engine_nodes=0)
+    names = sorted(device.name for device in devices)
+    sizes_bytes = (0, _MANY_BYTES) if len(devices) > 1 else ()
+    found = []
+    for index, (device, run) in enumerate(zip(devices, runs.node_runs, strict=True)):
+        own = fingerprint_within(whole, device.engine, device.precision)
+        version = importlib.metadata.version(device.engine)
+        threads = device.threads_on(place.threads)
+        found.append(
+            _Rows(
+                graph,
+                replace(setting, engine=device.name, engine_version=version, threads=threads),
+                {i: fingerprint_within(own, "operator", i) for i, on in enumerate(run.assignment) if on == index},
+                {size: fingerprint_within(own, "entry", size, *names) for size in sizes_bytes},
+            )
+        )
+    return found
+
+
+def _read(store: ProfileStore, rows: Sequence[_Rows]) -> list[DeviceTimes] | None:
+    """(devices,); None if anything is missing."""
+    found = [times for row in rows if (times := row.read(store)) is not None]
+    return found if len(found) == len(rows) else None

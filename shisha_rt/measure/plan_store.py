@@ -1,0 +1,61 @@
+"""The best plans known, kept on disk: a restart begins where tuning had ended.
+
+SQLite in the user's cache. A plan is a suggestion, never trusted: it passes `verify` like any other, and the tuner
+watches whether its stages still take the time that they took. `model_key` covers what the engine made of the model.
+Plans of a version whose layers or records were others are dropped: the same numbers would mean another plan.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from shisha_rt.core.tuning.best import BestPlan
+from shisha_rt.errors import Failure
+from shisha_rt.measure.database import Table, explained, open_database
+from shisha_rt.plan.form import Brief, brief, unfolded
+from shisha_rt.plan.measurement import Measurement
+
+log = logging.getLogger(__name__)
+
+FILE_NAME: Final = "plans.sqlite"
+
+_VERSION: Final = 3  # raise it when the layers of a model, or a record, become others
+_TABLE: Final = Table("best", "(key TEXT PRIMARY KEY, record BLOB NOT NULL)", _VERSION, rows="plans")
+
+
+class _Record(msgspec.Struct, frozen=True):
+    stages: Brief
+    order: tuple[str, ...]
+    measurement: Measurement
+
+
+def load_plans(path: Path, model_key: str) -> dict[str, BestPlan]:
+    """By the machine's key (see `best.key_of`); a store that cannot be read is one that is empty, which is said."""
+    if not path.exists():
+        return {}
+    try:
+        with contextlib.closing(open_database(path, _TABLE)) as database, explained(path):
+            rows = database.execute("SELECT key, record FROM best WHERE key GLOB ? || '-*'", (model_key,)).fetchall()
+    except Failure as failure:
+        log.warning("%s; the best plans of earlier runs are not known", failure)
+        return {}
+    found: dict[str, BestPlan] = {}
+    for key, record in rows:
+        with contextlib.suppress(msgspec.MsgspecError):
+            kept = msgspec.msgpack.decode(record, type=_Record)
+            plan = BestPlan(unfolded(kept.stages), kept.measurement, kept.order)
+            found[key.removeprefix(f"{model_key}-")] = plan
+    return found
+
+
+def save_plan(path: Path, model_key: str, key: str, best: BestPlan) -> None:
+    """Raises Failure if the file cannot be written; it waits for whoever has it locked, but not for long."""
+    record = _Record(brief(best.plan), best.order, best.measurement)
+    row = f"{model_key}-{key}", msgspec.msgpack.encode(record)  # JSON has no infinity: a copy that ran nothing
+    with contextlib.closing(open_database(path, _TABLE)) as database, explained(path):
+        database.execute("INSERT OR REPLACE INTO best VALUES (?, ?)", row)

@@ -1,0 +1,86 @@
+"""What devices of int8 need where they run: the scales of the model, found once by runs in fp32 and kept with it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+from zipfile import BadZipFile
+
+import numpy as np
+
+from shisha_rt.errors import BadInput
+from shisha_rt.machine.device import Device
+from shisha_rt.measure.compile import Compiled
+from shisha_rt.messages.scales import read_scales, scales_file
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.scales import SCALED_OPS
+from shisha_rt.process.job import run_job
+from shisha_rt.tensors import NUMPY_OF
+
+Tell = Callable[[str], None]
+
+_LIMIT_S: Final = 600.0  # far more than any model has taken
+
+
+def make_scales(compiled: Compiled, calibration: Path | None = None, on_progress: Tell | None = None) -> str:
+    """The name of their file in the model's folder; they are found if it is not there.
+
+    `calibration`: an .npz file of frames, for each input an array by its name, (frames, *shape); by default they are of
+    noise. Raises BadInput for another kind of file, and Failure where the engine fails.
+    """
+    frames = [] if calibration is None else [str(calibration)]
+    name = scales_file("" if calibration is None else _checked(calibration, compiled.model.graph))
+    if read_scales(compiled.model_folder, name) is None:
+        if on_progress is not None:
+            on_progress(f"finding the scales of {compiled.model.name} in int8 (once; kept for the next start)")
+        failed = f"{compiled.model.name}: its scales in int8 could not be found"
+        arguments = str(compiled.model_folder), name, *frames
+        run_job("stages.jobs.find_scales", *arguments, failed=failed, limit_s=_LIMIT_S)
+    return name
+
+
+def check_int8(device: Device) -> None:
+    """Raises BadInput for a device of int8 that is to run what is not computed in it."""
+    ops = [*(family.ops or {"*"} for family in device.families), *(fusion.ops for fusion in device.fusions)]
+    others = set[str]().union(*ops) - SCALED_OPS
+    fault = None
+    if device.engine != "onnxruntime":
+        fault = f'engine = "{device.engine}": expected "onnxruntime"'
+    elif not device.described:
+        fault = "no [[family]]: expected a described device"
+    elif others:
+        fault = f"ops: {_listed(others)}: expected among {_listed(SCALED_OPS)}"
+    if fault is not None:
+        raise BadInput(f"{device.source}: {fault}, as its precision is int8")
+
+
+def _checked(path: Path, graph: Graph) -> str:
+    """A digest of the frames in a file. Raises BadInput unless the graph can be given all of them."""
+    try:
+        content = path.read_bytes()
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, AttributeError, TypeError, BadZipFile, zlib.error) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it cannot be read"
+        raise BadInput(f"{path}: {reason}; expected frames as numpy.savez writes them") from None
+    wanted = {tensor.name: tensor for tensor in graph.inputs}
+    if arrays.keys() != wanted.keys():
+        raise BadInput(f"{path}: has {_listed(arrays)}: expected an array for each input: {_listed(wanted)}")
+    for name, array in arrays.items():
+        shape, dtype = wanted[name].shape, NUMPY_OF[wanted[name].datatype]
+        if array.dtype != dtype or array.shape[1:] != shape or not len(array):
+            expected = f"{dtype} of (frames, {', '.join(map(str, shape))})"
+            raise BadInput(f"{path}: {name} is {array.dtype} of {array.shape}: expected {expected}")
+        if dtype.kind == "f" and not np.isfinite(array).all():
+            raise BadInput(f"{path}: {name} has values that are infinite or NaN: expected finite ones")
+    if len({len(array) for array in arrays.values()}) > 1:
+        raise BadInput(f"{path}: expected as many frames of each input")
+    return hashlib.sha256(content).hexdigest()
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"

@@ -1,0 +1,116 @@
+"""A model compiled for several shapes of its inputs, as one: plans that are right for it are right for each of them.
+
+Each shape is cleaned and compiled by itself, so that it runs as fast as if it were the only one. What they share is
+what a plan is made of: the layers. A cut is legal where it is in all of them; what a layer takes in and hands on is as
+large as in the largest. The engine brings weights into the same form for all shapes, as a rule: then they are one file
+with several names, of which workers have one copy. Else a layer's weights are there once for each shape.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import filecmp
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from shisha_rt.errors import BadInput
+from shisha_rt.measure.compile import Compiled, Tell, compile_model
+from shisha_rt.model.graph import Tensor
+from shisha_rt.model.input_sizes import InputSizes, shapes_in_words
+from shisha_rt.model.layers import Layer
+
+_LARGE_BYTES: Final = 1 << 20
+"""What is smaller is graphs and indexes, or too little to matter."""
+
+
+def compile_shapes(path: Path, sizes: Sequence[InputSizes], on_progress: Tell | None = None) -> Compiled:
+    """The model at `path` in each of `sizes`; `shapes` of what it returns has them in their order.
+
+    Raises as `compile_model` does, and BadInput where two are the same or do not have the same layers.
+    """
+    shapes = [compile_model(path, its, on_progress) for its in sizes]
+    for number, one in enumerate(shapes):
+        if any(_input_shapes(one) == _input_shapes(other) for other in shapes[:number]):
+            raise BadInput(f"{path}: shapes {_words(one)} are set twice, expected once")
+        _check_alike(path, shapes[0], one)
+        _share_weights(shapes[0], one)
+    return as_one(shapes)
+
+
+def as_one(shapes: Sequence[Compiled]) -> Compiled:
+    """A model that was compiled for each of `shapes`, which have been checked; of one there is nothing to do."""
+    if len(shapes) == 1:
+        return shapes[0]
+    legal_cuts = tuple(sorted(frozenset.intersection(*(one.legal_cuts for one in shapes))))
+    alike = tuple(replace(one, index=msgspec.structs.replace(one.index, legal_cuts=legal_cuts)) for one in shapes)
+    largest = max(alike, key=lambda one: sum(tensor.size_bytes for tensor in one.model.graph.inputs))
+    copies = len({_largest_file(one) for one in alike})
+    layers = tuple(
+        _together(*of_layer, copies=copies)
+        for of_layer in zip(largest.layers, *(one.layers for one in alike), strict=True)
+    )
+    return replace(largest, layers=layers, shapes=alike)
+
+
+def _together(layer: Layer, *shapes: Layer, copies: int) -> Layer:
+    """`layer` with what it needs in all `shapes`, of whose weights there are `copies`."""
+    return replace(
+        layer,
+        weight_bytes=copies * max(one.weight_bytes for one in shapes),
+        in_bytes=max(one.in_bytes for one in shapes),
+        out_bytes=max(one.out_bytes for one in shapes),
+    )
+
+
+def _share_weights(one: Compiled, other: Compiled) -> None:
+    """Files of the second that are the same in the first become other names of those: their pages are there once."""
+    for file in other.engine_folder.iterdir():
+        twin = one.engine_folder / file.name
+        if file.stat().st_size < _LARGE_BYTES or not twin.exists() or twin.samefile(file):
+            continue
+        if filecmp.cmp(twin, file, shallow=False):
+            link = other.engine_folder.parent / f".{file.name}-{os.getpid()}"
+            with contextlib.suppress(OSError):  # a file system without hard links, or a cache that is not ours to write
+                link.hardlink_to(twin)
+                link.replace(file)
+
+
+def _largest_file(compiled: Compiled) -> int:
+    """The number that the file system has for it: it is the one of the weights."""
+    stats = (file.stat() for file in compiled.engine_folder.iterdir())
+    return max(stats, key=lambda stat: stat.st_size).st_ino
+
+
+def _check_alike(path: Path, one: Compiled, other: Compiled) -> None:
+    aspects: tuple[tuple[str, Callable[[Compiled], Sequence[object]]], ...] = (
+        ("inputs", lambda its: list(map(_kind, its.model.graph.inputs))),
+        ("outputs", lambda its: list(map(_kind, its.model.graph.outputs))),
+        ("layers", lambda its: [(layer.name, layer.op) for layer in its.layers]),
+    )
+    for what, aspect in aspects:
+        ones, others = aspect(one), aspect(other)
+        if ones != others:
+            found = next((pair for pair in zip(ones, others, strict=False) if pair[0] != pair[1]), None)
+            differ = f"{len(ones)} and {len(others)} {what}" if found is None else f"{what} {found[0]} and {found[1]}"
+            raise BadInput(
+                f"{path}: with {_words(one)} and {_words(other)} it has {differ}; "
+                "expected one network, the same but for its sizes"
+            )
+
+
+def _kind(tensor: Tensor) -> tuple[str, str, int]:
+    """Name, datatype and rank."""
+    return tensor.name, tensor.datatype, len(tensor.shape)
+
+
+def _input_shapes(compiled: Compiled) -> dict[str, tuple[int, ...]]:
+    return {tensor.name: tensor.shape for tensor in compiled.model.graph.inputs}
+
+
+def _words(compiled: Compiled) -> str:
+    return shapes_in_words(_input_shapes(compiled))

@@ -1,0 +1,67 @@
+"""What planning is told of costs: in the time of measurements, and with the best plans by them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from shisha_rt.costs.alike import among
+from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.layer_costs import LayerCosts
+from shisha_rt.costs.split_costs import SHARD_S, PricedSplit, ShardTime, SplitCosts
+from shisha_rt.machine.machine import Machine
+from shisha_rt.model.split import Splittable
+from shisha_rt.outcome import Outcome
+from shisha_rt.placement.placed_costs import PlacedCosts
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import OBJECTIVES, Objective
+from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.shards.split_plan import split_plan
+
+_PLANNING_S: Final = 2.0
+
+
+def told_costs(
+    stored: LayerCosts | PlacedCosts,
+    time_scale: float,
+    splits: Iterable[Splittable] = (),
+    shard_times: Mapping[PricedSplit, ShardTime] | None = None,
+) -> Costs:
+    """The stored costs in the time of measurements, from which the stretching has been taken out.
+
+    `splits`: how layers may be split there; `shard_times`: what shards take, where that is known.
+    """
+    costs = stored.costs()
+    teams = tuple(replace(team, time_s=team.time_s / time_scale) for team in costs.teams)
+    told = {key: its.stretched(1 / time_scale) for key, its in (shard_times or {}).items()}
+    ways = SplitCosts(tuple(splits), SHARD_S / time_scale, told=told)
+    return replace(costs, time_s=costs.time_s / time_scale, teams=teams, splits=ways)
+
+
+def plans_by_costs(
+    costs: Costs, machine: Machine, replicate: bool, objectives: Iterable[Objective] = OBJECTIVES
+) -> dict[Objective, Plan]:
+    """The best for each objective; on machines of very many places the best that is found in a moment.
+
+    Spare places of `machine` are not planned with.
+
+    Layers are split where no plan can run otherwise: what is gained by splits beyond that, trials have to tell.
+    """
+    if machine.spare:
+        costs = among(costs, [place.name for place in machine.usual], [1.0] * len(machine.usual))
+    found = {objective: _plan_by_costs(costs, replicate, objective) for objective in objectives}
+    return {objective: plan for objective, plan in found.items() if plan is not None}
+
+
+def _plan_by_costs(costs: Costs, replicate: bool, objective: Objective) -> Plan | None:
+    until_s = time.monotonic() + _PLANNING_S
+
+    def should_stop() -> bool:
+        return time.monotonic() >= until_s
+
+    found = exact_plan(costs, replicate=replicate, objective=objective, should_stop=should_stop)
+    if found.outcome is Outcome.INFEASIBLE:
+        found = split_plan(costs, found, replicate=replicate, objective=objective, should_stop=should_stop)
+    return found.plan

@@ -1,0 +1,325 @@
+"""Rewrite an ONNX model into the one form that everything else works on, without changing what it computes.
+
+What depends on no input is computed once, here; BatchNormalization goes into the convolution before it; what does
+nothing at inference goes away. Each operator left is one that must run for every frame, under a name that is its
+own. Graph inputs and outputs keep their names. Operators stand in the order of their layers (`model.layers`), those of
+a layer in the file's: a layer is a run of them, and still the order is topological.
+
+The trade-off: int8 models keep their QuantizeLinear and DequantizeLinear on constants, although these could be
+folded, because engines recognise integer kernels by them; and each reader has a DequantizeLinear of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper, numpy_helper
+
+from shisha_rt.model.heavy import HEAVY
+from shisha_rt.model.layers import LayeredNode, largest_layers
+from shisha_rt.model.names import unused_name
+from shisha_rt.model.net import Net, declared
+from shisha_rt.model.open_shapes import NOTHING_SEEN, SeenTensor, static_shape
+from shisha_rt.model.quantized import one_for_each_reader
+from shisha_rt.model.subgraphs import branch_taken, name_apart, reads, rename_reads, subgraphs
+
+Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
+
+_FOLD_LIMIT_ELEMENTS: Final = 1 << 28  # 1 GiB of FP32; a few bytes of Expand or ConstantOfShape can stand for terabytes
+_RANDOM: Final = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+# Dropout is random in training mode; where it is not, it is removed.
+_NEVER_FOLDED: Final = _RANDOM | {"Dropout", "QuantizeLinear", "DequantizeLinear"}
+
+
+def clean(
+    model: onnx.ModelProto, seen: Mapping[str, SeenTensor] = NOTHING_SEEN, *, strict: bool = True
+) -> onnx.ModelProto:
+    """The cleaned model, with a shape for every tensor that has a static one, or was seen. `model` is not changed.
+
+    It has its weights inside, fixed input dimensions, opset 7 or newer, and has passed the ONNX checker. `seen` and
+    `strict` are as in `open_shapes.described_shapes`, which raises where shapes contradict each other.
+    """
+    net = replace(Net.of(model), seen=seen, strict=strict)
+    name_apart(net.nodes, net.taken_names())
+    _fold_constants(net)
+    _remove_pass_through(net)
+    _fold_batch_normalization(net)
+    _remove_dead(net)
+    net.nodes = one_for_each_reader(net.nodes, net.output_names)
+    _order_by_layer(net)
+    _name_operators(net)
+    described = net.described()
+    net.known, net.outputs = list(described.value_info), list(described.output)
+    return net.model(model)
+
+
+def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Only the first step of `clean`: constants and what follows from them alone become initialisers."""
+    net = Net.of(model)
+    name_apart(net.nodes, net.taken_names())
+    _fold_constants(net)
+    _remove_dead(net)
+    return net.model(model)
+
+
+def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same graph with large initialisers declared as inputs: small enough to check, or to infer shapes on.
+
+    Both of these serialise the model, which fails beyond 2 GiB and is slow well below.
+    """
+    return Net.of(model).light().model(model)
+
+
+# Constants
+
+
+def _fold_constants(net: Net) -> None:
+    """Until nothing changes: a shape that is folded can make the shapes behind it static, or a condition known."""
+    while True:
+        shapes = _static_shapes(net)
+        before = len(net.nodes)
+        net.nodes = [node for node in net.nodes if not _fold(node, net, shapes)]
+        is_smaller = len(net.nodes) < before
+        took_branch = _take_branches(net)
+        may_go_on = took_branch or any(node.op_type in ("Shape", "Size") for node in net.nodes)
+        if not may_go_on or not (is_smaller or took_branch):
+            return
+
+
+def _take_branches(net: Net) -> bool:
+    """Put the branch that is taken in the place of each If whose condition is a constant."""
+    found, taken = [], False
+    for node in net.nodes:
+        if node.op_type != "If" or node.domain or node.input[0] not in net.constants:
+            found.append(node)
+            continue
+        branch = branch_taken(node, bool(numpy_helper.to_array(net.constants[node.input[0]]).any()))
+        found += branch.node
+        net.constants |= {weight.name: weight for weight in branch.initializer}
+        taken = True
+    net.nodes = found
+    return taken
+
+
+def _static_shapes(net: Net) -> dict[str, Shape]:
+    graph = net.described()
+    shapes: dict[str, Shape] = {}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        shape = static_shape(value)
+        if shape is not None:
+            shapes[value.name] = shape
+    return shapes
+
+
+def _fold(node: onnx.NodeProto, net: Net, shapes: Mapping[str, Shape]) -> bool:
+    """Turn the node's outputs into constants if they are known. What makes a graph output stays an operator."""
+    if node.domain or node.op_type in _NEVER_FOLDED or any(name in net.output_names for name in node.output):
+        return False
+    if any(subgraphs(node)):
+        return False
+    if node.op_type in ("Shape", "Size") and node.input[0] in shapes:
+        values: Sequence[Array] | None = [_shape_or_size(node, shapes[node.input[0]])]
+    elif all(name in net.constants for name in node.input if name):
+        small = all(math.prod(shapes.get(name, ())) <= _FOLD_LIMIT_ELEMENTS for name in node.output)
+        values = _evaluate(node, net) if small or node.op_type == "Constant" else None
+    else:
+        return False
+    if values is None:
+        return False
+    net.constants |= {
+        name: numpy_helper.from_array(value, name) for name, value in zip(node.output, values, strict=True) if name
+    }
+    return True
+
+
+def _shape_or_size(node: onnx.NodeProto, shape: Shape) -> Array:
+    if node.op_type == "Size":
+        return np.array(math.prod(shape), np.int64)
+    # ONNX clamps `start` and `end` just as a Python slice does.
+    return np.array(shape[_attribute(node, "start", 0) : _attribute(node, "end", len(shape))], np.int64)
+
+
+def _evaluate(node: onnx.NodeProto, net: Net) -> list[Array] | None:
+    """The node's outputs from its constant inputs, or None where onnx has no working reference for it."""
+    names = [name for name in dict.fromkeys(node.input) if name]
+    graph = helper.make_graph(
+        [node],
+        "one_operator",
+        [declared(net.constants[name]) for name in names],
+        [helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name],
+    )
+    model = helper.make_model(graph, opset_imports=net.opsets)
+    from onnx.reference import ReferenceEvaluator  # as much to import as the rest of onnx, and most models need none
+
+    try:
+        with np.errstate(all="ignore"):
+            found = iter(
+                ReferenceEvaluator(model).run(
+                    None, {name: numpy_helper.to_array(net.constants[name]) for name in names}
+                )
+            )
+    except Exception:  # the evaluator raises whatever its operators do; left alone, the node runs in the engine
+        return None
+    return [np.asarray(next(found)) if name else np.empty(0) for name in node.output]
+
+
+# What does nothing at inference
+
+
+def _remove_pass_through(net: Net) -> None:
+    """Identity, and Dropout in inference mode: their readers read their input instead."""
+    uses, outputs = net.use_counts(), net.output_names
+    kept = outputs | {value.name for value in net.inputs} | net.constants.keys()
+    names: dict[str, str] = {}
+    left = []
+    for node in net.nodes:
+        source = _followed(names, node.input[0]) if node.input else ""
+        if not source or not _passes_through(node, net, uses) or (node.output[0] in outputs and source in kept):
+            left.append(node)
+        elif node.output[0] in outputs:
+            names[source] = node.output[0]  # part of the interface: its producer takes it over
+        else:
+            names[node.output[0]] = source
+    names = {name: _followed(names, name) for name in names}
+    for node in left:
+        rename_reads(node, names)
+        for position, name in enumerate(node.output):
+            node.output[position] = names.get(name, name)
+    net.nodes = left
+
+
+def _followed(names: dict[str, str], name: str) -> str:
+    """The end of a chain of names; each on the way to it leads straight there from then on."""
+    passed = []
+    while name in names:
+        passed.append(name)
+        name = names[name]
+    names.update(dict.fromkeys(passed, name))
+    return name
+
+
+def _passes_through(node: onnx.NodeProto, net: Net, uses: Mapping[str, int]) -> bool:
+    if node.domain or any(uses[name] for name in node.output[1:]):
+        return False
+    if node.op_type == "Identity":
+        return True
+    if node.op_type != "Dropout":
+        return False
+    training = node.input[2] if len(node.input) > 2 else ""
+    return not training or (training in net.constants and not numpy_helper.to_array(net.constants[training]).any())
+
+
+# BatchNormalization
+
+
+def _fold_batch_normalization(net: Net) -> None:
+    """Into the Conv or ConvTranspose whose output nobody else reads, so that no result of it is lost."""
+    uses = net.use_counts()
+    producers = {name: node for node in net.nodes for name in node.output if name}
+    for norm in list(net.nodes):
+        if norm.op_type != "BatchNormalization" or norm.domain:
+            continue
+        conv = producers.get(norm.input[0])
+        if conv is not None and uses[norm.input[0]] == 1 and _can_take(conv, norm, net):
+            _fold_into(conv, norm, net)
+            net.remove(norm)
+            producers[norm.output[0]] = conv
+
+
+def _can_take(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net) -> bool:
+    if conv.op_type not in ("Conv", "ConvTranspose") or conv.domain:
+        return False
+    if _attribute(norm, "training_mode", 0) or not _attribute(norm, "spatial", 1) or any(norm.output[1:]):
+        return False
+    return all(name in net.constants for name in (*conv.input[1:], *norm.input[1:]) if name)
+
+
+def _fold_into(conv: onnx.NodeProto, norm: onnx.NodeProto, net: Net) -> None:
+    """Make it scale * (W x + b - mean) / sqrt(var + epsilon) + shift, with a new weight and bias.
+
+    The old ones may have other users, so the new ones get names of their own.
+    """
+    weight = numpy_helper.to_array(net.constants[conv.input[1]])
+    scale, shift, mean, var = (
+        numpy_helper.to_array(net.constants[name]).astype(np.float64) for name in norm.input[1:5]
+    )
+    factor = scale / np.sqrt(var + _attribute(norm, "epsilon", 1e-5))
+    has_bias = len(conv.input) > 2 and conv.input[2]
+    bias = numpy_helper.to_array(net.constants[conv.input[2]]).astype(np.float64) if has_bias else 0.0
+    new = {
+        "weight": (weight * _per_filter(conv, weight, factor)).astype(weight.dtype),
+        "bias": ((bias - mean) * factor + shift).astype(weight.dtype),
+    }
+    names = [conv.input[0]]
+    for role, value in new.items():
+        names.append(net.fresh_name(f"{norm.output[0]}/{role}"))
+        net.constants[names[-1]] = numpy_helper.from_array(value, names[-1])
+    del conv.input[:]
+    conv.input.extend(names)
+    conv.output[0] = norm.output[0]
+
+
+def _per_filter(conv: onnx.NodeProto, weight: Array, factor: Array) -> Array:
+    """`factor`, one for each filter, in a shape that multiplies `weight`.
+
+    A Conv's weight is (filters, ...); a ConvTranspose's is (channels, filters / groups, ...), so that the filter
+    of an element follows from its group, too.
+    """
+    ones = (1,) * (weight.ndim - 2)
+    if conv.op_type == "Conv":
+        return factor.reshape(-1, 1, *ones)
+    groups = _attribute(conv, "group", 1)
+    return np.repeat(factor.reshape(groups, -1), weight.shape[0] // groups, axis=0).reshape(*weight.shape[:2], *ones)
+
+
+# Leftovers
+
+
+def _remove_dead(net: Net) -> None:
+    """Operators, initialisers and inputs on which no graph output depends."""
+    needed = net.output_names
+    alive = []
+    for node in reversed(net.nodes):
+        if needed.intersection(node.output):
+            alive.append(node)
+            needed.update(reads(node))
+    net.nodes = alive[::-1]
+    net.constants = {name: tensor for name, tensor in net.constants.items() if name in needed}
+    net.inputs = [value for value in net.inputs if value.name in needed]
+
+
+def _order_by_layer(net: Net) -> None:
+    """Of two heavy operators the earlier in the file has the lower layer, so none needs one of a higher."""
+    heavy_count = 0
+    described = []
+    for node in net.nodes:
+        is_heavy = node.op_type in HEAVY
+        described.append(LayeredNode(node.op_type, reads(node), node.output, heavy_count if is_heavy else 0))
+        heavy_count += is_heavy
+    layers = largest_layers(described, [value.name for value in net.inputs])
+    in_order = sorted(zip(layers, range(len(net.nodes)), strict=True))
+    net.nodes = [net.nodes[index] for _, index in in_order]
+
+
+def _name_operators(net: Net) -> None:
+    """Keep the file's names where they are there and unique; the first of several keeps it."""
+    taken = {node.name for node in net.nodes}
+    seen = {""}
+    for index, node in enumerate(net.nodes):
+        if node.name in seen:
+            node.name = unused_name(f"{node.op_type}_{index}", taken)
+        taken.add(node.name)
+        seen.add(node.name)
+
+
+def _attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
+    return next((helper.get_attribute_value(found) for found in node.attribute if found.name == name), default)

@@ -1,0 +1,65 @@
+"""The dimensions of an operator, in which cost formulas are written.
+
+Matrix products and convolutions are seen alike: `batch` times (rows, inner) by (inner, columns), so that the product
+of the four counts multiply-adds, and batch * inner * columns the elements of the second operand. A convolution is
+the product that im2col makes of it, one for each group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final, Literal, get_args
+
+from shisha_rt.model.graph import Graph, Operator, Tensor
+from shisha_rt.model.heavy import CONVOLUTIONS, HEAVY, Shape, operand_shapes
+
+ProductDimension = Literal["batch", "rows", "inner", "columns"]
+Dimension = Literal[ProductDimension, "elements_in", "elements_out", "bytes_in", "bytes_out"]
+
+PRODUCT_DIMENSIONS: Final[tuple[ProductDimension, ...]] = get_args(ProductDimension)
+DIMENSIONS: Final[tuple[Dimension, ...]] = get_args(Dimension)
+
+
+def dimensions(graph: Graph, operator: Operator) -> Mapping[Dimension, int]:
+    """What an operator reads (weights too) and makes; and of a heavy one its dimensions as a product."""
+    read = [tensor_of(graph, name) for name in operator.inputs if name]
+    made = [tensor_of(graph, name) for name in operator.outputs if name]
+    found: dict[Dimension, int] = {
+        "elements_in": sum(math.prod(tensor.shape) for tensor in read),
+        "elements_out": sum(math.prod(tensor.shape) for tensor in made),
+        "bytes_in": sum(tensor.size_bytes for tensor in read),
+        "bytes_out": sum(tensor.size_bytes for tensor in made),
+    }
+    if operator.op_type in HEAVY:
+        multiply = _convolution if operator.op_type in CONVOLUTIONS else _matrix_product
+        found.update(zip(PRODUCT_DIMENSIONS, multiply(operator, *operand_shapes(graph, operator)), strict=True))
+    return found
+
+
+def channel_counts(graph: Graph, operator: Operator) -> tuple[int, int]:
+    """Of a Conv or ConvTranspose: input channels and filters, over all of its groups."""
+    image, _, made = operand_shapes(graph, operator)
+    return image[1], made[1]
+
+
+def tensor_of(graph: Graph, name: str) -> Tensor:
+    """A tensor of the graph, made at run time or constant."""
+    return graph.tensors.get(name) or graph.constants[name]
+
+
+def _matrix_product(operator: Operator, left: Shape, right: Shape, out: Shape) -> tuple[int, int, int, int]:
+    """A second operand without leading dimensions is one matrix for all rows, whatever the first one's shape."""
+    inner = left[-2] if operator.attributes.get("transA", 0) and len(left) > 1 else left[-1]
+    columns = out[-1] if len(right) > 1 else 1
+    batch = math.prod(out[:-2]) if len(right) > 2 and len(left) > 1 else 1
+    return batch, math.prod(out) // max(1, batch * columns), inner, columns
+
+
+def _convolution(operator: Operator, image: Shape, kernel: Shape, out: Shape) -> tuple[int, int, int, int]:
+    """Conv has a kernel (K, C/group, R, S); ConvTranspose, which multiplies before it spreads, (C, K/group, R, S)."""
+    groups = operator.attributes.get("group", 1)
+    assert isinstance(groups, int), "ONNX defines `group` as an integer"
+    if operator.op_type == "ConvTranspose":
+        return groups, image[0] * math.prod(image[2:]), kernel[0] // groups, math.prod(kernel[1:])
+    return groups, out[0] * math.prod(out[2:]), math.prod(kernel[1:]), kernel[0] // groups

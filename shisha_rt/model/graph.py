@@ -1,0 +1,84 @@
+"""The network as the control plane sees it: operators and tensors with static shapes, and no weight values.
+
+A `Graph` is what is left of an ONNX file after cleaning (constants folded, BatchNormalization folded into
+Conv, dead nodes gone). Everything that plans, weighs or cuts works on this; only an engine ever sees the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from shisha_rt.tensors import size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A dense tensor: its ONNX name, shape and datatype (a name of `tensors`).
+
+    The shape is static but for the axes `open_axes`, whose sizes depend on the data: there it is what one run showed.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    datatype: str
+    open_axes: tuple[int, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        return size_bytes(self.datatype, self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One node. `inputs` keeps the positions of the ONNX node; an absent optional input is ''.
+
+    `attributes` holds the integers and integer lists that shape a cost (`group`, `kernel_shape`, `transA`, ...);
+    `texts` those that are words (`auto_pad`, `activation`), which shapes show as far as costs go.
+    """
+
+    name: str
+    op_type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, int | tuple[int, ...]]
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Operators in topological order, over named tensors.
+
+    `tensors` holds every tensor that exists only at run time (inputs and operator outputs);
+    `constants` holds the weights and other initialisers: name, shape and datatype, never a value.
+    """
+
+    name: str
+    operators: tuple[Operator, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    tensors: Mapping[str, Tensor]
+    constants: Mapping[str, Tensor]
+
+    @cached_property
+    def producer(self) -> Mapping[str, int]:
+        """Tensor name -> index of the operator that makes it (graph inputs are absent)."""
+        return {name: i for i, op in enumerate(self.operators) for name in op.outputs if name}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[int, ...]]:
+        """Tensor name -> indices of the operators that read it, ascending, each once."""
+        found: dict[str, list[int]] = {}
+        for i, op in enumerate(self.operators):
+            for name in dict.fromkeys(op.inputs):
+                if name:
+                    found.setdefault(name, []).append(i)
+        return {name: tuple(indices) for name, indices in found.items()}
+
+    @cached_property
+    def needed_until(self) -> Mapping[str, int]:
+        """Tensor name -> index of the last operator that reads it; past the end for what the graph hands out."""
+        handed_out = {tensor.name: len(self.operators) for tensor in self.outputs}
+        return {name: readers[-1] for name, readers in self.consumers.items()} | handed_out

@@ -1,0 +1,50 @@
+"""Heavy operators, on which a network spends its time: convolutions and matrix products, of floats and of integers.
+
+Each has two operands, an image and a kernel or two matrices, but not all at the same positions: between them an
+operator on integers has their scales and zero points.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+from shisha_rt.model.graph import Graph, Operator
+
+Shape = tuple[int, ...]
+
+CONVOLUTIONS: Final = frozenset({"Conv", "ConvInteger", "ConvTranspose", "FusedConv", "QLinearConv"})
+HEAVY: Final = CONVOLUTIONS | {
+    "DynamicQuantizeMatMul",
+    "FusedGemm",
+    "FusedMatMul",
+    "Gemm",
+    "MatMul",
+    "MatMulInteger",
+    "MatMulIntegerToFloat",
+    "MatMulNBits",
+    "QGemm",
+    "QLinearMatMul",
+}
+_SECOND_AT: Final = MappingProxyType({"QGemm": 3, "QLinearConv": 3, "QLinearMatMul": 3})
+"""Position of the second operand where it is not 1. The first is at 0."""
+
+
+def operand_shapes(graph: Graph, operator: Operator) -> tuple[Shape, Shape, Shape]:
+    """Of a heavy operator: image (batch, channels, ...), kernel as ONNX has it, and result; or left and right matrix.
+
+    Each as the operator takes it up: whatever the format that ONNX Runtime keeps it in.
+    """
+    first, second, made = (
+        _shape(graph, name)
+        for name in (operator.inputs[0], operator.inputs[_SECOND_AT.get(operator.op_type, 1)], operator.outputs[0])
+    )
+    if operator.attributes.get("channels_last", 0):
+        first, made = ((shape[0], shape[-1], *shape[1:-1]) for shape in (first, made))
+    if operator.op_type == "MatMulNBits":  # its weights are packed: (columns, blocks, bytes of a block)
+        second = first[-1], made[-1]
+    return first, second, made
+
+
+def _shape(graph: Graph, name: str) -> Shape:
+    return (graph.tensors.get(name) or graph.constants[name]).shape

@@ -1,0 +1,149 @@
+"""What an engine's compiler tells the daemon about its form of the model.
+
+An engine runs its own optimised graph, in which operators are fused and tensors may be in another format. Planners
+keep to the layers of the cleaned graph; the index says in which of them each node runs, and which tensors pass between
+them. Layers never fall along an edge, so every cut is legal but those that a tensor whose size depends on the data
+would cross; of those that give the same stages one is left. Plain values, kept as JSON beside the optimised model.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from shisha_rt.model.spans import Span
+from shisha_rt.model.split import KeptWhole, Splittable
+from shisha_rt.tensors import TensorSpec
+
+NO_LAYER: Final = -1
+INDEX_VERSION: Final = 10  # raise it when an index, or what lies beside it, comes to say something else of a model
+
+Form = Literal["prepacked", "external", "as_is", "unoptimised"]
+"""What stages are cut from: the optimised graph, its weights prepacked or as they are; or the cleaned graph, which each
+stage has optimised for itself, or not at all.
+"""
+
+FORM_COST: Final = MappingProxyType(
+    {
+        "prepacked": "",
+        "external": "each stage copies its weights: private memory, slower builds",
+        "as_is": "each stage copies its weights and is optimised when it is built: private memory, slower builds, "
+        "nothing fused across a cut",
+        "unoptimised": "each stage copies its weights and runs operator by operator: private memory, slower frames",
+    }
+)
+"""What each form costs, in words."""
+
+
+class Crossing(msgspec.Struct, frozen=True):
+    """A tensor that layer `made` makes and the layers `readers` (ascending, at least one) read, all of them later."""
+
+    tensor: TensorSpec
+    made: int
+    readers: tuple[int, ...]
+
+    @property
+    def last_read(self) -> int:
+        return self.readers[-1]
+
+
+class ModelIndex(msgspec.Struct, frozen=True):
+    """`node_layers[i]` is the layer that node i of the graph that stages are cut from runs in, whatever the plan.
+
+    `legal_cuts`: cut c lies between layers c and c+1; those that differ (see `distinct_cuts`). `crossing`: every tensor
+    that one layer makes and another reads, in the order in which they are made, but for those with open axes, which no
+    legal cut parts; any other is never in the arena. `splits`: how groups of layers may be split; `kept_whole`: which
+    may not, and why. `inner`: rooms for what shards make and no layer hands on, sums of their own among them.
+
+    `input_readers` (inputs,): the layers that read each, ascending; `output_makers` (outputs,): the layer that makes
+    each, `NO_LAYER` for an input that is handed on as it is.
+    """
+
+    engine: str
+    form: Form
+    layer_count: int
+    legal_cuts: tuple[int, ...]
+    node_layers: tuple[int, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    crossing: tuple[Crossing, ...]
+    splits: tuple[Splittable, ...] = ()
+    kept_whole: tuple[KeptWhole, ...] = ()
+    inner: tuple[TensorSpec, ...] = ()
+    input_readers: tuple[tuple[int, ...], ...] = ()
+    output_makers: tuple[int, ...] = ()
+
+    @property
+    def tensors(self) -> tuple[TensorSpec, ...]:
+        """Every tensor that has room in a slot, each once: inputs, outputs, crossing ones, what shards make."""
+        found: dict[str, TensorSpec] = {}
+        for spec in (*self.inputs, *self.outputs, *(entry.tensor for entry in self.crossing), *self.inner):
+            found.setdefault(spec.name, spec)  # an output's own says which of its axes are open
+        return tuple(found.values())
+
+    def operators_of(self, first: int, last: int) -> Span:
+        """First and last operator of layers `first` to `last`, where stages are cut from the cleaned graph."""
+        return bisect_left(self.node_layers, first), bisect_right(self.node_layers, last) - 1
+
+    @property
+    def needs(self) -> tuple[frozenset[int], ...]:
+        """(layers,): the earlier layers from which each reads a tensor."""
+        found: list[set[int]] = [set() for _ in range(self.layer_count)]
+        for entry in self.crossing:
+            for reader in entry.readers:
+                found[reader].add(entry.made)
+        return tuple(map(frozenset, found))
+
+
+def distinct_cuts(node_layers: Sequence[int]) -> tuple[int, ...]:
+    """The cuts, ascending, that part nodes each in its own way.
+
+    A layer that no node is left in, as it was fused into a later one, goes with the layer behind it.
+    """
+    return tuple(sorted({*node_layers})[:-1])
+
+
+def without_open(cuts: Sequence[int], crossing: Sequence[Crossing]) -> tuple[tuple[int, ...], tuple[Crossing, ...]]:
+    """Of `cuts` those that no tensor with open axes crosses, and of `crossing` what may then pass between stages.
+
+    Such a tensor has no room of a known size: who makes it and who reads it are kept in one stage.
+    """
+    held = {cut for entry in crossing if entry.tensor.open_axes for cut in range(entry.made, entry.last_read)}
+    legal = tuple(cut for cut in cuts if cut not in held)
+    return legal, tuple(entry for entry in crossing if not entry.tensor.open_axes)
+
+
+NodeEnds: TypeAlias = tuple[Sequence[str], Sequence[str]]
+"""The tensors that a node reads, and those that it makes."""
+
+
+def input_readers(
+    inputs: Iterable[str], nodes: Sequence[NodeEnds], node_layers: Sequence[int]
+) -> tuple[tuple[int, ...], ...]:
+    """(inputs,): see `ModelIndex`."""
+    readers: dict[str, set[int]] = {}
+    for (reads, _), layer in zip(nodes, node_layers, strict=True):
+        for name in reads:
+            readers.setdefault(name, set()).add(layer)
+    return tuple(tuple(sorted(readers.get(name, ()))) for name in inputs)
+
+
+def output_makers(outputs: Iterable[str], nodes: Sequence[NodeEnds], node_layers: Sequence[int]) -> tuple[int, ...]:
+    """(outputs,): see `ModelIndex`."""
+    made = {name: layer for (_, makes), layer in zip(nodes, node_layers, strict=True) for name in makes}
+    return tuple(made.get(name, NO_LAYER) for name in outputs)
+
+
+def crossing_tensors(nodes: Sequence[NodeEnds], node_layers: Sequence[int]) -> list[tuple[str, int, tuple[int, ...]]]:
+    """Name, maker's layer and readers' layers of each tensor that passes between layers, in the order of making."""
+    readers: dict[str, set[int]] = {}
+    for (reads, _), layer in zip(nodes, node_layers, strict=True):
+        for name in reads:
+            readers.setdefault(name, set()).add(layer)
+    made = [(name, layer) for (_, makes), layer in zip(nodes, node_layers, strict=True) for name in makes if name]
+    later = ((name, layer, tuple(sorted(readers.get(name, set()) - {layer}))) for name, layer in made)
+    return [entry for entry in later if entry[2]]

@@ -1,0 +1,171 @@
+"""Layers: what a pipeline moves. One heavy operator, and the light ones that need it and no later one.
+
+Heavy operators are numbered in the file's order, and the layer of an operator is the largest of its own and its inputs'
+layers. Some *wait*: what needs nothing at run time, such as the floats made of an integer weight, and what makes floats
+of integers (DequantizeLinear). They go with their first reader, so that it is the weight that a stage has, and integers
+that it is handed. So layers never fall along an edge: every position between two layers is a legal cut. A cleaned graph
+has its operators in the order of their layers (`model.clean`), so that a layer is a run of them: a heavy one with what
+waits right before it and what follows, up to the next. What crosses a cut is every tensor made before it and still
+needed after it, skip connections included: that, not the heavy operator's own output, is what a stage has to hand on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shisha_rt.model.graph import Graph, Operator, Tensor
+from shisha_rt.model.heavy import CONVOLUTIONS, HEAVY, operand_shapes
+from shisha_rt.model.layer_kinds import LayerKind
+from shisha_rt.model.quantized import DEQUANTIZE
+from shisha_rt.model.spans import Span, live_after, weight_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Operators `first_operator` to `last_operator` (inclusive) of a graph, named after the heavy one, else the first.
+
+    `weight` is Shisha's Eq. 1 and `macs` its variant on the output's size, divided by the groups; `in_bytes` and
+    `out_bytes` count all tensors live at the cut before and after the layer; `weight_bytes` each constant once.
+    """
+
+    index: int
+    name: str
+    op: str
+    weight: int
+    macs: int
+    weight_bytes: int
+    in_bytes: int
+    out_bytes: int
+    first_operator: int
+    last_operator: int
+
+
+def group_layers(graph: Graph, kind: LayerKind = "heavy") -> tuple[Layer, ...]:
+    """The layers of a cleaned graph, in pipeline order; together they hold each operator exactly once.
+
+    Light operators that need no heavy one join layer 0; with none heavy there is one layer of weight 0.
+    """
+    starts = list(range(len(graph.operators))) if kind == "operators" else _starts(graph)
+    ends = [*(start - 1 for start in starts[1:]), len(graph.operators) - 1]
+    bytes_before = [_total_bytes(graph.inputs), *(_total_bytes(live_after(graph, end)) for end in ends[:-1])]
+    bytes_after = [*bytes_before[1:], _total_bytes(graph.outputs)]
+    layers = []
+    for index, (first, last) in enumerate(zip(starts, ends, strict=True)):
+        run = graph.operators[first : last + 1]
+        named_after = next((operator for operator in run if operator.op_type in HEAVY), run[0])
+        weight, macs = _weight_and_macs(graph, named_after) if named_after.op_type in HEAVY else (0, 0)
+        layers.append(
+            Layer(
+                index=index,
+                name=named_after.name,
+                op=named_after.op_type,
+                weight=weight,
+                macs=macs,
+                weight_bytes=weight_bytes(graph, first, last),
+                in_bytes=bytes_before[index],
+                out_bytes=bytes_after[index],
+                first_operator=first,
+                last_operator=last,
+            )
+        )
+    return tuple(layers)
+
+
+class LayeredNode(NamedTuple):
+    """A node of a graph, cleaned or an engine's: the tensors that it reads and makes, and its own layer, 0 if none."""
+
+    op_type: str
+    reads: Sequence[str]
+    makes: Sequence[str]
+    own: int = 0
+
+
+def largest_layers(nodes: Sequence[LayeredNode], inputs: Collection[str]) -> tuple[int, ...]:
+    """The layer of each node, in topological order, of a graph with these run-time inputs.
+
+    It is the largest of its own and of those of the nodes that make its inputs; of one that waits, the smallest of its
+    readers', as far as it has any. No reader's is smaller than what is known of a node without them, so that none has
+    to be moved for it.
+    """
+    layer_of: dict[str, int] = {}
+    found = []
+    for node in nodes:
+        found.append(max(node.own, *(layer_of.get(name, 0) for name in node.reads), 0))
+        layer_of.update((name, found[-1]) for name in node.makes if name)
+    first_read: dict[str, int] = {}
+    waiting = _waiting(nodes, inputs)
+    for i, node in zip(range(len(nodes) - 1, -1, -1), reversed(nodes), strict=True):
+        if waiting[i]:
+            found[i] = min((first_read[name] for name in node.makes if name in first_read), default=found[i])
+        first_read.update((name, min(found[i], first_read.get(name, found[i]))) for name in node.reads)
+    return tuple(found)
+
+
+def _waiting(nodes: Sequence[LayeredNode], inputs: Collection[str]) -> list[bool]:
+    """Whether each node is to go with its first reader; a heavy one is a layer of its own."""
+    at_run_time = {*inputs}
+    found = []
+    for node in nodes:
+        needs_a_frame = not at_run_time.isdisjoint(node.reads)
+        if needs_a_frame:
+            at_run_time.update(filter(None, node.makes))
+        found.append(node.op_type == DEQUANTIZE or not (needs_a_frame or node.op_type in HEAVY))
+    return found
+
+
+def _starts(graph: Graph) -> list[int]:
+    """The first operator of each layer."""
+    nodes = [LayeredNode(operator.op_type, operator.inputs, operator.outputs) for operator in graph.operators]
+    waiting = _waiting(nodes, [tensor.name for tensor in graph.inputs])
+    heavies = [i for i, node in enumerate(nodes) if node.op_type in HEAVY]
+    starts = [0]
+    for start in heavies[1:]:
+        while waiting[start - 1] and any(name in graph.consumers for name in nodes[start - 1].makes):
+            start -= 1
+        starts.append(start)
+    return starts
+
+
+def operators_of(layers: Sequence[Layer], first: int, last: int) -> Span:
+    """First and last operator of layers `first` to `last`."""
+    return layers[first].first_operator, layers[last].last_operator
+
+
+def layer_of_operator(layers: Iterable[Layer]) -> tuple[int, ...]:
+    """The layer of each operator, by the operator's index."""
+    return tuple(layer.index for layer in layers for _ in range(layer.first_operator, layer.last_operator + 1))
+
+
+def _total_bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.size_bytes for tensor in tensors)
+
+
+def _weight_and_macs(graph: Graph, operator: Operator) -> tuple[int, int]:
+    if operator.op_type in CONVOLUTIONS:
+        return _convolution(graph, operator)
+    macs = _product(graph, operator)
+    return macs, macs
+
+
+def _convolution(graph: Graph, operator: Operator) -> tuple[int, int]:
+    """Shisha Eq. 1, `H*W*C * R*S*K`, for any number of spatial dimensions; a batch of images multiplies it.
+
+    Eq. 1 takes the input's size and leaves groups out of account; `macs` takes the output's and divides by them.
+    """
+    (batch, in_channels, *in_sizes), kernel, (_, _, *out_sizes) = operand_shapes(graph, operator)
+    groups = operator.attributes.get("group", 1)
+    assert isinstance(groups, int), "ONNX defines `group` as an integer"
+    # Conv has (K, C/group, R, S), ConvTranspose (C, K/group, R, S).
+    filters = kernel[1] * groups if operator.op_type == "ConvTranspose" else kernel[0]
+    per_position = batch * in_channels * filters * math.prod(kernel[2:])
+    return math.prod(in_sizes) * per_position, math.prod(out_sizes) * per_position // groups
+
+
+def _product(graph: Graph, operator: Operator) -> int:
+    """Rows x inner x columns x leading dimensions: every element of the output is one inner product."""
+    left, _, out = operand_shapes(graph, operator)
+    inner = left[-2] if operator.attributes.get("transA", 0) and len(left) > 1 else left[-1]
+    return inner * math.prod(out)

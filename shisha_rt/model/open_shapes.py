@@ -1,0 +1,170 @@
+"""Shapes of tensors: what inference finds, what one run of the model has shown, and what depends on the data.
+
+Inference knows most shapes. Of the others some are static all the same (an operator that ONNX does not describe, a
+size that was computed): a run shows them, and that is how they are. The rest differs from frame to frame: an operator
+whose output's size follows from values (NonZero, TopK of a computed number), and what is made of that. Such a tensor
+keeps its open axes, with the size that the run has shown, in the name of the dimension: `TENSOR:AXIS=SIZE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import onnx
+
+from shisha_rt.model.subgraphs import reads
+from shisha_rt.tensors import NUMPY_OF
+
+_BY_VALUES: Final = frozenset(
+    {
+        *("Compress", "If", "ImageDecoder", "Loop", "NonMaxSuppression", "NonZero", "StringSplit", "Unique"),
+        *("ConcatFromSequence", "SequenceAt"),
+    }
+)
+"""Operators whose outputs' sizes follow from values, wherever inference cannot tell them."""
+
+_BY_VALUE_OF: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType(
+    {
+        **dict.fromkeys(("ConstantOfShape", "BlackmanWindow", "HammingWindow", "HannWindow"), (0,)),
+        **dict.fromkeys(("AffineGrid", "CenterCropPad", "DFT", "Expand", "OneHot", "Reshape", "Split"), (1,)),
+        **dict.fromkeys(("Squeeze", "Tile", "TopK", "Unsqueeze", "Upsample"), (1,)),
+        **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax"), (1,)),
+        **dict.fromkeys(("ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"), (1,)),
+        "Col2Im": (1, 2),
+        "MaxUnpool": (2,),
+        "MelWeightMatrix": (0, 1),
+        "Pad": (1, 3),
+        "Range": (0, 1, 2),
+        "Resize": (1, 2, 3),
+        "STFT": (1, 3),
+        "Slice": (1, 2, 3, 4),
+    }
+)
+"""By operator the inputs whose values decide the size of what it makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenTensor:
+    """What one run has shown of a tensor: its shape, and its datatype by a name of `tensors`."""
+
+    shape: tuple[int, ...]
+    datatype: str
+
+
+NOTHING_SEEN: Final[Mapping[str, SeenTensor]] = MappingProxyType({})
+
+
+def described_shapes(model: onnx.ModelProto, seen: Mapping[str, SeenTensor], *, strict: bool) -> onnx.GraphProto:
+    """The graph of `model` with a type for every tensor whose shape is known, or was seen.
+
+    `strict`: raises `onnx.shape_inference.InferenceError` where shapes or types contradict each other; else what
+    inference cannot do is left to `seen`.
+    """
+    while True:
+        graph = onnx.shape_inference.infer_shapes(model, check_type=strict, strict_mode=strict, data_prop=True).graph
+        static, open_ones = _found_out(graph, seen)
+        if not static:
+            break
+        _state(model.graph, static)  # what is static after all may tell inference the rest
+    _state(graph, open_ones)
+    return graph
+
+
+def _state(graph: onnx.GraphProto, values: Mapping[str, onnx.ValueInfoProto]) -> None:
+    stated = {value.name: value for value in (*graph.value_info, *graph.output)}
+    for name, value in values.items():
+        if name in stated:
+            stated[name].CopyFrom(value)
+        else:
+            graph.value_info.append(value)
+
+
+def static_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
+    """None where the shape is not known, or some axis is open."""
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+        return None
+    return tuple(dim.dim_value for dim in tensor.shape.dim)
+
+
+def shape_with_open_axes(value: onnx.ValueInfoProto) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Shape and open axes of a tensor as this module has written them down; None where neither is known."""
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    shape, open_axes = [], []
+    for axis, dim in enumerate(tensor.shape.dim):
+        _, is_open, size = dim.dim_param.rpartition("=")
+        if is_open:
+            open_axes.append(axis)
+        elif not dim.HasField("dim_value"):
+            return None
+        shape.append(int(size) if is_open else dim.dim_value)
+    return tuple(shape), tuple(open_axes)
+
+
+def unknown_tensors(graph: onnx.GraphProto, seen: Collection[str]) -> list[str]:
+    """Names of the tensors that a run has to show: neither known nor seen yet. Sequences are not looked at."""
+    known = {value.name for value in _all_values(graph) if static_shape(value) is not None or _is_no_tensor(value)}
+    return [name for node in graph.node for name in node.output if name and name not in known and name not in seen]
+
+
+def _all_values(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:
+    return (*graph.input, *graph.value_info, *graph.output)
+
+
+def _is_no_tensor(value: onnx.ValueInfoProto) -> bool:
+    return value.type.WhichOneof("value") not in (None, "tensor_type")
+
+
+def _found_out(
+    graph: onnx.GraphProto, seen: Mapping[str, SeenTensor]
+) -> tuple[dict[str, onnx.ValueInfoProto], dict[str, onnx.ValueInfoProto]]:
+    """Of the tensors that inference does not know: those that are static, and those with open axes, as `seen` has them.
+
+    A tensor that nobody has seen is in neither.
+    """
+    values = {value.name: value for value in _all_values(graph)}
+    constants = {weight.name for weight in graph.initializer}
+    static: dict[str, onnx.ValueInfoProto] = {}
+    open_ones: dict[str, onnx.ValueInfoProto] = {}
+    varying: set[str] = set()
+    for node in graph.node:
+        from_open = not varying.isdisjoint(reads(node)) or follows_values(node, constants)
+        for name in filter(None, node.output):
+            value = values.get(name, onnx.ValueInfoProto(name=name))
+            if static_shape(value) is not None:
+                continue
+            if _is_no_tensor(value) or (from_open and name not in seen):
+                varying.add(name)
+            elif from_open:
+                varying.add(name)
+                open_ones[name] = _as_seen(value, seen[name], keeps_open=True)
+            elif name in seen:
+                static[name] = _as_seen(value, seen[name], keeps_open=False)
+    return static, open_ones
+
+
+def follows_values(node: onnx.NodeProto, constants: Collection[str]) -> bool:
+    """Whether the sizes of what a node makes depend on values that are no constants."""
+    if node.op_type in _BY_VALUES:
+        return True
+    deciding = (node.input[position] for position in _BY_VALUE_OF.get(node.op_type, ()) if position < len(node.input))
+    return any(name and name not in constants for name in deciding)
+
+
+def _as_seen(value: onnx.ValueInfoProto, seen: SeenTensor, *, keeps_open: bool) -> onnx.ValueInfoProto:
+    tensor = value.type.tensor_type
+    known = list(tensor.shape.dim) if tensor.HasField("shape") else []
+    axes = [len(known) == len(seen.shape) and known[axis].HasField("dim_value") for axis in range(len(seen.shape))]
+    return onnx.helper.make_tensor_value_info(
+        value.name,
+        onnx.helper.np_dtype_to_tensor_dtype(NUMPY_OF[seen.datatype]),
+        [
+            size if is_known or not keeps_open else f"{value.name}:{axis}={size}"
+            for axis, (size, is_known) in enumerate(zip(seen.shape, axes, strict=True))
+        ],
+    )

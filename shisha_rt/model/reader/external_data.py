@@ -1,0 +1,144 @@
+"""Weights that lie in files beside the model: read only from inside the model's folder, and only whole.
+
+A model file comes from a stranger and names the files itself, so a name that leads out of its folder (an absolute
+path, `..`, a symbolic link) is refused before anything is opened. After loading, every tensor holds its bytes as
+`raw_data`, of exactly the length that its shape and datatype ask for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePath, PureWindowsPath
+from typing import Final
+
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from shisha_rt.errors import BadInput
+from shisha_rt.model.subgraphs import all_graphs
+from shisha_rt.tensors import NUMPY_OF, size_bytes
+
+_PAGE_BYTES: Final = 4096
+_MOST_BYTES: Final = (1 << 31) - (1 << 20)
+"""Of one weight: protobuf ends at 2 GiB, with its name and shape."""
+_DATATYPE_OF: Final = {int(helper.np_dtype_to_tensor_dtype(dtype)): name for name, dtype in NUMPY_OF.items()}
+
+
+def datatype_of(onnx_type: int, what: str) -> str:
+    """The name of `tensors` for an ONNX element type. Raises BadInput about `what` for those not served."""
+    if onnx_type not in _DATATYPE_OF:
+        known = TensorProto.DataType.items()
+        label = next((name for name, number in known if number == onnx_type), str(onnx_type))
+        raise BadInput(f"{what} has datatype {label}; expected one of {', '.join(NUMPY_OF)}")
+    return _DATATYPE_OF[onnx_type]
+
+
+def load_weights(model: onnx.ModelProto, path: Path) -> bytes:
+    """Bring all tensors of the model at `path` into memory, in place; return a SHA-256 digest of the external ones."""
+    digest = hashlib.sha256()
+    for tensor in _tensors(model.graph):
+        expected_bytes = size_bytes(datatype_of(tensor.data_type, f"{path}: weight {tensor.name!r}"), tensor.dims)
+        if expected_bytes > _MOST_BYTES:
+            expected = f"expected at most {_MOST_BYTES} of one weight, as ONNX holds no larger"
+            raise BadInput(f"{path}: weight {tensor.name!r} has {expected_bytes} bytes; {expected}")
+        if tensor.data_location == TensorProto.EXTERNAL:
+            _load(tensor, path, expected_bytes)
+            digest.update(tensor.raw_data)
+        _as_raw_data(tensor, path, expected_bytes)
+    return digest.digest()
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    for each in all_graphs(graph):
+        yield from each.initializer
+        for node in each.node:
+            for attribute in node.attribute:
+                if attribute.type == onnx.AttributeProto.TENSOR:
+                    yield attribute.t
+                yield from attribute.tensors
+
+
+def _load(tensor: TensorProto, path: Path, expected_bytes: int) -> None:
+    where = {entry.key: entry.value for entry in tensor.external_data}
+    file = _inside(path, tensor.name, where.get("location", ""))
+    try:
+        offset_bytes = int(where.get("offset", "0"))
+        length_bytes = int(where.get("length", expected_bytes))
+    except ValueError:
+        offset_bytes = length_bytes = -1
+    if offset_bytes < 0 or length_bytes != expected_bytes or offset_bytes + length_bytes > file.stat().st_size:
+        raise BadInput(
+            f"{path}: weight {tensor.name!r} is not in external data {file.name!r} as described; expected"
+            f" {expected_bytes} bytes at offset {where.get('offset', '0')} of a file of {file.stat().st_size}"
+        )
+    with file.open("rb") as stream:
+        stream.seek(offset_bytes)
+        tensor.raw_data = stream.read(length_bytes)
+    tensor.data_location = TensorProto.DEFAULT
+    del tensor.external_data[:]
+
+
+def _inside(path: Path, tensor: str, location: str) -> Path:
+    """The external file, which exists and, links followed, lies in the model's folder."""
+    folder = path.parent.resolve()
+    relative = PurePath(location)
+    file = (folder / relative).resolve()
+    steps_out = ".." in relative.parts or ".." in PureWindowsPath(location).parts
+    if relative.is_absolute() or steps_out or not file.is_relative_to(folder):
+        raise BadInput(
+            f"{path}: external data {location!r} of weight {tensor!r} is outside the model's folder;"
+            " expected a file in it"
+        )
+    if not file.is_file():
+        raise BadInput(f"{path}: external data {location!r} of weight {tensor!r} is missing; expected it in {folder}")
+    return file
+
+
+def _as_raw_data(tensor: TensorProto, path: Path, expected_bytes: int) -> None:
+    try:
+        if not tensor.HasField("raw_data"):
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
+    except (ValueError, TypeError):
+        pass  # too few or too many values: found out below
+    if len(tensor.raw_data) != expected_bytes:
+        raise BadInput(
+            f"{path}: weight {tensor.name!r} does not fill its shape {list(tensor.dims)};"
+            f" expected {expected_bytes} bytes, not {len(tensor.raw_data)}"
+        )
+
+
+def save_with_external_weights(model: onnx.ModelProto, path: Path, *, threshold_bytes: int) -> None:
+    """Write `path` and, beside it, the weights of at least `threshold_bytes` in a file with the suffix `.bin`.
+
+    The model is not changed, and never serialised whole: protobuf ends at 2 GiB.
+    """
+    data_path = path.with_suffix(".bin")
+    shell = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    graph = model.graph
+    shell.graph.name = graph.name
+    for field in ("node", "input", "output", "value_info"):
+        getattr(shell.graph, field).extend(getattr(graph, field))
+    with data_path.open("wb") as stream:
+        for tensor in graph.initializer:
+            if len(tensor.raw_data) < threshold_bytes:
+                shell.graph.initializer.append(tensor)
+                continue
+            # Engines map the file into memory, which works in whole pages.
+            stream.seek(-(-stream.tell() // _PAGE_BYTES) * _PAGE_BYTES)
+            shell.graph.initializer.append(_reference(tensor, data_path.name, stream.tell()))
+            stream.write(tensor.raw_data)
+    path.write_bytes(shell.SerializeToString())
+
+
+def _reference(tensor: TensorProto, location: str, offset_bytes: int) -> TensorProto:
+    found = TensorProto(
+        name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, data_location=TensorProto.EXTERNAL
+    )
+    entries: Iterable[tuple[str, object]] = (
+        ("location", location),
+        ("offset", offset_bytes),
+        ("length", len(tensor.raw_data)),
+    )
+    found.external_data.extend(onnx.StringStringEntryProto(key=key, value=str(value)) for key, value in entries)
+    return found

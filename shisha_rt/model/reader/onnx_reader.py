@@ -1,0 +1,385 @@
+"""Read a stranger's ONNX file: say no in one line, or hand on a model about which nothing is left to doubt.
+
+Everything is checked here and now (the file, its operators, its datatypes, and that every shape is static), because
+a worker that finds out later finds out with frames in flight. What passes is cleaned (`model.clean`), and from then
+on operators and tensors go by the cleaned model's names everywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import onnx
+import onnx.inliner
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # its stubs are a package apart
+
+from shisha_rt.errors import BadInput
+from shisha_rt.model.clean import clean, without_weights
+from shisha_rt.model.graph import Graph, Operator, Tensor
+from shisha_rt.model.input_sizes import ANY_SIZES, InputSizes
+from shisha_rt.model.open_shapes import SeenTensor, shape_with_open_axes, unknown_tensors
+from shisha_rt.model.reader.external_data import datatype_of, load_weights, save_with_external_weights
+from shisha_rt.model.reader.one_run import shapes_seen
+from shisha_rt.model.reader.onnx_versions import MICROSOFT, check_versions
+from shisha_rt.model.reader.open_dims import SettledDim, forget_other_shapes, runtime_inputs, settle_sizes
+from shisha_rt.model.reader.size_guesses import sizes_that_run
+from shisha_rt.model.subgraphs import all_graphs, all_nodes, reads, subgraphs
+
+CLEANER_VERSION: Final = 5  # raise it when `clean` would give another model for the same file
+CLEAN_FILE: Final = "clean.onnx"
+_EMBEDDED_BELOW_BYTES: Final = 1024
+_PROTOBUF_LIMIT_BYTES: Final = 1 << 31
+_OLDEST_OPSET: Final = 7  # the oldest that engines promise to run
+_DOMAINS: Final = ("", MICROSOFT)
+_PROSE: Final = ("doc_string", "value")  # protobuf fields of free text; `value` is that of a metadata entry
+_MOST_OPERATORS: Final = 100_000  # of functions written out; the largest networks have some thousands
+_MESSAGE_LIMIT: Final = 200  # characters of what the ONNX checker has to say
+
+
+@dataclass(frozen=True, slots=True)
+class FoundOut:
+    """What reading found out that the file does not say, or said in vain.
+
+    `seen`: tensors whose shape only a run told; `unread`: inputs that no operator reads, which the model has no more.
+    """
+
+    dims: tuple[SettledDim, ...] = ()
+    seen: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Model:
+    """A cleaned model. `name` is the file's stem; `proto` has its weights inside and may be larger than 2 GiB.
+
+    `key` identifies all that derived files depend on: the file, its external data, the dimensions given, the cleaner.
+    `is_saved`: it was read from where it had been saved; its weights are there alone, and it cannot be saved again.
+    `found_out` is empty then.
+    """
+
+    name: str
+    graph: Graph
+    proto: onnx.ModelProto
+    key: str
+    found_out: FoundOut = FoundOut()
+    is_saved: bool = False
+
+    def save(self, folder: Path) -> None:
+        """Write `clean.onnx`, with its weights beside it in `clean.bin`, into an existing folder."""
+        save_with_external_weights(self.proto, folder / CLEAN_FILE, threshold_bytes=_EMBEDDED_BELOW_BYTES)
+
+
+def read_model(
+    path: Path, sizes: InputSizes = ANY_SIZES, saved: Callable[[str], Model | None] = lambda _key: None
+) -> Model:
+    """Read, check and clean an ONNX file; `sizes` are for what it leaves open.
+
+    `saved` finds what was saved under a key before; it is asked for that of a file with all its weights inside.
+
+    Raises BadInput with one line for whatever is wrong with the file.
+    """
+    content = _read_file(path)
+    settings = json.dumps([sorted(sizes.dims.items()), sorted(sizes.shapes.items()), CLEANER_VERSION]).encode()
+    key_of = partial(_key_of, hashlib.sha256(content).digest(), settings=settings)
+    found = saved(key_of(hashlib.sha256().digest()))
+    if found is not None:
+        return found
+    model = _without_functions(_parse(content, path), path)
+    _check_header(model, path)
+    _drop_unused_domains(model)
+    check_versions(model, path)
+    _check_operators(model, path)
+    _check_ends(model, path)
+    external_digest = load_weights(model, path)
+    dims = settle_sizes(model, sizes, path, partial(sizes_that_run, model))
+    try:
+        onnx.checker.check_model(_as_checked(model))
+    except onnx.checker.ValidationError as error:
+        raise BadInput(f"{path}: not a valid ONNX model: {_shortened(error)}") from error
+    forget_other_shapes(model.graph)
+    cleaned, seen = _cleaned(model, dims, path)
+    cleaned.graph.name = path.stem
+    graph = _graph_of(cleaned, str(path))
+    if not graph.inputs:
+        raise BadInput(f"{path}: no output depends on an input; expected at least one input that is not a weight")
+    read = {tensor.name for tensor in graph.inputs}
+    unread = tuple(value.name for value in runtime_inputs(model.graph) if value.name not in read)
+    return Model(path.stem, graph, cleaned, key_of(external_digest), FoundOut(dims, seen, unread))
+
+
+def _key_of(content_digest: bytes, external_digest: bytes, settings: bytes) -> str:
+    return hashlib.sha256(content_digest + external_digest + settings).hexdigest()
+
+
+def _as_checked(model: onnx.ModelProto) -> onnx.ModelProto:
+    """What the ONNX checker is to see. It wants shapes of outputs, which nobody needs and some exporters leave out."""
+    light = without_weights(model)
+    for graph in all_graphs(light.graph):
+        for value in graph.output:
+            if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
+                value.type.tensor_type.shape.SetInParent()
+    return light
+
+
+def _cleaned(model: onnx.ModelProto, dims: Sequence[SettledDim], path: Path) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """Cleaned, with a shape for each of its tensors: where inference does not know one, a run shows it.
+
+    Beside it the names of those that a run has shown.
+
+    Inference may be wrong, too: where it finds contradictions, and the engine none, the engine is right.
+    """
+    fault = None
+    sizes = ", ".join(f"{dim.name} = {dim.size}" for dim in dims)
+    invalid = f"{path}: not a valid ONNX model{f' with {sizes}' if sizes else ''}"
+    seen: dict[str, SeenTensor] = {}
+    while True:
+        try:
+            cleaned = clean(model, seen, strict=fault is None)
+        except onnx.shape_inference.InferenceError as error:
+            if fault is not None:
+                raise BadInput(f"{invalid}: {_shortened(fault)}") from error
+            fault = error
+            continue
+        unknown = unknown_tensors(cleaned.graph, seen)
+        if not unknown:
+            return cleaned, tuple(seen)
+        try:
+            seen |= shapes_seen(cleaned, unknown, str(path))
+        except BadInput as error:
+            if fault is None:
+                raise
+            raise BadInput(f"{invalid}: {_shortened(fault)}") from error
+
+
+def read_saved(name: str, folder: Path) -> Model:
+    """The model that `Model.save` wrote into the folder of its key; its proto's weights are left in their file."""
+    path = folder / CLEAN_FILE
+    proto = onnx.load(path, load_external_data=False)
+    graph = replace(_graph_of(proto, str(path)), name=name)  # the file may have been called otherwise
+    return Model(name, graph, proto, folder.name, is_saved=True)
+
+
+def read_clean(folder: Path) -> Graph:
+    """The graph of a model that `Model.save` wrote, without touching its weights."""
+    path = folder / CLEAN_FILE
+    return _graph_of(onnx.load(path, load_external_data=False), str(path))
+
+
+# The file
+
+
+def _read_file(path: Path) -> bytes:
+    expected = "expected an ONNX file"
+    if not path.exists():
+        raise BadInput(f"{path}: no such file; {expected}")
+    if not path.is_file():
+        raise BadInput(f"{path}: is {'a folder' if path.is_dir() else 'not a regular file'}; {expected}")
+    if path.stat().st_size >= _PROTOBUF_LIMIT_BYTES:
+        raise BadInput(f"{path}: over 2 GiB, more than ONNX allows; expected large weights as external data")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}; {expected}") from error
+    if not content:
+        raise BadInput(f"{path}: is empty; {expected}")
+    return content
+
+
+def _parse(content: bytes, path: Path) -> onnx.ModelProto:
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(content)
+    except DecodeError:
+        raise BadInput(f"{path}: truncated, or not ONNX at all; expected an ONNX file") from None
+    if not model.HasField("graph") or not model.graph.node:
+        raise BadInput(f"{path}: no network in it; expected an ONNX file with at least one operator")
+    if not _is_text(model):
+        raise BadInput(f"{path}: damaged: a name in it is not text; expected printable UTF-8")
+    return model
+
+
+def _without_functions(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
+    """Operators that the file itself defines, of others, are written out."""
+    if not model.functions:
+        return model
+    if _count_without_functions(model) > _MOST_OPERATORS:
+        raise BadInput(f"{path}: its functions, written out, are over {_MOST_OPERATORS} operators; expected fewer")
+    try:
+        return onnx.inliner.inline_local_functions(model)
+    except Exception as error:  # it raises whatever its C++ does
+        raise BadInput(f"{path}: its functions cannot be written out: {_shortened(error)}") from error
+
+
+def _count_without_functions(model: onnx.ModelProto) -> int:
+    """How many operators there are, as far as that is up to `_MOST_OPERATORS`.
+
+    A few functions that call each other twice stand for more than any memory holds.
+    """
+    bodies = {(its.domain, its.name): [(n.domain, n.op_type) for n in all_nodes(its.node)] for its in model.functions}
+    sizes = dict.fromkeys(bodies, 1)
+    for _ in bodies:  # one calls another at most so deep; what calls itself is found by whoever writes them out
+        last = sizes
+        sizes = {
+            name: min(sum(last.get(called, 1) for called in body), _MOST_OPERATORS + 1) for name, body in bodies.items()
+        }
+        if sizes == last:
+            break
+    return sum(sizes.get((node.domain, node.op_type), 1) for node in all_nodes(model.graph.node))
+
+
+def _is_text(message: Any) -> bool:
+    """Whether the names in a protobuf message can be printed on one line. What is not UTF-8 comes out as bytes."""
+    if isinstance(message, onnx.TensorProto):
+        return _is_name(message.name)  # ListFields would copy its values, which may be most of the file
+    for field, value in message.ListFields():
+        parts = [value] if isinstance(value, str | bytes) or hasattr(value, "ListFields") else value
+        if field.type == field.TYPE_MESSAGE and not all(map(_is_text, parts)):
+            return False
+        if field.type == field.TYPE_STRING and not all(_is_name(part, field.name in _PROSE) for part in parts):
+            return False
+    return True
+
+
+def _is_name(value: str | bytes, may_be_prose: bool = False) -> bool:
+    return isinstance(value, str) and (may_be_prose or value.isprintable())
+
+
+def _check_header(model: onnx.ModelProto, path: Path) -> None:
+    """Also writes the default domain, which has two names, as the empty one throughout."""
+    for part in (*model.opset_import, *all_nodes(model.graph.node)):
+        if part.domain == "ai.onnx":
+            part.domain = ""
+    for domain, count in Counter(opset.domain for opset in model.opset_import).items():
+        if count > 1:
+            raise BadInput(f"{path}: {count} opset versions of domain {domain or 'ai.onnx'!r}; expected one")
+    version = next((opset.version for opset in model.opset_import if not opset.domain), None)
+    if version is None:
+        raise BadInput(f"{path}: truncated, or no opset version given; expected {_OLDEST_OPSET} or newer")
+    if version < _OLDEST_OPSET:
+        raise BadInput(f"{path}: opset version {version}; expected {_OLDEST_OPSET} or newer")
+    for graph in all_graphs(model.graph):
+        for weight in graph.sparse_initializer:
+            raise BadInput(f"{path}: weight {weight.values.name!r} is sparse; expected dense weights")
+
+
+def _check_operators(model: onnx.ModelProto, path: Path) -> None:
+    version = next(opset.version for opset in model.opset_import if not opset.domain)
+    for node in all_nodes(model.graph.node):
+        what = f"{path}: operator {node.op_type} ({_label(node)!r})"
+        if node.domain not in _DOMAINS:
+            raise BadInput(f"{what} is of domain {node.domain!r}; expected ai.onnx or com.microsoft")
+        if not node.domain and not _is_known(node.op_type, version):
+            raise BadInput(f"{what} is unknown; expected an operator of ONNX opset {version}")
+        if node.op_type == "If" and not node.domain:
+            for branch in subgraphs(node):
+                if len(branch.output) != len(node.output):
+                    raise BadInput(f"{what}: a branch has {len(branch.output)} outputs; expected {len(node.output)}")
+
+
+def _drop_unused_domains(model: onnx.ModelProto) -> None:
+    """Some tools import every domain that they know; an engine refuses a version that it does not, used or not."""
+    used = {"", *(node.domain for node in all_nodes(model.graph.node))}
+    kept = [opset for opset in model.opset_import if opset.domain in used]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
+
+
+def _is_known(op_type: str, version: int) -> bool:
+    try:
+        onnx.defs.get_schema(op_type, version, "")
+    except onnx.defs.SchemaError:
+        return False
+    return True
+
+
+def _label(node: onnx.NodeProto) -> str:
+    return node.name or next((name for name in node.output if name), "")
+
+
+def _shortened(error: Exception) -> str:
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return first if len(first) <= _MESSAGE_LIMIT else first[: _MESSAGE_LIMIT - 3] + "..."
+
+
+# Inputs and outputs
+
+
+def _check_ends(model: onnx.ModelProto, path: Path) -> None:
+    inputs = runtime_inputs(model.graph)
+    if not inputs:
+        raise BadInput(f"{path}: no input; expected at least one that is not a weight")
+    for value in (*inputs, *model.graph.output):
+        _datatype(value, str(path))
+    given = {value.name for value in inputs}
+    for name, count in Counter(value.name for value in model.graph.output).items():
+        if name in given:
+            raise BadInput(f"{path}: output {name!r} is an input, too; expected one that an operator makes")
+        if count > 1:
+            raise BadInput(f"{path}: output {name!r} is listed {count} times; expected each once")
+
+
+# The graph
+
+
+def _graph_of(model: onnx.ModelProto, where: str) -> Graph:
+    """The values of a cleaned model that planning needs. Raises BadInput for a tensor that is not fully known."""
+    graph = model.graph
+    described = {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
+    made = [name for node in graph.node for name in node.output if name]
+    names = [*(value.name for value in graph.input), *made]
+    tensors = {name: _tensor(described.get(name) or onnx.ValueInfoProto(name=name), where) for name in names}
+    for value in graph.output:
+        if value.name not in tensors:
+            raise BadInput(f"{where}: output {value.name!r} is a constant; expected one that an operator computes")
+    return Graph(
+        name=graph.name,
+        operators=tuple(operator_of(node) for node in graph.node),
+        inputs=tuple(tensors[value.name] for value in graph.input),
+        outputs=tuple(tensors[value.name] for value in graph.output),
+        tensors=tensors,
+        constants={weight.name: _constant(weight, where) for weight in graph.initializer},
+    )
+
+
+def _tensor(value: onnx.ValueInfoProto, where: str) -> Tensor:
+    # Without any type nothing could be inferred, most often because the operator is not one of ONNX's own.
+    datatype = _datatype(value, where) if value.HasField("type") else ""
+    found = shape_with_open_axes(value)
+    if found is None:
+        raise BadInput(f"{where}: the shape of tensor {value.name!r} is not known beforehand; expected a static shape")
+    shape, open_axes = found
+    return Tensor(value.name, shape, datatype, open_axes)
+
+
+def _datatype(value: onnx.ValueInfoProto, where: str) -> str:
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        expected = "expected a dense tensor"
+        raise BadInput(f"{where}: {value.name!r} is of type {str(kind).removesuffix('_type')}; {expected}")
+    return datatype_of(value.type.tensor_type.elem_type, f"{where}: tensor {value.name!r}")
+
+
+def _constant(weight: onnx.TensorProto, where: str) -> Tensor:
+    datatype = datatype_of(weight.data_type, f"{where}: weight {weight.name!r}")
+    return Tensor(weight.name, tuple(weight.dims), datatype)
+
+
+def operator_of(node: onnx.NodeProto) -> Operator:
+    """The node without the attributes that are neither whole numbers nor words."""
+    attributes: dict[str, int | tuple[int, ...]] = {}
+    texts = {}
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.INT:
+            attributes[attribute.name] = attribute.i
+        elif attribute.type == onnx.AttributeProto.INTS:
+            attributes[attribute.name] = tuple(attribute.ints)
+        elif attribute.type == onnx.AttributeProto.STRING:
+            texts[attribute.name] = attribute.s.decode(errors="replace")
+    return Operator(node.name, node.op_type, node.domain, reads(node), tuple(node.output), attributes, texts)

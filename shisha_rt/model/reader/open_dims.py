@@ -1,0 +1,192 @@
+"""The dimensions that a model leaves open, and the sizes that they get: every input has a static shape after this.
+
+A size comes from what the user says, else from what the model itself suggests (`model.default_dims`), else it is 1 for
+a batch, the first dimension of an input. Dimensions of one name have one size. What has no name, or one that exporters
+write where they know none, is called `INPUT:AXIS`. All that stays open is told at once, with a command line that works.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import onnx
+
+from shisha_rt.errors import BadInput
+from shisha_rt.model.default_dims import default_dims
+from shisha_rt.model.input_sizes import LARGEST_SIZE, InputSizes
+from shisha_rt.model.subgraphs import all_graphs
+
+_NO_NAMES: Final = frozenset({"", "?", "-1", "None", "none", "unk", "unknown", "*"})
+_MOST_LISTED: Final = 12
+
+Guess = Callable[[Mapping[str, Sequence[str]], Mapping[str, int]], "Mapping[str, int] | None"]
+"""From the names of each input's dimensions, empty where fixed, and known sizes, to sizes with which it runs."""
+
+
+SaidBy = Literal["user", "model", "batch"]
+"""Who said what size a dimension has; nobody does for a batch, which is 1 then."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettledDim:
+    """A dimension that the file leaves open, by its name."""
+
+    name: str
+    size: int
+    said_by: SaidBy
+
+
+def settle_sizes(model: onnx.ModelProto, sizes: InputSizes, path: Path, guess: Guess) -> tuple[SettledDim, ...]:
+    """Write the sizes of all open dimensions of inputs into `model`; its other shapes are left to inference.
+
+    The dimensions come back, each once, with who has said their sizes.
+
+    Raises BadInput for sizes that do not fit, and where something stays open: `guess` is asked then.
+    """
+    inputs = runtime_inputs(model.graph)
+    _check_open_shapes(inputs, sizes, path)
+    names = _name_dimensions(inputs, path)
+    given = _given(names, inputs, sizes, path)
+    batches = {axes[0]: 1 for axes in names.values() if axes and axes[0]}
+    suggested = default_dims(model)
+    known = {**batches, **suggested, **given}
+    unsettled = [name for name in _all_names(names) if name not in known]
+    if unsettled:
+        raise BadInput(_what_is_open(path, names, inputs, set(unsettled), known, guess(names, known)))
+    for value in inputs:
+        for dim, name in zip(value.type.tensor_type.shape.dim, names[value.name], strict=True):
+            if name:
+                dim.dim_value = known[name]
+    return tuple(
+        SettledDim(name, known[name], "user" if name in given else "model" if name in suggested else "batch")
+        for name in _all_names(names)
+    )
+
+
+def runtime_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """Those that are no weights."""
+    weights = {tensor.name for tensor in graph.initializer}
+    return [value for value in graph.input if value.name not in weights]
+
+
+def forget_other_shapes(model: onnx.GraphProto) -> None:
+    """What the file says of other tensors may be of another size than this, or wrong: inference finds it anew."""
+    for graph in all_graphs(model):
+        del graph.value_info[:]
+        for value in graph.output:
+            if value.type.WhichOneof("value") == "tensor_type":
+                value.type.tensor_type.ClearField("shape")
+
+
+def _check_open_shapes(inputs: Sequence[onnx.ValueInfoProto], sizes: InputSizes, path: Path) -> None:
+    """An input without any shape gets the one that it is given."""
+    for name, shape in sizes.shapes.items():
+        text = _as_option(name, shape)
+        value = next((value for value in inputs if value.name == name), None)
+        if value is None:
+            known = ", ".join(repr(value.name) for value in inputs)
+            raise BadInput(f"{path}: {text}: the model has no such input, expected one of {known}")
+        tensor = value.type.tensor_type
+        if not tensor.HasField("shape"):
+            tensor.shape.CopyFrom(onnx.TensorShapeProto(dim=[{} for _ in shape]))
+        if len(tensor.shape.dim) != len(shape):
+            raise BadInput(f"{path}: {text}: {len(shape)} sizes, expected {len(tensor.shape.dim)}: {_shown(value)}")
+    for value in inputs:
+        if not value.type.tensor_type.HasField("shape"):
+            raise BadInput(
+                f"{path}: input {value.name!r} has no shape, not even a number of dimensions; "
+                f"expected all of it, as in --shape {value.name}=1x3x224x224"
+            )
+
+
+def _name_dimensions(inputs: Sequence[onnx.ValueInfoProto], path: Path) -> dict[str, tuple[str, ...]]:
+    """By input the name of each dimension, empty where its size is fixed."""
+    found = {}
+    for value in inputs:
+        names = []
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if dim.HasField("dim_value") and dim.dim_value == 0:
+                expected = "expected 1 or more, or none where it is unknown"
+                raise BadInput(f"{path}: input {value.name!r} has size 0 in dimension {axis}; {expected}")
+            name = f"{value.name}:{axis}" if dim.dim_param.strip() in _NO_NAMES else dim.dim_param
+            names.append("" if dim.dim_value > 0 else name)
+        found[value.name] = tuple(names)
+    return found
+
+
+def _given(
+    names: Mapping[str, tuple[str, ...]], inputs: Sequence[onnx.ValueInfoProto], sizes: InputSizes, path: Path
+) -> dict[str, int]:
+    """Sizes by the names of dimensions, from both options."""
+    known = _all_names(names)
+    for name, size in sizes.dims.items():
+        if name not in known:
+            expected = f"one of {', '.join(known)}" if known else "none, as all its input dimensions are fixed"
+            raise BadInput(f"{path}: --dim {name}={size}: no unknown dimension of that name; expected {expected}")
+        if not 1 <= size <= LARGEST_SIZE:
+            raise BadInput(f"{path}: --dim {name}={size}: not a size; expected 1 to {LARGEST_SIZE}")
+    found, said_by = dict(sizes.dims), {name: f"--dim {name}={size}" for name, size in sizes.dims.items()}
+    by_name = {value.name: value for value in inputs}
+    for input_name, shape in sizes.shapes.items():
+        text = _as_option(input_name, shape)
+        dims = by_name[input_name].type.tensor_type.shape.dim
+        for axis, (name, size, dim) in enumerate(zip(names[input_name], shape, dims, strict=True)):
+            if not 1 <= size <= LARGEST_SIZE:
+                raise BadInput(f"{path}: {text}: size {size} in dimension {axis}; expected 1 to {LARGEST_SIZE}")
+            if not name and dim.dim_value != size:
+                raise BadInput(f"{path}: {text}: dimension {axis} is {dim.dim_value} in the model, expected that size")
+            if name and found.setdefault(name, size) != size:
+                said = f"{said_by[name]} says {found[name]} for {name!r}"
+                raise BadInput(f"{path}: {text}: dimension {axis} is {size}, but {said}; expected one size")
+            said_by.setdefault(name, text)
+    return found
+
+
+def _all_names(names: Mapping[str, tuple[str, ...]]) -> list[str]:
+    return list(dict.fromkeys(name for axes in names.values() for name in axes if name))
+
+
+def _what_is_open(
+    path: Path,
+    names: Mapping[str, tuple[str, ...]],
+    inputs: Sequence[onnx.ValueInfoProto],
+    unsettled: set[str],
+    known: Mapping[str, int],
+    guessed: Mapping[str, int] | None,
+) -> str:
+    """Every open dimension, and a command line that works if one was found."""
+    found = []
+    for value in inputs:
+        axes = [f"{axis} ({name!r})" for axis, name in enumerate(names[value.name]) if name in unsettled]
+        if axes:
+            found.append(f"input {value.name!r} {_shown(value)}: dimension{'s' * (len(axes) > 1)} {', '.join(axes)}")
+    listed = found[:_MOST_LISTED] + [f"{len(found) - _MOST_LISTED} more inputs"] * (len(found) > _MOST_LISTED)
+    count = sum(name in unsettled for axes in names.values() for name in axes)
+    first = next(name for name in _all_names(names) if name in unsettled)
+    what = f"{path}: {count} unknown dimension{'s' * (count > 1)} of {'; '.join(listed)}; expected"
+    if guessed is None:
+        return f"{what} a size for each, as in --dim {first}=8, or whole shapes"
+    options = []
+    for value in inputs:
+        if unsettled.intersection(names[value.name]):
+            dims = value.type.tensor_type.shape.dim
+            sizes = zip(dims, names[value.name], strict=True)
+            shape = [({**guessed, **known}[name] if name else dim.dim_value) for dim, name in sizes]
+            options.append(_as_option(value.name, shape))
+    return f"{what} their sizes: {' '.join(options)} would run"
+
+
+def _as_option(name: str, shape: Sequence[int]) -> str:
+    text = f"{name}={'x'.join(map(str, shape))}"
+    return f"--shape {shlex.quote(text)}"
+
+
+def _shown(value: onnx.ValueInfoProto) -> str:
+    """A shape as the file has it: `[?, 3, height, 640]`."""
+    dims = value.type.tensor_type.shape.dim
+    sizes = (str(dim.dim_value) if dim.dim_value > 0 else dim.dim_param.strip() or "?" for dim in dims)
+    return f"[{', '.join(sizes)}]"

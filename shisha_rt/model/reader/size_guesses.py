@@ -1,0 +1,111 @@
+"""Sizes to try for dimensions that a model leaves open: what it hints at first, then what is usual.
+
+A hint is a channel count that follows from the weights of a convolution or product that reads the input, and the image
+size that exporters of detectors write into the metadata. What is tried is only told to the user, never served.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, product
+from typing import Final
+
+import onnx
+
+from shisha_rt.model.reader.one_run import first_that_runs
+
+_IMAGES: Final = (
+    *((224, 224), (320, 320), (48, 320), (32, 320), (640, 640), (32, 100), (64, 64), (128, 128), (256, 256)),
+    *((416, 416), (512, 512), (96, 96), (299, 299), (112, 112), (28, 28)),
+)
+"""Height and width: classifiers, detectors, lines of text."""
+_LARGEST_IMAGE: Final = 4096
+"""What the metadata of a file may have tried: more could take all memory."""
+_LENGTHS: Final = (16, 512, 1, 128, 8, 64, 100, 256, 1000, 16000)
+"""Of what is no image, in its last dimension; in others 1 is tried first, as batches and states have that."""
+_MOST_TRIES: Final = 300
+
+
+def sizes_that_run(
+    model: onnx.ModelProto, names: Mapping[str, Sequence[str]], known: Mapping[str, int]
+) -> dict[str, int] | None:
+    """The first sizes, by the names of dimensions, with which the engine runs the model; None: with none.
+
+    `names` are those of each input's dimensions, empty where the size is fixed; `known` sizes stay as they are.
+    """
+    guesses = list(islice(_guesses(model, names, known), _MOST_TRIES))
+    inputs = [value for value in model.graph.input if value.name in names]
+    tries = [
+        tuple(
+            tuple(
+                sizes[name] if name else dim.dim_value
+                for dim, name in zip(value.type.tensor_type.shape.dim, names[value.name], strict=True)
+            )
+            for value in inputs
+        )
+        for sizes in guesses
+    ]
+    taken = first_that_runs(model, tries)
+    return None if taken is None else guesses[taken]
+
+
+def _guesses(
+    model: onnx.ModelProto, names: Mapping[str, Sequence[str]], known: Mapping[str, int]
+) -> Iterator[dict[str, int]]:
+    """Without the same twice."""
+    certain = dict(known)
+    for value in model.graph.input:
+        for axis, size in _told_by_weights(model, value.name).items():
+            if axis < len(names.get(value.name, ())) and names[value.name][axis]:
+                certain.setdefault(names[value.name][axis], size)
+    images = [its for value in model.graph.input if (its := _image_axes(value, names.get(value.name, ())))]
+    tried = []
+    last = {its[-1] for its in names.values() if its}
+    for length, is_one, (height, width) in product(_LENGTHS, (True, False), (*_told_by_metadata(model), *_IMAGES)):
+        sizes = dict(certain)
+        for image in images:
+            for name, size in zip(image, (height, width), strict=True):
+                if name:
+                    sizes.setdefault(name, size)
+        for name in (name for its in names.values() for name in its if name):
+            sizes.setdefault(name, 1 if is_one and name not in last else length)
+        if sizes not in tried:
+            tried.append(sizes)
+            yield sizes
+
+
+def _image_axes(value: onnx.ValueInfoProto, names: Sequence[str]) -> tuple[str, str] | None:
+    """Names of height and width, where an input may be an image: four dimensions, the channels before or behind."""
+    if len(names) != 4:
+        return None
+    behind = value.type.tensor_type.shape.dim[3].dim_value in (1, 3, 4)
+    return (names[1], names[2]) if behind else (names[2], names[3])
+
+
+def _told_by_weights(model: onnx.ModelProto, tensor: str) -> dict[int, int]:
+    """Sizes of an input's axes (counted from 0) by the weights that are applied to it."""
+    weights = {weight.name: tuple(weight.dims) for weight in model.graph.initializer}
+    for node in model.graph.node:
+        if not node.input or node.input[0] != tensor or len(node.input) < 2 or node.input[1] not in weights:
+            continue
+        shape = weights[node.input[1]]
+        if node.op_type == "Conv":
+            group = next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
+            return {1: shape[1] * group}
+        if node.op_type == "MatMul" and len(shape) > 1:
+            rank = next(len(v.type.tensor_type.shape.dim) for v in model.graph.input if v.name == tensor)
+            return {rank - 1: shape[-2]}
+    return {}
+
+
+def _told_by_metadata(model: onnx.ModelProto) -> list[tuple[int, int]]:
+    """`imgsz`, in which some trainers of detectors write height and width."""
+    for entry in model.metadata_props:
+        if entry.key == "imgsz":
+            try:
+                height, width = (int(size) for size in json.loads(entry.value))
+            except (ValueError, TypeError, OverflowError, RecursionError):
+                return []
+            return [(height, width)] if 0 < min(height, width) <= max(height, width) <= _LARGEST_IMAGE else []
+    return []

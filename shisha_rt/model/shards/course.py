@@ -1,0 +1,324 @@
+"""How far a split reaches: which operators of a run stay in the shards, and what each tensor there is shared by.
+
+From the heavy operator on, what follows is kept in the shards as long as it can make its share from theirs. What needs
+the whole of something, and all behind that, is left to the join. What the heavy operator itself waits for is done in
+each shard, as far as that one needs it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from shisha_rt.model.dimensions import tensor_of
+from shisha_rt.model.graph import Graph, Operator
+from shisha_rt.model.heavy import HEAVY
+from shisha_rt.model.quantized import DEQUANTIZE
+from shisha_rt.model.shards.blocked import BLOCK, NCHWC, blocked_tensors, reads_plain
+from shisha_rt.model.shards.local import CONVOLVE, PRODUCTS, Needs, carried, contraction, groups_of_conv, needs_of
+from shisha_rt.model.shards.shards import Slice
+from shisha_rt.model.split import Axis
+
+ACTIVATIONS: Final = ("Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Tanh")
+"""Of those that engines fuse into a heavy operator: what can follow a sum instead."""
+
+_WHOLE: Final[Mapping[Axis, str]] = {
+    "channels": "channels",
+    "columns": "columns",
+    "groups": "channels",
+    "rows": "rows",
+    "inputs": "inputs",
+}
+_UNITS: Final[Mapping[Axis, str]] = {
+    "channels": "output channels",
+    "columns": "columns",
+    "groups": "groups",
+    "inputs": "input channels",
+    "rows": "rows",
+}
+
+State: TypeAlias = tuple[int, int]
+"""The axis along which shards share a tensor, and its positions for one unit (1 where rows are shared)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """`sharded`: operators of the shards, without those before the heavy one; `before`; `late`: those of the join.
+
+    `states`: of the tensors that shards share. `partial`: the operator whose result each shard makes a sum of its own
+    for. `units` in all, in multiples of `block`.
+    """
+
+    axis: Axis
+    units: int
+    block: int
+    before: tuple[int, ...]
+    sharded: tuple[int, ...]
+    late: tuple[int, ...]
+    states: dict[str, State]
+    partial: int | None
+    blocked: frozenset[str]
+
+
+def course_of(graph: Graph, operators: Sequence[int], axis: Axis) -> Course | str:
+    """How a run of operators, in topological order, is split along an axis; or why it cannot be."""
+    walk = _Walk(graph, axis)
+    for index in operators:
+        reason = walk.step(index)
+        if reason:
+            return reason
+    return walk.end()
+
+
+def is_needed_beyond(graph: Graph, name: str, here: set[int]) -> bool:
+    """Whether some operator that is not `here` reads it, or the graph hands it out."""
+    return graph.needed_until.get(name, -1) == len(graph.operators) or not here.issuperset(
+        graph.consumers.get(name, ())
+    )
+
+
+class _Walk:
+    """One pass over the run, in its order."""
+
+    def __init__(self, graph: Graph, axis: Axis) -> None:
+        self._graph = graph
+        self._axis = axis
+        self._units = 0
+        self._before: list[int] = []
+        self._sharded: list[int] = []
+        self._late: list[int] = []
+        self._states: dict[str, State] = {}
+        self._needs_all: set[str] = set()
+        self._partial: int | None = None
+        self._why_late = ""
+        self._blocked = blocked_tensors(graph)
+
+    def step(self, index: int) -> str:
+        """Take up an operator; what is in the way, if anything."""
+        operator = self._graph.operators[index]
+        is_heavy = operator.op_type in HEAVY and not self._is_light(operator)
+        if not self._needs_all.isdisjoint(operator.inputs):
+            return self._put_off(index, self._why_late)
+        positions = [position for position, name in enumerate(operator.inputs) if name in self._states]
+        if is_heavy and not any(position < 2 for position in positions):
+            return self._split(index, positions)
+        if not positions:
+            self._before.append(index)
+            return ""
+        state = self._after(operator, positions)
+        if state is not None:
+            return self._share(index, state)
+        if is_heavy and self._can_sum(operator, positions):
+            self._partial = index
+            self._needs_all.update(operator.outputs)
+            self._why_late = f"{_called(operator)} is a sum over all of them"
+            return ""
+        reason = _refusal(self._graph, operator, "inputs") if is_heavy and self._axis != "rows" else ""
+        return self._put_off(index, f"{_called(operator)} {reason or 'needs all ' + _WHOLE[self._axis]}")
+
+    def end(self) -> Course | str:
+        if not self._units:
+            return "there is no convolution or matrix product"
+        graph, axis = self._graph, self._axis
+        units, block = self._units, self._block()
+        if axis == "rows":
+            units = self._fewest_rows()
+        if units <= block:
+            return f"{units} {_UNITS[axis]} are too few to share" + (f" in blocks of {block}" if block > 1 else "")
+        open_one = next((name for name in self._states if graph.tensors[name].open_axes), "")
+        if open_one:
+            return f"the size of {open_one!r} depends on the data"
+        return Course(
+            axis=axis,
+            units=units,
+            block=block,
+            before=tuple(self._before),
+            sharded=tuple(self._sharded),
+            late=tuple(self._late),
+            states=self._states,
+            partial=self._partial,
+            blocked=self._blocked,
+        )
+
+    def _split(self, index: int, positions: Sequence[int]) -> str:
+        """A heavy operator that reads nothing that is shared, unless it is added to its result."""
+        graph, axis = self._graph, self._axis
+        operator = graph.operators[index]
+        reason = _refusal(graph, operator, axis)
+        if reason:
+            return f"{_called(operator)} {reason}"
+        if axis == "inputs":
+            if self._partial is not None:
+                return f"{_called(operator)} is a second one: only one can be split by its inputs"
+            self._units = _input_units(graph, operator)
+            self._partial = index
+            self._needs_all.update(operator.outputs)
+            self._why_late = f"{_called(operator)} is a sum over all of them"
+            return ""
+        state, units = _first_state(graph, operator, axis)
+        if self._units and (units != self._units or self._partial is not None) and axis != "rows":
+            return f"{_called(operator)} has {units} {_UNITS[axis]}, what is split before it {self._units}"
+        if any(self._states[operator.inputs[position]] != state for position in positions):
+            return f"{_called(operator)} adds what is shared otherwise"
+        if axis == "rows" and units < 2:
+            return f"{_called(operator)} has one row"
+        self._units = self._units or units
+        return self._share(index, state)
+
+    def _share(self, index: int, state: State) -> str:
+        self._states[self._graph.operators[index].outputs[0]] = state
+        self._sharded.append(index)
+        return ""
+
+    def _put_off(self, index: int, reason: str) -> str:
+        operator = self._graph.operators[index]
+        if operator.op_type in HEAVY and not _is_scaling(self._graph, operator):
+            return reason if reason.startswith(_called(operator)) else f"{_called(operator)} comes behind: {reason}"
+        self._why_late = reason
+        self._late.append(index)
+        self._needs_all.update(filter(None, operator.outputs))
+        return ""
+
+    def _after(self, operator: Operator, positions: Sequence[int]) -> State | None:
+        """How shards share its result; None where it needs all of something that they share."""
+        graph = self._graph
+        if not operator.outputs[0]:
+            return None
+        found = {carried(graph, operator, at, *self._states[operator.inputs[at]]) for at in positions}
+        if len(found) != 1:
+            return None
+        (state,) = found
+        if state is None:
+            return None
+        axis, unit = state
+        made = tensor_of(graph, operator.outputs[0]).shape
+        if not 0 <= axis < len(made):  # it has fewer axes than what it is made of
+            return None
+        if self._axis == "rows" and (made[axis] < 2 or unit > 1):
+            return None
+        blocks = BLOCK if self._axis != "rows" and self._touches_blocks(operator) and unit % BLOCK else 1
+        needs = needs_of(graph, operator, Slice(axis, 0, min(made[axis], unit * blocks)))
+        if needs is None or not all(_is_on(needs, at, self._states[operator.inputs[at]][0]) for at in positions):
+            return None
+        return state
+
+    def _fewest_rows(self) -> int:
+        """Of the tensors that shards hand on: so that each has some of all."""
+        here = {*self._sharded}
+        shapes = {name: self._graph.tensors[name].shape for name in self._states}
+        made = [name for name in self._states if is_needed_beyond(self._graph, name, here)]
+        return min((shapes[name][self._states[name][0]] for name in made), default=0)
+
+    def _is_light(self, operator: Operator) -> bool:
+        """Though its type is that of heavy ones."""
+        return self._axis not in ("groups", "rows") and _is_scaling(self._graph, operator)
+
+    def _is_blocked(self, index: int) -> bool:
+        return self._graph.operators[index].domain == NCHWC
+
+    def _touches_blocks(self, operator: Operator) -> bool:
+        return not self._blocked.isdisjoint((*operator.inputs, *operator.outputs))
+
+    def _can_sum(self, operator: Operator, positions: Sequence[int]) -> bool:
+        """Whether what shards share is the inner dimension of this heavy operator, and of nothing else of it."""
+        if self._partial is not None or self._axis == "rows" or [*positions] != [0]:
+            return False
+        if _refusal(self._graph, operator, "inputs"):
+            return False
+        axis, unit = self._states[operator.inputs[0]]
+        left, _ = contraction(self._graph, operator, 0, 1)
+        size = tensor_of(self._graph, operator.inputs[0]).shape[axis]
+        return axis == left.axis and abs(unit * self._units - size) < BLOCK * unit
+
+    def _block(self) -> int:
+        """The least multiple at which no block of a blocked tensor is cut."""
+        if self._axis == "rows":
+            return 1
+        units = [unit for name, (_, unit) in self._states.items() if name in self._blocked]
+        if self._axis == "inputs" and self._partial is not None and self._is_blocked(self._partial):
+            units.append(1)
+        for index in self._sharded:
+            if self._touches_blocks(self._graph.operators[index]):
+                units.append(self._states[self._graph.operators[index].outputs[0]][1])
+        return math.lcm(*(BLOCK // math.gcd(BLOCK, unit) for unit in units))
+
+
+def _called(operator: Operator) -> str:
+    return f"{operator.op_type} {operator.name!r}" if operator.name else operator.op_type
+
+
+def _is_scaling(graph: Graph, operator: Operator) -> bool:
+    """Whether it is no more than a factor for each channel: what engines make of a BatchNormalization."""
+    if operator.op_type not in CONVOLVE:
+        return False
+    filters, channels, *kernel = tensor_of(graph, operator.inputs[1]).shape
+    return groups_of_conv(operator) == filters and channels == 1 and math.prod(kernel) == 1
+
+
+def _is_on(needs: Needs, position: int, axis: int) -> bool:
+    found = needs.inputs[position]
+    return found is not None and found.axis == axis
+
+
+def _refusal(graph: Graph, operator: Operator, axis: Axis) -> str:
+    """Why a heavy operator cannot be split along an axis by itself; '' where it can."""
+    kind = operator.op_type
+    convolves = kind in CONVOLVE or kind == "ConvTranspose"
+    if not convolves and kind not in PRODUCTS:
+        return "works on integers: it is not split"
+    if operator.inputs[1] not in graph.constants:
+        maker = graph.producer.get(operator.inputs[1])
+        is_quantised = maker is not None and graph.operators[maker].op_type == DEQUANTIZE
+        what = "has weights of integers" if is_quantised else "has no constant weights"
+        return f"{what}: it is not split"
+    if operator.attributes.get("channels_last", 0):
+        return "has its channels last: it is not split"
+    groups = groups_of_conv(operator) if convolves else 1
+    if axis in ("channels", "groups") and not convolves:
+        return f"has no {axis}: a product has columns, inputs and rows"
+    if axis == "columns" and convolves:
+        return "has no columns: a convolution has channels, inputs, groups and rows"
+    if axis in ("channels", "inputs") and groups > 1:
+        return f"has {groups} groups: they are what can be shared"
+    if axis == "groups":
+        if groups == 1:
+            return "has one group"
+        made = tensor_of(graph, operator.outputs[0]).shape[1]
+        if operator.domain == NCHWC and (made // groups) % BLOCK and made // groups > 1:
+            return f"has groups of {made // groups} channels, no multiple of the block of {BLOCK}"
+    if axis == "inputs":
+        if operator.texts.get("activation", "") not in ("", *ACTIVATIONS):
+            return f"has {operator.texts['activation']} fused into it, which is not known to follow a sum"
+        if reads_plain(graph, operator):
+            return "reads fewer channels than a block"
+        return ""
+    state = _first_state(graph, operator, axis)[0]
+    made_shape = tensor_of(graph, operator.outputs[0]).shape
+    if not 0 <= state[0] < len(made_shape):
+        return f"has no {_UNITS[axis]}"
+    blocks = BLOCK if operator.domain == NCHWC and axis != "rows" else 1
+    wanted = Slice(state[0], 0, min(made_shape[state[0]], state[1] * blocks))
+    if needs_of(graph, operator, wanted) is None:
+        return f"cannot make some of its {_UNITS[axis]} alone"
+    return ""
+
+
+def _first_state(graph: Graph, operator: Operator, axis: Axis) -> tuple[State, int]:
+    """How a heavy operator's result is shared, and among how many units."""
+    made = tensor_of(graph, operator.outputs[0]).shape
+    if axis == "columns":
+        return (len(made) - 1, 1), made[-1] if made else 0
+    if axis == "groups":
+        of_group = made[1] // groups_of_conv(operator)
+        return (1, of_group), made[1] // of_group
+    if axis == "channels":
+        return (1, 1), made[1]
+    at = len(made) - 2 if operator.op_type in PRODUCTS else 2
+    return (at, 1), made[at] if 0 <= at < len(made) else 0
+
+
+def _input_units(graph: Graph, operator: Operator) -> int:
+    _, weights = contraction(graph, operator, 0, 1)
+    return tensor_of(graph, operator.inputs[1]).shape[weights.axis]

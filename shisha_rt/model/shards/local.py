@@ -1,0 +1,295 @@
+"""Which operators can make a slice of their output from slices of their inputs, and which need all of these.
+
+`needs_of` is the authority: it goes from the output to the inputs. `carried` goes the other way, and only proposes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from shisha_rt.model.dimensions import tensor_of
+from shisha_rt.model.graph import Graph, Operator
+from shisha_rt.model.shards.blocked import BLOCK, NCHWC
+from shisha_rt.model.shards.shards import Slice
+from shisha_rt.model.shards.windows import SlidingWindow, sliding_windows
+
+Shape: TypeAlias = tuple[int, ...]
+Attributes: TypeAlias = Mapping[str, int | tuple[int, ...]]
+
+CONVOLVE: Final = frozenset({"Conv", "FusedConv"})
+PRODUCTS: Final = frozenset({"FusedGemm", "FusedMatMul", "Gemm", "MatMul"})
+_POOLING: Final = frozenset({"AveragePool", "LpPool", "MaxPool"})
+_GLOBAL_POOLING: Final = frozenset({"GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"})
+_RESHAPING: Final = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
+# fmt: off
+_BROADCAST: Final = frozenset({
+    "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BiasGelu", "Cast", "Ceil", "Celu",
+    "Clip", "Cos", "Cosh", "Div", "Elu", "Equal", "Erf", "Exp", "FastGelu", "Floor", "Gelu", "Greater",
+    "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual",
+    "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "Or", "Pow", "PRelu", "QuickGelu", "Reciprocal",
+    "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Sub", "Sum",
+    "Swish", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor",
+})
+# fmt: on
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What an operator has to be given for a slice of its output: of each input, by position, a slice or (None) all.
+
+    `reshaped`: its second input is a shape, and has to be that of the slice.
+    """
+
+    inputs: tuple[Slice | None, ...]
+    attributes: Attributes = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+    reshaped: bool = False
+
+
+def needs_of(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
+    """None: it cannot make `wanted` by itself, but needs all of some input where it should need a part."""
+    kind = operator.op_type
+    if operator.domain not in ("", "com.microsoft", NCHWC) or not _makes_one(graph, operator):
+        return None
+    if operator.attributes.get("channels_last", 0) and kind not in ("ReorderInput", "ReorderOutput"):
+        return None
+    if kind in CONVOLVE or kind == "ConvTranspose":
+        return _convolution(graph, operator, wanted)
+    if kind in PRODUCTS:
+        return _product(graph, operator, wanted)
+    if kind in _POOLING:
+        return _pooling(graph, operator, wanted)
+    if kind in _GLOBAL_POOLING or (kind == "Upsample" and operator.domain == NCHWC) or kind == "Resize":
+        return _by_channel(graph, operator, wanted)
+    if kind in _RESHAPING:
+        return _reshaping(graph, operator, wanted)
+    if kind in ("BatchNormalization", "InstanceNormalization"):
+        return _normalisation(graph, operator, wanted)
+    if kind in ("LRN", "LayerNormalization", "LogSoftmax", "Softmax", "Concat"):
+        return _along_one_axis(graph, operator, wanted)
+    if kind == "Transpose":
+        axis = _permutation(graph, operator)[wanted.axis]
+        return Needs((Slice(axis, wanted.first, wanted.count),))
+    if kind in ("ReorderInput", "ReorderOutput"):
+        return _reordering(graph, operator, wanted)
+    return Needs(broadcast(graph, operator, wanted)) if kind in _BROADCAST else None
+
+
+def carried(graph: Graph, operator: Operator, position: int, axis: int, unit: int) -> tuple[int, int] | None:
+    """Where slices of an input lead: the output's axis, and its positions for `unit` of the input's."""
+    kind = operator.op_type
+    shape, made = (tensor_of(graph, name).shape for name in (operator.inputs[position], operator.outputs[0]))
+    if kind in CONVOLVE or kind == "ConvTranspose":
+        if axis != 1 or position != 0:
+            return axis, unit
+        groups = groups_of_conv(operator)
+        of_group = shape[1] // groups
+        return (1, unit // of_group * (made[1] // groups)) if unit % of_group == 0 else None
+    if kind in PRODUCTS:
+        return len(made) - len(shape) + axis, unit
+    if kind in _RESHAPING:
+        return _matching(shape, made, axis, unit)
+    if kind == "Transpose":
+        return _permutation(graph, operator).index(axis), unit
+    if kind in ("ReorderInput", "ReorderOutput") and operator.attributes.get("channels_last", 0):
+        return _swapped(axis, len(shape), from_last=kind == "ReorderInput"), unit
+    return len(made) - len(shape) + axis, unit
+
+
+def broadcast(graph: Graph, operator: Operator, wanted: Slice, *positions: int) -> tuple[Slice | None, ...]:
+    """Of inputs that are broadcast to the output's shape; `positions`: of these alone, the others are whole."""
+    rank = len(tensor_of(graph, operator.outputs[0]).shape)
+    found: list[Slice | None] = []
+    for position, name in enumerate(operator.inputs):
+        shape = tensor_of(graph, name).shape if name and (not positions or position in positions) else ()
+        axis = wanted.axis - (rank - len(shape))
+        is_cut = axis >= 0 and shape[axis] > 1
+        found.append(Slice(axis, wanted.first, wanted.count) if is_cut else None)
+    return tuple(found)
+
+
+def groups_of_conv(operator: Operator) -> int:
+    found = operator.attributes.get("group", 1)
+    assert isinstance(found, int), "ONNX defines `group` as an integer"
+    return found
+
+
+def _makes_one(graph: Graph, operator: Operator) -> bool:
+    """Whether nothing is read but its first output."""
+    handed_out = {tensor.name for tensor in graph.outputs}
+    return not any(name in graph.consumers or name in handed_out for name in operator.outputs[1:])
+
+
+def _convolution(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
+    """Inputs: image, weights, bias, and (fused) what is added."""
+    if wanted.axis == 1:
+        return _filters(graph, operator, wanted)
+    windows = sliding_windows(graph, operator)
+    if wanted.axis == 0 or windows is None or operator.op_type == "ConvTranspose":
+        return None
+    first, count, attributes = _windowed(operator, wanted, windows)
+    inputs: list[Slice | None] = [Slice(wanted.axis, first, count), None]
+    if len(operator.inputs) > 2:
+        inputs.append(None)
+    if len(operator.inputs) > 3:
+        inputs.append(wanted)
+    return Needs(tuple(inputs), attributes, ("auto_pad",))
+
+
+def _filters(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
+    groups = groups_of_conv(operator)
+    made = tensor_of(graph, operator.outputs[0]).shape[1]
+    image = tensor_of(graph, operator.inputs[0]).shape[1]
+    transposed = operator.op_type == "ConvTranspose"
+    rest = [Slice(0, wanted.first, wanted.count), wanted][: max(0, len(operator.inputs) - 2)]
+    if groups == 1:
+        return Needs((None, Slice(int(transposed), wanted.first, wanted.count), *rest))
+    of_group = made // groups
+    if wanted.first % of_group or wanted.count % of_group:
+        return None
+    first, count = wanted.first // of_group, wanted.count // of_group
+    channels = image // groups
+    mine = Slice(1, first * channels, count * channels)
+    weights = Slice(0, mine.first, mine.count) if transposed else Slice(0, wanted.first, wanted.count)
+    return Needs((mine, weights, *rest), {"group": count})
+
+
+def _windowed(operator: Operator, wanted: Slice, windows: Sequence[SlidingWindow]) -> tuple[int, int, Attributes]:
+    """First row and number of rows of the input, and padding; that of the other dimensions is made explicit, too."""
+    split = wanted.axis - 2
+    before, after = [its.before for its in windows], [its.after for its in windows]
+    first, end, before[split], after[split] = windows[split].rows(wanted.first, wanted.end)
+    attributes: dict[str, int | tuple[int, ...]] = {"pads": (*before, *after)}
+    if operator.attributes.get("ceil_mode", 0):
+        attributes["ceil_mode"] = 0
+    return first, end - first, attributes
+
+
+def _pooling(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
+    if wanted.axis == 1:
+        return Needs((wanted,))
+    windows = sliding_windows(graph, operator)
+    counts_padding = operator.attributes.get("count_include_pad", 0) and operator.attributes.get("ceil_mode", 0)
+    if wanted.axis == 0 or windows is None or counts_padding:  # what ceil_mode adds behind is never counted
+        return None
+    first, count, attributes = _windowed(operator, wanted, windows)
+    return Needs((Slice(wanted.axis, first, count),), attributes, ("auto_pad",))
+
+
+def _by_channel(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
+    """A Resize to sizes that it is given is told those of the channels, too."""
+    same = tensor_of(graph, operator.inputs[0]).shape[:2] == tensor_of(graph, operator.outputs[0]).shape[:2]
+    if wanted.axis != 1 or not same or any(operator.inputs[3:]):
+        return None
+    return Needs((wanted, *(None,) * (len(operator.inputs) - 1)))
+
+
+def _product(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
+    if operator.attributes.get("transBatchA", 0) or operator.attributes.get("transBatchB", 0):
+        return None
+    left, right, made = (tensor_of(graph, name).shape for name in (*operator.inputs[:2], operator.outputs[0]))
+    rest = broadcast(graph, operator, wanted, 2)[2:]
+    if wanted.axis == len(made) - 1 and len(right) > 1:
+        axis = len(right) - (2 if operator.attributes.get("transB", 0) else 1)
+        return Needs((None, Slice(axis, wanted.first, wanted.count), *rest))
+    if wanted.axis == len(made) - 2 and len(left) > 1 and len(right) > 1:
+        axis = len(left) - (1 if operator.attributes.get("transA", 0) else 2)
+        return Needs((Slice(axis, wanted.first, wanted.count), None, *rest))
+    return None
+
+
+def contraction(graph: Graph, operator: Operator, first: int, count: int) -> tuple[Slice, Slice]:
+    """Of image or left matrix, and of weights, where a shard takes some input channels or of the inner dimension."""
+    if operator.op_type in CONVOLVE:
+        return Slice(1, first, count), Slice(1, first, count)
+    if operator.op_type == "ConvTranspose":
+        return Slice(1, first, count), Slice(0, first, count)
+    left, right = (len(tensor_of(graph, name).shape) for name in operator.inputs[:2])
+    mine = left - 2 if operator.attributes.get("transA", 0) and left > 1 else left - 1
+    its = right - 1 if operator.attributes.get("transB", 0) or right == 1 else right - 2
+    return Slice(mine, first, count), Slice(its, first, count)
+
+
+def _reshaping(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
+    """The elements of a slice follow one another alike in both shapes, for each position of the axes before."""
+    given, made = (tensor_of(graph, name).shape for name in (operator.inputs[0], operator.outputs[0]))
+    has_shape = operator.op_type == "Reshape"
+    if has_shape and operator.inputs[1] not in graph.constants:
+        return None
+    outer, inner = math.prod(made[: wanted.axis]), math.prod(made[wanted.axis + 1 :])
+    for axis in range(len(given)):
+        behind = math.prod(given[axis + 1 :])
+        if math.prod(given[:axis]) == outer and given[axis] > 1:
+            if wanted.first * inner % behind or wanted.count * inner % behind:
+                return None
+            mine = Slice(axis, wanted.first * inner // behind, wanted.count * inner // behind)
+            return Needs((mine, *(None,) * (len(operator.inputs) - 1)), reshaped=has_shape)
+    return None
+
+
+def _matching(given: Shape, made: Shape, axis: int, unit: int) -> tuple[int, int] | None:
+    outer, behind = math.prod(given[:axis]), math.prod(given[axis + 1 :])
+    for found in range(len(made)):
+        inner = math.prod(made[found + 1 :])
+        if math.prod(made[:found]) == outer and made[found] > 1:
+            return (found, unit * behind // inner) if unit * behind % inner == 0 else None
+    return None
+
+
+def _normalisation(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
+    others = len(operator.inputs) - 1
+    if operator.attributes.get("training_mode", 0) or not operator.attributes.get("spatial", 1):
+        return None
+    if wanted.axis == 1:
+        return Needs((wanted, *(Slice(0, wanted.first, wanted.count),) * others))
+    return None if operator.op_type == "InstanceNormalization" else Needs((wanted, *(None,) * others))
+
+
+def _along_one_axis(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
+    """What reads along an axis (or, of old, along it and all behind) can share those before it; LRN reads channels."""
+    rank = len(tensor_of(graph, operator.outputs[0]).shape)
+    default = {"LRN": 1, "LayerNormalization": -1}.get(operator.op_type, 1)
+    axis = operator.attributes.get("axis", default)
+    assert isinstance(axis, int), "ONNX defines `axis` as an integer"
+    axis %= rank
+    if wanted.axis == axis or (wanted.axis > axis and operator.op_type not in ("LRN", "Concat")):
+        return None
+    if operator.op_type == "Concat":
+        return Needs((wanted,) * len(operator.inputs))
+    return Needs((wanted, *(None,) * (len(operator.inputs) - 1)))
+
+
+def _reordering(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
+    """Between plain and blocked: the same positions, channels in full blocks but for the plain ones at the end."""
+    given, made = (tensor_of(graph, name).shape for name in (operator.inputs[0], operator.outputs[0]))
+    is_last = bool(operator.attributes.get("channels_last", 0))
+    into = operator.op_type == "ReorderInput"
+    axis = wanted.axis
+    if is_last:
+        axis = _swapped(axis, len(made), from_last=not into)
+    channels = wanted.axis if into else axis
+    if channels != 1:
+        return Needs((Slice(axis, wanted.first, wanted.count),))
+    if wanted.first % BLOCK or (wanted.count % BLOCK and wanted.end < made[wanted.axis]):
+        return None
+    end = given[axis] if wanted.end == made[wanted.axis] else wanted.end
+    attributes: Attributes = {} if into else {"channels": wanted.count}
+    return Needs((Slice(axis, wanted.first, end - wanted.first),), attributes)
+
+
+def _swapped(axis: int, rank: int, *, from_last: bool) -> int:
+    """The place of an axis of (N, ..., C) in (N, C, ...), or the other way."""
+    if axis == 0:
+        return 0
+    if from_last:
+        return 1 if axis == rank - 1 else axis + 1
+    return rank - 1 if axis == 1 else axis - 1
+
+
+def _permutation(graph: Graph, operator: Operator) -> tuple[int, ...]:
+    found = operator.attributes.get("perm", ())
+    rank = len(tensor_of(graph, operator.inputs[0]).shape)
+    return found if isinstance(found, tuple) and found else tuple(reversed(range(rank)))

@@ -1,0 +1,90 @@
+"""How the layers of a model may be split, told once, when the model is compiled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Final
+
+from msgspec import structs
+
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.heavy import HEAVY
+from shisha_rt.model.shards.rewrite import split_run, splittable
+from shisha_rt.model.shards.shards import SplitRun
+from shisha_rt.model.spans import Span, groups_of
+from shisha_rt.model.split import AXES, Axis, KeptWhole, Splittable
+
+_OPEN: Final = "sizes of its tensors depend on the data"
+
+
+_USUAL_MACS: Final = 4
+_MACS: Final[Mapping[str, int]] = MappingProxyType({"LRN": 300, "LogSoftmax": 50, "Softmax": 50})
+"""About as long as so many multiply-adds of a convolution takes what makes an element of these."""
+
+
+def splits_of(
+    graph: Graph, node_layers: Sequence[int], legal_cuts: Collection[int], layer_macs: Sequence[int]
+) -> tuple[tuple[Splittable, ...], tuple[KeptWhole, ...]]:
+    """Of each group of layers with a heavy operator, and of pairs of neighbours, along every axis.
+
+    `graph` is the one that stages are cut from, `node_layers` (operators,) the layer of each, `layer_macs` (layers,)
+    the multiply-adds of each.
+    """
+    operators: dict[int, list[int]] = {}
+    for operator, layer in enumerate(node_layers):
+        operators.setdefault(layer, []).append(operator)
+    groups = groups_of(max(node_layers, default=-1) + 1, legal_cuts)
+    found: list[Splittable] = []
+    kept: list[KeptWhole] = []
+
+    def look(span: Span, *, say: bool) -> None:
+        its = sorted(one for layer in range(span[0], span[1] + 1) for one in operators.get(layer, ()))
+        if not any(graph.operators[one].op_type in HEAVY for one in its):
+            return
+        open_ended = any(graph.tensors[name].open_axes for one in its for name in _passing(graph, one))
+        for axis in AXES:
+            answer = _OPEN if open_ended else _answer(graph, its, span, axis, sum(layer_macs[span[0] : span[1] + 1]))
+            if isinstance(answer, Splittable):
+                found.append(answer)
+            elif say:
+                kept.append(KeptWhole(*span, axis, answer))
+
+    for span in groups:
+        look(span, say=True)
+    for (first, _), (_, last) in pairwise(groups):
+        look((first, last), say=False)
+    return tuple(found), tuple(kept)
+
+
+def _passing(graph: Graph, operator: int) -> Iterator[str]:
+    its = graph.operators[operator]
+    return (name for name in (*its.inputs, *its.outputs) if name in graph.tensors)
+
+
+def _answer(graph: Graph, operators: Sequence[int], span: Span, axis: Axis, macs: int) -> Splittable | str:
+    """A network that cannot be followed here can be served all the same, whole: what was in the way is the reason."""
+    try:
+        answer = splittable(graph, operators, *span, axis)
+        return answer if isinstance(answer, str) else _with_join(graph, operators, answer, macs)
+    except (IndexError, KeyError, ValueError) as error:
+        return f"its operators could not be followed ({type(error).__name__}: {error})"
+
+
+def _with_join(graph: Graph, operators: Sequence[int], way: Splittable, macs: int) -> Splittable:
+    if not (way.joined or way.summed):
+        return way
+    half = max(1, way.units // 2 // way.block) * way.block
+    join = _join_macs(graph, split_run(graph, operators, way.axis, (half, way.units - half)))
+    return structs.replace(way, join_part=join / max(1, join + macs))
+
+
+def _join_macs(graph: Graph, run: SplitRun) -> int:
+    """What the join comes to, in multiply-adds of a convolution: a guess, from the sizes of what it makes."""
+    operators = [graph.operators[index] for index in run.join.operators]
+    made = [(name, operator.op_type) for operator in operators for name in operator.outputs if name]
+    if run.join.sum is not None:
+        made.append((run.join.sum.tensor, "Sum"))
+    return sum(_MACS.get(kind, _USUAL_MACS) * math.prod(graph.tensors[name].shape) for name, kind in made)

@@ -1,0 +1,116 @@
+"""Shards and joins as graphs of their own, in their shapes: what cost formulas and planners can read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from shisha_rt.model.graph import Graph, Operator, Tensor
+from shisha_rt.model.shards.course import is_needed_beyond
+from shisha_rt.model.shards.rewrite import split_run
+from shisha_rt.model.shards.shards import Crop, Excerpt, Shard, SplitRun, Step
+from shisha_rt.model.spans import Span
+from shisha_rt.model.split import Split
+
+
+def shard_graph(graph: Graph, split: SplitRun, part: int) -> Graph:
+    """A shard as a graph of its own, in its shapes."""
+    shard = split.shards[part]
+    constants = {name: _excerpt(graph.constants[its.name], its, name) for name, its in shard.constants.items()}
+    constants |= {name: Tensor(name, (len(values),), "INT64") for name, values in shard.vectors.items()}
+    constants |= {name: Tensor(name, (1,), datatype) for name, datatype in shard.zeros.items()}
+    return Graph(
+        name=graph.name,
+        operators=tuple(operator for step in shard.steps for operator in _operators(graph, step)),
+        inputs=tuple(shard.tensors[excerpt.name] for excerpt in shard.reads),
+        outputs=tuple(shard.tensors[excerpt.name] for excerpt in shard.makes),
+        tensors={**shard.tensors, **_between(shard)},
+        constants=constants,
+    )
+
+
+def join_graph(graph: Graph, split: SplitRun, behind: Sequence[int] = ()) -> Graph:
+    """The join as a graph of its own, with the operators `behind` it that are in the same stage."""
+    join = split.join
+    here = (*join.operators, *behind)
+    tensors = dict(graph.tensors)
+    operators = [graph.operators[index] for index in here]
+    if join.sum is not None:
+        total = graph.tensors[join.sum.tensor]
+        before = f"{total.name}/sum" if join.sum.activation else total.name
+        tensors |= {name: Tensor(name, total.shape, total.datatype) for name in (*join.sum.parts, before)}
+        added = [Operator(f"{total.name}/sum", "Sum", "", join.sum.parts, (before,), {})]
+        if join.sum.activation:
+            kind = join.sum.activation
+            added.append(Operator(f"{total.name}/{kind}", kind, "", (before,), (total.name,), {}))
+        operators = [*added, *operators]
+    made = dict.fromkeys(name for operator in operators for name in operator.outputs if name)
+    read = dict.fromkeys(name for operator in operators for name in operator.inputs)
+    inputs = [name for name in read if name in tensors and name not in made]
+    outputs = [name for name in made if name in graph.tensors and is_needed_beyond(graph, name, {*here})]
+    return Graph(
+        name=graph.name,
+        operators=tuple(operators),
+        inputs=tuple(tensors[name] for name in inputs),
+        outputs=tuple(tensors[name] for name in outputs),
+        tensors={name: tensors[name] for name in (*inputs, *made)},
+        constants={name: graph.constants[name] for name in read if name in graph.constants},
+    )
+
+
+def stage_graph(graph: Graph, node_layers: Sequence[int], split: Split, work: Sequence[Span]) -> Graph:
+    """What a stage with a split computes: a shard, or the join and the layers behind it.
+
+    `node_layers` (operators,): the layer of each. Raises ValueError for what cannot be split.
+    """
+    run = split_run(graph, operators_within(node_layers, [split.span]), split.axis, split.shares)
+    if split.joins:
+        return join_graph(graph, run, operators_behind(node_layers, split, work))
+    return shard_graph(graph, run, split.part)
+
+
+def operators_within(node_layers: Sequence[int], work: Sequence[Span]) -> list[int]:
+    """Operators of these runs of layers."""
+    return [one for one, layer in enumerate(node_layers) if any(first <= layer <= last for first, last in work)]
+
+
+def operators_behind(node_layers: Sequence[int], split: Split, work: Sequence[Span]) -> list[int]:
+    """Those of a joining stage's layers that are not split."""
+    first, last = split.span
+    return [one for one in operators_within(node_layers, work) if not first <= node_layers[one] <= last]
+
+
+def _excerpt(tensor: Tensor, its: Excerpt, name: str) -> Tensor:
+    return Tensor(name, its.slice.shape_of(tensor.shape) if its.slice else tensor.shape, tensor.datatype)
+
+
+def _between(shard: Shard) -> dict[str, Tensor]:
+    """What lies between the steps of blocked crops, as large as it is, though in another shape."""
+    found = {}
+    for step in shard.steps:
+        if isinstance(step, Crop) and step.blocked:
+            found[step.unfolded] = replace(shard.tensors[step.source], name=step.unfolded)
+            found[step.folded] = replace(shard.tensors[step.result], name=step.folded)
+    return found
+
+
+def _operators(graph: Graph, step: Step) -> tuple[Operator, ...]:
+    if isinstance(step, Crop):
+        return _crop(step)
+    its = graph.operators[step.index]
+    attributes = {
+        name: value for name, value in {**its.attributes, **step.attributes}.items() if name not in step.without
+    }
+    texts = {name: value for name, value in its.texts.items() if name not in step.without}
+    kind, domain = (step.kind, "") if step.kind else (its.op_type, its.domain)
+    return (Operator(its.name, kind, domain, step.inputs, step.outputs, attributes, texts),)
+
+
+def _crop(step: Crop) -> tuple[Operator, ...]:
+    if not step.blocked:
+        return (Operator(f"{step.result}/crop", "Slice", "", (step.source,), (step.result,), {}),)
+    return (
+        Operator(step.unfolded, "Reshape", "", (step.source,), (step.unfolded,), {}),
+        Operator(step.folded, "Slice", "", (step.unfolded,), (step.folded,), {}),
+        Operator(f"{step.result}/shape", "Reshape", "", (step.folded,), (step.result,), {}),
+    )

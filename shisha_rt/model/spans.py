@@ -1,0 +1,79 @@
+"""Runs of neighbours: layers that no legal cut parts, and what a run of operators reads, hands on and moves.
+
+Spans are of layers or of operators, first and last, both inclusive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shisha_rt.model.graph import Graph, Tensor
+
+Span = tuple[int, int]
+"""First and last, inclusive."""
+
+
+def starts_of(layer_count: int, legal_cuts: Collection[int] | None) -> tuple[int, ...]:
+    """(groups + 1,): the first layer of each group, and the number of layers."""
+    cuts = range(layer_count - 1) if legal_cuts is None else sorted(legal_cuts)
+    return (0, *(cut + 1 for cut in cuts), layer_count)
+
+
+def groups_of(layer_count: int, legal_cuts: Collection[int] | None) -> tuple[Span, ...]:
+    """The finest legal cutting of a model: a group is the least that can be a stage.
+
+    Cut c lies between layers c and c+1; None: every cut is legal.
+    """
+    return tuple((start, end - 1) for start, end in pairwise(starts_of(layer_count, legal_cuts)))
+
+
+def ends(graph: Graph, first: int, last: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What operators `first` to `last` read and do not make, and what they make and something else needs.
+
+    Names of run-time tensors, each once, in the order in which they are met.
+    """
+    return ends_of(graph, ((first, last),))
+
+
+def ends_of(graph: Graph, runs: Sequence[Span]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """As `ends`, of several runs of operators taken as one, in the graph's order."""
+    made: dict[str, None] = {}
+    read: dict[str, None] = {}
+    for first, last in runs:
+        for operator in graph.operators[first : last + 1]:
+            read.update((name, None) for name in operator.inputs if name in graph.tensors and name not in made)
+            made.update((name, None) for name in operator.outputs if name)
+    return tuple(read), tuple(name for name in made if _is_needed_outside(graph, name, runs))
+
+
+def live_after(graph: Graph, operator: int) -> tuple[Tensor, ...]:
+    """What crosses a cut behind an operator: graph inputs first, then in the order in which they are made."""
+    early = (tensor.name for tensor in graph.inputs if _is_needed_after(graph, tensor.name, operator))
+    _, made = ends(graph, 0, operator)
+    return tuple(graph.tensors[name] for name in (*early, *made))
+
+
+def moved_bytes(graph: Graph, first: int, last: int) -> int:
+    """Weights, inputs and outputs of operators `first` to `last` as one stage, each once."""
+    inputs, outputs = ends(graph, first, last)
+    return weight_bytes(graph, first, last) + sum(graph.tensors[name].size_bytes for name in (*inputs, *outputs))
+
+
+def weight_bytes(graph: Graph, first: int, last: int) -> int:
+    """Of the constants that operators `first` to `last` read, each once."""
+    read = {name for operator in graph.operators[first : last + 1] for name in operator.inputs}
+    return sum(graph.constants[name].size_bytes for name in read if name in graph.constants)
+
+
+def _is_needed_outside(graph: Graph, name: str, runs: Sequence[Span]) -> bool:
+    if _is_needed_after(graph, name, runs[-1][1]):
+        return True
+    readers = graph.consumers.get(name, ()) if len(runs) > 1 else ()
+    return any(not any(first <= reader <= last for first, last in runs) for reader in readers)
+
+
+def _is_needed_after(graph: Graph, name: str, operator: int) -> bool:
+    return graph.needed_until.get(name, operator) > operator

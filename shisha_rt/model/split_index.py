@@ -1,0 +1,29 @@
+"""How a model's layers may be split, and the rooms that shards need beyond those of tensors that cross cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.index import ModelIndex
+from shisha_rt.model.layers import Layer
+from shisha_rt.model.plain_index import spec_of
+from shisha_rt.model.shards.of_model import splits_of
+from shisha_rt.model.split import MOST_SUMMED
+from shisha_rt.tensors import TensorSpec
+
+
+def with_splits(index: ModelIndex, graph: Graph, layers: Sequence[Layer]) -> ModelIndex:
+    """`index` with what is known of splits; `graph` is the one that stages are cut from, `layers` are its layers."""
+    macs = [layer.macs for layer in layers]
+    splits, kept_whole = splits_of(graph, index.node_layers, index.legal_cuts, macs)
+    known = {spec.name for spec in index.tensors}
+    inner: dict[str, TensorSpec] = {}
+    for its in splits:
+        for name in its.makes:
+            spec = spec_of(graph.tensors[name])
+            rooms = its.rooms(name, MOST_SUMMED)
+            inner |= {room: structs.replace(spec, name=room) for room in rooms if room not in known}
+    return structs.replace(index, splits=splits, kept_whole=kept_whole, inner=tuple(inner.values()))

@@ -1,0 +1,131 @@
+"""Operators that have graphs inside: If, Loop and Scan. What those read from outside, their operator reads.
+
+A graph inside sees every tensor around it by name, beside its own inputs. So what an operator reads is more than the
+inputs that it lists, and whoever renames a tensor has to do so inside as well. Names inside are their own: an
+operator with graphs is one operator, whatever is in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import onnx
+
+from shisha_rt.model.names import unused_name
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs that are its attributes."""
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.g
+        elif attribute.type == onnx.AttributeProto.GRAPHS:
+            yield from attribute.graphs
+
+
+def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """They, and those in graphs inside them, however deep."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from all_nodes(graph.node)
+
+
+def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """It, and those inside its operators, however deep."""
+    yield graph
+    for node in graph.node:
+        for inner in subgraphs(node):
+            yield from all_graphs(inner)
+
+
+def reads(node: onnx.NodeProto) -> tuple[str, ...]:
+    """Its inputs, in their positions, and behind them what its graphs read from outside, each once."""
+    listed = tuple(node.input)
+    captured = dict.fromkeys(name for graph in subgraphs(node) for name in _captured(graph))
+    return (*listed, *(name for name in captured if name not in listed))
+
+
+def rename_reads(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
+    """Have it read, inside too, the tensors that `names` maps to, in place of those that it maps."""
+    for position, name in enumerate(node.input):
+        if name in names:
+            node.input[position] = names[name]
+    for graph in subgraphs(node):
+        hidden = _names_within(graph).intersection(names)
+        seen_inside = {old: new for old, new in names.items() if old not in hidden} if hidden else names
+        for inner in graph.node:
+            rename_reads(inner, seen_inside)
+
+
+def name_apart(nodes: Iterable[onnx.NodeProto], around: Iterable[str]) -> None:
+    """Give what graphs inside define names that nothing else has: not `around` them, nor in other graphs.
+
+    Else a tensor that is renamed or moved outside could come to be hidden inside by another one of its name.
+    """
+    nodes, seen = list(nodes), set(around)
+    used = seen.union(name for node in all_nodes(nodes) for name in (*node.input, *node.output))
+    _name_graphs_apart(nodes, seen, used)
+
+
+def _name_graphs_apart(nodes: Iterable[onnx.NodeProto], seen: set[str], used: set[str]) -> None:
+    for node in nodes:
+        for graph in subgraphs(node):
+            own = _names_within(graph)
+            used |= own
+            names = {}
+            for name in sorted(own & seen):
+                names[name] = unused_name(f"{next(filter(None, node.output), node.op_type)}/{name}", used)
+                used.add(names[name])
+            if names:
+                _rename_own(graph, names)
+            seen |= own.union(names.values())
+            _name_graphs_apart(graph.node, seen, used)
+
+
+def _rename_own(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    for node in graph.node:
+        rename_reads(node, names)
+        for position, name in enumerate(node.output):
+            node.output[position] = names.get(name, name)
+    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        value.name = names.get(value.name, value.name)
+
+
+def branch_taken(node: onnx.NodeProto, condition: bool) -> onnx.GraphProto:
+    """What is left of an If whose condition is known: operators and constants that make its outputs.
+
+    They can stand where the If stood, if its names are their own (see `name_apart`).
+    """
+    wanted = "then_branch" if condition else "else_branch"
+    branch = next(attribute.g for attribute in node.attribute if attribute.name == wanted)
+    made = {name for inner in branch.node for name in inner.output if name}
+    names: dict[str, str] = {}
+    for result, value in zip(node.output, branch.output, strict=True):
+        if result and value.name in made:
+            names.setdefault(value.name, result)
+    found = onnx.GraphProto()
+    for inner in branch.node:
+        copy = found.node.add()
+        copy.CopyFrom(inner)
+        rename_reads(copy, names)
+        for position, name in enumerate(copy.output):
+            copy.output[position] = names.get(name, name)
+    found.initializer.extend(branch.initializer)
+    for result, value in zip(node.output, branch.output, strict=True):
+        if result and names.get(value.name) != result:
+            found.node.add(op_type="Identity", input=[names.get(value.name, value.name)], output=[result])
+    return found
+
+
+def _captured(graph: onnx.GraphProto) -> Iterator[str]:
+    own = _names_within(graph)
+    for node in graph.node:
+        yield from (name for name in reads(node) if name and name not in own)
+    yield from (value.name for value in graph.output if value.name not in own)
+
+
+def _names_within(graph: onnx.GraphProto) -> set[str]:
+    """Of what it defines itself, graphs inside it apart."""
+    made = {name for node in graph.node for name in node.output if name}
+    return made | {value.name for value in graph.input} | {weight.name for weight in graph.initializer}

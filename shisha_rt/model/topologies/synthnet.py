@@ -1,0 +1,53 @@
+"""SynthNet: 18 convolutional layers taken from AlexNet, which has too few of its own for many places (Shisha, 2022).
+
+The paper does not list them. Here AlexNet's five follow each other again and again (Krizhevsky et al., 2012; without
+groups, which Eq. 1 leaves out of account), ReLU behind each, and pooling where AlexNet has it:
+
+| layers            | input         | filters          | stride | then    |
+|-------------------|---------------|------------------|--------|---------|
+| 0, 5, 10, 15      | 3 x 224 x 224 | 96 of 11 x 11    | 4      | MaxPool |
+| 1, 6, 11, 16      | 96 x 26 x 26  | 256 of 5 x 5     | 1      | MaxPool |
+| 2, 7, 12, 17      | 256 x 12 x 12 | 384 of 3 x 3     | 1      |         |
+| 3, 8, 13          | 384 x 12 x 12 | 384 of 3 x 3     | 1      |         |
+| 4, 9, 14          | 384 x 12 x 12 | 256 of 3 x 3     | 1      | a picture |
+
+So that each layer is the size that it is in AlexNet, a new round starts from a picture: the first three of the last
+round's channels, enlarged to 224 x 224.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import onnx
+
+from shisha_rt.model.topologies.blocks import conv, enlarge, max_pool
+from shisha_rt.model.topologies.network import Network
+
+_LAYERS: Final = 18
+_PICTURE: Final = (1, 3, 224, 224)
+_ALEXNET: Final = ((3, 96, 11), (96, 256, 5), (256, 384, 3), (384, 384, 3), (384, 256, 3))  # channels in, out; kernel
+_POOLED: Final = (0, 1)
+
+
+def synthnet() -> onnx.ModelProto:
+    """(1, 3, 224, 224) to the last layer's features (1, 384, 12, 12)."""
+    net = Network("synthnet")
+    x = net.input("image", _PICTURE)
+    for layer in range(_LAYERS):
+        position = layer % len(_ALEXNET)
+        channels_in, channels_out, kernel = _ALEXNET[position]
+        with net.scope(f"layer{layer}"):
+            if layer and position == 0:
+                x = _picture(net, x)
+            stride, padding = (4, 0) if position == 0 else (1, None)
+            x = conv(net, x, channels_in, channels_out, kernel, stride=stride, padding=padding)
+            x = net.add("Relu", x)
+            if position in _POOLED:
+                x = max_pool(net, x, 3)
+    return net.model({x: (1, 384, 12, 12)})
+
+
+def _picture(net: Network, x: str) -> str:
+    few = net.add("Slice", x, net.constant([0]), net.constant([3]), net.constant([1]))
+    return enlarge(net, few, _PICTURE)

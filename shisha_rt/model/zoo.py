@@ -1,0 +1,127 @@
+"""Real networks to run without a download: `zoo:resnet50`.
+
+Their topologies are those that the `onnx` package ships, with constant weights, and those in `topologies`. They get
+weights that make their answers depend on their input on first use, in a process of the data plane (this one never
+runs a model), and are kept in the user's cache. Three more come with real, trained weights: a reader of text, from the
+package that the extra `real` brings. It is never imported, as its own dependencies need libraries of the system. Shell.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import onnx
+
+from shisha_rt.cache import cache_folder, publish
+from shisha_rt.errors import BadInput
+from shisha_rt.model.default_dims import set_default_dims
+from shisha_rt.model.topologies.catalogue import TOPOLOGIES
+from shisha_rt.process.job import run_job
+
+SHIPPED: Final = (
+    "alexnet",
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "resnet50",
+    "shufflenet",
+    "squeezenet",
+    "vgg19",
+    "zfnet512",
+)
+"""With the `onnx` package."""
+NAMES: Final = tuple(sorted((*SHIPPED, *TOPOLOGIES)))
+"""Of those with made-up weights."""
+TRAINED: Final[Mapping[str, tuple[str, Mapping[str, int]]]] = {
+    "text_classifier": ("ch_ppocr_mobile_v2.0_cls_mobile.onnx", {"height": 48, "width": 192}),
+    "text_detector": ("ch_PP-OCRv4_det_mobile.onnx", {"height": 320, "width": 320}),
+    "text_recogniser": ("ch_PP-OCRv4_rec_mobile.onnx", {"height": 48, "width": 320}),
+}
+"""Each one's file in the package's `models`, and the sizes that it gets unless told others."""
+_PACKAGE: Final = "rapidocr"
+_PREFIX: Final = "zoo:"
+_WEIGHTS_VERSION: Final = "v1"  # raise it when the weights would come out differently
+
+
+def resolve_model(text: str, on_progress: Callable[[str], None] | None = None) -> Path:
+    """The file that a MODEL argument means: `zoo:NAME`, or a path (which may not exist)."""
+    if text.startswith(_PREFIX):
+        return zoo_path(text.removeprefix(_PREFIX), on_progress)
+    return Path(text)
+
+
+def zoo_path(name: str, on_progress: Callable[[str], None] | None = None) -> Path:
+    """The network's file, built first if need be (seconds; VGG-19 takes the longest and 575 MB).
+
+    Raises BadInput for an unknown name, and for a trained network without its package; Failure where it cannot be
+    built.
+    """
+    trained = _of_the_package(name) if name in TRAINED else None
+    if trained is None and name not in NAMES:
+        raise BadInput(f"{_PREFIX}{name}: no such network; expected one of {', '.join(sorted((*NAMES, *TRAINED)))}")
+
+    def build(folder: Path) -> None:
+        if on_progress:
+            on_progress(f"building {_PREFIX}{name} (once)")
+        if trained is None:
+            _build(_topology(name), folder / f"{name}.onnx")
+        else:
+            onnx.save(_with_named_axes(onnx.load(trained.file), TRAINED[name][1]), folder / f"{name}.onnx")
+
+    folder = name if trained is None else f"{name}-{trained.version}"
+    return publish(cache_folder() / "zoo" / _WEIGHTS_VERSION / folder, build) / f"{name}.onnx"
+
+
+@dataclass(frozen=True, slots=True)
+class _Trained:
+    """A file of the package, and the package's version."""
+
+    file: Path
+    version: str
+
+
+def _of_the_package(name: str) -> _Trained:
+    file, _ = TRAINED[name]
+    try:
+        package = importlib.metadata.distribution(_PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        raise BadInput(
+            f"{_PREFIX}{name}: its weights are not installed, expected the extra 'real': pip install 'shisha-rt[real]'"
+        ) from None
+    found = Path(str(package.locate_file(f"{_PACKAGE}/models/{file}")))
+    if not found.is_file():
+        raise BadInput(
+            f"{_PREFIX}{name}: {_PACKAGE} {package.version} has no {file}, expected the version of the extra 'real': "
+            "pip install 'shisha-rt[real]'"
+        )
+    return _Trained(found, package.version)
+
+
+def _with_named_axes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
+    """The open axes of its image go by names that say what they are, and suggest a size each.
+
+    As published they are called after a converter, or `?`.
+    """
+    (image,) = model.graph.input
+    for axis, name in zip(image.type.tensor_type.shape.dim, ("batch", "channels", "height", "width"), strict=True):
+        if axis.dim_value < 1:
+            axis.dim_param = name
+    set_default_dims(model, sizes)
+    return model
+
+
+def _topology(name: str) -> bytes:
+    """An ONNX file with constants for weights."""
+    if name in TOPOLOGIES:
+        return bytes(TOPOLOGIES[name]().SerializeToString())
+    file = f"light_{'bvlc_' if name == 'alexnet' else ''}{name}.onnx"
+    return (Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / file).read_bytes()
+
+
+def _build(topology: bytes, target: Path) -> None:
+    failed = f"{_PREFIX}{target.stem}: could not be built"
+    run_job("stages.jobs.zoo_weights", str(target), failed=failed, given=topology)

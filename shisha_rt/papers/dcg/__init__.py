@@ -1,0 +1,1 @@
+"""Rivals of the DCG papers' placement. Pure."""

@@ -1,0 +1,248 @@
+"""A network as a chain of layers to be split, what a step of it may be, and what steps cost: fused splits' checker.
+
+Data lies in the host's memory or in that of a device that has one of its own. *Fused means computable*: between two
+layers nothing is moved only if both are whole on one device; if each device makes the rows of the later one from rows
+of its own, those at the borders computed again by each (tiles, with a halo that grows with every layer); or if each
+device has some filters of the first and those input channels of the second (a pair, whose partial sums are added once,
+at the end). Shares of channels alone fuse no dense convolutions: each filter needs all channels.
+
+What is shared begins and ends in the host's memory. The adding up is not counted, as nowhere in a `SplitProblem`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
+
+from shisha_rt.planner.shards.posynomial import Posynomial
+from shisha_rt.planner.shards.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
+
+Mode: TypeAlias = Literal["whole", "split", "pair", "tiles", "fetched"]
+
+
+@dataclass(frozen=True, slots=True)
+class Legs:
+    """Seconds: a share's input map on its way to a device, and its output map on its way back."""
+
+    in_s: Posynomial
+    out_s: Posynomial
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """`legs`: (devices,), the two parts of each one's `transfer_s`; None: it has the host's memory."""
+
+    problem: SplitProblem
+    legs: tuple[Legs | None, ...]
+
+
+def unfused(problem: SplitProblem) -> Chain:
+    """Of layers that are split each by itself: which part of a transfer is which makes no difference."""
+    nothing = Posynomial(())
+    transfers = (device.transfer_s for device in problem.devices)
+    return Chain(problem, tuple(None if both is None else Legs(both, nothing) for both in transfers))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Layers `first` to `last`. `shares`: (devices,) of what the mode shares.
+
+    `split`: units of the layer's own variable; `pair`: filters of the first, which are input channels of the second;
+    `tiles`: rows of the last one's output; `whole`: one device has as many as there are, and its output stays there.
+    `fetched`: what the device with a share has made is brought to the host, before `first`.
+    """
+
+    mode: Mode
+    first: int
+    last: int
+    shares: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """`compute_s`: (layers, devices) seconds, `in_s` and `out_s` (devices,); `value`: seconds or joules of the step."""
+
+    compute_s: tuple[tuple[float, ...], ...]
+    in_s: tuple[float, ...]
+    out_s: tuple[float, ...]
+    value: float
+
+    @property
+    def moved_s(self) -> float:
+        return math.fsum((*self.in_s, *self.out_s))
+
+
+def parts(layers: Sequence[SplitLayer], mode: Mode) -> tuple[SplitLayer, ...]:
+    """The layers of a step, each by the variable that its shares are of."""
+    if mode == "pair":
+        return replace(layers[0], variable="N"), replace(layers[1], variable="C")
+    if mode == "tiles":
+        return tuple(replace(layer, variable="H", block=1) for layer in layers)
+    return tuple(layers)
+
+
+MOST_TILED: Final = 4
+"""Layers in one run of tiles."""
+
+
+def runs_from(layers: Sequence[SplitLayer], first: int, most_tiled: int = MOST_TILED) -> Iterator[tuple[Mode, int]]:
+    """What may be shared from layer `first` on, and up to which: itself, a pair, tiles.
+
+    Rows of a product are not those of an image before it: that has columns, too.
+    """
+    yield "split", first
+    behind = layers[first + 1 : first + most_tiled]
+    if behind and layers[first].features["N"] == behind[0].features["C"]:
+        yield "pair", first + 1
+    for last, layer in enumerate(behind, first + 1):
+        if (layer.features["W"] > 1) != (layers[first].features["W"] > 1):
+            return
+        if layer.features["H"] > 1:
+            yield "tiles", last
+
+
+def rows_read(layer: SplitLayer, rows: float) -> float:
+    """Of the input map, by so many rows of the output in the middle of it: at most all."""
+    stride = layer.features["s"]
+    return min(layer.features["H"] * stride, (rows - 1) * stride + layer.features["k"])
+
+
+def rows_before(before: SplitLayer, layer: SplitLayer, rows: float) -> float:
+    """Of the output of the layer before, by so many rows of this one's: with the pooling between them.
+
+    That is told by the two sizes, and taken to have windows as long as its stride.
+    """
+    stride, whole = layer.features["s"], before.features["H"]
+    if rows >= layer.features["H"]:
+        return whole
+    pooled = max(1, round(whole / (layer.features["H"] * stride)))
+    return min(whole, ((rows - 1) * stride + layer.features["k"]) * pooled)
+
+
+def rows_of(layers: Sequence[SplitLayer], rows: float) -> tuple[float, ...]:
+    """(layers,): of each layer's output, for so many of the last one's."""
+    found = [rows]
+    for before, layer in zip(layers[-2::-1], layers[:0:-1], strict=True):
+        found.append(rows_before(before, layer, found[-1]))
+    return tuple(reversed(found))
+
+
+def step_cost(chain: Chain, step: Step, *, resident: bool) -> StepCost:
+    """What one step costs, communication in full. `resident`: a whole layer's input lies where it is computed."""
+    problem = chain.problem
+    if step.mode == "fetched":
+        made = problem.layers[step.first - 1]
+        out_s = [
+            legs.out_s.at(made.features) if units and legs else 0.0
+            for units, legs in zip(step.shares, chain.legs, strict=True)
+        ]
+        return _priced(problem, step.mode, (), [0.0] * len(out_s), out_s)
+    its = parts(problem.layers[step.first : step.last + 1], step.mode)
+    compute_s: list[list[float]] = [[] for _ in its]
+    in_s, out_s = [], []
+    for device, legs, units in zip(problem.devices, chain.legs, step.shares, strict=True):
+        shares = _of_each(its, step.mode, units)
+        for found, layer, share in zip(compute_s, its, shares, strict=True):
+            found.append(device.latency_s.at(layer.share(share)) if units else 0.0)
+        in_s.append(_in_s(its[0], step.mode, legs, shares[0]) if units and legs and not resident else 0.0)
+        stays = step.mode == "whole"
+        out_s.append(legs.out_s.at(its[-1].share(shares[-1])) if units and legs and not stays else 0.0)
+    return _priced(problem, step.mode, compute_s, in_s, out_s)
+
+
+def _of_each(layers: Sequence[SplitLayer], mode: Mode, units: float) -> tuple[float, ...]:
+    """(layers,): a device's share of each."""
+    if mode == "tiles":
+        return rows_of(layers, units) if units else (0.0,) * len(layers)
+    return (units,) * len(layers)
+
+
+def _in_s(layer: SplitLayer, mode: Mode, legs: Legs, share: float) -> float:
+    """A tile's input has rows beyond its share."""
+    return legs.in_s.at(layer.share(rows_read(layer, share) / layer.features["s"] if mode == "tiles" else share))
+
+
+def _priced(
+    problem: SplitProblem,
+    mode: Mode,
+    compute_s: Sequence[Sequence[float]],
+    in_s: Sequence[float],
+    out_s: Sequence[float],
+) -> StepCost:
+    ends_s, joules = [], []
+    for d, device in enumerate(problem.devices):
+        busy_s, moved_s = math.fsum(its[d] for its in compute_s), in_s[d] + out_s[d]
+        ends_s.append(busy_s + moved_s)
+        joules.append(device.power_w * busy_s + device.transfer_power_w * moved_s)
+    if problem.objective == "energy":
+        value = math.fsum(joules)
+    else:
+        value = max(ends_s) if problem.execution == "parallel" else math.fsum(ends_s)
+    return StepCost(tuple(map(tuple, compute_s)), tuple(in_s), tuple(out_s), value)
+
+
+def chain_cost(chain: Chain, steps: Sequence[Step]) -> float:
+    """Seconds or joules of all steps, from the host's memory to the host's memory. Raises ValueError on a fault."""
+    found = step_costs(chain, steps)
+    fault = next(iter(chain_faults(chain, steps)), None)
+    if fault is not None:
+        raise ValueError(fault)
+    return math.fsum(cost.value for cost in found)
+
+
+def step_costs(chain: Chain, steps: Sequence[Step]) -> tuple[StepCost, ...]:
+    """One after the other, by where their data lies. Raises ValueError where that is not where a step needs it."""
+    at: int | None = None  # the device whose own memory has it
+    due, found = 0, []
+    for step in steps:
+        users = [d for d, units in enumerate(step.shares) if units]
+        if step.first != due or (step.mode in ("whole", "fetched") and len(users) != 1):
+            raise ValueError(f"step {step}: expected one that begins with layer {due}, whole ones on one device")
+        if at is not None and (step.mode not in ("whole", "fetched") or users != [at]):
+            raise ValueError(f"step {step}: its input lies on device {at}, expected it there or fetched")
+        found.append(step_cost(chain, step, resident=at is not None))
+        if step.mode == "fetched":
+            at = None
+        else:
+            at = users[0] if step.mode == "whole" and chain.legs[users[0]] is not None else None
+            due = step.last + 1
+    if due != len(chain.problem.layers) or at is not None:
+        raise ValueError(f"{len(steps)} steps: expected them to end behind the last layer, in the host's memory")
+    return tuple(found)
+
+
+def chain_faults(chain: Chain, steps: Sequence[Step]) -> list[str]:
+    """Shares that do not make up what they share, and limits that are passed."""
+    problem, found = chain.problem, []
+    used: dict[tuple[int, str], float] = {}
+    for step in steps:
+        if step.mode == "fetched":
+            continue
+        its = parts(problem.layers[step.first : step.last + 1], step.mode)
+        whole = its[-1].units if step.mode == "tiles" else its[0].units
+        if min(step.shares) < 0 or sum(step.shares) != whole:
+            found.append(f"{its[0].name}: shares {list(step.shares)}, expected {whole} together")
+        if step.mode == "pair" and its[1].units != whole:
+            found.append(f"{its[1].name}: {its[1].units} input channels, expected the {whole} filters before it")
+        for d, (device, units) in enumerate(zip(problem.devices, step.shares, strict=True)):
+            for layer, share in zip(its, _of_each(its, step.mode, units), strict=True):
+                for name, amount in resources_of(device, layer, share).items():
+                    if device.one_for_all:
+                        used[d, name] = used.get((d, name), 0.0) + amount
+                    elif amount > device.limits[name] * (1 + ROUNDING):
+                        limit = device.limits[name]
+                        found.append(
+                            f"{device.name}: layer {layer.name} would need {amount:.6g} {name}, it has {limit:.6g}"
+                        )
+    for (d, name), amount in used.items():
+        device = problem.devices[d]
+        if amount > device.limits[name] * (1 + ROUNDING):
+            found.append(f"{device.name}: all layers would need {amount:.6g} {name}, it has {device.limits[name]:.6g}")
+    return found
+
+
+def resources_of(device: SplitDevice, layer: SplitLayer, share: float) -> dict[str, float]:
+    """What a share takes of each that has a limit; nothing for no share."""
+    return {name: device.resources[name].at(layer.share(share)) if share else 0.0 for name in device.limits}

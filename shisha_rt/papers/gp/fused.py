@@ -1,0 +1,222 @@
+"""The best fused split of a whole chain: which layers are whole, split, paired or tiled, and with which shares.
+
+Each step (a layer, a pair, a run of tiles up to a bound) is a stretch between two places of the data, its shares the
+best by the exact integer split; the least way through them is the least of all such plans. Limits that are one for all
+layers make budgets of it: then a step has an option for each share of the devices that have such limits, and the answer
+is proven, or comes with a bound (see `ways`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.arrays import Floats
+from shisha_rt.outcome import Outcome
+from shisha_rt.papers.gp.chain import (
+    MOST_TILED,
+    Chain,
+    Mode,
+    Step,
+    parts,
+    resources_of,
+    rows_of,
+    rows_read,
+    runs_from,
+    step_cost,
+    unfused,
+)
+from shisha_rt.papers.gp.room import too_little_room
+from shisha_rt.papers.gp.shared import SharedOptions, SharedRun, network_limits, shared_options
+from shisha_rt.papers.gp.ways import MOST_WAYS, Stretch, cost_of, least_taken, least_way
+from shisha_rt.planner.shards.integer import execution_of
+from shisha_rt.planner.shards.posynomial import Posynomial
+from shisha_rt.planner.shards.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
+from shisha_rt.planner.shards.tables import CostTables, along, spent
+
+_MODES: Final[tuple[Mode, ...]] = ("whole", "split", "pair", "tiles")
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSplit:
+    """`steps` from the first layer to the last, None without any. `value`: seconds or joules.
+
+    `lower_bound` is proven for all plans of the kinds of steps that were asked for.
+    """
+
+    steps: tuple[Step, ...] | None
+    outcome: Outcome
+    value: float = math.inf
+    lower_bound: float | None = None
+    reason: str | None = None
+
+
+def fused_split(
+    chain: Chain, modes: Collection[Mode] = _MODES, most_tiled: int = MOST_TILED, most_ways: int = MOST_WAYS
+) -> NetworkSplit:
+    """Of all plans with these modes, the least; proven unless `outcome` says `feasible` (`reason` says why then)."""
+    steps = _Steps(chain)
+    for index in range(len(chain.problem.layers)):
+        steps.add_from(index, modes, most_tiled)
+    return steps.least(most_ways)
+
+
+def split_network(
+    problem: SplitProblem, runs: Sequence[SharedRun] | None = None, most_ways: int = MOST_WAYS
+) -> NetworkSplit:
+    """The same where every layer is split by itself, communication in full, as in Eq. 10. `runs`: other costs."""
+    steps = _Steps(unfused(problem))
+    for index in range(len(problem.layers)):
+        steps.add_shared("split", index, index, None if runs is None else runs[index])
+    return steps.least(most_ways)
+
+
+class _Steps:
+    """All steps as stretches between points: (layers done, whose memory has the data), the host's last of each."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain, self._limits = chain, network_limits(chain.problem)
+        self._own = [d for d, legs in enumerate(chain.legs) if legs is not None]
+        self._points = 1 + len(chain.problem.layers) * (len(self._own) + 1)
+        self._found: list[tuple[Stretch, _MakeStep]] = []
+
+    def least(self, most_ways: int) -> NetworkSplit:
+        ordered = sorted(self._found, key=lambda its: its[0].source)
+        stretches = [stretch for stretch, _ in ordered]
+        limits = np.array([its.limit for its in self._limits])
+        found = least_way(stretches, self._points, limits, most_ways)
+        if found.picks is None:
+            why = self._why(stretches, found.outcome)
+            return NetworkSplit(None, found.outcome, lower_bound=found.lower_bound, reason=why)
+        steps = tuple(ordered[stretch][1](option) for stretch, option in found.picks)
+        reason = None if found.outcome is Outcome.OPTIMAL else "too many ways to keep to the limits for all layers"
+        return NetworkSplit(steps, found.outcome, cost_of(stretches, found.picks), found.lower_bound, reason)
+
+    def _why(self, stretches: Sequence[Stretch], outcome: Outcome) -> str:
+        """Names the limit: of a layer that fits nowhere, else of all layers together."""
+        if outcome is Outcome.LIMIT:
+            return "too many ways to keep to the limits for all layers, and none of those tried does"
+        problem = self._chain.problem
+        for index, layer in enumerate(problem.layers):
+            run = shared_run(self._chain, "split", index, index)
+            if shared_options(run, (), execution_of(problem)) is None:
+                return too_little_room(problem, layer, [{}] * len(problem.devices))
+        for b, its in enumerate(self._limits):
+            least = least_taken(stretches, self._points, b)
+            if least > its.limit:
+                name = problem.devices[its.device].name
+                return f"{name}: all layers would need {least:.6g} {its.name} at least, it has {its.limit:.6g}"
+        names = ", ".join(f"{its.name} of {problem.devices[its.device].name}" for its in self._limits)
+        return f"the limits of {names} for all layers cannot be kept together"
+
+    def add_from(self, first: int, modes: Collection[Mode], most_tiled: int) -> None:
+        """Everything that begins with layer `first`, and what is fetched behind it."""
+        if "whole" in modes:
+            self._add_whole(first)
+        for mode, last in runs_from(self._chain.problem.layers, first, most_tiled):
+            if mode in modes:
+                self.add_shared(mode, first, last)
+
+    def _point(self, done: int, device: int | None) -> int:
+        if not done:
+            return 0
+        at = len(self._own) if device is None else self._own.index(device)
+        return 1 + (done - 1) * (len(self._own) + 1) + at
+
+    def _add_whole(self, index: int) -> None:
+        """On each device that has room; and its output, fetched from there."""
+        problem = self._chain.problem
+        layer = problem.layers[index]
+        for d, device in enumerate(problem.devices):
+            taken = resources_of(device, layer, layer.units)
+            if any(amount > device.limits[name] * (1 + ROUNDING) for name, amount in taken.items()):
+                continue
+            shares = tuple(layer.units if d == other else 0 for other in range(len(problem.devices)))
+            used = [taken[its.name] if its.device == d else 0.0 for its in self._limits]
+            step, own = Step("whole", index, index, shares), d in self._own
+            target = self._point(index + 1, d if own else None)
+            self._add(step, self._point(index, None), target, used, resident=False)
+            if own and index:
+                self._add(step, self._point(index, d), target, used, resident=True)
+            if own:
+                fetched = Step("fetched", index + 1, index, shares)
+                self._add(fetched, target, self._point(index + 1, None), [0.0] * len(used), resident=True)
+
+    def _add(self, step: Step, source: int, target: int, used: Sequence[float], *, resident: bool) -> None:
+        value = step_cost(self._chain, step, resident=resident).value
+        stretch = Stretch(source, target, np.array([value]), np.array([used]).reshape(1, len(used)))
+        self._found.append((stretch, _MakeStep(step.mode, step.first, step.last, step.shares)))
+
+    def add_shared(self, mode: Mode, first: int, last: int, run: SharedRun | None = None) -> None:
+        its = shared_run(self._chain, mode, first, last) if run is None else run
+        found = shared_options(its, self._limits, execution_of(self._chain.problem))
+        if found is not None:
+            stretch = Stretch(self._point(first, None), self._point(last + 1, None), found.costs, found.taken)
+            self._found.append((stretch, _MakeStep(mode, first, last, found)))
+
+
+@dataclass(frozen=True, slots=True)
+class _MakeStep:
+    """The step that an option stands for."""
+
+    mode: Mode
+    first: int
+    last: int
+    shares: tuple[int, ...] | SharedOptions
+
+    def __call__(self, option: int) -> Step:
+        shares = self.shares.shares(option) if isinstance(self.shares, SharedOptions) else self.shares
+        return Step(self.mode, self.first, self.last, shares)
+
+
+def shared_run(chain: Chain, mode: Mode, first: int, last: int) -> SharedRun:
+    """The tables of a step that is shared, from the host's memory to the host's memory."""
+    its = parts(chain.problem.layers[first : last + 1], mode)
+    shared = its[-1] if mode == "tiles" else its[0]
+    blocks, left_over = divmod(shared.units, shared.block)
+    lanes = []
+    for extra in (0, left_over)[: 1 + bool(left_over)]:
+        units = shared.block * np.arange(blocks + 1, dtype=float) + extra
+        shares = _shares_of_each(its, mode, units)
+        values = [_values(chain, mode, its, shares, d) for d in range(len(chain.legs))]
+        taken = [_taken(chain.problem.devices[b.device], b.name, its, shares) for b in network_limits(chain.problem)]
+        lanes.append((np.array(values), np.array(taken).reshape(len(taken), len(units))))
+    whole, odd = lanes[0], lanes[1] if left_over else (None, None)
+    return SharedRun(shared.units, shared.block, CostTables(whole[0], odd[0]), CostTables(whole[1], odd[1]))
+
+
+def _shares_of_each(layers: Sequence[SplitLayer], mode: Mode, units: Floats) -> Floats:
+    """(layers, units)."""
+    if mode != "tiles":
+        return np.broadcast_to(units, (len(layers), len(units)))
+    return np.array([rows_of(layers, rows) if rows else (0.0,) * len(layers) for rows in units.tolist()]).T
+
+
+def _values(chain: Chain, mode: Mode, layers: Sequence[SplitLayer], shares: Floats, d: int) -> Floats:
+    """(units,): what each share costs on a device, inf where it passes a limit."""
+    device, legs = chain.problem.devices[d], chain.legs[d]
+    compute_s = sum(_each(device.latency_s, layers, shares), np.zeros(shares.shape[1]))
+    moved_s = np.zeros(shares.shape[1])
+    if legs is not None:
+        first, sent = layers[0], shares[0]
+        if mode == "tiles":  # beyond its share
+            sent = np.array([rows_read(first, rows) / first.features["s"] if rows else 0.0 for rows in sent.tolist()])
+        moved_s = along(legs.in_s, first, sent) + along(legs.out_s, layers[-1], shares[-1])
+    values = spent(chain.problem, device, compute_s, moved_s)
+    for name, limit in device.limits.items():
+        used = np.array(list(_each(device.resources[name], layers, shares)))
+        most = used.sum(axis=0) if device.one_for_all else used.max(axis=0)
+        values[most > limit * (1 + ROUNDING)] = np.inf
+    return values
+
+
+def _taken(device: SplitDevice, name: str, layers: Sequence[SplitLayer], shares: Floats) -> Floats:
+    return sum(_each(device.resources[name], layers, shares), np.zeros(shares.shape[1]))
+
+
+def _each(posynomial: Posynomial, layers: Sequence[SplitLayer], shares: Floats) -> Iterator[Floats]:
+    return (along(posynomial, layer, its) for layer, its in zip(layers, shares, strict=True))

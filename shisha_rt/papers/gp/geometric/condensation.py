@@ -1,0 +1,89 @@
+"""Condensation (GP, Eqs. 5, 8 and 13): costs and equalities as a geometric program can take them.
+
+A share is written as x, the part of the whole that a device gets; all costs become posynomials of it alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.arrays import Floats
+from shisha_rt.planner.shards.posynomial import Monomial, Posynomial
+from shisha_rt.planner.shards.problem import SplitDevice, SplitLayer, SplitProblem
+
+SHARE: Final = "x"
+
+
+def of_share(posynomial: Posynomial, layer: SplitLayer, power: float = 0.0) -> Posynomial:
+    """The same of the share alone, times x^power: the layer's other features are known. Equal powers are one term."""
+    known = {name: value for name, value in layer.features.items() if name != layer.variable}
+    coefficients: defaultdict[float, float] = defaultdict(float)
+    for term in posynomial.fixed(known).terms:
+        exponent = term.exponents.get(layer.variable, 0.0)
+        coefficients[exponent + power] += term.coefficient * layer.features[layer.variable] ** exponent
+    return Posynomial(tuple(Monomial(c, {SHARE: a} if a else {}) for a, c in sorted(coefficients.items()) if c > 0))
+
+
+@dataclass(frozen=True, slots=True)
+class ShareCosts:
+    """(layers, devices): what a share costs, in seconds or, for the objective energy, in joules (Eq. 15)."""
+
+    problem: SplitProblem
+    of: tuple[tuple[Posynomial, ...], ...]
+
+    @property
+    def side_by_side(self) -> bool:
+        return self.problem.objective == "latency" and self.problem.execution == "parallel"
+
+    def of_layers(self, parts: Floats) -> Floats:
+        """(layers,) from (layers, devices): sums, or the largest where devices compute side by side."""
+        costs = [
+            [cost.at({SHARE: float(x)}) for cost, x in zip(its, row, strict=True)]
+            for its, row in zip(self.of, parts, strict=True)
+        ]
+        return np.array([max(row) if self.side_by_side else sum(row) for row in costs], dtype=np.float64)
+
+
+def share_costs(problem: SplitProblem, k: int | None) -> ShareCosts:
+    """`k`: communication counts x^2k (Eqs. 13 and 14), in full without it (Eqs. 7 and 10)."""
+    return ShareCosts(
+        problem,
+        tuple(tuple(_cost(problem, device, layer, k) for device in problem.devices) for layer in problem.layers),
+    )
+
+
+def _cost(problem: SplitProblem, device: SplitDevice, layer: SplitLayer, k: int | None) -> Posynomial:
+    compute = of_share(device.latency_s, layer)
+    transfer = of_share(device.transfer_s or Posynomial(()), layer, 2.0 * (k or 0))
+    if problem.objective == "energy":
+        compute, transfer = compute.times(device.power_w), transfer.times(device.transfer_power_w)
+    return Posynomial(tuple(term for term in compute.plus(transfer).terms if term.coefficient > 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Condensed:
+    """The sum of each layer's parts as the monomial factor × product of x^exponent (Eq. 5), equal to it at one point.
+
+    `exponents` (layers, devices), `factors` (layers,): the product of e^-e, which Eq. 8 leaves out.
+    """
+
+    exponents: Floats
+    factors: Floats
+
+    def at(self, parts: Floats) -> Floats:
+        """(layers,): never more than the sums, by the inequality of the two means."""
+        product: Floats = np.prod(parts**self.exponents, axis=1)
+        return self.factors * product
+
+
+def condensed(parts: Sequence[Sequence[float]] | Floats) -> Condensed:
+    """At these parts (layers, devices), all above 0."""
+    at = np.asarray(parts, dtype=np.float64)
+    exponents = at / at.sum(axis=1, keepdims=True)
+    factors: Floats = np.prod(exponents**-exponents, axis=1)
+    return Condensed(exponents, factors)

@@ -1,0 +1,84 @@
+"""The split of layers by geometric programs (GP, 2023): condense, tighten, round.
+
+With costs that grow with shares in proportion, in sequence, the answer is the split in proportion to speed, whatever
+the best one is: cost 28 where one device is 7 times the other's cost for each of 16 channels, and 15 to 1 costs 22.
+Condensing again at each solution (ours) gets there. All on one device lies outside: shares are at least one unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.outcome import Outcome
+from shisha_rt.papers.gp.geometric.condensation import share_costs
+from shisha_rt.papers.gp.geometric.limits import unmet_limits
+from shisha_rt.papers.gp.geometric.program import PenalisedProgram
+from shisha_rt.papers.gp.geometric.rounding import Rounded, best_rounding
+from shisha_rt.papers.gp.geometric.tightening import Clock, TighteningRule, TighteningStep, no_clock, tightened
+from shisha_rt.planner.shards.problem import SplitProblem
+
+FULL_NETWORK_K: Final = 100
+"""The paper's, for layers that may be fused (Eq. 14)."""
+_MOST_ROUNDS: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class GeometricSplit:
+    """`real` (layers, devices): units, before rounding; `rounded`: the best of all roundings up and down.
+
+    Nothing of it is proven to be the best: FEASIBLE is the most. INFEASIBLE: no real shares meet the limits, and
+    `reason` names those. LIMIT: the solver or the tightening came to no end, or rounding broke limits. `steps`: of all
+    `rounds` of condensing.
+    """
+
+    outcome: Outcome
+    real: tuple[tuple[float, ...], ...] | None = None
+    rounded: Rounded | None = None
+    steps: tuple[TighteningStep, ...] = ()
+    rounds: int = 0
+    reason: str | None = None
+
+
+def geometric_split(
+    problem: SplitProblem,
+    k: int | None = None,
+    *,
+    again: bool = False,
+    rule: TighteningRule | None = None,
+    clock: Clock = no_clock,
+) -> GeometricSplit:
+    """Eqs. 7 to 9 for one layer, Eqs. 10, 14 (`k`) and 15 for a network, from the balanced starting point.
+
+    `again`: condensed at each solution once more, till it no longer moves. Raises BadInput if cvxpy is not installed.
+    """
+    rule = rule or TighteningRule()
+    few = next((layer for layer in problem.layers if layer.units < len(problem.devices)), None)
+    if few is not None:
+        reason = f"layer {few.name}: {few.units} units, expected one for each of {len(problem.devices)} devices"
+        return GeometricSplit(Outcome.INFEASIBLE, reason=reason)
+    if unmet := unmet_limits(problem):
+        return GeometricSplit(Outcome.INFEASIBLE, reason="; ".join(unmet))
+    costs = share_costs(problem, k)
+    program = PenalisedProgram(costs)
+    at = np.full((len(problem.layers), len(problem.devices)), 1 / len(problem.devices))
+    steps: tuple[TighteningStep, ...] = ()
+    found = False
+    for number in range(_MOST_ROUNDS if again else 1):
+        answer = tightened(costs, program, at, rule, clock, number)
+        steps += answer.steps
+        if answer.parts is None:
+            break
+        found = True
+        before, at = at, answer.parts / answer.parts.sum(axis=1, keepdims=True)
+        if np.abs(at - before).max() <= rule.tolerance:
+            break
+    if not found:
+        return GeometricSplit(Outcome.LIMIT, steps=steps, reason=answer.reason)
+    units = np.array([[layer.units] for layer in problem.layers])
+    real = tuple(tuple(row) for row in (at * units).tolist())
+    rounded = best_rounding(problem, real)
+    outcome = Outcome.LIMIT if rounded.faults else Outcome.FEASIBLE
+    return GeometricSplit(outcome, real, rounded, steps, number + 1, "; ".join(rounded.faults) or answer.reason)

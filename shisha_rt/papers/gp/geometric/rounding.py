@@ -1,0 +1,128 @@
+"""From real shares to whole ones, in blocks of the layer. All are evaluated by `layer_cost`, communication in full."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, combinations, islice, permutations
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from shisha_rt.arrays import Floats
+from shisha_rt.planner.shards.problem import ROUNDING, SplitLayer, SplitProblem, faults, layer_cost
+
+_MOST: Final = 4096
+"""Roundings of a layer that are looked at."""
+_BARELY: Final = 1.05
+"""Units. So small a share may be there for the lower bound alone, and is also rounded to nothing."""
+
+_NONE: Final = 1e-30
+"""For what is 0 and must divide."""
+_LEAST_GAIN: Final = 1e-12
+
+WholeShares: TypeAlias = tuple[int, ...]
+"""(devices,): units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounded:
+    """`shares` (layers, devices): units. `faults`: of limits that no rounding that was looked at keeps."""
+
+    shares: tuple[WholeShares, ...]
+    faults: tuple[str, ...] = ()
+
+
+def roundings(layer: SplitLayer, shares: Sequence[float]) -> Iterator[WholeShares]:
+    """All up and down, that of largest remainders first; then those in which shares of about a unit are none at all.
+
+    What is given up is shared out in proportion. What is left over of a block goes to each device in turn.
+    """
+    barely = [device for device, units in enumerate(shares) if units <= _BARELY]
+    for without in chain.from_iterable(combinations(barely, count) for count in range(len(barely) + 1)):
+        rest = [0.0 if device in without else units for device, units in enumerate(shares)]
+        if any(rest):
+            yield from _up_and_down(layer, rest)
+
+
+def _up_and_down(layer: SplitLayer, shares: Sequence[float]) -> Iterator[WholeShares]:
+    blocks, over = divmod(layer.units, layer.block)
+    total = math.fsum(shares)
+    exact = [units / total * blocks for units in shares]
+    down = [math.floor(its + 1e-9) for its in exact]
+    used = [device for device, units in enumerate(shares) if units]
+    by_remainder = sorted(used, key=lambda device: down[device] - exact[device])
+    for up in combinations(by_remainder, blocks - sum(down)):
+        whole = [(its + (device in up)) * layer.block for device, its in enumerate(down)]
+        if not over:
+            yield tuple(whole)
+            continue
+        for device in sorted(used, key=lambda device: (device in up, down[device] - exact[device])):
+            yield tuple(units + over * (other == device) for other, units in enumerate(whole))
+
+
+def best_rounding(problem: SplitProblem, shares: Sequence[Sequence[float]]) -> Rounded:
+    """The least cost of each layer by itself. Where limits are broken, blocks are moved till they are not, each time
+    the one that costs least for what it gives back; what cannot be mended so is among the faults.
+    """
+    whole = [
+        min(
+            islice(roundings(layer, its), _MOST),
+            key=lambda units, layer=layer: (  # type: ignore[misc]
+                _over(problem, _used(problem, layer, units)[None, :]),
+                layer_cost(problem, layer, units).value,
+            ),
+        )
+        for layer, its in zip(problem.layers, shares, strict=True)
+    ]
+    used = np.array([_used(problem, layer, its) for layer, its in zip(problem.layers, whole, strict=True)])
+    while (over := _over(problem, used)) > 0:
+        moves = [
+            (gain / max(layer_cost(problem, layer, then).value - layer_cost(problem, layer, now).value, _NONE), n, then)
+            for n, (layer, now) in enumerate(zip(problem.layers, whole, strict=True))
+            for then in _one_moved(layer, now)
+            if (gain := over - _over(problem, _with_row(used, n, _used(problem, layer, then)))) > _LEAST_GAIN
+        ]
+        if not moves:
+            break
+        _, n, whole[n] = max(moves)
+        used[n] = _used(problem, problem.layers[n], whole[n])
+    return Rounded(tuple(whole), tuple(faults(problem, whole)))
+
+
+def _one_moved(layer: SplitLayer, shares: WholeShares) -> Iterator[WholeShares]:
+    """With a block of one device at another."""
+    for source, target in permutations(range(len(shares)), 2):
+        block = min(layer.block, shares[source])
+        if block:
+            yield tuple(
+                units - block * (device == source) + block * (device == target) for device, units in enumerate(shares)
+            )
+
+
+def _used(problem: SplitProblem, layer: SplitLayer, shares: WholeShares) -> Floats:
+    """(limits of all devices,): multiples of each."""
+    return np.array(
+        [
+            device.resources[name].at(layer.share(units)) / max(limit, _NONE) if units else 0.0
+            for device, units in zip(problem.devices, shares, strict=True)
+            for name, limit in device.limits.items()
+        ]
+    )
+
+
+def _over(problem: SplitProblem, used: Floats) -> float:
+    """By how much limits are broken, as multiples of them, by what each layer uses: (layers, limits of all devices)."""
+    together = np.array([device.one_for_all for device in problem.devices for _ in device.limits], dtype=bool)
+    return float(_beyond(used[:, together].sum(axis=0)).sum() + _beyond(used[:, ~together]).sum())
+
+
+def _beyond(used: Floats) -> Floats:
+    return np.where(used > 1 + ROUNDING, used - 1, 0.0)
+
+
+def _with_row(used: Floats, index: int, row: Floats) -> Floats:
+    changed = used.copy()
+    changed[index] = row
+    return changed

@@ -1,0 +1,89 @@
+"""Tightening (GP, section 4.2): the alphas are raised till the shares of each layer make up the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from shisha_rt.arrays import Floats
+from shisha_rt.papers.gp.geometric.condensation import ShareCosts, condensed
+from shisha_rt.papers.gp.geometric.program import PenalisedProgram
+
+Clock: TypeAlias = Callable[[], float]
+"""Seconds."""
+
+
+def no_clock() -> float:
+    """For those who do not ask how long a step took."""
+    return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TighteningRule:
+    """`step`: of each layer's alpha, as a fraction of its cost at the starting point. `tolerance`: of the whole."""
+
+    step: float = 1 / 64
+    tolerance: float = 1e-3
+    most_steps: int = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class TighteningStep:
+    """One solved program. `alpha` (layers,), in the unit of the costs; `shares` (layers, devices), units.
+
+    `sums` (layers,): of the shares, 1 is the whole. `cost`: the objective without the penalty. `round`: how often it
+    was condensed before. `end_s`: what the clock said.
+    """
+
+    round: int
+    alpha: tuple[float, ...]
+    shares: tuple[tuple[float, ...], ...]
+    sums: tuple[float, ...]
+    cost: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tightened:
+    """`parts` (layers, devices) of the last step, with whole sums; None if they never came to that: `reason`."""
+
+    parts: Floats | None
+    steps: tuple[TighteningStep, ...]
+    reason: str | None = None
+
+
+def tightened(
+    costs: ShareCosts, program: PenalisedProgram, start: Floats, rule: TighteningRule, clock: Clock, number: int = 0
+) -> Tightened:
+    """From this starting point (layers, devices). The alpha of a layer stays where it is while its sum is met."""
+    sums = condensed(start)
+    at_start = costs.of_layers(start)
+    unit = rule.step * np.where(at_start > 0, at_start, 1.0)
+    alpha = unit.copy()
+    steps: list[TighteningStep] = []
+    while len(steps) < rule.most_steps:
+        solved = program.solve(alpha, sums)
+        if solved.parts is None:
+            return Tightened(None, tuple(steps), f"Clarabel says {solved.status} at step {len(steps) + 1}")
+        steps.append(_step(costs, number, alpha, solved.parts, clock()))
+        open_layers = solved.parts.sum(axis=1) < 1 - rule.tolerance
+        if not open_layers.any():
+            return Tightened(solved.parts, tuple(steps))
+        alpha = alpha + unit * open_layers
+    names = [layer.name for layer, is_open in zip(costs.problem.layers, open_layers, strict=True) if is_open]
+    return Tightened(None, tuple(steps), f"after {len(steps)} steps layer {names[0]} is not whole")
+
+
+def _step(costs: ShareCosts, number: int, alpha: Floats, parts: Floats, end_s: float) -> TighteningStep:
+    units = np.array([[layer.units] for layer in costs.problem.layers])
+    return TighteningStep(
+        number,
+        tuple(alpha.tolist()),
+        tuple(tuple(row) for row in (parts * units).tolist()),
+        tuple(parts.sum(axis=1).tolist()),
+        float(costs.of_layers(parts).sum()),
+        end_s,
+    )

@@ -1,0 +1,141 @@
+"""Every way to split the layers of a network, by name, and what each layer of the answer costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from shisha_rt.outcome import Outcome
+from shisha_rt.papers.gp.chain import Chain, Step, StepCost, chain_faults, step_costs, unfused
+from shisha_rt.papers.gp.fused import NetworkSplit, split_network
+from shisha_rt.papers.gp.geometric.geometric import geometric_split
+from shisha_rt.papers.gp.rivals import rival_split
+from shisha_rt.papers.gp.room import too_little_room
+from shisha_rt.planner.shards.integer import split_layer
+from shisha_rt.planner.shards.problem import SplitDevice, SplitMethod, SplitProblem, SplitVariable, layer_cost
+
+
+def split_by(method: SplitMethod, chain: Chain) -> NetworkSplit:
+    """Each layer by itself; `communication` fuses some. Raises BadInput where a library is missing."""
+    if method == "integer":
+        return split_network(chain.problem)
+    if method == "geometric":
+        return _geometric(chain.problem)
+    return rival_split(method, chain)
+
+
+def _geometric(problem: SplitProblem) -> NetworkSplit:
+    """All layers in one program (Eq. 10), rounded; those with fewer units than there are devices exactly."""
+    wide = tuple(layer for layer in problem.layers if layer.units >= len(problem.devices))
+    found = geometric_split(replace(problem, layers=wide)) if wide else None
+    if found is not None and (found.rounded is None or found.rounded.faults):
+        return NetworkSplit(None, found.outcome, reason=found.reason)
+    rounded = iter(found.rounded.shares if found is not None and found.rounded is not None else ())
+    shares = []
+    for layer in problem.layers:
+        exact = None if layer in wide else split_layer(problem, layer)
+        if layer not in wide and exact is None:
+            reason = too_little_room(problem, layer, [{}] * len(problem.devices))
+            return NetworkSplit(None, Outcome.INFEASIBLE, reason=reason)
+        shares.append(next(rounded) if exact is None else exact[0])
+    costs = (layer_cost(problem, layer, its).value for layer, its in zip(problem.layers, shares, strict=True))
+    steps = tuple(Step("split", index, index, its) for index, its in enumerate(shares))
+    return NetworkSplit(steps, Outcome.FEASIBLE, math.fsum(costs))
+
+
+def split_in_parts(method: SplitMethod, chain: Chain, starts: Sequence[int]) -> NetworkSplit:
+    """The same where nothing can be fused across the layers in `starts` (the first is one)."""
+    if method != "communication" or not chain.problem.layers:
+        return split_by(method, chain)
+    steps: list[Step] = []
+    value = 0.0
+    for start, end in pairwise((*starts, len(chain.problem.layers))):
+        problem = SplitProblem(
+            chain.problem.layers[start:end], chain.problem.devices, chain.problem.objective, chain.problem.execution
+        )
+        found = split_by(method, Chain(problem, chain.legs))
+        if found.steps is None:
+            return found
+        steps += (Step(step.mode, start + step.first, start + step.last, step.shares) for step in found.steps)
+        value += found.value
+    return NetworkSplit(tuple(steps), Outcome.FEASIBLE, value)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShare:
+    """A layer within a step: `shares`, `compute_s` and `transfer_s` (devices,); `cost_s` adds up over the layers.
+
+    Where layers are fused, what is moved for the first is its input and for the last its output, and side by side the
+    device counts that takes longest for the whole of it.
+    """
+
+    variable: SplitVariable
+    shares: tuple[int, ...]
+    fused: tuple[int, int] | None
+    compute_s: tuple[float, ...]
+    transfer_s: tuple[float, ...]
+    cost_s: float
+    energy_j: float
+
+
+def layer_shares(chain: Chain, steps: Sequence[Step]) -> list[LayerShare]:
+    """(layers,): of steps without whole layers."""
+    found = []
+    for step, cost in zip(steps, step_costs(chain, steps), strict=True):
+        its = range(len(cost.compute_s))
+        moved = [
+            tuple(
+                into * (not index) + back * (index == its[-1]) for into, back in zip(cost.in_s, cost.out_s, strict=True)
+            )
+            for index in its
+        ]
+        slowest = _slowest(cost)
+        for index in its:
+            ends_s = [a + b for a, b in zip(cost.compute_s[index], moved[index], strict=True)]
+            found.append(
+                LayerShare(
+                    _variable(chain, step, index),
+                    step.shares,
+                    (step.first, step.last) if step.last > step.first else None,
+                    cost.compute_s[index],
+                    moved[index],
+                    ends_s[slowest] if chain.problem.execution == "parallel" else math.fsum(ends_s),
+                    _joules(chain.problem.devices, cost.compute_s[index], moved[index]),
+                )
+            )
+    return found
+
+
+def alone_on_each(problem: SplitProblem) -> dict[str, tuple[float, float] | None]:
+    """Of each device: seconds and joules if it has every layer, moved there and back; None: it has no room."""
+    found: dict[str, tuple[float, float] | None] = {}
+    whole = unfused(problem)
+    for d, device in enumerate(problem.devices):
+        steps = [
+            Step("split", index, index, tuple(layer.units * (d == other) for other in range(len(problem.devices))))
+            for index, layer in enumerate(problem.layers)
+        ]
+        rows = layer_shares(whole, steps)
+        totals = math.fsum(row.cost_s for row in rows), math.fsum(row.energy_j for row in rows)
+        found[device.name] = None if chain_faults(whole, steps) else totals
+    return found
+
+
+def _slowest(cost: StepCost) -> int:
+    devices = range(len(cost.in_s))
+    return max(devices, key=lambda d: cost.in_s[d] + cost.out_s[d] + math.fsum(its[d] for its in cost.compute_s))
+
+
+def _variable(chain: Chain, step: Step, index: int) -> SplitVariable:
+    if step.mode == "tiles":
+        return "H"
+    if step.mode == "pair":
+        return "C" if index else "N"
+    return chain.problem.layers[step.first].variable
+
+
+def _joules(devices: Sequence[SplitDevice], compute_s: Sequence[float], transfer_s: Sequence[float]) -> float:
+    its = zip(devices, compute_s, transfer_s, strict=True)
+    return math.fsum(device.power_w * busy + device.transfer_power_w * moved for device, busy, moved in its)

@@ -1,0 +1,171 @@
+"""A described device as geometric programs and integer splits see it: its formulas for a Conv, rewritten in features.
+
+The share of a convolution with the features H, W, C, k, N and s (of one image, in one group, with a bias) has
+rows = H W, inner = C k^2 and columns = N. Its input map counts as (H s) x (W s) positions: as many as there are with
+"same" padding and a stride that divides them. Sums raised to whole powers are multiplied out; to others they are no
+posynomials.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+from types import MappingProxyType
+from typing import Final
+
+from shisha_rt.errors import BadInput
+from shisha_rt.machine.device import ELEMENT_BYTES, Device, Family, Transfer
+from shisha_rt.model.dimensions import Dimension
+from shisha_rt.papers.gp.chain import Legs
+from shisha_rt.planner.shards.posynomial import Monomial, Posynomial
+from shisha_rt.planner.shards.problem import SplitDevice, SplitObjective, SplitVariable
+
+_ROWS: Final = Posynomial((Monomial(1.0, {"H": 1.0, "W": 1.0}),))
+_INNER: Final = Posynomial((Monomial(1.0, {"C": 1.0, "k": 2.0}),))
+_COLUMNS: Final = Posynomial((Monomial(1.0, {"N": 1.0}),))
+_WEIGHTS: Final = Posynomial((Monomial(1.0, {"C": 1.0, "k": 2.0, "N": 1.0}),))
+INPUT_MAP: Final = Posynomial((Monomial(1.0, {"H": 1.0, "W": 1.0, "C": 1.0, "s": 2.0}),))
+"""Elements that a share reads; the weights are there."""
+OUTPUT_MAP: Final = Posynomial((Monomial(1.0, {"H": 1.0, "W": 1.0, "N": 1.0}),))
+_READ: Final = INPUT_MAP.plus(_WEIGHTS).plus(_COLUMNS)
+_IMAGE_RANK: Final = 4
+_FLOAT_BYTES: Final = ELEMENT_BYTES["fp32"]
+
+_DIMENSIONS: Final[Mapping[Dimension, Posynomial]] = MappingProxyType(
+    {
+        "batch": Posynomial((Monomial(1.0, {}),)),
+        "rows": _ROWS,
+        "inner": _INNER,
+        "columns": _COLUMNS,
+        "elements_in": _READ,
+        "elements_out": OUTPUT_MAP,
+        "bytes_in": _READ.times(_FLOAT_BYTES),
+        "bytes_out": OUTPUT_MAP.times(_FLOAT_BYTES),
+    }
+)
+
+_COUNTED_AS: Final[Mapping[SplitVariable, str | None]] = MappingProxyType(
+    {"C": "in_channels", "N": "filters", "H": None}
+)
+
+
+def split_device(device: Device, objective: SplitObjective = "latency", one_for_all: bool = False) -> SplitDevice:
+    """Raises BadInput where the device has no formulas, none for a Conv of floats or none that is a posynomial; or, for
+    `energy`, states no power.
+
+    Partial sums (shares of C) move as any output does, in the device's precision.
+    """
+    if not device.described:
+        raise BadInput(f"{device.source}: device {device.name} is measured, expected a described one: it has formulas")
+    if device.power is None and objective == "energy":
+        raise BadInput(f"{device.source}: power_w is missing: expected it, as energy is power times time")
+    family = _of_convolutions(device)
+    _check_takes_images(device)
+    power = device.power
+    transfer_w = None if power is None else power.transfer_w
+    return SplitDevice(
+        name=device.name,
+        latency_s=_sum(device, [(device.call_s, ()), *((term.seconds, term.exponents) for term in family.terms)]),
+        transfer_s=_moved(device),
+        power_w=1.0 if power is None else power.compute_w,
+        transfer_power_w=1.0 if transfer_w is None else transfer_w,
+        resources={
+            resource.name: _sum(device, [(term.amount, term.exponents) for term in resource.terms])
+            for resource in device.resources
+        },
+        limits={resource.name: resource.limit for resource in device.resources},
+        one_for_all=one_for_all,
+    )
+
+
+def split_block(devices: Sequence[Device], variable: SplitVariable) -> int:
+    """The smallest number of channels or filters (rows: 1) of which each device can run any multiple."""
+    wanted = _COUNTED_AS[variable]
+    return math.lcm(
+        *(
+            multiple.of
+            for device in devices
+            for multiple in _of_convolutions(device).multiples
+            if multiple.count == wanted
+        )
+    )
+
+
+def _of_convolutions(device: Device) -> Family:
+    """The first family that has a Conv in one group."""
+    for family in device.families:
+        grouped = any(condition.attribute == "group" and condition.value != 1 for condition in family.conditions)
+        if not grouped and (not family.ops or "Conv" in family.ops):
+            return family
+    raise BadInput(f"{device.source}: no [[family]] has Conv, expected one: a split layer is a convolution")
+
+
+def _check_takes_images(device: Device) -> None:
+    if device.max_rank is not None and device.max_rank < _IMAGE_RANK:
+        raise BadInput(f"{device.source}: max_rank = {device.max_rank}, expected {_IMAGE_RANK} or more: images have it")
+    if not device.takes("FP32"):
+        raise BadInput(f"{device.source}: datatypes without FP32, expected it: that is what is split")
+
+
+def device_legs(device: Device) -> Legs | None:
+    """The input map of the share on its way in, and what it makes on its way out; None in the host's memory."""
+    bytes_each = ELEMENT_BYTES[device.precision]
+    maps = ((device.transfer_in, INPUT_MAP), (device.transfer_out, OUTPUT_MAP))
+    in_s, out_s = (_leg(transfer, elements.times(bytes_each)) for transfer, elements in maps)
+    return Legs(in_s, out_s) if in_s.terms or out_s.terms else None
+
+
+def _moved(device: Device) -> Posynomial | None:
+    legs = device_legs(device)
+    return None if legs is None else Posynomial(_together(legs.in_s.plus(legs.out_s).terms))
+
+
+def _leg(transfer: Transfer | None, moved_bytes: Posynomial) -> Posynomial:
+    if transfer is None:
+        return Posynomial(())
+    latency = (Monomial(transfer.latency_s, {}),) if transfer.latency_s else ()
+    return Posynomial(latency).plus(moved_bytes.times(1 / transfer.bandwidth_bytes_per_s))
+
+
+def _sum(device: Device, terms: Sequence[tuple[float, Sequence[tuple[Dimension, float]]]]) -> Posynomial:
+    """(coefficient, exponents of dimensions) as monomials of features; those of 0 are left out."""
+    found: list[Monomial] = []
+    for coefficient, exponents in terms:
+        if coefficient:
+            factors = [_power(device, dimension, exponent) for dimension, exponent in exponents]
+            found += (_product(chosen).times(coefficient) for chosen in product(*factors))
+    return Posynomial(_together(found))
+
+
+def _power(device: Device, dimension: Dimension, exponent: float) -> tuple[Monomial, ...]:
+    terms = _DIMENSIONS[dimension].terms
+    if len(terms) == 1:
+        (term,) = terms
+        raised = {name: power * exponent for name, power in term.exponents.items()}
+        return (Monomial(math.pow(term.coefficient, exponent), raised),)
+    if exponent < 1 or exponent != int(exponent):
+        raise BadInput(
+            f"{device.source}: cost of Conv: {dimension} = {exponent:g} makes no posynomial of the features, "
+            "expected 1, 2, 3 or 4: it is a sum of inputs and weights"
+        )
+    return tuple(_product(chosen) for chosen in product(terms, repeat=int(exponent)))
+
+
+def _product(factors: Sequence[Monomial]) -> Monomial:
+    exponents: dict[str, float] = {}
+    for factor in factors:
+        for name, power in factor.exponents.items():
+            exponents[name] = exponents.get(name, 0.0) + power
+    return Monomial(
+        math.prod(factor.coefficient for factor in factors), {name: power for name, power in exponents.items() if power}
+    )
+
+
+def _together(terms: Sequence[Monomial]) -> tuple[Monomial, ...]:
+    """Terms of the same exponents as one."""
+    coefficients: dict[tuple[tuple[str, float], ...], float] = {}
+    for term in terms:
+        key = tuple(sorted(term.exponents.items()))
+        coefficients[key] = coefficients.get(key, 0.0) + term.coefficient
+    return tuple(Monomial(coefficient, dict(key)) for key, coefficient in coefficients.items())

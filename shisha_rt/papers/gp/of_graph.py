@@ -1,0 +1,83 @@
+"""Layers of a graph as features of convolutions, or why a layer has none that say all of it.
+
+A matrix product is a 1 x 1 convolution whose rows are those of the product: with one row H = W = 1. Where sides differ,
+k and s are the roots of what they come to for an area; images of one or three dimensions count likewise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from shisha_rt.model.graph import Graph, Operator
+from shisha_rt.model.heavy import HEAVY, operand_shapes
+from shisha_rt.model.layers import Layer
+from shisha_rt.model.spans import ends
+from shisha_rt.planner.shards.problem import SplitLayer, SplitVariable
+
+ENGINE_BLOCK = 16
+"""Channels: shares in multiples of it need no copy, whatever format an engine keeps tensors in."""
+
+
+def split_layer_of(graph: Graph, layer: Layer, variable: SplitVariable, block: int = 1) -> SplitLayer | str:
+    """A layer in blocks of `block`, and of `ENGINE_BLOCK` where channels are shared; or why it cannot be split."""
+    operator = _heavy(graph, layer)
+    if operator is None:
+        return "no operator in it is heavy"
+    features = _features(graph, operator)
+    if isinstance(features, str):
+        return features
+    return SplitLayer(layer.name, features, variable, block if variable == "H" else math.lcm(block, ENGINE_BLOCK))
+
+
+def feeds_only(graph: Graph, layer: Layer, behind: Layer) -> bool:
+    """Whether all that a layer makes for others is what the heavy operator of the one behind it reads."""
+    _, made = ends(graph, layer.first_operator, layer.last_operator)
+    heavy = _heavy(graph, behind)
+    if heavy is None or len(made) != 1 or any(tensor.name == made[0] for tensor in graph.outputs):
+        return False
+    readers = graph.consumers.get(made[0], ())
+    return len(readers) == 1 and graph.operators[readers[0]] is heavy and heavy.inputs[0] == made[0]
+
+
+def _heavy(graph: Graph, layer: Layer) -> Operator | None:
+    its = graph.operators[layer.first_operator : layer.last_operator + 1]
+    return next((operator for operator in its if operator.op_type in HEAVY), None)
+
+
+def _features(graph: Graph, operator: Operator) -> Mapping[str, float] | str:
+    if operator.op_type == "Conv":
+        return _convolution(graph, operator)
+    if operator.op_type in ("Gemm", "MatMul"):
+        return _product(graph, operator)
+    return f"{operator.op_type}: its costs are not those of a Conv, Gemm or MatMul"
+
+
+def _convolution(graph: Graph, operator: Operator) -> Mapping[str, float] | str:
+    image, kernel, made = operand_shapes(graph, operator)
+    groups = operator.attributes.get("group", 1)
+    if groups != 1:
+        return f"Conv of {groups} groups: the features (H, W, C, k, N) have none"
+    if operator.inputs[1] not in graph.constants:
+        return "Conv whose kernel is made at run time: no device has it beforehand"
+    stride = operator.attributes.get("strides", ())
+    assert isinstance(stride, tuple), "ONNX defines `strides` as integers"
+    return {
+        "H": float(made[2]),
+        "W": float(math.prod(made[3:]) * made[0]),
+        "C": float(image[1]),
+        "k": math.sqrt(math.prod(kernel[2:])),
+        "N": float(made[1]),
+        "s": math.sqrt(math.prod(stride)),
+    }
+
+
+def _product(graph: Graph, operator: Operator) -> Mapping[str, float] | str:
+    left, right, made = operand_shapes(graph, operator)
+    if operator.inputs[1] not in graph.constants:
+        return f"{operator.op_type} of two tensors made at run time: no device has either beforehand"
+    if len(right) != 2:
+        return f"{operator.op_type} of {math.prod(right[:-2])} matrices at once, expected one"
+    inner = left[-2] if operator.attributes.get("transA", 0) else left[-1]
+    rows = math.prod(made[:-1])
+    return {"H": float(rows), "W": 1.0, "C": float(inner), "k": 1.0, "N": float(made[-1]), "s": 1.0}

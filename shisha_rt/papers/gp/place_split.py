@@ -1,0 +1,115 @@
+"""`shisha-rt place MODEL --split`: each heavy layer in parts over described devices, on paper. Shell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from shisha_rt.cli.options import progress
+from shisha_rt.errors import BadInput, Failure
+from shisha_rt.model.input_sizes import InputSizes
+from shisha_rt.outcome import Outcome
+
+if TYPE_CHECKING:
+    from shisha_rt.cli.place import SplitWanted
+    from shisha_rt.machine.device import Device
+    from shisha_rt.model.graph import Graph
+    from shisha_rt.model.layers import Layer
+    from shisha_rt.papers.gp.split_answer import SplitAnswer
+
+
+def answer_split(
+    model: str, machine: str | None, place: str | None, sizes: InputSizes, wanted: SplitWanted, *, as_json: bool
+) -> None:
+    """Prints the answer. Raises Failure where there is none, its object printed."""
+    answer = _split_model(model, machine, place, sizes, wanted)
+    if as_json:
+        print(json.dumps(answer.as_object()))
+    elif answer.split.steps is not None:
+        answer.show()
+    if answer.split.steps is None:
+        raise Failure(f"{answer.split.outcome}: {wanted.method} has found no split: {answer.split.reason}")
+
+
+def _split_model(
+    model: str, machine: str | None, place: str | None, sizes: InputSizes, wanted: SplitWanted
+) -> SplitAnswer:
+    """Raises BadInput where a device is not described, or says no power for `energy`."""
+    from shisha_rt.model.layers import group_layers
+    from shisha_rt.model.reader.onnx_reader import read_model
+    from shisha_rt.model.zoo import resolve_model
+    from shisha_rt.papers.gp.chain import Chain
+    from shisha_rt.papers.gp.fused import NetworkSplit
+    from shisha_rt.papers.gp.methods import layer_shares, split_in_parts
+    from shisha_rt.papers.gp.of_device import device_legs, split_block, split_device
+    from shisha_rt.papers.gp.of_graph import split_layer_of
+    from shisha_rt.papers.gp.split_answer import SplitAnswer, SplitRow
+    from shisha_rt.planner.shards.problem import SplitLayer, SplitProblem
+
+    devices, where = _devices(machine, place)
+    its_devices = tuple(split_device(device, wanted.objective) for device in devices)
+    read = read_model(resolve_model(model, progress), sizes)
+    layers = group_layers(read.graph)
+    block = split_block(devices, wanted.variable)
+    found = [split_layer_of(read.graph, layer, wanted.variable, block) for layer in layers]
+    able = [layer for layer, its in zip(layers, found, strict=True) if isinstance(its, SplitLayer)]
+    problem = SplitProblem(
+        tuple(its for its in found if isinstance(its, SplitLayer)), its_devices, wanted.objective, wanted.execution
+    )
+    chain = Chain(problem, tuple(map(device_legs, devices)))
+    started = perf_counter()
+    split = split_in_parts(wanted.method, chain, _starts(read.graph, able))
+    solve_time_s = perf_counter() - started
+    shares = iter([None] * len(able) if split.steps is None else layer_shares(chain, split.steps))
+    rows = [
+        SplitRow(layer.index, layer.name, reason=its)
+        if isinstance(its, str)
+        else SplitRow(layer.index, layer.name, its.units, next(shares))
+        for layer, its in zip(layers, found, strict=True)
+    ]
+    if not able:
+        split = NetworkSplit(None, Outcome.INFEASIBLE, reason="it has no layer that can be split")
+    powered = all(device.power is not None for device in devices)
+    return SplitAnswer(read.name, where, wanted.method, problem, tuple(rows), split, solve_time_s, powered)
+
+
+def _starts(graph: Graph, able: Sequence[Layer]) -> list[int]:
+    """Those of these layers that are not all that the one before is for; the first is none."""
+    from shisha_rt.papers.gp.of_graph import feeds_only
+
+    pairs = enumerate(pairwise(able), 1)
+    return [0, *(at for at, (before, layer) in pairs if not feeds_only(graph, before, layer))]
+
+
+def _devices(machine_name: str | None, place_name: str | None) -> tuple[list[Device], str]:
+    """Those of a place, or of all places that have one each; and where that is. A name twice becomes the place's."""
+    from shisha_rt.machine.config.device_files import devices_of
+    from shisha_rt.machine.config.machine_file import load_machine
+
+    if machine_name is None:
+        raise BadInput("place --split: --machine is missing, expected a machine file or a name such as tx2-cyclone")
+    machine = load_machine(machine_name)
+    names = [place.name for place in machine.places]
+    if place_name is not None and place_name not in names:
+        raise BadInput(f"--place {place_name}: {machine.source} has no such place, expected one of {', '.join(names)}")
+    if place_name is not None or len(names) == 1:
+        place = machine.place(place_name or names[0])
+        return list(devices_of(machine, place)), f"{place.name} of {machine.name}"
+    each = [(place, devices_of(machine, place)) for place in machine.places]
+    several = next((place for place, its in each if len(its) > 1), None)
+    if several is not None:
+        raise BadInput(
+            f"{machine.source}: place {several.name} has several devices, expected --place with one of "
+            f"{', '.join(names)}, or one device at each place"
+        )
+    devices = [its[0] for _, its in each]
+    known = [device.name for device in devices]
+    named = [
+        replace(device, name=place.name) if known.count(device.name) > 1 else device
+        for device, (place, _) in zip(devices, each, strict=True)
+    ]
+    return named, f"all places of {machine.name}"

@@ -1,0 +1,212 @@
+"""What `integer` is measured against: the ways to share a network that the GP paper names, as written there.
+
+All are evaluated by the checker, communication in full, whatever they think themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+
+from shisha_rt.outcome import Outcome
+from shisha_rt.papers.gp.chain import (
+    Chain,
+    Mode,
+    Step,
+    chain_cost,
+    chain_faults,
+    parts,
+    resources_of,
+    runs_from,
+    step_cost,
+    unfused,
+)
+from shisha_rt.papers.gp.fused import NetworkSplit, shared_run, split_network
+from shisha_rt.papers.gp.room import room, too_little_room
+from shisha_rt.papers.gp.shared import SharedRun
+from shisha_rt.papers.gp.ways import Stretch, least_way
+from shisha_rt.planner.shards.problem import SplitLayer, SplitProblem
+from shisha_rt.planner.shards.tables import CostTables, along, spent
+
+RivalName: TypeAlias = Literal["greedy", "balanced", "proportional", "communication", "step"]
+
+
+def rival_split(name: RivalName, chain: Chain) -> NetworkSplit:
+    """`feasible` with its cost, or `infeasible` with the limit in `reason`. Only `communication` fuses layers."""
+    return _RIVALS[name](chain)
+
+
+def _greedy(chain: Chain) -> NetworkSplit:
+    """Layer by layer the largest part to the fastest device that has room, the rest to the next."""
+    return _layer_by_layer(chain, _to_the_fastest)
+
+
+def _balanced(chain: Chain) -> NetworkSplit:
+    """Equal parts, as far as there is room."""
+    return _layer_by_layer(chain, lambda problem, layer, taken: _by_weight(problem, layer, taken, [1.0] * len(taken)))
+
+
+def _proportional(chain: Chain) -> NetworkSplit:
+    """Parts in proportion to the speed of each device with the whole layer, as far as there is room."""
+    return _layer_by_layer(
+        chain, lambda problem, layer, taken: _by_weight(problem, layer, taken, _speeds(problem, layer))
+    )
+
+
+_Taken: TypeAlias = list[dict[str, float]]
+"""(devices,): of each resource, by the layers before."""
+_Share = Callable[[SplitProblem, SplitLayer, _Taken], list[int] | None]
+
+
+def _layer_by_layer(chain: Chain, share: _Share) -> NetworkSplit:
+    problem = chain.problem
+    taken: _Taken = [{} for _ in problem.devices]
+    steps = []
+    for index, layer in enumerate(problem.layers):
+        shares = share(problem, layer, taken)
+        if shares is None:
+            return NetworkSplit(None, Outcome.INFEASIBLE, reason=too_little_room(problem, layer, taken))
+        steps.append(Step("split", index, index, tuple(shares)))
+        for device, its, units in zip(problem.devices, taken, shares, strict=True):
+            if device.one_for_all:
+                used = resources_of(device, layer, units)
+                its.update({name: its.get(name, 0.0) + amount for name, amount in used.items()})
+    return _evaluated(chain, steps)
+
+
+def _evaluated(chain: Chain, steps: Sequence[Step]) -> NetworkSplit:
+    fault = next(iter(chain_faults(chain, steps)), None)
+    if fault is not None:
+        return NetworkSplit(None, Outcome.INFEASIBLE, reason=fault)
+    return NetworkSplit(tuple(steps), Outcome.FEASIBLE, chain_cost(chain, steps))
+
+
+def _speeds(problem: SplitProblem, layer: SplitLayer) -> list[float]:
+    return [1 / device.latency_s.at(layer.features) for device in problem.devices]
+
+
+def _to_the_fastest(problem: SplitProblem, layer: SplitLayer, taken: _Taken) -> list[int] | None:
+    speeds = _speeds(problem, layer)
+    shares, left = [0] * len(speeds), layer.units
+    for d in sorted(range(len(speeds)), key=lambda d: -speeds[d]):
+        shares[d] = room(problem.devices[d], layer, taken[d], left)
+        left -= shares[d]
+    return None if left else shares
+
+
+def _by_weight(problem: SplitProblem, layer: SplitLayer, taken: _Taken, weights: Sequence[float]) -> list[int] | None:
+    """Whole blocks by largest remainder; what a device has no room for is shared among the others, in the same way.
+
+    What is left over of the last block goes to the device with the most that has room for it.
+    """
+    blocks, left_over = divmod(layer.units, layer.block)
+    rooms = [
+        room(device, layer, its, blocks * layer.block) // layer.block
+        for device, its in zip(problem.devices, taken, strict=True)
+    ]
+    shares, open_ = [0] * len(rooms), [d for d, most in enumerate(rooms) if most]
+    left = blocks
+    while left and open_:
+        wanted = _apportioned(left, [weights[d] for d in open_])
+        full = [d for d, more in zip(open_, wanted, strict=True) if more >= rooms[d]]
+        for d, more in zip(open_, wanted, strict=True):
+            if not full or d in full:
+                shares[d] = min(more, rooms[d])
+                left -= shares[d]
+        open_ = [d for d in open_ if d not in full] if full else []
+    if left:
+        return None
+    units = [layer.block * n for n in shares]
+    if left_over:
+        for d in sorted(range(len(units)), key=lambda d: (-units[d], -weights[d])):
+            if room(problem.devices[d], layer, taken[d], units[d] + left_over) == units[d] + left_over:
+                units[d] += left_over
+                return units
+        return None
+    return units
+
+
+def _apportioned(total: int, weights: Sequence[float]) -> list[int]:
+    """Whole numbers in proportion, by largest remainder; of equal ones the heavier."""
+    exact = np.array(weights) * total / sum(weights)
+    found = np.floor(exact).astype(int)
+    for d in np.lexsort((-np.array(weights), found - exact))[: total - int(found.sum())]:
+        found[d] += 1
+    return [int(n) for n in found]
+
+
+def _step(chain: Chain) -> NetworkSplit:
+    """Eq. 11 with the true step (12): communication counts where a device has all of a layer, and only there."""
+    problem = chain.problem
+    runs = [_by_step(problem, index) for index in range(len(problem.layers))]
+    found = split_network(problem, runs)
+    if found.steps is None:
+        return found
+    return _evaluated(unfused(problem), found.steps)
+
+
+def _by_step(problem: SplitProblem, index: int) -> SharedRun:
+    layer = problem.layers[index]
+    run = shared_run(unfused(problem), "split", index, index)
+    blocks, left_over = divmod(layer.units, layer.block)
+    units = layer.block * np.arange(blocks + 1, dtype=float)
+    lanes = []
+    for lane, extra in ((run.values.whole, 0), (run.values.odd, left_over)):
+        if lane is None:
+            continue
+        its = lane.copy()
+        for d, device in enumerate(problem.devices):
+            free = (units + extra < layer.units) & (its[d] < np.inf)
+            compute_s = along(device.latency_s, layer, units + extra)
+            its[d, free] = spent(problem, device, compute_s, np.zeros(len(units)))[free]
+        lanes.append(its)
+    return replace(run, values=CostTables(lanes[0], lanes[1] if len(lanes) > 1 else None))
+
+
+def _communication(chain: Chain) -> NetworkSplit:
+    """The ILP of [6, 8]: parts are equal, and layers are fused (tiles, pairs) so that the least is moved.
+
+    Layers in a row make it a shortest path, which needs no solver. What is computed again in a halo, or takes long,
+    counts for nothing.
+    """
+    problem = chain.problem
+    layers = problem.layers
+    stretches, steps = [], []
+    for first, (mode, last) in [(at, run) for at in range(len(layers)) for run in runs_from(layers, at)]:
+        shares = _equal(problem, parts(layers[first : last + 1], mode), mode)
+        step = None if shares is None else Step(mode, first, last, tuple(shares))
+        if step is not None and (mode == "split" or not _passes_limits(chain, step)):
+            moved_s = step_cost(chain, step, resident=False).moved_s
+            stretches.append(Stretch(first, last + 1, np.array([moved_s]), np.zeros((1, 0))))
+            steps.append(step)
+    found = least_way(stretches, len(problem.layers) + 1, np.zeros(0))
+    if found.picks is None:
+        nothing: _Taken = [{} for _ in problem.devices]
+        layer = next(its for its in problem.layers if _by_weight(problem, its, nothing, [1.0] * len(nothing)) is None)
+        return NetworkSplit(None, Outcome.INFEASIBLE, reason=too_little_room(problem, layer, nothing))
+    return _evaluated(chain, [steps[stretch] for stretch, _ in found.picks])
+
+
+def _equal(problem: SplitProblem, layers: Sequence[SplitLayer], mode: Mode) -> list[int] | None:
+    shared = layers[-1] if mode == "tiles" else layers[0]
+    nothing: _Taken = [{} for _ in problem.devices]
+    return _by_weight(problem, shared, nothing, [1.0] * len(nothing))
+
+
+def _passes_limits(chain: Chain, step: Step) -> bool:
+    return any("would need" in fault for fault in chain_faults(chain, [step]))
+
+
+_RIVALS: Final[Mapping[RivalName, Callable[[Chain], NetworkSplit]]] = MappingProxyType(
+    {
+        "greedy": _greedy,
+        "balanced": _balanced,
+        "proportional": _proportional,
+        "communication": _communication,
+        "step": _step,
+    }
+)

@@ -1,0 +1,46 @@
+"""How much of a layer a device has room for, and what to say where all of them together have too little."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from shisha_rt.arrays import Bools, Floats
+from shisha_rt.planner.shards.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
+from shisha_rt.planner.shards.tables import along
+
+Taken = Mapping[str, float]
+"""Of each resource of a device, by other layers."""
+
+
+def fits(
+    device: SplitDevice, layer: SplitLayer, units: Floats, taken: Taken, names: Collection[str] | None = None
+) -> Bools:
+    """(units,): whether each share keeps to the device's limits, or to those of these names."""
+    found = np.ones(len(units), dtype=bool)
+    for name in device.limits if names is None else names:
+        used = taken.get(name, 0.0) + along(device.resources[name], layer, units)
+        found &= used <= device.limits[name] * (1 + ROUNDING)
+    return found
+
+
+def room(device: SplitDevice, layer: SplitLayer, taken: Taken, most: int | None = None) -> int:
+    """The largest share that fits: whole blocks, or all of `most` (the layer if not told)."""
+    wanted = layer.units if most is None else most
+    units = np.append(np.arange(0, wanted, layer.block, dtype=float), wanted)
+    return int(units[fits(device, layer, units, taken)].max(initial=0.0))
+
+
+def too_little_room(problem: SplitProblem, layer: SplitLayer, taken: Sequence[Taken]) -> str:
+    """Names the limits that keep the devices from having the layer; `taken`: (devices,)."""
+    found = []
+    for device, its in zip(problem.devices, taken, strict=True):
+        most = room(device, layer, its)
+        next_ = np.array([min(layer.units, most + layer.block)], dtype=float)
+        stopped_by = ", ".join(
+            name for name in device.limits if most < layer.units and not fits(device, layer, next_, its, (name,))
+        )
+        found.append(f"{device.name} has room for {most}" + (f" ({stopped_by})" if stopped_by else ""))
+    blocks = f" in blocks of {layer.block}" if layer.block > 1 else ""
+    return f"layer {layer.name}: {', '.join(found)} of {layer.units}{blocks}"

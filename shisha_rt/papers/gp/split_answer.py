@@ -1,0 +1,163 @@
+"""What `place --split` answers: the object of `--json`, and a table of shares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from shisha_rt.papers.gp.fused import NetworkSplit
+from shisha_rt.papers.gp.methods import LayerShare, alone_on_each
+from shisha_rt.planner.shards.problem import SplitMethod, SplitProblem
+from shisha_rt.show.lines import shortened
+from shisha_rt.show.picture import milliseconds, work_in_words
+
+_NARROWEST_NAME: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRow:
+    """A layer of the model: how many units it has and what became of it, or the `reason` why it cannot be split."""
+
+    index: int
+    name: str
+    units: int | None = None
+    share: LayerShare | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class SplitAnswer:
+    """`where`: the devices are; `powered`: all of them say what they draw, so that energy is known."""
+
+    model: str
+    where: str
+    method: SplitMethod
+    problem: SplitProblem
+    rows: tuple[SplitRow, ...]
+    split: NetworkSplit
+    solve_time_s: float
+    powered: bool
+
+    @property
+    def cost_s(self) -> float | None:
+        """Of all layers that are split."""
+        found = [row.share.cost_s for row in self.rows if row.share is not None]
+        return math.fsum(found) if self.split.steps is not None else None
+
+    @property
+    def energy_j(self) -> float | None:
+        found = [row.share.energy_j for row in self.rows if row.share is not None]
+        return math.fsum(found) if self.split.steps is not None and self.powered else None
+
+    @cached_property
+    def alone(self) -> dict[str, tuple[float, float] | None]:
+        return alone_on_each(self.problem)
+
+    def as_object(self) -> dict[str, object]:
+        """All keys, always; what is not known is null."""
+        return {
+            "model": self.model,
+            "split": self.method,
+            "objective": self.problem.objective,
+            "execution": self.problem.execution,
+            "layers": [self._layer_object(row) for row in self.rows],
+            "cost_s": self.cost_s,
+            "energy_j": self.energy_j,
+            "alone": {name: its and its[0] for name, its in self.alone.items()},
+            "outcome": self.split.outcome,
+            "reason": self.split.reason,
+            "solve_time_s": self.solve_time_s,
+        }
+
+    def _layer_object(self, row: SplitRow) -> dict[str, object]:
+        share, names = row.share, [device.name for device in self.problem.devices]
+        return {
+            "index": row.index,
+            "name": row.name,
+            "units": row.units if share is None else sum(share.shares),
+            "variable": share and share.variable,
+            "fused": share and share.fused and [self._index(its) for its in share.fused],
+            "shares": share and dict(zip(names, share.shares, strict=True)),
+            "cost_s": share and share.cost_s,
+            "compute_s": share and dict(zip(names, share.compute_s, strict=True)),
+            "transfer_s": share and dict(zip(names, share.transfer_s, strict=True)),
+            "energy_j": share.energy_j if share is not None and self.powered else None,
+            "reason": row.reason,
+        }
+
+    def _index(self, able: int) -> int:
+        """Of the model's layer, by its place among those that can be split."""
+        return [row.index for row in self.rows if row.reason is None][able]
+
+    def show(self) -> None:
+        """For people, on standard output."""
+        from rich.box import SIMPLE_HEAD
+        from rich.console import Console
+        from rich.table import Table
+
+        console = Console(highlight=False, markup=False)
+        console.print(
+            f"{self.model} on {self.where}, modelled: times are those of device descriptions\n", soft_wrap=True
+        )
+        heads = ["#", "name", "of", *(device.name for device in self.problem.devices), "time"]
+        rows = [self._cells(row, row.share) for row in self.rows if row.share is not None]
+        widths = [max(map(len, column)) for column in zip(heads + ["energy"] * self.powered, *rows, strict=True)]
+        room = console.width - sum(widths) + widths[1] - 2 * len(widths)
+        widths[1] = max(_NARROWEST_NAME, min(widths[1], room))
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for at, (head, width) in enumerate(zip(heads + ["energy"] * self.powered, widths, strict=True)):
+            table.add_column(head, justify="left" if at == 1 else "right", no_wrap=True, min_width=width)
+        for row in rows:
+            table.add_row(row[0], shortened(row[1], widths[1]), *row[2:])
+        console.print(table)
+        console.print("\n".join(self._lines()), soft_wrap=True)
+
+    def _cells(self, row: SplitRow, share: LayerShare) -> list[str]:
+        return [
+            str(row.index),
+            row.name,
+            f"{sum(share.shares)} {share.variable}{'*' if share.fused else ''}",
+            *(str(units) if units else "-" for units in share.shares),
+            milliseconds(share.cost_s),
+            *([_millijoules(share.energy_j)] if self.powered else []),
+        ]
+
+    def _lines(self) -> Iterator[str]:
+        cost_s, energy_j = self.cost_s, self.energy_j
+        assert cost_s is not None, "shown with an answer only"
+        how = "side by side" if self.problem.execution == "parallel" else "one device after the other"
+        energy = "" if energy_j is None else f", {_millijoules(energy_j)}"
+        yield (
+            f"{milliseconds(cost_s)}{energy} of {how} ({self.method}, {self.split.outcome}, for least "
+            f"{self.problem.objective}, solved in {milliseconds(self.solve_time_s)})"
+        )
+        for name, its in self.alone.items():
+            if its is None:
+                yield f"all on {name}: it has no room for every layer"
+            else:
+                mine, other = (energy_j, its[1]) if self.problem.objective == "energy" else (cost_s, its[0])
+                joules = f", {_millijoules(its[1])}" if self.powered else ""
+                times = f", {other / mine:.3g} times" if mine else ""
+                yield f"all on {name}: {milliseconds(its[0])}{joules}{times}"
+        if any(row.share and row.share.fused for row in self.rows):
+            yield "* fused with its neighbours: rows (H) in tiles, or filters (N) and then their channels (C)"
+        for reason in dict.fromkeys(row.reason for row in self.rows if row.reason is not None):
+            indices = [row.index for row in self.rows if row.reason == reason]
+            yield f"not split, nor counted: {_layers_in_words(indices)}: {reason}"
+
+
+def _millijoules(joules: float) -> str:
+    return f"{1e3 * joules:.3g} mJ" if joules < 0.9995 else f"{1e3 * joules:.0f} mJ"
+
+
+def _layers_in_words(indices: Sequence[int]) -> str:
+    runs: list[tuple[int, int]] = []
+    for index in indices:
+        if runs and runs[-1][1] + 1 == index:
+            runs[-1] = (runs[-1][0], index)
+        else:
+            runs.append((index, index))
+    return work_in_words(runs)

@@ -1,0 +1,279 @@
+"""The least way through a network of stretches, within budgets that all of them share.
+
+Between points (0 is where it begins, the last is where it ends) there are stretches, each of several options: what an
+option costs, and what it takes of each budget. Without budgets this is the shortest path. With them the budgets get
+prices (Lagrange): what is least at any prices, less the budgets' own worth, is a proven bound, and what turns up within
+the budgets on the way a good answer. Then, if it is not proven yet, ways are lengthened option by option; those that
+are dominated, cannot keep to a budget or cannot end below the best known any more are dropped. So what is left at the
+end is proven to be the least; where too many ways are left, the answer is the best known, with its bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.arrays import Floats, Ints
+from shisha_rt.outcome import Outcome
+from shisha_rt.planner.shards.problem import ROUNDING
+
+MOST_WAYS: Final = 4000
+"""To one point: beyond them those of the best prospects are kept, and nothing is proven."""
+_FIRST: Final = 16
+"""So many times fewer at first, for a good answer that rules out many."""
+_PRICINGS: Final = 80
+_PROVEN: Final = 1e-9
+_TIE: Final = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """From point `source` to the later `target`: `costs` (options,), finite, and `taken` (options, budgets)."""
+
+    source: int
+    target: int
+    costs: Floats
+    taken: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """`picks`: (stretch, option) from the beginning to the end, None without one. `lower_bound`: proven, or None."""
+
+    picks: tuple[tuple[int, int], ...] | None
+    outcome: Outcome
+    lower_bound: float | None = None
+
+
+def least_way(stretches: Sequence[Stretch], points: int, budgets: Floats, most_ways: int = MOST_WAYS) -> Way:
+    """`stretches` in the order of their sources; points are numbered so that each leads to a later one only."""
+    if not len(budgets):
+        found, bound = _priced(stretches, points, budgets)
+        return Way(None, Outcome.INFEASIBLE) if found is None else Way(found, Outcome.OPTIMAL, bound)
+    if not _can_fit(stretches, points, budgets):
+        return Way(None, Outcome.INFEASIBLE)
+    stretches, budgets = _without_idle(stretches, budgets)
+    best, best_cost, bound, prices = _by_prices(stretches, points, budgets)
+    if best_cost <= bound + _PROVEN * abs(bound):
+        return Way(best, Outcome.OPTIMAL, bound)
+    for most in (most_ways // _FIRST, most_ways):
+        ways = _Lengthening(stretches, points, budgets, prices, best_cost, max(1, most))
+        picks = ways.run()
+        if picks:
+            best, best_cost = picks, cost_of(stretches, picks)
+        if ways.complete:
+            return Way(None, Outcome.INFEASIBLE) if best is None else Way(best, Outcome.OPTIMAL, best_cost)
+    return Way(best, Outcome.LIMIT if best is None else Outcome.FEASIBLE, bound)
+
+
+def _without_idle(stretches: Sequence[Stretch], budgets: Floats) -> tuple[Sequence[Stretch], Floats]:
+    """Without budgets of which every option takes no larger a part than of another."""
+    parts = np.concatenate([stretch.taken for stretch in stretches]) / budgets
+    left = list(range(len(budgets)))
+    for b in range(len(budgets)):
+        if any(other != b and (parts[:, b] <= parts[:, other]).all() for other in left):
+            left.remove(b)
+    return [Stretch(one.source, one.target, one.costs, one.taken[:, left]) for one in stretches], budgets[left]
+
+
+def cost_of(stretches: Sequence[Stretch], picks: Sequence[tuple[int, int]]) -> float:
+    return math.fsum(float(stretches[stretch].costs[option]) for stretch, option in picks)
+
+
+def least_taken(stretches: Sequence[Stretch], points: int, budget: int) -> float:
+    """Of one budget, by any way at all; inf if there is none."""
+    return float(_to_the_end(stretches, points, [stretch.taken[:, budget] for stretch in stretches])[0])
+
+
+def undominated(costs: Floats, taken: Floats) -> Ints:
+    """Which to keep, cheapest first: another one neither costs less nor takes less of every budget (ways, budgets)."""
+    order = np.lexsort((*taken.T, costs))
+    if taken.shape[1] <= 1:
+        its = taken[order].sum(axis=1)
+        before = np.concatenate(([np.inf], np.minimum.accumulate(its)[:-1]))
+        kept: Ints = order[its < before]
+        return kept
+    front = np.empty_like(taken)
+    chosen: list[int] = []
+    for i in order:
+        if not (front[: len(chosen)] <= taken[i]).all(axis=1).any():
+            front[len(chosen)] = taken[i]
+            chosen.append(i)
+    return np.array(chosen, dtype=np.int64)
+
+
+def _can_fit(stretches: Sequence[Stretch], points: int, budgets: Floats) -> bool:
+    return all(least_taken(stretches, points, b) <= limit * (1 + ROUNDING) for b, limit in enumerate(budgets))
+
+
+def _to_the_end(stretches: Sequence[Stretch], points: int, costs: Sequence[Floats]) -> Floats:
+    """(points,): the least from each on, by costs (options,) of each stretch."""
+    found = np.full(points, np.inf)
+    found[-1] = 0.0
+    for stretch, its in zip(reversed(stretches), reversed(costs), strict=True):
+        found[stretch.source] = min(found[stretch.source], float(its.min()) + found[stretch.target])
+    return found
+
+
+def _priced(
+    stretches: Sequence[Stretch], points: int, prices: Floats
+) -> tuple[tuple[tuple[int, int], ...] | None, float]:
+    """The least way when budgets have prices, and what it comes to; None without any way. Ties: the earlier stretch."""
+    least = np.full(points, np.inf)
+    least[-1] = 0.0
+    picks: list[tuple[int, int] | None] = [None] * points
+    for index in reversed(range(len(stretches))):
+        stretch = stretches[index]
+        costs = stretch.costs + stretch.taken @ prices if len(prices) else stretch.costs
+        option = int(np.argmin(costs))
+        its = float(costs[option]) + least[stretch.target]
+        if its * (1 - _TIE) <= least[stretch.source]:
+            least[stretch.source], picks[stretch.source] = its, (index, option)
+    if not math.isfinite(least[0]):
+        return None, math.inf
+    found, point = [], 0
+    while (pick := picks[point]) is not None:
+        found.append(pick)
+        point = stretches[pick[0]].target
+    return tuple(found), float(least[0])
+
+
+def _by_prices(
+    stretches: Sequence[Stretch], points: int, budgets: Floats
+) -> tuple[tuple[tuple[int, int], ...] | None, float, float, Floats]:
+    """The best way found and its cost (inf), the best bound, and the prices that prove it: by subgradients."""
+    scaled = _scaled(stretches, budgets)
+    prices = np.zeros(len(budgets))
+    best, best_cost, bound, best_prices = None, math.inf, -math.inf, prices
+    step, without_gain = 1.0, 0
+    for _ in range(_PRICINGS):
+        found, value = _priced(scaled, points, prices)
+        assert found is not None, "every budget by itself can be kept"
+        over = sum(scaled[stretch].taken[option] for stretch, option in found) - 1.0
+        value -= float(prices.sum())
+        cost = cost_of(stretches, found)
+        if (over <= ROUNDING).all() and cost < best_cost:
+            best, best_cost = found, cost
+        if value > bound:
+            bound, best_prices, without_gain = value, prices, 0
+        else:
+            without_gain += 1
+            if without_gain == 5:
+                step, without_gain, prices = step / 2, 0, best_prices
+                continue
+        if best_cost <= bound + _PROVEN * abs(bound):
+            break
+        # Polyak's step towards the best known, or a tenth above the bound while none is.
+        target = min(best_cost, bound + 0.1 * abs(bound)) if math.isfinite(bound) else cost
+        size = float(over @ over)
+        if not size:
+            break
+        prices = np.maximum(0.0, prices + step * max(target - value, _PROVEN) / size * over)
+    return best, best_cost, bound, best_prices
+
+
+def _scaled(stretches: Sequence[Stretch], budgets: Floats) -> list[Stretch]:
+    """Each budget is 1."""
+    return [Stretch(one.source, one.target, one.costs, one.taken / budgets) for one in stretches]
+
+
+class _Lengthening:
+    """Ways from the beginning, each with its cost and what it has taken, point by point."""
+
+    def __init__(
+        self,
+        stretches: Sequence[Stretch],
+        points: int,
+        budgets: Floats,
+        prices: Floats,
+        best_cost: float,
+        most_ways: int,
+    ) -> None:
+        self._stretches = _scaled(stretches, budgets)
+        self._points, self._prices, self._most_ways = points, prices, most_ways
+        self.complete = True
+        self._below = best_cost * (1 - _PROVEN) + float(prices.sum())
+        priced = [one.costs + one.taken @ prices for one in self._stretches]
+        self._rest = _to_the_end(self._stretches, points, priced)
+        self._least = np.stack(
+            [
+                _to_the_end(self._stretches, points, [one.taken[:, b] for one in self._stretches])
+                for b in range(len(budgets))
+            ],
+            axis=1,
+        )
+
+    def run(self) -> tuple[tuple[int, int], ...]:
+        """The least way found below the best known, () if there is none; if `complete` then, there is no other."""
+        budgets = len(self._prices)
+        arrived: list[list[_Ways]] = [[] for _ in range(self._points)]
+        kept: list[_Ways] = []
+        arrived[0] = [_Ways(np.zeros(1), np.zeros((1, budgets)), np.full((1, 4), -1, dtype=np.int64))]
+        by_source: list[list[int]] = [[] for _ in range(self._points)]
+        for index, stretch in enumerate(self._stretches):
+            by_source[stretch.source].append(index)
+        for point in range(self._points):
+            here = self._best_prospects(_joined(arrived[point], budgets), point)
+            here = here.only(undominated(here.costs, here.taken))
+            kept.append(here)
+            for index in by_source[point]:
+                arrived[self._stretches[index].target].append(self._lengthened(here, point, index))
+        return _traced(kept)
+
+    def _best_prospects(self, ways: _Ways, point: int) -> _Ways:
+        """All of them, where they are not too many."""
+        if len(ways.costs) <= self._most_ways:
+            return ways
+        self.complete = False
+        prospects = ways.costs + ways.taken @ self._prices + self._rest[point]
+        return ways.only(np.argpartition(prospects, self._most_ways)[: self._most_ways])
+
+    def _lengthened(self, here: _Ways, point: int, index: int) -> _Ways:
+        """By every option of a stretch, as far as they may still be the best."""
+        stretch = self._stretches[index]
+        costs = (here.costs[:, None] + stretch.costs[None, :]).ravel()
+        taken = (here.taken[:, None, :] + stretch.taken[None, :, :]).reshape(len(costs), len(self._prices))
+        fits = (taken + self._least[stretch.target] <= 1 + ROUNDING).all(axis=1)
+        may_be_best = costs + taken @ self._prices + self._rest[stretch.target] <= self._below
+        chosen = np.flatnonzero(fits & may_be_best)
+        way, option = np.divmod(chosen, len(stretch.costs))
+        origin = np.stack([np.full(len(chosen), point), way, np.full(len(chosen), index), option], axis=1)
+        return _Ways(costs[chosen], taken[chosen], origin)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """To one point: `costs` (ways,), `taken` (ways, budgets), `origin` (ways, 4): point, way there, stretch, option."""
+
+    costs: Floats
+    taken: Floats
+    origin: Ints
+
+    def only(self, chosen: Ints) -> _Ways:
+        return _Ways(self.costs[chosen], self.taken[chosen], self.origin[chosen])
+
+
+def _joined(ways: Sequence[_Ways], budgets: int) -> _Ways:
+    if not ways:
+        return _Ways(np.zeros(0), np.zeros((0, budgets)), np.zeros((0, 4), dtype=np.int64))
+    return _Ways(
+        np.concatenate([its.costs for its in ways]),
+        np.concatenate([its.taken for its in ways]),
+        np.concatenate([its.origin for its in ways]),
+    )
+
+
+def _traced(kept: Sequence[_Ways]) -> tuple[tuple[int, int], ...]:
+    if not len(kept[-1].costs):
+        return ()
+    point, way = len(kept) - 1, int(np.argmin(kept[-1].costs))
+    picks = []
+    while point:
+        before, its, stretch, option = (int(n) for n in kept[point].origin[way])
+        picks.append((stretch, option))
+        point, way = before, its
+    return tuple(reversed(picks))

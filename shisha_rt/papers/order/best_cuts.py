@@ -1,0 +1,159 @@
+"""The best chain whose cuts are among given downsets: the smallest bottleneck, each stage on a place of its own.
+
+least(c, J) = min over kinds k and downsets I within J of max(least(c - e_k, I), what J without I takes on k), where c
+counts the places of each kind that may be used. Exact for these downsets, up to rounding. Where they are all that there
+are, no chain over any order of the layers is better. What places share of a link is not in it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.arrays import Floats, Ints
+from shisha_rt.papers.order.downsets import Downset
+from shisha_rt.papers.order.group_costs import Downsets, GroupCosts
+
+Stop = Callable[[], bool]
+Counts = tuple[int, ...]
+"""(kinds,): places that may be used."""
+
+_ROUNDING: Final = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class BestCuts:
+    """`cuts`: what is done behind each stage, the whole at last; `kinds` of places that the stages are on.
+
+    Empty: no chain is below what was asked for.
+    """
+
+    cuts: tuple[Downset, ...]
+    kinds: tuple[int, ...]
+    bottleneck_s: float
+
+
+def best_cuts(
+    costs: GroupCosts,
+    downsets: Sequence[Downset],
+    below_s: float,
+    most_stages: int,
+    most_work: float,
+    should_stop: Stop,
+) -> BestCuts | None:
+    """A chain of less than `below_s`. `downsets`: the smaller first, the empty one to the whole.
+
+    None: `should_stop` said so, or there would be more than `most_work` stages times counts of places to look at.
+    """
+    counts = tuple(min(count, most_stages) for count in costs.counts)
+    if math.prod(count + 1 for count in counts) > most_work:
+        return None
+    cells = [cell for cell in itertools.product(*(range(count + 1) for count in counts)) if sum(cell) <= most_stages]
+    stages = _stages(costs, downsets, below_s, most_work / len(cells), should_stop)
+    if stages is None:
+        return None
+    # (cells,): each is made of those with a place less, which come before it.
+    least = {cells[0]: np.full(len(downsets), np.inf)}
+    least[cells[0]][0] = 0.0
+    for cell in cells[1:]:
+        if should_stop():
+            return None
+        now = np.full(len(downsets), np.inf)
+        for kind in _used(cell):
+            before, its = least[_with_less(cell, kind)], stages[kind]
+            np.minimum(now, before, out=now)
+            if its.ends.size:
+                through_s = np.maximum(before[its.begin], its.time_s)
+                now[its.ends] = np.minimum(now[its.ends], np.minimum.reduceat(through_s, its.starts))
+        least[cell] = now
+    best = min(cells, key=lambda cell: float(least[cell][-1]))
+    bottleneck_s = float(least[best][-1])
+    if not bottleneck_s < below_s:
+        return BestCuts((), (), math.inf)
+    ends, kinds = _traced(stages, least, best, len(downsets) - 1)
+    return BestCuts(tuple(downsets[end] for end in ends), tuple(kinds), bottleneck_s)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stages:
+    """Of a kind, all that are quick enough (stages,): where they begin and what they take, sorted by where they end.
+
+    `ends`: the positions where any does, ascending; `starts`: the first of those that end there.
+    """
+
+    begin: Ints
+    time_s: Floats
+    ends: Ints
+    starts: Ints
+
+    def until(self, end: int) -> slice:
+        """Those that end there."""
+        first, behind = np.searchsorted(self.ends, [end, end + 1]).tolist()
+        starts = [*self.starts.tolist(), self.begin.size]
+        return slice(starts[first], starts[behind])
+
+
+def _stages(
+    costs: GroupCosts, downsets: Sequence[Downset], below_s: float, most: float, should_stop: Stop
+) -> list[_Stages] | None:
+    """(kinds,). None: `should_stop`, or there are more than `most`."""
+    known = Downsets(costs, downsets)
+    quick_s = below_s - _ROUNDING * known.largest_s
+    found: list[list[tuple[Ints, Ints, Floats]]] = [[] for _ in costs.places]
+    count = 0
+    for begin in range(len(downsets) - 1):
+        if should_stop():
+            return None
+        behind = known.behind(begin)
+        taken_s = known.seconds(begin, behind)
+        for kind, its in enumerate(found):
+            quick = np.flatnonzero(taken_s[:, kind] < quick_s)
+            its.append((np.full(quick.size, begin), behind[quick], taken_s[quick, kind]))
+            count += quick.size
+        if count > most:
+            return None
+    return [_by_end(its) for its in found]
+
+
+def _by_end(found: Sequence[tuple[Ints, Ints, Floats]]) -> _Stages:
+    begins, ends, time_s = (np.concatenate(its) for its in zip(*found, strict=True))
+    by_end = np.argsort(ends, kind="stable")
+    at, starts = np.unique(ends[by_end], return_index=True)
+    return _Stages(begins[by_end], time_s[by_end], at, starts)
+
+
+def _used(cell: Counts) -> list[int]:
+    return [kind for kind, count in enumerate(cell) if count]
+
+
+def _with_less(cell: Counts, kind: int) -> Counts:
+    return (*cell[:kind], cell[kind] - 1, *cell[kind + 1 :])
+
+
+def _traced(
+    stages: Sequence[_Stages], least: dict[Counts, Floats], cell: Counts, end: int
+) -> tuple[list[int], list[int]]:
+    """Where stages end, and their kinds. Values are compared as they were made, so they are equal to the last bit."""
+    ends: list[int] = []
+    kinds: list[int] = []
+    while end:
+        its_s = least[cell][end]
+        unused = next((kind for kind in _used(cell) if least[_with_less(cell, kind)][end] == its_s), None)
+        if unused is not None:
+            cell = _with_less(cell, unused)
+            continue
+        for kind in _used(cell):
+            before, its = least[_with_less(cell, kind)], stages[kind]
+            run = its.until(end)
+            through_s = np.maximum(before[its.begin[run]], its.time_s[run])
+            if through_s.size and through_s.min() == its_s:
+                ends.append(end)
+                kinds.append(kind)
+                end, cell = int(its.begin[run][through_s.argmin()]), _with_less(cell, kind)
+                break
+    return ends[::-1], kinds[::-1]

@@ -1,0 +1,154 @@
+"""What groups of layers take, need, read and make: enough to say what a stage of any of them costs.
+
+What a stage from one downset to a larger one takes is a difference of sums; what it has sent to another host and back
+follows from which tensors are made and read within it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shisha_rt.arrays import Floats, Ints
+from shisha_rt.costs.alike import kinds_of
+from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.links import AS_INPUT, CostTensor, HostLink, OneWay
+from shisha_rt.model.spans import Span
+from shisha_rt.papers.order.downsets import Downset
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupTraffic:
+    """Tensors (tensors,) that groups pass on, empty where nothing goes to another host.
+
+    `made` and `read`: (groups, tensors) 1 or 0, by whom; `is_input` and `is_output`: (tensors,) 1 or 0, of the network.
+    """
+
+    size_bytes: Floats
+    made: Floats
+    read: Floats
+    is_input: Floats
+    is_output: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupCosts:
+    """`time_s`: (groups, kinds) seconds, inf where places of a kind cannot run it.
+
+    `memory_bytes` (kinds,): inf where there is no limit. `places` (kinds,): names, as listed. `links` (kinds,): None
+    for this host; `hosts`: of each place that has a link.
+    """
+
+    time_s: Floats
+    weight_bytes: Floats
+    live_bytes: Floats
+    memory_bytes: Floats
+    places: tuple[tuple[str, ...], ...]
+    links: tuple[HostLink | None, ...]
+    hosts: tuple[str, ...]
+    traffic: GroupTraffic
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        return tuple(map(len, self.places))
+
+    @property
+    def shares_links(self) -> bool:
+        """Whether several places are on one link."""
+        return len(set(self.hosts)) < len(self.hosts)
+
+
+def group_costs(costs: Costs, spans: Sequence[Span]) -> GroupCosts:
+    """Of runs of layers that no cut parts, as `costs` tell of their layers."""
+    kinds = kinds_of(costs)
+    starts = [first for first, _ in spans]
+    time_s = np.add.reduceat(costs.time_s[:, [its[0] for its in kinds]], starts, axis=0)
+    places = tuple(tuple(costs.places[at].name for at in its) for its in kinds)
+    limits = [costs.places[its[0]].memory_bytes for its in kinds]
+    links = tuple(costs.link_of.get(its[0]) for its in places)
+    return GroupCosts(
+        np.where(np.isnan(time_s), np.inf, time_s),
+        np.add.reduceat([float(layer.weight_bytes) for layer in costs.layers], starts),
+        np.maximum.reduceat([float(layer.live_bytes) for layer in costs.layers], starts),
+        np.array([math.inf if limit is None else limit for limit in limits]),
+        places,
+        links,
+        tuple(link.host for link in costs.link_of.values()),
+        _traffic(costs.tensors if any(links) else (), spans),
+    )
+
+
+def _traffic(tensors: Sequence[CostTensor], spans: Sequence[Span]) -> GroupTraffic:
+    group_of = [number for number, (first, last) in enumerate(spans) for _ in range(first, last + 1)]
+    made, read = np.zeros((len(spans), len(tensors))), np.zeros((len(spans), len(tensors)))
+    for at, tensor in enumerate(tensors):
+        by = AS_INPUT if tensor.made == AS_INPUT else group_of[tensor.made]
+        if by != AS_INPUT:
+            made[by, at] = 1
+        for reader in tensor.readers:
+            if reader < len(group_of) and group_of[reader] != by:
+                read[group_of[reader], at] = 1
+    return GroupTraffic(
+        np.array([float(tensor.size_bytes) for tensor in tensors]),
+        made,
+        read,
+        np.array([float(tensor.made == AS_INPUT) for tensor in tensors]),
+        np.array([float(len(group_of) in tensor.readers) for tensor in tensors]),
+    )
+
+
+class Downsets:
+    """Of each downset (downsets,) all that stages from it and to it need; the smaller first, the whole last."""
+
+    def __init__(self, costs: GroupCosts, downsets: Sequence[Downset]) -> None:
+        groups = len(costs.time_s)
+        member = np.array([[downset >> group & 1 for group in range(groups)] for downset in downsets], np.float64)
+        able = np.isfinite(costs.time_s)
+        self._costs = costs
+        self._member = member
+        self._done_s = member @ np.where(able, costs.time_s, 0.0)
+        self._unable = member @ (~able).astype(np.float64)
+        self._limited = bool(np.isfinite(costs.memory_bytes).any())
+        self._linked = any(costs.links)
+        traffic = costs.traffic
+        self._made = member @ traffic.made
+        self._read = member @ traffic.read
+        self._has_readers_left = self._read < traffic.read.sum(axis=0) + traffic.is_output
+
+    @property
+    def largest_s(self) -> float:
+        """No sum of times is above it."""
+        return float(self._done_s.max(initial=0.0))
+
+    def behind(self, begin: int) -> Ints:
+        """The downsets that have all of this one, and more."""
+        rest = self._member[begin + 1 :]
+        return np.asarray(begin + 1 + np.flatnonzero((rest >= self._member[begin]).all(axis=1)))
+
+    def seconds(self, begin: int, ends: Ints) -> Floats:
+        """(ends, kinds): what a stage from `begin` takes on places of each kind; inf where it cannot run."""
+        costs, traffic = self._costs, self._costs.traffic
+        time_s = self._done_s[ends] - self._done_s[begin]
+        able = self._unable[ends] == self._unable[begin]
+        if self._limited:
+            inside = self._member[ends] - self._member[begin]
+            live_bytes = (inside * costs.live_bytes).max(axis=1, initial=0.0)
+            need_bytes = inside @ costs.weight_bytes + live_bytes
+            able &= need_bytes[:, None] <= costs.memory_bytes
+        if self._linked:
+            reads = (self._read[ends] > self._read[begin]) * np.minimum(1, self._made[begin] + traffic.is_input)
+            there_bytes = reads @ traffic.size_bytes
+            makes = (self._made[ends] - self._made[begin]) * self._has_readers_left[ends]
+            back_bytes = makes @ traffic.size_bytes
+            for kind, link in enumerate(costs.links):
+                if link is not None:
+                    np.maximum(time_s[:, kind], _seconds(link.there, there_bytes), out=time_s[:, kind])
+                    np.maximum(time_s[:, kind], _seconds(link.back, back_bytes), out=time_s[:, kind])
+        return np.where(able, time_s, np.inf)
+
+
+def _seconds(way: OneWay, size_bytes: Floats) -> Floats:
+    return np.where(size_bytes > 0, way.latency_s + size_bytes / way.bytes_per_s, 0.0)

@@ -1,0 +1,211 @@
+"""The best chain over any order of the layers that the network allows, where it is better than the file's order allows.
+
+Where branches lie side by side, the file has one of them behind the other, and a stage that wants a part of each cannot
+have it. Another order may balance stages better, and send less to another host and back. On one host what stages take
+does not depend on it, as long as cuts cost nothing.
+
+With a place for each stage the answer is exact where the network has few enough downsets (see `downsets`): no order
+leads to a better chain. Where it has more, those along good orders are searched, and then those near the cuts of the
+best chain so far, until none is better. With copies, or very many kinds of places, the exact planner tries good orders.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final
+
+from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.team_costs import team_costs
+from shisha_rt.model.spans import groups_of
+from shisha_rt.papers.order.best_cuts import BestCuts, Stop, best_cuts
+from shisha_rt.papers.order.bound import least_bottleneck_s, least_shared_s
+from shisha_rt.papers.order.downsets import (
+    Downset,
+    GroupNeeds,
+    Order,
+    downsets_along,
+    every_downset,
+    good_orders,
+    group_needs,
+    near,
+    order_through,
+)
+from shisha_rt.papers.order.group_costs import GroupCosts, group_costs
+from shisha_rt.papers.order.reordered import in_file_layers, layers_in, reordered_costs
+from shisha_rt.plan.plan import Plan
+from shisha_rt.planner.exact import MOST_CELLS, exact_plan
+
+MOST_DOWNSETS: Final = 1500
+MOST_WORK: Final = 3e7
+"""Stages times counts of places: a fraction of a second."""
+_MOST_ROUNDS: Final = 20
+_TOLERANCE: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class OrderLimits:
+    """Of a search that is to be the same for the same costs, however quick the machine is.
+
+    `most_cells` and `latency_states` are those of `exact_plan`.
+    """
+
+    most_downsets: int = MOST_DOWNSETS
+    most_work: float = MOST_WORK
+    most_cells: int = MOST_CELLS
+    latency_states: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedPlan:
+    """`plan` is over the file's layers; None: none has been found that is better than the file's order allows.
+
+    `bottleneck_s`: its own, or else that of the file's order; no chain over any order is below `lower_s`.
+    """
+
+    plan: Plan | None
+    bottleneck_s: float
+    lower_s: float
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether no order leads to a better chain."""
+        return self.lower_s >= self.bottleneck_s * (1 - 2 * _TOLERANCE)
+
+
+def ordered_plan(
+    costs: Costs,
+    needs: Sequence[frozenset[int]],
+    file_s: float = math.inf,
+    *,
+    most_stages: int | None = None,
+    replicate: bool = False,
+    limits: OrderLimits | None = None,
+    should_stop: Stop = lambda: False,
+) -> OrderedPlan:
+    """A chain of a smaller bottleneck than `file_s`: what the best takes over the file's order, inf if there is none.
+
+    `needs` (layers,): the earlier layers of which each reads a tensor. `costs` have to tell what other orders take (see
+    `why_unknown`). `should_stop`, asked many times a second, ends the search with what it has. `most_stages` and
+    `replicate` are as for `exact_plan`.
+    """
+    search = _search(costs, needs, most_stages, limits or OrderLimits(), should_stop, replicate=replicate)
+    groups, spans = search.groups, search.network.spans
+    least_s = least_shared_s(groups, costs, spans) if replicate else least_bottleneck_s(groups, search.most_stages)
+    best = OrderedPlan(None, file_s, min(least_s, file_s))
+    if best.is_proven:
+        return best
+    found = search.found(file_s)
+    lower_s = min(max(least_s, found.lower_s), file_s)
+    told = team_costs(costs)
+    for chain, order in search.chains(found):
+        plan = in_file_layers(chain, layers_in(spans, order), needs)
+        bottleneck_s = told.rate(plan).bottleneck_s
+        if bottleneck_s < best.bottleneck_s * (1 - _TOLERANCE):
+            best = OrderedPlan(plan, bottleneck_s, lower_s)
+    return replace(best, lower_s=min(lower_s, best.bottleneck_s))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """`cuts`: the best found, if any; other `orders` are to be tried besides. None leads below `lower_s`."""
+
+    cuts: BestCuts | None
+    orders: tuple[Order, ...]
+    lower_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Search:
+    costs: Costs
+    network: GroupNeeds
+    groups: GroupCosts
+    most_stages: int
+    replicate: bool
+    limits: OrderLimits
+    should_stop: Stop
+
+    def found(self, file_s: float) -> _Found:
+        # Copies even out what an order cannot, and what places share of a link is not known to `best_cuts`: then what
+        # it finds is one guess of several.
+        guess = self.replicate or self.groups.shares_links
+        below_s = math.inf if guess else file_s
+        orders = tuple(self._good_orders()) if guess else ()
+        every = every_downset(self.network, self.limits.most_downsets)
+        cuts = None if every is None else self._best(every, below_s)
+        if cuts is not None:
+            lower_s = 0.0 if self.replicate else min(cuts.bottleneck_s, below_s) * (1 - _TOLERANCE)
+            return _Found(cuts if cuts.cuts else None, orders, lower_s)
+        cuts = self._nearby(below_s)
+        return _Found(cuts, orders if cuts is not None else tuple(self._good_orders()))
+
+    def chains(self, found: _Found) -> Iterator[tuple[Plan, Order]]:
+        """Each over its order: what cuts and orders lead to, by the exact planner and as found."""
+        cuts = found.cuts
+        orders = found.orders if cuts is None else (order_through(cuts.cuts), *found.orders)
+        for order in dict.fromkeys(orders):
+            if self.should_stop():
+                break
+            solution = exact_plan(
+                reordered_costs(self.costs, self.network.spans, order),
+                most_stages=self.most_stages,
+                replicate=self.replicate,
+                latency_states=self.limits.latency_states,
+                most_cells=self.limits.most_cells,
+                should_stop=self.should_stop,
+            )
+            if solution.plan is not None:
+                yield solution.plan, order
+        if cuts is not None:
+            yield self._chain(cuts), orders[0]
+
+    def _chain(self, cuts: BestCuts) -> Plan:
+        free = [iter(places) for places in self.groups.places]
+        first, done = 0, 0
+        stages: list[tuple[int, int, str]] = []
+        for downset, kind in zip(cuts.cuts, cuts.kinds, strict=True):
+            added = downset & ~done
+            count = sum(last - first + 1 for at, (first, last) in enumerate(self.network.spans) if added >> at & 1)
+            stages.append((first, first + count - 1, next(free[kind])))
+            first, done = first + count, downset
+        return Plan.of(stages)
+
+    def _best(self, downsets: Sequence[Downset], below_s: float) -> BestCuts | None:
+        return best_cuts(self.groups, downsets, below_s, self.most_stages, self.limits.most_work, self.should_stop)
+
+    def _good_orders(self) -> list[Order]:
+        """Without the file's own, which is known."""
+        return good_orders(self.network, self.groups.time_s.min(axis=1).tolist())[1:]
+
+    def _nearby(self, below_s: float) -> BestCuts | None:
+        """The best among the downsets along good orders, and near the cuts of the best chain so far."""
+        family = base = downsets_along([tuple(range(len(self.network.spans))), *self._good_orders()])
+        # Where the file's order is as good as any of them, it is from there that the search goes on.
+        below_s *= 1 + 1e-6
+        best: BestCuts | None = None
+        for _ in range(_MOST_ROUNDS):
+            found = self._best(family, below_s)
+            if found is None or not found.cuts:
+                break
+            best, below_s = found, found.bottleneck_s * (1 - _TOLERANCE)
+            each = max(1, (self.limits.most_downsets - len(base)) // len(best.cuts))
+            beside = (one for cut in best.cuts for one in (cut, *islice(near(self.network, cut), each)))
+            family = sorted({*base, *beside}, key=lambda downset: (downset.bit_count(), downset))
+        return best
+
+
+def _search(
+    costs: Costs,
+    needs: Sequence[frozenset[int]],
+    most_stages: int | None,
+    limits: OrderLimits,
+    should_stop: Stop,
+    *,
+    replicate: bool,
+) -> _Search:
+    spans = groups_of(len(costs.layers), costs.legal_cuts)
+    most = min(len(costs.places), len(spans), most_stages or len(spans))
+    groups = group_costs(costs, spans)
+    return _Search(costs, group_needs(spans, needs), groups, most, replicate, limits, should_stop)

@@ -1,0 +1,64 @@
+"""What a model costs on the places of a machine, each taken for one processor: what schemes go by. Shell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shisha_rt.costs.costs import HANDOVER_S
+from shisha_rt.costs.operator_costs import OperatorCosts
+from shisha_rt.errors import BadInput
+from shisha_rt.measure.model_on_machine import ModelOnMachine, Tell
+from shisha_rt.measure.told_costs import told_costs
+from shisha_rt.papers.partitiontuner.partition_ids import operator_ids, partition_id
+from shisha_rt.papers.partitiontuner.partition_profile import profile_partitions
+from shisha_rt.placement.operator_groups import parse_patterns
+from shisha_rt.placement.processors import ProcessorCosts, costs_of_devices, costs_of_layers
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledProcessors:
+    """What schemes go by. Of the `partitions` looked at, operators and groups, `distinct` have ids of their own.
+
+    `measured` of them were not known yet, which took `seconds`; those of described devices have formulas.
+    """
+
+    costs: ProcessorCosts
+    partitions: int
+    distinct: int
+    measured: int = 0
+    seconds: float = 0.0
+
+
+def processor_costs(
+    ready: ModelOnMachine, on_progress: Tell | None = None, groups: Sequence[str] = ()
+) -> ProfiledProcessors:
+    """Layers, or partitions with `groups` (as `--group` has them; by default the paper's), are measured if need be.
+
+    Raises BadInput for a place of several devices, for groups where nothing is measured, and as measuring does.
+    """
+    compiled, machine, patterns = ready.compiled, ready.machine, parse_patterns(groups)
+    if groups and all(its.devices[0].described for its in ready.operator_costs.values()):
+        raise BadInput(f"group {groups[0]}: {machine.source} has no measured devices, expected no groups to measure")
+    handover_s = HANDOVER_S / machine.time_scale
+    if not ready.operator_costs:
+        told = told_costs(ready.layer_costs(on_progress), machine.time_scale)
+        found = costs_of_layers(told, compiled.needs, handover_s)
+        return ProfiledProcessors(found, len(found.spans), len(found.spans))
+    graph = compiled.model.graph
+    checked = costs_of_devices(graph, machine, ready.operator_costs, handover_s)
+    alone: dict[str, OperatorCosts] = {}
+    measured, seconds = 0, 0.0
+    together = {group.operators for group in checked.groups}
+    for name, its in ready.operator_costs.items():
+        if not its.devices[0].described:
+            profile = profile_partitions(compiled, machine, machine.place(name), its.devices, patterns, on_progress)
+            alone[name] = profile.costs
+            together.update(group.operators for group in profile.costs.groups)
+            measured, seconds = measured + profile.measured, seconds + profile.seconds
+    costs = costs_of_devices(graph, machine, ready.operator_costs, handover_s, alone)
+    partitions = [*((node,) for node in range(len(graph.operators))), *together]
+    ids = operator_ids(graph, compiled.model.proto)
+    return ProfiledProcessors(
+        costs, len(partitions), len({partition_id(ids, its) for its in partitions}), measured, seconds
+    )

@@ -1,0 +1,107 @@
+"""Ids of partitions: what takes the same time has the same id, and is measured once (PartitionTuner, Section 3.1).
+
+An operator's id lists its type, what it reads, its attributes and what it makes: shapes and datatypes, in order. A
+group's is those of its operators, one after the other. Names and the values of weights are not in it, nor is the model:
+networks share ids. Three things besides shapes tell operators apart:
+
+- whether an input is a constant, which an engine prepares beforehand, and whether it is one that came before;
+- values of small constants that are whole numbers and no weights: shapes, axes, starts, indices;
+- the exponent of a power, as engines have ways of their own for squares.
+
+An operator with graphs inside has the id of another only if they are called alike in there, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import onnx
+from onnx import AttributeProto, numpy_helper
+
+from shisha_rt.model.graph import Graph, Operator, Tensor
+from shisha_rt.model.quantized import DEQUANTIZE, rounds
+
+_WHOLE: Final = ("BOOL", "INT32", "INT64")
+_MOST_VALUES: Final = 64
+"""More are taken for a table of weights, and by their shape alone."""
+_PLAIN: Final = (
+    *(AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.STRING),
+    *(AttributeProto.INTS, AttributeProto.FLOATS, AttributeProto.STRINGS),
+)
+
+
+def operator_ids(graph: Graph, model: onnx.ModelProto) -> tuple[str, ...]:
+    """(operators,) ids; `graph` is that of the cleaned `model`, whose large weights may lie elsewhere."""
+    opsets = {entry.domain: entry.version for entry in model.opset_import}
+    constants = {constant.name: constant for constant in model.graph.initializer}
+    return tuple(
+        _operator_id(graph, operator, node, opsets, constants)
+        for operator, node in zip(graph.operators, model.graph.node, strict=True)
+    )
+
+
+def partition_id(ids: Sequence[str], operators: Sequence[int]) -> str:
+    """Of the partition of these operators, whose own ids are among `ids`."""
+    return " + ".join(ids[operator] for operator in operators)
+
+
+def _operator_id(
+    graph: Graph,
+    operator: Operator,
+    node: onnx.NodeProto,
+    opsets: Mapping[str, int],
+    constants: Mapping[str, onnx.TensorProto],
+) -> str:
+    name = f"{operator.domain}.{operator.op_type}" if operator.domain else operator.op_type
+    read = (_read(graph, operator, position, constants) for position in range(len(operator.inputs)))
+    attributes = (_attribute(attribute) for attribute in sorted(node.attribute, key=lambda its: its.name))
+    made = (_shaped(graph.tensors[name]) if name in graph.needed_until else "" for name in operator.outputs)
+    return f"{name}-{_version(operator, opsets)}({', '.join(read)}; {', '.join(attributes)}) -> {', '.join(made)}"
+
+
+def _version(operator: Operator, opsets: Mapping[str, int]) -> int:
+    """Since which version of its domain the operator means what it does here."""
+    opset = opsets.get(operator.domain, 1)
+    try:
+        return int(onnx.defs.get_schema(operator.op_type, opset, operator.domain).since_version)
+    except onnx.defs.SchemaError:  # of a domain that is not ONNX's own
+        return opset
+
+
+def _read(graph: Graph, operator: Operator, position: int, constants: Mapping[str, onnx.TensorProto]) -> str:
+    name = operator.inputs[position]
+    if not name:
+        return ""
+    first = operator.inputs.index(name)
+    if first < position:
+        return f"={first}"
+    if name in graph.tensors:
+        return _shaped(graph.tensors[name])
+    constant = graph.constants[name]
+    values = f"={_values(constants[name])}" if _counts(operator, constant) else ""
+    return f"constant {_shaped(constant)}{values}"
+
+
+def _counts(operator: Operator, constant: Tensor) -> bool:
+    """Whether what an operator takes depends on a constant's values."""
+    if constant.datatype not in _WHOLE:
+        return operator.op_type == "Pow" and math.prod(constant.shape) == 1
+    stands_for_reals = rounds(operator) or operator.op_type == DEQUANTIZE
+    return not stands_for_reals and math.prod(constant.shape) <= _MOST_VALUES
+
+
+def _values(stored: onnx.TensorProto) -> str:
+    return str(numpy_helper.to_array(stored).tolist()).replace(" ", "")
+
+
+def _attribute(attribute: AttributeProto) -> str:
+    if attribute.type in _PLAIN:
+        return f"{attribute.name}={onnx.helper.get_attribute_value(attribute)}".replace(" ", "")
+    return f"{attribute.name}={hashlib.sha256(attribute.SerializeToString()).hexdigest()}"
+
+
+def _shaped(tensor: Tensor) -> str:
+    return f"{tensor.datatype}[{'x'.join(map(str, tensor.shape))}]"

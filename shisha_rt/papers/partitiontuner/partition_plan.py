@@ -1,0 +1,117 @@
+"""A schedule of partitions as a plan: each is a stage, on the place that it is for (PartitionTuner, Section 3.5).
+
+As the paper has it, sections of a schedule run one after the other, so that a stage is after all that end the section
+before it. A plan may do better: what waits for a barrier, though it has all that it reads, need not. Such a plan has
+the same stages, each after those alone that make what it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from shisha_rt.model.spans import Span
+from shisha_rt.placement.processors import ProcessorCosts
+from shisha_rt.placement.schedule import Partition, Schedule, Section
+from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.rate import Rate, latency_s, rate_of
+
+
+@dataclass(frozen=True, slots=True)
+class Foretold:
+    """What a plan of partitions is predicted to take: `stage_s` (stages,) without hand-overs, `latency_s` with them.
+
+    `handover_s`: what hand-overs add to the latency.
+    """
+
+    stage_s: tuple[float, ...]
+    latency_s: float
+    handover_s: float
+    rate: Rate
+
+
+def plan_in_sections(costs: ProcessorCosts, schedule: Schedule) -> Plan:
+    """Each section after the one before it."""
+    stages: list[Stage] = []
+    ended: tuple[int, ...] = ()
+    for section in schedule.sections:
+        ends = []
+        for lane in section.lanes:
+            after = ended
+            for partition in lane:
+                stages.append(partition_stage(costs, partition.nodes, partition.device, after))
+                after = (len(stages) - 1,)
+            ends.append(len(stages) - 1)
+        ended = tuple(ends)
+    return Plan(tuple(stages))
+
+
+def plan_in_lanes(costs: ProcessorCosts, schedule: Schedule) -> Plan:
+    """As in sections, but where several lanes run at the same time, each is one stage: fewer hand-overs."""
+    return plan_in_sections(costs, Schedule(tuple(map(_with_whole_lanes, schedule.sections))))
+
+
+def _with_whole_lanes(section: Section) -> Section:
+    """A lane of several is on one device."""
+    if len(section.lanes) == 1:
+        return section
+    return replace(
+        section,
+        lanes=tuple(
+            (Partition(lane[0].device, tuple(n for one in lane for n in one.nodes), lane[0].start_s, lane[-1].end_s),)
+            for lane in section.lanes
+        ),
+    )
+
+
+def plan_by_needs(costs: ProcessorCosts, plan: Plan) -> Plan:
+    """The same stages, each after those that make what it reads."""
+    stage_of = {node: index for index, stage in enumerate(plan.stages) for node in nodes_of_stage(costs, stage)}
+    after: list[set[int]] = [set() for _ in plan.stages]
+    for tensor in costs.passed:
+        if tensor.maker in stage_of:
+            for reader in tensor.readers:
+                after[stage_of[reader]].add(stage_of[tensor.maker])
+    return Plan(
+        tuple(
+            replace(stage, after=tuple(sorted(its - {index})))
+            for index, (stage, its) in enumerate(zip(plan.stages, after, strict=True))
+        )
+    )
+
+
+def foretold(costs: ProcessorCosts, plan: Plan) -> Foretold:
+    """By costs: of a plan whose stages are partitions, each on one place."""
+    stage_s = tuple(
+        costs.stage_s(_runs(nodes_of_stage(costs, stage)), costs.places.index(stage.place)) for stage in plan.stages
+    )
+    pure_s = latency_s(plan, [(s,) for s in stage_s])
+    with_handovers_s = latency_s(plan, [(s + costs.handover_s,) for s in stage_s])
+    return Foretold(stage_s, with_handovers_s, with_handovers_s - pure_s, rate_of(plan, [(s,) for s in stage_s]))
+
+
+def nodes_of_stage(costs: ProcessorCosts, stage: Stage) -> Iterator[int]:
+    """Of a stage that parts no node."""
+    starts = {first: node for node, (first, _) in enumerate(costs.spans)}
+    return (starts[layer] for layer in stage.layers if layer in starts)
+
+
+def partition_stage(costs: ProcessorCosts, nodes: Iterable[int], place: int, after: tuple[int, ...]) -> Stage:
+    """These nodes on that place (index)."""
+    work = _joined((costs.spans[first][0], costs.spans[last][1]) for first, last in _runs(nodes))
+    return Stage(tuple(work), ((costs.places[place],),), after)
+
+
+def _runs(nodes: Iterable[int]) -> Sequence[Span]:
+    return _joined((node, node) for node in sorted(nodes))
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Neighbours as one; `spans` ascend."""
+    found: list[Span] = []
+    for first, last in spans:
+        if found and found[-1][1] + 1 == first:
+            found[-1] = found[-1][0], last
+        else:
+            found.append((first, last))
+    return found

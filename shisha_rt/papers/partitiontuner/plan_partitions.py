@@ -1,0 +1,63 @@
+"""`shisha-rt plan` where its strategy schedules partitions. Shell."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from shisha_rt.cli.options import progress
+from shisha_rt.cli.plan import model_on_machine
+from shisha_rt.errors import Failure
+from shisha_rt.model.input_sizes import InputSizes
+from shisha_rt.outcome import Outcome
+from shisha_rt.papers.partitiontuner.scheme_answer import SchemeAnswer
+from shisha_rt.planner.scheme_names import PARTITIONS, SchemeName
+from shisha_rt.show.plan_answer import PlanAim, PlanAnswer, PlanProblem
+
+
+def schedule_partitions(
+    model: str,
+    machine: str | None,
+    sizes: InputSizes,
+    scheme: SchemeName,
+    precision: str,
+    *,
+    groups: tuple[str, ...] = (),
+    program: Path | None = None,
+) -> SchemeAnswer:
+    """Where places have devices each operator is a layer, so that any two of them can be parted.
+
+    `groups` as `--group` has them; `program`: where a program of the schedule is to be written, if anywhere.
+    """
+    from shisha_rt.machine.config.machine_file import load_machine
+    from shisha_rt.papers.partitiontuner.measured_processors import processor_costs
+    from shisha_rt.papers.partitiontuner.program import check_program_file, check_program_machine, write_program
+    from shisha_rt.papers.partitiontuner.scheme_plans import scheme_plan
+
+    if program is not None:
+        check_program_file(program)
+        if machine is not None:
+            check_program_machine(load_machine(machine))
+    ready = model_on_machine(model, machine, sizes, None, precision)
+    profiled = processor_costs(ready, progress, groups)
+    start_s = time.monotonic()
+    found = scheme_plan(scheme, profiled.costs)
+    if found is None:
+        what = "every layer" if scheme == "baseline" else "some layer"
+        raise Failure(f"infeasible: no place of {ready.machine.source} can run {what} by itself")
+    planning_s = time.monotonic() - start_s
+    weights = [layer.weight for layer in ready.compiled.layers]
+    problem = PlanProblem(weights, ready.machine.places, ready.compiled.legal_cuts)
+    answer = PlanAnswer(
+        problem,
+        found.plan,
+        len(found.plan.stages),
+        [[taken_s] for taken_s in found.foretold.stage_s],
+        Outcome.FEASIBLE,
+        None,
+        aim=PlanAim(objective="latency", space=PARTITIONS),
+    )
+    if program is not None:
+        progress(f"writing {program} and its parts")
+        write_program(program, ready, found)
+    return SchemeAnswer(answer, found, profiled, planning_s)

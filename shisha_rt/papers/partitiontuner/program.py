@@ -1,0 +1,215 @@
+"""A schedule of partitions as a Python program that runs on the engines directly (PartitionTuner, Section 3.5).
+
+Beside the program lies a folder of ONNX files, one for each run of each partition, cut out of the cleaned graph. On a
+machine without devices a daemon's stages are cuts of the engine's optimised graph instead: rounding may then differ.
+Shell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from shisha_rt.errors import BadInput, Failure
+from shisha_rt.machine.device import Device
+from shisha_rt.machine.machine import Machine, Place
+from shisha_rt.measure.model_on_machine import ModelOnMachine
+from shisha_rt.messages.program_parts import PartsJob, ProgramPart
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.layers import operators_of
+from shisha_rt.model.spans import Span, ends_of
+from shisha_rt.papers.partitiontuner.program_text import MARK, Processor, Program, WrittenPartition, program_text
+from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan
+from shisha_rt.plan.plan import Plan
+from shisha_rt.process.job import run_job
+
+_SUFFIX: Final = ".py"
+_FILE_ENDS_BYTES: Final = 2**31 - 2**20
+"""Protobuf's 2 GiB, less room for the operators."""
+
+_USUAL: Final = Device("onnxruntime", "", "onnxruntime", memory="", precision="fp32")
+"""Of a place without devices."""
+
+
+def check_program_file(path: Path) -> None:
+    """Raises BadInput unless a program may be written there: what is there is one, or nothing."""
+    if path.suffix != _SUFFIX or not path.stem:
+        raise BadInput(f"--program {path}: expected a name that ends in {_SUFFIX}")
+    try:
+        with path.open("rb") as file:
+            is_ours = file.readline().rstrip() == MARK.encode()
+    except FileNotFoundError:
+        parts = _parts_folder(path)
+        if parts.exists():
+            raise BadInput(f"--program {path}: {parts} is there, and no program beside it; expected no such") from None
+    except OSError as error:
+        raise BadInput(f"--program {path}: cannot be read ({error.strerror}), expected a program or none") from None
+    else:
+        if not is_ours:
+            raise BadInput(f"--program {path}: is there, and no program of shisha-rt's; expected another name")
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise _not_written(path, error) from None
+
+
+def check_program_machine(machine: Machine) -> None:
+    """Raises BadInput for a machine whose times a program does not emulate, and for places on paper."""
+    limited = any(memory.bandwidth_bytes_per_s is not None for memory in machine.memories)
+    for has, what in (
+        (limited, "has a memory of limited bandwidth"),
+        (machine.timing == "modelled", 'has timing = "modelled"'),
+        (any(not place.cores for place in machine.places), "has a place without cores"),
+    ):
+        if has:
+            raise BadInput(f"--program: {machine.source} {what}, which a program does not emulate; expected none")
+
+
+def write_program(path: Path, ready: ModelOnMachine, found: SchemePlan) -> None:
+    """The program and, beside it, its parts; what was there is replaced once all is written.
+
+    Raises BadInput as above and where a part is too large for a file, Failure where an engine fails.
+    """
+    program, parts = _program(ready, found)
+    check_part_sizes(ready.compiled.model.graph, parts)
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{path.stem}.", dir=path.parent) as folder:
+            made, text = Path(folder, "parts"), Path(folder, "program")
+            made.mkdir()
+            job = PartsJob(str(ready.compiled.model_folder), str(made), parts)
+            failed = f"{path}: the parts of the program could not be written"
+            run_job("stages.jobs.write_parts", failed=failed, given=msgspec.json.encode(job))
+            text.write_text(program_text(program), encoding="utf-8")
+            with _replaced(_parts_folder(path), made, Path(folder, "before")):
+                text.replace(path)
+    except OSError as error:
+        raise _not_written(path, error) from None
+
+
+def check_part_sizes(graph: Graph, parts: Sequence[ProgramPart]) -> None:
+    """Raises BadInput for one with more weights than an ONNX file holds."""
+    for part in parts:
+        operators = graph.operators[part.first : part.last + 1]
+        read = {name for operator in operators for name in operator.inputs if name in graph.constants}
+        size_bytes = sum(graph.constants[name].size_bytes for name in read)
+        if size_bytes > _FILE_ENDS_BYTES:
+            raise BadInput(
+                f"--program: {part.file} would have {size_bytes / 2**30:.1f} GiB of weights, expected partitions of "
+                "less than 2 GiB, where an ONNX file ends"
+            )
+
+
+def _parts_folder(path: Path) -> Path:
+    return path.with_suffix(".parts")
+
+
+def _not_written(path: Path, error: OSError) -> BadInput:
+    return BadInput(f"--program {path}: cannot be written ({error.strerror or error}), expected a folder that may be")
+
+
+@contextlib.contextmanager
+def _replaced(target: Path, made: Path, aside: Path) -> Iterator[None]:
+    """`made` in the place of the folder `target`, which comes back from `aside` where what follows fails."""
+    with contextlib.suppress(FileNotFoundError):
+        target.rename(aside)
+    try:
+        made.rename(target)
+        yield
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        if aside.exists():
+            aside.rename(target)
+        raise
+
+
+def _program(ready: ModelOnMachine, found: SchemePlan) -> tuple[Program, tuple[ProgramPart, ...]]:
+    compiled, machine, plan = ready.compiled, ready.machine, found.plan
+    graph = compiled.model.graph
+    runs = [[operators_of(compiled.layers, *run) for run in stage.work] for stage in plan.stages]
+    devices = {place: ready.devices[place][0] if ready.devices else _USUAL for place in plan.places}
+    before = _before(graph, plan, runs)
+    partitions, parts = [], []
+    for number, stage in enumerate(plan.stages):
+        name, device = f"p{number}", devices[stage.place]
+        files = [f"{name}.onnx"] if len(runs[number]) == 1 else [f"{name}.{i}.onnx" for i in range(len(runs[number]))]
+        parts += [ProgramPart(file, *run, device) for file, run in zip(files, runs[number], strict=True)]
+        partitions.append(
+            WrittenPartition(
+                name,
+                stage.place,
+                tuple(files),
+                after=_waited_for(before, plan, number),
+                beside=_beside(before, number),
+                operators=tuple((_called(graph, first), _called(graph, last)) for first, last in runs[number]),
+                told_s=found.foretold.stage_s[number],
+            )
+        )
+    told = found.foretold
+    processors = tuple(_processor(machine, machine.place(place), devices[place]) for place in plan.places)
+    emulated = ", emulated," if any(its.emulated for its in processors) else ""
+    program = Program(
+        title=f"{graph.name} on {machine.name}{emulated} by {found.scheme}",
+        inputs=graph.inputs,
+        outputs=tuple(tensor.name for tensor in graph.outputs),
+        processors=processors,
+        partitions=tuple(partitions),
+        time_scale=machine.time_scale,
+        predicted_s=told.latency_s - told.handover_s,
+    )
+    return program, tuple(parts)
+
+
+def _processor(machine: Machine, place: Place, device: Device) -> Processor:
+    threads = device.threads_on(place.threads)
+    emulated = machine.is_emulated(place) or device.described
+    return Processor(place.name, place.cores, threads, place.speed, device, emulated=emulated)
+
+
+def _called(graph: Graph, operator: int) -> str:
+    its = graph.operators[operator]
+    return its.name or f"{its.op_type} {operator}"
+
+
+def _before(graph: Graph, plan: Plan, runs: Sequence[Sequence[Span]]) -> list[frozenset[int]]:
+    """(stages,): all that have ended when each begins, as a place runs its stages in their order.
+
+    What makes something that a stage reads is among them, if it is not by the plan: the engine's optimised graph, by
+    which that is right, may have parted with an operator that the cleaned one has.
+    """
+    stage_of = {at: number for number, its in enumerate(runs) for first, last in its for at in range(first, last + 1)}
+    found: list[frozenset[int]] = []
+    for number, stage in enumerate(plan.stages):
+        read, _ = ends_of(graph, runs[number])
+        makers = {stage_of[graph.producer[name]] for name in read if name in graph.producer}
+        if any(maker >= number for maker in makers):
+            raise Failure(f"stage {number} reads what a later one makes: no program can be written of this plan")
+        straight = makers | set(stage.after) | set(_earlier(plan, number))
+        found.append(frozenset(straight).union(*(found[its] for its in straight)))
+    return found
+
+
+def _earlier(plan: Plan, number: int) -> list[int]:
+    """The stages before it on its place."""
+    return [its for its in range(number) if plan.stages[its].place == plan.stages[number].place]
+
+
+def _waited_for(before: Sequence[frozenset[int]], plan: Plan, number: int) -> tuple[str, ...]:
+    """Of each other place the last one, unless the stage before it on its own has waited for that."""
+    own = _earlier(plan, number)
+    new = before[number].difference(own, *(before[its] for its in own))
+    return tuple(f"p{its}" for its in sorted({plan.stages[its].place: its for its in sorted(new)}.values()))
+
+
+def _beside(before: Sequence[frozenset[int]], number: int) -> tuple[str, ...]:
+    """Those that neither have ended when it begins nor begin when it has ended."""
+    return tuple(
+        f"p{other}"
+        for other in range(len(before))
+        if other != number and other not in before[number] and number not in before[other]
+    )

@@ -1,0 +1,237 @@
+"""The text of a program that runs a schedule of partitions: the schedule, a function for each place, and threads.
+
+It reads as PartitionTuner's Figure 5 does, and is formatted as ruff and black would. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from shisha_rt.machine.device import Device
+from shisha_rt.model.graph import Tensor
+from shisha_rt.papers.partitiontuner.program_template import (
+    FRAME,
+    IF_EMULATED,
+    IF_REAL,
+    LOADERS,
+    MAIN,
+    PLACES,
+    STARTED,
+    USE,
+)
+from shisha_rt.tensors import NUMPY_OF
+
+MARK: Final = "# A program of shisha-rt's, made by `shisha-rt plan --program`."
+"""The first line of each."""
+
+_WIDTH: Final = 88
+_MOST_NAMED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """A place, on `cores`, of which its device uses `threads`. `emulated`: it takes longer than this host would."""
+
+    name: str
+    cores: tuple[int, ...]
+    threads: int
+    speed: float
+    device: Device
+    emulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPartition:
+    """`files` has one for each of its runs, `operators` the names of the first and the last of each.
+
+    It begins when those named `after`, of other places, have ended, and may run while those `beside` do. `told_s`: the
+    prediction, which a described device is made to take.
+    """
+
+    name: str
+    place: str
+    files: tuple[str, ...]
+    after: tuple[str, ...]
+    beside: tuple[str, ...]
+    operators: tuple[tuple[str, str], ...]
+    told_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """`partitions` in the plan's order. `predicted_s`: of a frame by itself, without hand-overs."""
+
+    title: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[str, ...]
+    processors: tuple[Processor, ...]
+    partitions: tuple[WrittenPartition, ...]
+    time_scale: float
+    predicted_s: float
+
+    @property
+    def emulated(self) -> bool:
+        return any(its.emulated for its in self.processors)
+
+
+def program_text(program: Program) -> str:
+    """Python that needs numpy, the engines, and of this project `shisha_rt.emulated` where something is emulated."""
+    functions = _function_names(program)
+    engines = {_engine(its) for its in program.processors}
+    blocks = [
+        _head(program, engines),
+        *(_function(program, its, functions[its.name]) for its in program.processors),
+        *(block for needed, block in LOADERS if engines & needed),
+        FRAME,
+        PLACES,
+        _places(program, functions),
+        MAIN,
+    ]
+    text = "\n\n\n".join(block.strip("\n") for block in blocks) + "\n"
+    return "".join(_chosen(text.splitlines(keepends=True), emulated=program.emulated))
+
+
+def _chosen(lines: Iterable[str], *, emulated: bool) -> Iterator[str]:
+    """Without the lines that are for the other kind of machine."""
+    kept, dropped = (IF_EMULATED, IF_REAL) if emulated else (IF_REAL, IF_EMULATED)
+    return (line.replace(kept, "") for line in lines if not line.endswith(f"{dropped}\n"))
+
+
+def _engine(processor: Processor) -> str:
+    """What of the text below loads its files. Integers of 8 bits are ONNX Runtime's, whatever the device's engine."""
+    if processor.device.precision == "int8":
+        return "as_it_stands"
+    if processor.device.engine == "openvino" and processor.device.precision == "bf16":
+        return "openvino_bf16"
+    return processor.device.engine
+
+
+def _head(program: Program, engines: Iterable[str]) -> str:
+    imported = sorted({"openvino" if its.startswith("openvino") else "onnxruntime" for its in engines})
+    lines = [MARK, "#", f"# {_plain(program.title)}.", *_schedule(program), '"""' + USE.strip(), '"""', ""]
+    lines += [f"import {name}" for name in ("atexit", "functools", "os", "queue", "sys", "threading", "time")]
+    lines += ["from pathlib import Path", "", "import numpy as np", *(f"import {name}" for name in imported)]
+    if program.emulated:
+        lines += ["", "from shisha_rt.emulated import EmulatedTime"]
+    lines += ["", 'PARTS = Path(__file__).with_suffix(".parts")', "INPUTS = {"]
+    for tensor in program.inputs:
+        lines += _input(tensor)
+    lines += ["}", "OUTPUTS = [", *(f"    {_quoted(name)}," for name in program.outputs), "]"]
+    lines.append(f"PREDICTED_S = {_number(program.predicted_s)}  # without what handing on takes")
+    if program.emulated:
+        lines.append(f"TIME_SCALE = {program.time_scale!r}  # by which all times are stretched")
+    return "\n".join(lines)
+
+
+def _schedule(program: Program) -> Iterator[str]:
+    """A line for each partition, those that run beside others marked."""
+    device_of = {its.name: its for its in program.processors}
+    rows = []
+    for its in program.partitions:
+        processor = device_of[its.place]
+        where = f"{processor.name}: {processor.device.name}"
+        operators = ", ".join(first if first == last else f"{first} to {last}" for first, last in its.operators)
+        ms = f"{its.told_s * 1e3:.3f} ms"
+        rows.append((its.name, "|" if its.beside else " ", _plain(where), ms, _plain(operators), _beside(its)))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    yield f"# The schedule: {program.predicted_s * 1e3:.4g} ms predicted for a frame, without what handing on takes;"
+    yield "# each place runs its partitions in this order, those marked | while others run."
+    yield "#"
+    for name, mark, where, ms, operators, beside in rows:
+        line = f"#   {name:{widths[0]}} {mark} {where:{widths[2]}}  {ms:>{widths[3]}}  {operators}{beside}"
+        yield line.rstrip()
+
+
+def _beside(partition: WrittenPartition) -> str:
+    if not partition.beside:
+        return ""
+    named, more = partition.beside[:_MOST_NAMED], len(partition.beside) - _MOST_NAMED
+    return f" (beside {', '.join(named)}{f' and {more} more' if more > 0 else ''})"
+
+
+def _function_names(program: Program) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for its in program.processors:
+        name = "on_" + re.sub(r"\W", "_", its.name, flags=re.ASCII)
+        found[its.name] = name if name not in found.values() else f"{name}_{len(found)}"
+    return found
+
+
+def _function(program: Program, processor: Processor, name: str) -> str:
+    device = processor.device
+    emulated = ", emulated" if processor.emulated else ""
+    lines = [f"def {name}(place):", f"    # {_plain(processor.name)}: {_plain(device.name)}{emulated}"]
+    own = [its for its in program.partitions if its.place == processor.name]
+    for its in own:
+        told = [f"takes_s={_number(its.told_s)}"] if device.described else []
+        files = [_quoted(file) for file in its.files]
+        lines += _call(f"    {its.name} = place.load", [_quoted(its.name), *files, *told])
+    lines.append("    for frame in place.frames():")
+    for its in own:
+        after = [f"after=[{', '.join(map(_quoted, its.after))}]"] if its.after else []
+        lines += _call(f"        {its.name}", ["frame", *after])
+    return "\n".join(lines)
+
+
+def _places(program: Program, functions: dict[str, str]) -> str:
+    lines = ["@functools.cache", "def places():", '    """Their threads, once each has loaded its partitions."""']
+    lines.append("    found = [")
+    for its in program.processors:
+        arguments = [
+            functions[its.name],
+            f"load_{_engine(its)}",
+            f"cores={_cores(its.cores)}",
+            f"threads={its.threads}",
+        ]
+        if its.speed != 1:
+            arguments.append(f"speed={its.speed!r}")
+        *first, last = _call("        Place", arguments)
+        lines += [*first, f"{last},"]
+    return "\n".join((*lines, "    ]", STARTED.strip("\n")))
+
+
+def _call(function: str, arguments: list[str]) -> list[str]:
+    """In one line, or with a line for each argument, and for each entry of one that is a list too long for a line."""
+    line = f"{function}({', '.join(arguments)})"
+    if len(line) < _WIDTH:
+        return [line]
+    indent = " " * (len(function) - len(function.lstrip()))
+    lines = [f"{function}("]
+    for argument in arguments:
+        name, bracket, entries = argument.partition("[")
+        if bracket and len(f"{indent}    {argument},") > _WIDTH:
+            each = (f"{indent}        {entry}," for entry in entries.removesuffix("]").split(", "))
+            lines += [f"{indent}    {name}[", *each, f"{indent}    ],"]
+        else:
+            lines.append(f"{indent}    {argument},")
+    return [*lines, f"{indent})"]
+
+
+def _cores(cores: Sequence[int]) -> str:
+    first, last = cores[0], cores[-1]
+    if len(cores) == 1 or tuple(cores) != tuple(range(first, last + 1)):
+        return f"{list(cores)!r}"
+    return f"range({first}, {last + 1})" if first else f"range({last + 1})"
+
+
+def _input(tensor: Tensor) -> list[str]:
+    name, shape, dtype = _quoted(tensor.name), repr(tensor.shape), _quoted(str(NUMPY_OF[tensor.datatype]))
+    line = f"    {name}: ({shape}, {dtype}),"
+    return [line] if len(line) <= _WIDTH else [f"    {name}: (", f"        {shape},", f"        {dtype},", "    ),"]
+
+
+def _quoted(text: str) -> str:
+    found = repr(text)
+    return found if '"' in found else f'"{found[1:-1]}"'
+
+
+def _number(value: float) -> str:
+    return f"{value:.9g}"
+
+
+def _plain(text: str) -> str:
+    """For a comment, which a name must not end."""
+    return "".join(character if character.isprintable() else "?" for character in text)

@@ -1,0 +1,108 @@
+"""A scheme's schedule of partitions, corrected by what its stages take, and made anew while that promises a gain.
+
+The first trial is the scheme's plan by the costs told. What a stage took over what was predicted of it corrects all of
+its nodes on its place; nodes that no stage has shown there take as many times their told cost as the place's stages do
+in the middle. What a frame by itself takes beyond the stages is shared among hand-overs. Then the scheme decides again:
+if its plan has not been measured and promises a gain beyond noise, that is the next trial, else the quickest plan
+measured stays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Final
+
+from shisha_rt.papers.partitiontuner.partition_plan import foretold, nodes_of_stage
+from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan, scheme_plan
+from shisha_rt.placement.processors import ProcessorCosts
+from shisha_rt.plan.evaluator import Proposal
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import latency_s
+from shisha_rt.planner.scheme_names import SchemeName
+
+MOST_TRIALS: Final = 8
+LEAST_GAIN: Final = 0.01
+"""Of the latency, that another schedule has to promise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """`at` is being measured, `done` has what was measured before, in order."""
+
+    at: Plan
+    done: tuple[tuple[Plan, Measurement], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SchemeTuner:
+    """A `Tuner`. `costs`: of the places that can be used, at their speeds. `start` is what runs if there is no plan."""
+
+    scheme: SchemeName
+    costs: ProcessorCosts
+    start: Plan
+
+    def init(self) -> tuple[Scheduled, Proposal]:
+        found = scheme_plan(self.scheme, self.costs)
+        if found is None:
+            return Scheduled(self.start), Proposal(self.start, f"{self.scheme} has no plan for these places")
+        return Scheduled(found.plan), _proposal(found, f"{self.scheme} by the costs told")
+
+    def step(self, state: Scheduled, observation: Measurement) -> tuple[Scheduled, Proposal]:
+        done = (*state.done, (state.at, observation))
+        found = scheme_plan(self.scheme, corrected(self.costs, done))
+        best, best_m = min(done, key=lambda its: its[1].latency_s)
+        state = replace(state, done=done)
+        why = ""
+        if found is None:
+            why = f"{self.scheme} has no plan for these places"
+        elif any(found.plan == plan for plan, _ in done):
+            why = "its schedule by the corrected costs is measured already"
+        elif len(done) >= MOST_TRIALS:
+            why = f"the limit of {MOST_TRIALS} trials is reached"
+        elif found.foretold.latency_s >= (1 - max(LEAST_GAIN, best_m.band)) * best_m.latency_s:
+            why = "no other schedule promises a gain beyond noise"
+        if found is None or why:
+            return state, Proposal(best, why, final=True, lower_bound_s=None if found is None else found.lower_bound_s)
+        return replace(state, at=found.plan), _proposal(found, f"{self.scheme} by the corrected costs")
+
+
+def _proposal(found: SchemePlan, why: str) -> Proposal:
+    told_s = found.foretold.latency_s
+    return Proposal(found.plan, f"{why}: {1e3 * told_s:.4g} ms predicted", lower_bound_s=found.lower_bound_s)
+
+
+def corrected(costs: ProcessorCosts, done: Iterable[tuple[Plan, Measurement]]) -> ProcessorCosts:
+    """The costs after these trials, the last of which counts where several have seen a node on a place."""
+    seen: dict[tuple[int, int], float] = {}
+    shares: list[list[float]] = [[] for _ in costs.places]
+    handover_s = costs.handover_s
+    for plan, measurement in done:
+        if not (measurement.can_run and set(plan.places) <= set(costs.places)):
+            continue
+        told_s = foretold(costs, plan).stage_s
+        for stage, expected_s, taken_s in zip(plan.stages, told_s, measurement.service_s, strict=True):
+            if 0 < expected_s < math.inf and taken_s > 0:
+                place = costs.places.index(stage.place)
+                shares[place].append(taken_s / expected_s)
+                seen |= dict.fromkeys(((node, place) for node in nodes_of_stage(costs, stage)), taken_s / expected_s)
+        handover_s = _handover_s(plan, measurement, handover_s)
+    of_place = [median(its) if its else 1.0 for its in shares]
+    factors = [
+        [seen.get((node, place), of_place[place]) for place in range(len(costs.places))]
+        for node in range(len(costs.spans))
+    ]
+    return replace(costs.scaled(factors), handover_s=handover_s)
+
+
+def _handover_s(plan: Plan, measurement: Measurement, before_s: float) -> float:
+    """What a frame by itself took beyond its stages, for each of those that it had to wait for."""
+    if measurement.alone_s is None:
+        return before_s
+    stage_s = measurement.service_s
+    without_s = latency_s(plan, [(s,) for s in stage_s])
+    waits = latency_s(plan, [(1.0,) for _ in stage_s])
+    return max(0.0, (measurement.alone_s - without_s) / waits)

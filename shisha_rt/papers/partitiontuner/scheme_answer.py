@@ -1,0 +1,67 @@
+"""What a scheme's `plan` found: the object of any plan, and how its partitions run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from shisha_rt.show.plan_answer import PlanAnswer
+
+if TYPE_CHECKING:
+    from shisha_rt.papers.partitiontuner.measured_processors import ProfiledProcessors
+    from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan
+
+_MOST_DRAWN: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class SchemeAnswer:
+    """`answer` is the plan's, by stages alone; `planning_s`: how long it took to make."""
+
+    answer: PlanAnswer
+    found: SchemePlan
+    profiled: ProfiledProcessors
+    planning_s: float
+
+    def as_object(self) -> dict[str, object]:
+        """The keys of `plan --json`, the latency with its hand-overs, and `schedule`."""
+        found = self.found
+        return {
+            **self.answer.as_object(),
+            "latency_s": found.foretold.latency_s,
+            "lower_bound_s": found.lower_bound_s,
+            "schedule": {
+                "scheme": found.scheme,
+                "partitions": len(found.plan.stages),
+                "parallel_branches": found.parallel_branches,
+                "parallel_partitions": found.overlapping,
+                "handover_s": found.foretold.handover_s,
+                "planning_s": self.planning_s,
+                "profile": {
+                    "partitions": self.profiled.partitions,
+                    "distinct": self.profiled.distinct,
+                    "measured": self.profiled.measured,
+                    "seconds": self.profiled.seconds,
+                },
+            },
+        }
+
+    def in_words(self, width: int) -> str:
+        found, told, profiled = self.found, self.found.foretold, self.profiled
+        stages = found.plan.stages
+        if len(stages) > _MOST_DRAWN:
+            picture = f"{len(stages)} partitions (--json lists them)"
+        else:
+            picture = self.answer.picture(width)
+        return "\n".join(
+            (
+                picture,
+                f"looked at: {profiled.partitions} operators and groups, {profiled.distinct} of them distinct; "
+                f"{profiled.measured} measured now in {profiled.seconds:.3g} s, planned in {self.planning_s:.3g} s",
+                f"{found.scheme}: {len(stages)} partitions on {', '.join(found.plan.places)}; of "
+                f"{found.parallel_branches} parallel branches {found.overlapping} run beside others",
+                f"predicted: {told.latency_s * 1e3:.4g} ms a frame by itself, {told.handover_s * 1e3:.3g} ms of it "
+                "hand-overs",
+                f"proven: no schedule over these places takes less than {found.lower_bound_s * 1e3:.4g} ms",
+            )
+        )

@@ -1,0 +1,122 @@
+"""The schemes of the PartitionTuner paper, and the schedule for the makespan, as plans over places.
+
+The first four decide by the paper's problem, in which what an operator costs has its transfers in it; all but
+`partitiontuner` run everything in sequence (Section 4.2.1). `forkjoin` goes by computing and moving apart, and takes of
+its own schedule and the others', each in sections and by needs, with whole lanes as stages and without, and of a
+schedule by lists the one that is predicted to be the quickest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shisha_rt.papers.partitiontuner.forkjoin import forkjoin
+from shisha_rt.papers.partitiontuner.listed import listed
+from shisha_rt.papers.partitiontuner.partition_plan import (
+    Foretold,
+    foretold,
+    plan_by_needs,
+    plan_in_lanes,
+    plan_in_sections,
+)
+from shisha_rt.papers.partitiontuner.partition_problem import apart_problem, whole_problem
+from shisha_rt.papers.partitiontuner.schemes import baseline, opseq, partitiontuner, typeseq
+from shisha_rt.placement.branches import branches
+from shisha_rt.placement.narrowing import least_node_s
+from shisha_rt.placement.problem import Problem
+from shisha_rt.placement.processors import ProcessorCosts
+from shisha_rt.placement.schedule import schedule_of
+from shisha_rt.placement.solution import LeftSeconds, forever
+from shisha_rt.plan.plan import Plan
+from shisha_rt.planner.scheme_names import SchemeName
+
+
+@dataclass(frozen=True, slots=True)
+class SchemePlan:
+    """`assignment` (nodes,): the place (index) of each. `lower_bound_s`: no schedule over these takes less.
+
+    `parallel_branches` and `overlapping` count branches of the network, and partitions that run beside others.
+    """
+
+    scheme: SchemeName
+    plan: Plan
+    assignment: tuple[int, ...]
+    foretold: Foretold
+    lower_bound_s: float
+    parallel_branches: int
+    overlapping: int
+
+
+def scheme_plan(scheme: SchemeName, costs: ProcessorCosts, left_s: LeftSeconds = forever) -> SchemePlan | None:
+    """The quickest that the scheme has, of equally quick ones that of the fewest stages.
+
+    None where no place runs some node by itself, or `baseline` finds none that runs all.
+    """
+    problem = whole_problem(costs)
+    if not all(node.capable for node in (*problem.nodes, *apart_problem(costs).nodes)):
+        return None
+    found = [(plan, assignment, foretold(costs, plan)) for plan, assignment in _plans(scheme, costs, problem, left_s)]
+    if not found:
+        return None
+    plan, assignment, told = min(found, key=lambda one: (one[2].latency_s, len(one[0].stages)))
+    parallel = sum(branch.level != branch.name for branch in branches(problem))
+    return SchemePlan(scheme, plan, assignment, told, _least_latency_s(costs), parallel, _overlapping(plan))
+
+
+_Found = tuple[Plan, tuple[int, ...]]
+
+
+def _plans(scheme: SchemeName, costs: ProcessorCosts, problem: Problem, left_s: LeftSeconds) -> Iterator[_Found]:
+    """Each with its assignment; `problem` is the paper's."""
+    match scheme:
+        case "baseline" | "typeseq" | "opseq":
+            assignment = {"baseline": baseline, "typeseq": typeseq, "opseq": opseq}[scheme](problem).assignment
+            if assignment is not None:
+                in_sequence = tuple(range(len(problem.nodes)))
+                yield plan_in_sections(costs, schedule_of(problem, assignment, in_sequence)), assignment
+        case "partitiontuner":
+            solved = partitiontuner(problem, left_s)
+            assert solved.assignment is not None  # every node can run by itself somewhere
+            assert solved.schedule is not None
+            yield plan_in_sections(costs, solved.schedule), solved.assignment
+        case "forkjoin":
+            apart = apart_problem(costs)
+            for its, solved in (
+                (apart, forkjoin(apart, left_s)),
+                (problem, partitiontuner(problem, left_s)),
+                (problem, baseline(problem)),
+            ):
+                if solved.assignment is not None:
+                    schedule = solved.schedule or schedule_of(its, solved.assignment)
+                    for plan in (plan_in_sections(costs, schedule), plan_in_lanes(costs, schedule)):
+                        yield plan, solved.assignment
+                        yield plan_by_needs(costs, plan), solved.assignment
+            by_lists = listed(costs, left_s)
+            if by_lists is not None:
+                yield by_lists
+
+
+def _overlapping(plan: Plan) -> int:
+    """How many stages are neither before nor after some other, elsewhere."""
+    before = [plan.ancestors(stage) for stage in range(len(plan.stages))]
+    return sum(
+        any(
+            a not in before[b] and b not in before[a] and plan.stages[a].place != plan.stages[b].place
+            for b in range(len(before))
+            if b != a
+        )
+        for a in range(len(before))
+    )
+
+
+def _least_latency_s(costs: ProcessorCosts) -> float:
+    """Every node at its least: the longest way through the network, or all of it shared out evenly, if that is more."""
+    problem = apart_problem(costs)
+    least_s = [float(min(row)) for row in least_node_s(problem)]
+    ends_s = list(least_s)
+    for tensor in sorted(problem.tensors, key=lambda tensor: tensor.producer):
+        for reader in tensor.consumers:
+            ends_s[reader] = max(ends_s[reader], ends_s[tensor.producer] + least_s[reader])
+    return max(*ends_s, math.fsum(least_s) / len(costs.places))

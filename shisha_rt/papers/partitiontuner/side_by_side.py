@@ -1,0 +1,32 @@
+"""A plan whose branches run side by side, for a frame by itself, from what layers cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from shisha_rt.costs.costs import Costs
+from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan, scheme_plan
+from shisha_rt.placement.processors import ProcessorCosts, costs_of_layers
+
+_MOST_BRANCHES: Final = 4
+"""Places that branches are spread over."""
+
+
+def side_by_side(
+    costs: Costs, needs: Sequence[frozenset[int]], handover_s: float, far: frozenset[str]
+) -> SchemePlan | None:
+    """The best that `forkjoin` finds over the quickest places but those of other hosts (`far`); None without one.
+
+    `needs` (layers,): of which earlier ones each reads a tensor.
+    """
+    processors = costs_of_layers(costs, needs, handover_s)
+    return scheme_plan("forkjoin", processors.on(_quickest(processors, far)))
+
+
+def _quickest(processors: ProcessorCosts, far: frozenset[str]) -> list[str]:
+    """The places of this host that take least for all of it; few branches are worth more of them."""
+    whole_s = [sum(row[place] for row in processors.time_s) for place in range(len(processors.places))]
+    near = (place for place, name in enumerate(processors.places) if name not in far)
+    order = sorted(near, key=whole_s.__getitem__)
+    return [processors.places[place] for place in order[:_MOST_BRANCHES]]

@@ -1,0 +1,74 @@
+"""Simulated Annealing (SA, and SA_s from Shisha's seed): worse plans are walked through while it is hot.
+
+It trades trials for a way out of local optima, and pays most at the start, when it follows almost any move.
+
+The cooling that Shisha (2022) prints, "0.9^-5 - 0.01", cannot be used. Ours: a move that makes the bottleneck d times
+as long again (relative difference) is followed with probability exp(-d / T); T falls from 1 to 0.01, times 0.9 after
+every `moves_per_temperature` moves. With 1, the default, these are 44 moves.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, replace
+from typing import Final
+
+from shisha_rt.papers.shisha.arrangement import Arrangement, Space
+from shisha_rt.plan.evaluator import Proposal
+from shisha_rt.plan.measurement import Measurement
+
+HOT: Final = 1.0
+COLD: Final = 0.01
+COOLING: Final = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Annealed:
+    """`tried` is being measured, the move number `moves` (0: the start) from `at`; `at_s` is None before."""
+
+    at: Arrangement
+    at_s: float | None
+    tried: Arrangement
+    moves: int
+
+
+@dataclass(frozen=True, slots=True)
+class Annealing:
+    """`start` None: a random plan."""
+
+    space: Space
+    rng: random.Random
+    start: Arrangement | None = None
+    moves_per_temperature: int = 1
+
+    def init(self) -> tuple[Annealed, Proposal]:
+        start = self.space.drawn(self.rng) if self.start is None else self.start
+        return Annealed(start, None, start, moves=0), Proposal(self.space.plan(start), "where annealing starts")
+
+    def step(self, state: Annealed, observation: Measurement) -> tuple[Annealed, Proposal | str]:
+        """Follow the move just measured, or not; then draw the next one, a little colder."""
+        if state.at_s is None or self._follows(state.at_s, observation.bottleneck_s, self._temperature(state.moves)):
+            state = replace(state, at=state.tried, at_s=observation.bottleneck_s)
+        moves = state.moves + 1
+        temperature = self._temperature(moves)
+        if temperature < COLD:
+            return state, f"the temperature is down to {COLD:g}"
+        neighbours = self.space.neighbours(state.at)
+        if not neighbours:
+            return state, "there is no other plan"
+        tried = self.rng.choice(neighbours)
+        return replace(state, tried=tried, moves=moves), Proposal(
+            self.space.plan(tried), f"a random move at temperature {temperature:.3g}"
+        )
+
+    def _temperature(self, move: int) -> float:
+        """Of move 1, 2, ..."""
+        return HOT * COOLING ** ((move - 1) // self.moves_per_temperature)
+
+    def _follows(self, at_s: float, tried_s: float, temperature: float) -> bool:
+        """Any move that is no worse, so a plan that cannot run is left by all moves."""
+        if tried_s <= at_s:
+            return True
+        worse_by = (tried_s - at_s) / at_s if at_s else math.inf
+        return self.rng.random() < math.exp(-worse_by / temperature)

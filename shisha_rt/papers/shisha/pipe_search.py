@@ -1,0 +1,105 @@
+"""Pipe-Search (Soomro et al. 2021, as Shisha (2022), section 6, tells it): a database of plans, the most even first.
+
+It trades trials for preparation: all ways to cut the network are generated and sorted before the first trial, so the
+time and the memory that this takes grow as C(L-1, N-1), and even stages only suit even places.
+
+What is ours, as neither text at hand says it: evenness is the standard deviation of the stages' weights (Eq. 1);
+depths take turns, the deepest first; the heaviest stage of each plan goes to the fastest place (Rank_w).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from shisha_rt.errors import BadInput
+from shisha_rt.papers.shisha.arrangement import Space
+from shisha_rt.plan.evaluator import Proposal
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+from shisha_rt.planner.seed import Ranked, by_rank
+
+MAX_DATABASE: Final = 1_000_000
+"""Plans: about 100 MB, and a second or two to sort."""
+
+Cuts = tuple[int, ...]
+"""(stages - 1,): the groups that stages 1, 2, ... start at."""
+
+
+def cut_count(space: Space) -> int:
+    """Ways to cut into 1 to N stages: how many plans the database holds."""
+    return sum(math.comb(space.group_count - 1, n) for n in range(space.stage_count))
+
+
+_FIGURE_4_PLANS: Final = sum(math.comb(17, n) for n in range(8))
+_FIGURE_4_BUILD_S: Final = 1200.0
+
+
+def build_s(space: Space) -> float:
+    """How long the database takes to build, on the paper's machine, virtually.
+
+    A fixed time for each plan, such that SynthNet's (18 layers, up to 8 stages) takes the 1200 s of Figure 4.
+    """
+    return _FIGURE_4_BUILD_S / _FIGURE_4_PLANS * cut_count(space)
+
+
+@dataclass(frozen=True, slots=True)
+class PipeSearch:
+    """The state is the number of the plan being measured; made by `pipe_search`.
+
+    `database` is in the order of trial; `weights` is (groups,), `fastest` the places' names, fastest first.
+    """
+
+    space: Space
+    weights: tuple[float, ...]
+    fastest: tuple[str, ...]
+    database: tuple[Cuts, ...]
+
+    def init(self) -> tuple[int, Proposal]:
+        return 0, self._proposal(0)
+
+    def step(self, number: int, observation: Measurement) -> tuple[int, Proposal | str]:
+        following = number + 1
+        if following == len(self.database):
+            return number, "the database is at its end"
+        return following, self._proposal(following)
+
+    def _proposal(self, number: int) -> Proposal:
+        cuts = self.database[number]
+        bounds = (0, *cuts, self.space.group_count)
+        spans = list(itertools.pairwise(bounds))
+        heaviest_first = sorted(range(len(spans)), key=lambda i: -math.fsum(self.weights[slice(*spans[i])]))
+        name_of = dict(zip(heaviest_first, self.fastest, strict=False))
+        starts = self.space.starts
+        plan = Plan.of((starts[first], starts[end] - 1, name_of[i]) for i, (first, end) in enumerate(spans))
+        return Proposal(plan, f"plan {number} of the database")
+
+
+def pipe_search(space: Space, weights: Sequence[float], places: Sequence[Ranked]) -> PipeSearch:
+    """`weights` is (layers,), Eq. 1. Raises BadInput where the database would have more than `MAX_DATABASE` plans."""
+    size = cut_count(space)
+    if size > MAX_DATABASE:
+        raise BadInput(
+            f"pipe_search: {size} ways to cut {space.group_count} layers into up to {space.stage_count} stages, "
+            f"expected at most {MAX_DATABASE}: fewer stages"
+        )
+    of_groups = tuple(math.fsum(weights[first:end]) for first, end in itertools.pairwise(space.starts))
+    depths = [most_even_first(of_groups, stages) for stages in range(space.stage_count, 0, -1)]
+    turns = itertools.zip_longest(*depths)
+    database = tuple(cuts for turn in turns for cuts in turn if cuts is not None)
+    return PipeSearch(space, of_groups, tuple(place.name for place in by_rank(places)), database)
+
+
+def most_even_first(weights: Sequence[float], stage_count: int) -> list[Cuts]:
+    """All ways to cut (groups,) weights into `stage_count` stages; ties: the lexicographically first."""
+    before = list(itertools.accumulate(weights, initial=0.0))
+
+    def unevenness(cuts: Cuts) -> float:
+        """The sum of squares: among as many stages of the same sum it rises with their standard deviation."""
+        ends = (0, *cuts, len(weights))
+        return sum((before[end] - before[first]) ** 2 for first, end in itertools.pairwise(ends))
+
+    return sorted(itertools.combinations(range(1, len(weights)), stage_count - 1), key=unevenness)

@@ -1,0 +1,82 @@
+"""The rivals' searches by name, made ready for the one loop, and run over costs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from shisha_rt.costs.alike import kinds_of
+from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.costs_evaluator import CostsEvaluator
+from shisha_rt.errors import BadInput
+from shisha_rt.papers.shisha.annealing import Annealing
+from shisha_rt.papers.shisha.arrangement import Space, space_of
+from shisha_rt.papers.shisha.exhaustive import Exhaustive, trial_count
+from shisha_rt.papers.shisha.hill_climbing import HillClimbing
+from shisha_rt.papers.shisha.pipe_search import build_s, pipe_search
+from shisha_rt.papers.shisha.random_walk import RandomWalk
+from shisha_rt.papers.shisha.search import Limit, Search
+from shisha_rt.plan.plan import Plan
+from shisha_rt.planner.loop import Result, run
+from shisha_rt.planner.seed import Ranked
+from shisha_rt.planner.strategies import RivalName
+
+RANDOM_WALK_TRIALS: Final = 1000
+"""Without a limit, as it never ends by itself."""
+
+MAX_UNLIMITED_TRIALS: Final = 1_000_000
+"""Of Exhaustive Search, each kept as about a kilobyte; a larger space needs a limit."""
+
+
+def rival(
+    name: RivalName,
+    space: Space,
+    *,
+    weights: Sequence[float],
+    places: Sequence[Ranked],
+    seed: Plan,
+    rng: random.Random,
+    limit: Limit,
+) -> Search[Any]:
+    """The `Tuner` of that name. `weights` is (layers,), Eq. 1; `seed` (Algorithm 1's) is where the seeded ones start.
+
+    Raises BadInput where Exhaustive Search has too many plans and no limit, or Pipe-Search too many ways to cut.
+    """
+    match name:
+        case "annealing":
+            return Search(Annealing(space, rng), limit)
+        case "annealing_seeded":
+            return Search(Annealing(space, rng, space.arrangement(seed)), limit)
+        case "hill_climbing":
+            return Search(HillClimbing(space, rng), limit)
+        case "hill_climbing_seeded":
+            return Search(HillClimbing(space, rng, space.arrangement(seed)), limit)
+        case "random_walk":
+            return Search(RandomWalk(space, rng), Limit(RANDOM_WALK_TRIALS) if limit == Limit() else limit)
+        case "exhaustive":
+            if limit == Limit() and trial_count(space) > MAX_UNLIMITED_TRIALS:
+                raise BadInput(
+                    f"exhaustive: {trial_count(space)} plans, "
+                    f"expected at most {MAX_UNLIMITED_TRIALS}, fewer stages, or a time limit"
+                )
+            return Search(Exhaustive(space), limit)
+        case "pipe_search":
+            return Search(pipe_search(space, weights, places), limit, setup_s=build_s(space))
+
+
+def searched(name: RivalName, costs: Costs, seed: Plan, rng: random.Random, trial_time_s: float | None) -> Result:
+    """A rival's search over the costs of layers, in plans of at most as many stages as the seed."""
+    weights = [layer.weight for layer in costs.layers]
+    space = space_of(
+        len(weights),
+        [place.name for place in costs.places],
+        stage_count=len(seed.stages),
+        legal_cuts=costs.legal_cuts,
+        kinds=kinds_of(costs),
+    )
+    limit = Limit(trial_time_s=trial_time_s)
+    tuner = rival(name, space, weights=weights, places=costs.places, seed=seed, rng=rng, limit=limit)
+    # What a database took to build on the paper's machine is no time of the user's.
+    return run(replace(tuner, setup_s=0.0), CostsEvaluator(costs))

@@ -1,0 +1,107 @@
+"""What the single router carries for a plan, and where it ends. Worked out, not run.
+
+All frames pass one daemon: one loop deals all parts (R3), and all tensors that a place on another host reads or makes
+pass the daemon's own network card, as they live in slots on its host. So more places help until the loop, the card, the
+slots' memory, the relays (a process for each remote place) or the descriptors end.
+
+A frame of p parts is 2 + 2p messages of the loop: the request, `Run` and `Done` of each part, the answer. What leaves
+and enters by the card are the request and the answer, and for each part on another host what it reads, there, and what
+others read of it, back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from shisha_rt.costs.links import AS_INPUT, CostTensor
+from shisha_rt.costs.traffic import Crossings
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import TeamSeconds
+
+_RUN_AND_DONE: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """What a daemon has. Its loop is one core, busy for `frame_s` with each frame and `part_s` more with each part.
+
+    The defaults. Loop: benchmarks/results/race_cpu.csv (621 us a frame of one part, SqueezeNet over ipc), of which
+    benchmarks/results/loop_8.csv has 157 us for a part; on a host half as fast as a core of 4 GHz. Card: 100 Gbit/s,
+    each way. Memory and descriptors: those of a large server (ours; systemd's hard limit of descriptors).
+    `relay_bytes`: of a relay's process, what it shares counted in parts. `place_files`: a place's socket, its
+    process, its share of the rest.
+    """
+
+    frame_s: float = 464e-6
+    part_s: float = 157e-6
+    card_bytes_per_s: float = 100e9 / 8
+    memory_bytes: float = 512 * 2**30
+    relay_bytes: float = 24 * 2**20
+    most_files: int = 524_288
+    place_files: int = 4
+    most_frames: int = 512
+    """Accepted and unanswered, of all clients: `core.lifecycle.policy`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouterLoad:
+    """For a frame: messages of the loop, parts, and bytes that the card takes in and sends out.
+
+    `slot_bytes`: of a frame's slot, tensors that pass between stages and what clients send and get.
+    """
+
+    messages: int
+    parts: int
+    in_bytes: float
+    out_bytes: float
+    slot_bytes: int
+
+    def ends(self, router: Router) -> Mapping[str, float]:
+        """Frames a second at which the loop ends, and the card."""
+        loop_s = router.frame_s + self.parts * router.part_s
+        busiest_bytes = max(self.in_bytes, self.out_bytes)
+        return MappingProxyType(
+            {"loop": 1 / loop_s, "card": router.card_bytes_per_s / busiest_bytes if busiest_bytes else math.inf}
+        )
+
+    def most_places(self, router: Router) -> Mapping[str, int]:
+        """Remote places at which slots and relays fill the memory (two slots a place, and two), and files run out."""
+        room = router.memory_bytes - 2 * self.slot_bytes
+        return MappingProxyType(
+            {
+                "memory": int(room // (2 * self.slot_bytes + router.relay_bytes)),
+                "files": router.most_files // router.place_files,
+            }
+        )
+
+
+def router_load(plan: Plan, team_s: TeamSeconds, tensors: Sequence[CostTensor], remote: frozenset[str]) -> RouterLoad:
+    """Of a plan; `team_s` (stages, teams): how long each team is busy with a frame, by which frames are dealt.
+
+    `remote`: the places on other hosts. Clients are on other hosts too.
+    """
+    crossings = Crossings(tensors)
+    layer_count = max(stage.last for stage in plan.stages) + 1
+    inputs = sum(tensor.size_bytes for tensor in tensors if tensor.made == AS_INPUT)
+    outputs = sum(tensor.size_bytes for tensor in tensors if layer_count in tensor.readers)
+    in_bytes, out_bytes = float(inputs), float(outputs)
+    crossing = {tensor.name: tensor.size_bytes for tensor in tensors if tensor.made == AS_INPUT}
+    for stage, times_s in zip(plan.stages, team_s, strict=True):
+        layers, traffic = set(stage.layers), crossings.of(stage.work)
+        makes = (its for its in tensors if its.made in layers and not layers.issuperset(its.readers))
+        crossing |= {its.name: its.size_bytes for its in makes}
+        rates = [1 / time_s for time_s in times_s]
+        far = sum(rate for rate, lead in zip(rates, stage.leads, strict=True) if lead in remote) / sum(rates)
+        in_bytes += far * traffic.back_bytes
+        out_bytes += far * traffic.there_bytes
+    parts = len(plan.stages)
+    return RouterLoad(2 + _RUN_AND_DONE * parts, parts, in_bytes, out_bytes, sum(crossing.values()))
+
+
+def most_frames_per_s(in_flight: int, latency_s: float) -> float:
+    """Little's law: no more than so many frames a second come out while so many are on the way for so long."""
+    return in_flight / latency_s

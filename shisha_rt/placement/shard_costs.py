@@ -1,0 +1,93 @@
+"""What a stage with a split takes on a described device: the formulas of its operators as they are there."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from shisha_rt.costs.operator_costs import described_costs
+from shisha_rt.costs.split_costs import PricedSplit, ShardTime
+from shisha_rt.machine.device import Device
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.shards.shard_graphs import stage_graph
+from shisha_rt.model.spans import Span
+from shisha_rt.model.split import Split, Splittable, partial_name
+from shisha_rt.placement.segment_times import segment_times_s
+from shisha_rt.placement.segments import segment
+
+_PRICED: Final = ("channels", "columns", "groups")
+
+
+def shard_times(
+    graph: Graph, node_layers: Sequence[int], ways: Iterable[Splittable], devices: Mapping[str, Device]
+) -> dict[PricedSplit, ShardTime]:
+    """What shards take on places by their only `devices`, described ones, where shards make what is theirs alone.
+
+    A line through the smallest shard and the largest that the device has room for.
+    """
+    found: dict[PricedSplit, ShardTime] = {}
+    alike = {place: next(one for one, other in devices.items() if other == device) for place, device in devices.items()}
+    for way in ways:
+        if way.summed or way.axis not in _PRICED:
+            continue
+        span = way.first, way.last
+
+        def seconds(blocks: int, place: str, way: Splittable = way, span: Span = span) -> float:
+            units = blocks * way.block
+            split = Split(span, way.axis, (units, way.units - units), 0)
+            return split_stage_s(graph, node_layers, split, [span], devices[place]) or 0.0
+
+        for place, first in alike.items():
+            if place != first:
+                found[span, way.axis, place] = found[span, way.axis, first]
+                continue
+            its = _line(way, partial(seconds, place=place))
+            join_s: float | None = 0.0
+            if way.joined:
+                join = Split(span, way.axis, (way.block, way.units - way.block), 2)
+                join_s = split_stage_s(graph, node_layers, join, [span], devices[place])
+            found[span, way.axis, place] = replace(its, join_s=join_s or 0.0)
+    return found
+
+
+def _line(way: Splittable, seconds: Callable[[int], float]) -> ShardTime:
+    """`seconds` of so many blocks; inf beyond what there is room for."""
+    most_blocks = -(-way.units // way.block) - 1
+    first_s, last_s = seconds(1), seconds(most_blocks)
+    last = most_blocks
+    if math.isinf(first_s):
+        return ShardTime(0.0, 0.0, 0)
+    if math.isinf(last_s):
+        last = bisect_left(range(1, most_blocks + 1), True, key=lambda blocks: math.isinf(seconds(blocks)))
+        last_s = seconds(last)
+    unit_s = (last_s - first_s) / ((last - 1) * way.block) if last > 1 else 0.0
+    most = way.units if last == most_blocks else last * way.block
+    return ShardTime(max(0.0, first_s - unit_s * way.block), unit_s, most)
+
+
+def split_stage_s(
+    graph: Graph, node_layers: Sequence[int], split: Split, work: Sequence[Span], device: Device
+) -> float | None:
+    """Seconds; inf where it cannot run it. None of a measured device: what other shapes take there is not known.
+
+    A device of int8 has no scale for tensors that only shards or joins have; sums of its own a shard hands on as it is.
+
+    `node_layers` (operators,) of the cleaned graph. Raises ValueError for what cannot be split.
+    """
+    if not device.described and device.precision != "int8":
+        return None
+    its = stage_graph(graph, node_layers, split, work)
+    own = set() if split.joins else {partial_name(name, split.part) for name in graph.tensors}
+    if device.precision == "int8" and not its.tensors.keys() <= graph.tensors.keys() | own:
+        return math.inf
+    if not device.described:
+        return None
+    if not its.operators:
+        return 0.0
+    whole = segment(its, 0, len(its.operators) - 1, device.name)
+    (seconds,) = segment_times_s(its, (whole,), described_costs(its, (device,)))
+    return seconds

@@ -1,0 +1,315 @@
+"""The best chain with copies and teams, proven: the smallest bottleneck, or the least latency.
+
+For throughput, what a share takes for a stage is sorted once and bisected, each time by the recursion of `need`; among
+the chains of the smallest bottleneck, `quickest` finds one of the least latency. For latency it is the other way round.
+
+Where there are too many kinds of places for that, or too many places, the answer is the best plan with some of them,
+the others serving as further copies, and where there are too many layers, with some of the cuts: then it is not proven,
+but what bound is said holds for all of them.
+
+What places share of a host's link is not in it. Where that is slower than every stage, the best plan is not proven
+either, and chains are tried in which the places of a host have a part of its link each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from shisha_rt.arrays import Floats
+from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.team_costs import team_costs
+from shisha_rt.outcome import Outcome
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import Objective, Rate
+from shisha_rt.planner.chains import TOLERANCE, Chains, SharedStage, chains, seconds_of, team_kinds
+from shisha_rt.planner.further_copies import with_further_copies
+from shisha_rt.planner.kinds import StageCosts, stage_costs
+from shisha_rt.planner.need import Need, need, need_cells
+from shisha_rt.planner.over_hosts import over_hosts, with_parts_of_links
+from shisha_rt.planner.quickest import latency_cells, periods_s, quickest, tight_stages
+from shisha_rt.planner.solution import PlanSolution
+
+_MOST_CELLS: Final = 1 << 22
+_MOST_GROUPS: Final = 200
+_AHEAD: Final = 0.05
+"""Relative: by how much a bottleneck is first taken to lie above what is proven."""
+_MANY_WAYS: Final = 4
+"""Stages a group."""
+_ROUNDED_DOWN: Final = 1 - TOLERANCE
+
+Stop = Callable[[], bool]
+
+
+class _Found(NamedTuple):
+    """`lower_s`: no chain is below it; None: none has been proven. `least`: nor has one as good a lower latency."""
+
+    stages: tuple[SharedStage, ...]
+    lower_s: float | None
+    least: bool
+    probes: int
+
+
+def best_chain(
+    costs: Costs,
+    *,
+    most_stages: int | None,
+    replicate: bool,
+    objective: Objective,
+    latency: bool,
+    most_cells: int,
+    should_stop: Stop,
+) -> PlanSolution:
+    """See `exact_plan`. `latency`: for throughput, whether to look for a low latency too."""
+
+    def best(costs: Costs) -> PlanSolution:
+        return _best_chain(costs, most_stages, replicate, objective, latency, most_cells, should_stop)
+
+    found = best(costs)
+    if found.plan is None or objective == "latency":
+        return found
+    for places in with_parts_of_links(costs) if rate_by(costs, found.plan).is_link_bound else ():
+        other = best(places).plan
+        if other is not None:
+            found = _better(costs, found, over_hosts(costs, other))
+    return found
+
+
+def _better(costs: Costs, found: PlanSolution, other: Plan) -> PlanSolution:
+    """With the faster plan, for which the same bound holds."""
+    assert found.plan is not None  # as a plan was found
+    assert found.lower_bound_s is not None  # so was a bound
+    other_s = rate_by(costs, other).bottleneck_s
+    if other_s >= rate_by(costs, found.plan).bottleneck_s:
+        return found
+    proven = _is_proven(found.lower_bound_s, other_s)
+    return replace(
+        found,
+        plan=other,
+        outcome=Outcome.OPTIMAL if proven else Outcome.FEASIBLE,
+        lower_bound_s=other_s if proven else found.lower_bound_s,
+        latency_proven=False,
+    )
+
+
+def _is_proven(lower_s: float, value_s: float) -> bool:
+    return lower_s >= value_s * (1 - 2 * TOLERANCE)
+
+
+def _best_chain(
+    costs: Costs,
+    most_stages: int | None,
+    replicate: bool,
+    objective: Objective,
+    latency: bool,
+    most_cells: int,
+    should_stop: Stop,
+) -> PlanSolution:
+    """As far as stages by themselves go."""
+    most_cells = min(most_cells, _MOST_CELLS)
+    model = stage_costs(costs)
+    bound_s = _bound_s(model, replicate=replicate, objective=objective)
+    whole = chains(model, most_stages=most_stages, replicate=replicate)
+    if whole is not None and _cells(whole, objective) <= most_cells:
+        space = whole
+    else:
+        space = _with_fewer_places(
+            _with_fewer_cuts(model), most_stages, most_cells, replicate=replicate, objective=objective
+        )
+    statistics = {"kinds": len(model.kinds), "cells": _cells(space, objective), "probes": 0}
+    found = _search(space, bound_s if space is whole else 0.0, objective, latency, should_stop)
+    if isinstance(found, str):
+        outcome = Outcome.INFEASIBLE if space is whole and found != _STOPPED else Outcome.LIMIT
+        lower_s = bound_s if outcome is Outcome.LIMIT else None
+        return PlanSolution(None, outcome, lower_s, reason=found, statistics=statistics, space=space.space)
+    plan = over_hosts(costs, space.plan(found.stages))
+    if space is not whole and replicate and objective == "throughput":
+        copied = over_hosts(costs, with_further_copies(costs, plan))
+        plan = min(plan, copied, key=lambda one: (rate_by(costs, one).bottleneck_s, len(one.places)))
+    value_s = rate_by(costs, plan).value_s(objective)
+    statistics["probes"] = found.probes
+    lower_s = found.lower_s if space is whole and found.lower_s is not None else bound_s
+    proven = _is_proven(lower_s, value_s)
+    return PlanSolution(
+        plan,
+        Outcome.OPTIMAL if proven else Outcome.FEASIBLE,
+        value_s if proven else lower_s,
+        proven and found.least,
+        statistics=statistics,
+        space=space.space,
+        is_partial=space is not whole,
+    )
+
+
+_STOPPED: Final = "stopped before the first plan"
+
+
+def rate_by(costs: Costs, plan: Plan) -> Rate:
+    """What a plan does by costs of layers."""
+    return team_costs(costs).rate(plan)
+
+
+def _cells(space: Chains, objective: Objective) -> int:
+    """What the search cannot do without."""
+    return need_cells(space) if objective == "throughput" else max(need_cells(space), latency_cells(space))
+
+
+def _with_fewer_cuts(model: StageCosts) -> StageCosts:
+    """So many, evenly spread, that shares of some places can be listed."""
+    if model.groups <= _MOST_GROUPS:
+        return model
+    kept = {model.starts[round(i * model.groups / _MOST_GROUPS)] - 1 for i in range(1, _MOST_GROUPS)}
+    transfer_s = model.costs.transfer_s.copy()
+    transfer_s[[cut for cut in range(len(transfer_s)) if cut not in kept]] = math.nan
+    return stage_costs(replace(model.costs, transfer_s=transfer_s))
+
+
+def _with_fewer_places(
+    model: StageCosts, most_stages: int | None, most_cells: int, *, replicate: bool, objective: Objective
+) -> Chains:
+    """Without some of those of which there are most, the slowest first, until their states are few."""
+    fewer = [len(kind.places) for kind in model.kinds]
+    speeds = _prices(_place_seconds(model, replicate=replicate))
+    while True:
+        # Without the kinds that are left out: arrays have an axis for each, and there may be more than numpy allows.
+        kept = [kind for kind, count in enumerate(fewer) if count]
+        small = replace(model, kinds=tuple(model.kinds[kind] for kind in kept))
+        counts = tuple(fewer[kind] for kind in kept)
+        if math.prod(count + 1 for count in counts) * (model.groups + 1) <= _MOST_CELLS or len(kept) == 1:
+            space = chains(small, counts, most_stages=most_stages, replicate=replicate)
+            if space is not None and (_cells(space, objective) <= most_cells or sum(counts) == 1):
+                return space
+        kind = max(range(len(fewer)), key=lambda kind: (fewer[kind], -speeds[kind]))
+        fewer[kind] -= max(1, fewer[kind] // 8)
+
+
+def _search(space: Chains, bound_s: float, objective: Objective, latency: bool, should_stop: Stop) -> _Found | str:
+    """Or why there is none."""
+    widest = need(space, math.inf, should_stop)
+    if widest is None:
+        return _STOPPED
+    if not widest.is_whole:
+        layer = space.model.starts[widest.furthest]
+        name = space.model.costs.layers[layer].name
+        return f"no plan of up to {space.most_stages} stages has room for layers 0-{layer} ({name})"
+    if objective == "throughput":
+        return _fastest(space, widest, bound_s, latency, should_stop)
+    return _least_latency(space, widest, should_stop)
+
+
+def _fastest(space: Chains, widest: Need, bound_s: float, latency: bool, should_stop: Stop) -> _Found:
+    found, upper_s, probes = widest.trace(), space.bottleneck_s(widest.trace()), 0
+    periods = _between(space.period_s, bound_s, upper_s)
+    low, high, ahead = 0, len(periods), _AHEAD
+    while low < high:
+        # The lower end is often the closer one, and probes far above it are wasted.
+        middle = min((low + high) // 2, max(low, int(np.searchsorted(periods, (1 + ahead) * periods[low]))))
+        table = need(space, float(periods[middle]), should_stop)
+        if table is None:
+            return _Found(tuple(found), float(periods[low]), False, probes)
+        probes += 1
+        if table.is_whole:
+            found = table.trace()
+            upper_s = space.bottleneck_s(found)
+            high = min(middle, int(np.searchsorted(periods, upper_s)))
+        else:
+            low, ahead = middle + 1, 2 * ahead
+    least = False
+    if latency and latency_cells(space) <= _MOST_CELLS:
+        quick = quickest(space, upper_s, _latency_s(space, found), should_stop)
+        least = quick is not None
+        if quick is not None and quick.stages:
+            least = _is_as_fast(space, quick.stages, found)
+            found = list(quick.stages) if least else found
+    return _Found(tuple(found), upper_s, least, probes)
+
+
+def _is_as_fast(space: Chains, stages: Sequence[SharedStage], others: Sequence[SharedStage]) -> bool:
+    """What places share of links included: by themselves, no stage of either is too slow."""
+    costs = space.model.costs
+    if not costs.link_of:
+        return True
+    its, theirs = (rate_by(costs, over_hosts(costs, space.plan(one))) for one in (stages, others))
+    return its.link_s <= max(theirs.bottleneck_s, its.period_s[its.slowest_stage]) * (1 + TOLERANCE)
+
+
+def _between(period_s: Floats, lower_s: float, upper_s: float) -> Floats:
+    """Ascending."""
+    return np.unique(period_s[(period_s >= lower_s) & (period_s < upper_s)])
+
+
+def _latency_s(space: Chains, stages: list[SharedStage]) -> float:
+    return rate_by(space.model.costs, space.plan(stages)).latency_s
+
+
+def _least_latency(space: Chains, widest: Need, should_stop: Stop) -> _Found:
+    """And of that latency the smallest bottleneck: if there are many ways to it, not far above the smallest of all."""
+    first = widest.trace()
+    best = quickest(space, math.inf, _latency_s(space, first), should_stop)
+    if best is None:
+        return _Found(tuple(first), None, False, 0)
+    stages, most_s, probes = best.stages, best.latency_s * (1 + TOLERANCE), 1
+    ways = tight_stages(space, most_s)
+    periods = periods_s(space, ways)
+    low, high = 0, len(periods)
+    if len(ways) > _MANY_WAYS * space.model.groups:
+        fastest = _fastest(space, widest, 0.0, False, should_stop)
+        low = int(np.searchsorted(periods, (fastest.lower_s or 0.0) * (1 - TOLERANCE)))
+        middle = low
+    else:
+        middle = high // 2
+    while low < high:
+        found = quickest(space, float(periods[middle]), most_s, should_stop)
+        if found is None:
+            break
+        probes += 1
+        if found.stages:
+            stages, high = found.stages, middle
+        else:
+            low = middle + 1
+        middle = (low + high) // 2
+    return _Found(stages, best.latency_s, True, probes)
+
+
+def _bound_s(model: StageCosts, *, replicate: bool, objective: Objective) -> float:
+    """No chain is below this: for latency, with any number of places.
+
+    For throughput: if a second on each place has a price, all places are worth at most their prices times a frame's
+    seconds, and at least what all groups take where each is cheapest. A place's price is its speed.
+    """
+    if objective == "latency":
+        quickest_s = seconds_of(model, team_kinds(model, replicate=replicate)).alone_s.min(axis=0)
+        to_s = np.zeros(len(quickest_s))
+        for end in range(1, len(to_s)):
+            to_s[end] = (to_s[:end] + quickest_s[:end, end]).min()
+        return float(to_s[-1]) * _ROUNDED_DOWN
+    place_s = _place_seconds(model, replicate=replicate)
+    prices = _prices(place_s)
+    priced = np.where(np.isfinite(place_s), place_s, 0.0) * prices[:, None]
+    work = np.where(np.isfinite(place_s), priced, math.inf).min(axis=0).sum()
+    worth = float(sum(price * len(kind.places) for price, kind in zip(prices, model.kinds, strict=True)))
+    return float(work / worth) * _ROUNDED_DOWN if worth and math.isfinite(work) else 0.0
+
+
+def _place_seconds(model: StageCosts, *, replicate: bool) -> Floats:
+    """(kinds, groups): the least that a frame takes of a kind's places, in the best teams; inf: they cannot run it."""
+    teams = team_kinds(model, replicate=replicate)
+    told = team_costs(model.costs)
+    names = [model.costs.places[kind.places[0]].name for kind in model.kinds]
+    least_s = np.full((len(model.kinds), model.groups), np.inf)
+    for kind, size in teams:
+        taken_s = size * np.add.reduceat(told.time_s[told.kind_of[names[kind]], size], model.starts[:-1])
+        np.fmin(least_s[kind], taken_s, out=least_s[kind])
+    return least_s
+
+
+def _prices(place_s: Floats) -> Floats:
+    """(kinds,): one over the mean of what groups take that can be run; 0 where that says nothing."""
+    able = np.isfinite(place_s)
+    total_s = np.where(able, place_s, 0.0).sum(axis=1)
+    prices: Floats = np.divide(able.sum(axis=1), total_s, out=np.zeros(len(total_s)), where=total_s > 0)
+    return prices

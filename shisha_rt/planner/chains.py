@@ -1,0 +1,287 @@
+"""Chains whose stages have teams of their own: which teams a stage can be given, and how often they then serve a frame.
+
+A stage is given a share: so many places of each kind, made up into teams as is best for it. What it then takes for a
+frame at saturation is worked out for every stage and every share beforehand (alike teams serve in t/m, unlike
+ones in 1 / sum(1/t)); after that, no search asks what a share is made of.
+
+Times are sums from the stage's begin on, so they are right up to a few roundings. `TOLERANCE` covers them: bounds are
+kept up to that relative error, and `TeamCosts.rate` says what a plan found really does, what places share of their
+host's link included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from shisha_rt.arrays import Floats, Ints
+from shisha_rt.costs.links import OneWay
+from shisha_rt.costs.team_costs import team_costs
+from shisha_rt.costs.traffic import Bytes
+from shisha_rt.plan.plan import Plan
+from shisha_rt.planner.kinds import Kind, StageCosts
+from shisha_rt.planner.solution import PLAIN_CHAINS
+
+TOLERANCE: Final = 1e-12
+_MOST_PERIODS: Final = 1 << 24
+"""Of eight bytes each."""
+
+
+class TeamKind(NamedTuple):
+    """Alike teams: `size` places of a kind (its index in the model)."""
+
+    kind: int
+    size: int
+
+
+class StageSeconds(NamedTuple):
+    """(teams, positions, positions) each, from a begin to an end; inf where it cannot.
+
+    `busy_s`: that a team is busy with a frame. `alone_s`: that a frame by itself takes there, which is more on other
+    hosts; elsewhere it is the same.
+    """
+
+    busy_s: Floats
+    alone_s: Floats
+
+
+class SharedStage(NamedTuple):
+    """The groups from `begin` up to and without `end`, on a share (its index); `lead`: a kind of team it surely has.
+
+    `lead` is an index of `Chains.teams`, or None: whatever teams serve it best.
+    """
+
+    share: int
+    begin: int
+    end: int
+    lead: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chains:
+    """A space of plans. `counts` (kinds,): the places that there are.
+
+    `seconds`: what each kind of team takes. `rates`, for each kind (places + 1, positions, positions): frames a second
+    of so many places. `shares` (shares, kinds), and `before` (shares, kinds): the share with a place less of a kind, or
+    else the number of shares. `period_s` (shares, positions, positions): seconds a frame, from a begin (last axis) to
+    an end. `grows`: whether a longer stage never takes less, which links do not grant.
+    """
+
+    model: StageCosts
+    counts: tuple[int, ...]
+    most_stages: int
+    replicate: bool
+    teams: tuple[TeamKind, ...]
+    seconds: StageSeconds
+    rates: tuple[Floats, ...]
+    shares: Ints
+    before: Ints
+    period_s: Floats
+    grows: bool
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether a stage may have places of several kinds."""
+        return bool((np.count_nonzero(self.shares, axis=1) > 1).any())
+
+    @property
+    def layered(self) -> bool:
+        """Whether stages have to be counted: there may be fewer than places and groups allow."""
+        return self.most_stages < min(sum(self.counts), self.model.groups)
+
+    @property
+    def space(self) -> str:
+        if not self.replicate:
+            words = PLAIN_CHAINS
+        elif len(self.counts) == 1 or self.is_mixed:
+            words = "chains of stages, each on any teams of its own"
+        else:
+            words = "chains of stages, each on teams of its own, all of one kind of places"
+        if not self.layered:
+            return words
+        few = "one stage" if self.most_stages == 1 else f"up to {self.most_stages} stages"
+        return words.replace("stages", few, 1)
+
+    def bottleneck_s(self, stages: Iterable[SharedStage]) -> float:
+        """Of stages without a lead."""
+        return max(float(self.period_s[stage.share, stage.end, stage.begin]) for stage in stages)
+
+    def plan(self, stages: Iterable[SharedStage]) -> Plan:
+        """In pipeline order; of each kind the places that are listed first."""
+        names = [place.name for place in self.model.costs.places]
+        free = [iter([names[place] for place in kind.places]) for kind in self.model.kinds]
+        starts = self.model.starts
+        return Plan.chain(
+            (
+                starts[stage.begin],
+                starts[stage.end] - 1,
+                [tuple(next(free[team.kind]) for _ in range(team.size)) for team in self._made_up(stage)],
+            )
+            for stage in stages
+        )
+
+    def _made_up(self, stage: SharedStage) -> list[TeamKind]:
+        """The teams of a stage, the quickest first."""
+        left = self.shares[stage.share].tolist()
+        found = [] if stage.lead is None else [stage.lead]
+        for index in found:
+            left[self.teams[index].kind] -= self.teams[index].size
+        for kind, places in enumerate(left):
+            found += self._best_teams(kind, places, stage) if self.replicate else [kind] * places
+        return [self.teams[index] for index in sorted(found, key=lambda team: self._seconds(team, stage))]
+
+    def _best_teams(self, kind: int, places: int, stage: SharedStage) -> list[int]:
+        """What `_rates` found best, traced back: sums are of the same terms, hence equal to the last bit."""
+        rates = self.rates[kind][:, stage.begin, stage.end]
+        sizes = [(index, team.size) for index, team in enumerate(self.teams) if team.kind == kind]
+        found: list[int] = []
+        while places and rates[places]:
+            if rates[places] == rates[places - 1]:
+                places -= 1
+                continue
+            index, size = next(
+                (index, size)
+                for index, size in sizes
+                if size <= places and rates[places - size] + _rate(self._seconds(index, stage)) == rates[places]
+            )
+            found.append(index)
+            places -= size
+        return found
+
+    def _seconds(self, team: int, stage: SharedStage) -> float:
+        return float(self.seconds.busy_s[team, stage.begin, stage.end])
+
+
+def _rate(seconds: float) -> float:
+    return 1 / seconds if seconds else math.inf
+
+
+def chains(
+    model: StageCosts,
+    counts: Sequence[int] | None = None,
+    *,
+    most_stages: int | None,
+    replicate: bool,
+    seconds: StageSeconds | None = None,
+) -> Chains | None:
+    """Up to `counts` (kinds,) of the places; None: all. None if there are too many stages and shares to list.
+
+    `seconds` are in place of those of the costs, as `seconds_of` has them. Without `replicate`, each share is a place.
+    """
+    counts = tuple(len(kind.places) for kind in model.kinds) if counts is None else tuple(counts)
+    positions = model.groups + 1
+    teams = team_kinds(model, replicate=replicate)
+    most_places = max(_MOST_PERIODS // positions**2, 0)
+    if sum(counts) > most_places:
+        return None
+    seconds = seconds_of(model, teams) if seconds is None else seconds
+    busy_s = seconds.busy_s
+    if not replicate:
+        shares = np.eye(len(counts), dtype=np.int64)[[kind for kind, count in enumerate(counts) if count]]
+        rates: tuple[Floats, ...] = ()
+        period_s = busy_s[[int(share.argmax()) for share in shares]]
+    else:
+        rates = tuple(_rates(teams, busy_s, kind, count) for kind, count in enumerate(counts))
+        mixed = model.costs.mixed and len(counts) == 2 and math.prod(count + 1 for count in counts) <= most_places
+        shares = _shares(counts, mixed=mixed)
+        served = np.zeros((len(shares), positions, positions))
+        for kind, its in enumerate(rates):
+            served += its[shares[:, kind]]
+        with np.errstate(divide="ignore", over="ignore"):
+            period_s = 1 / served
+    number_of = {tuple(share): number for number, share in enumerate(shares.tolist())}
+    before = [
+        [number_of.get((*share[:kind], share[kind] - 1, *share[kind + 1 :]), len(shares)) for kind in range(len(share))]
+        for share in shares.tolist()
+    ]
+    most = min(sum(counts), model.groups)
+    return Chains(
+        model=model,
+        counts=counts,
+        most_stages=most if most_stages is None else min(most, most_stages),
+        replicate=replicate,
+        teams=teams,
+        seconds=seconds,
+        rates=rates,
+        shares=shares,
+        before=np.array(before),
+        period_s=np.ascontiguousarray(period_s.transpose(0, 2, 1)),
+        grows=seconds.alone_s is busy_s,
+    )
+
+
+def team_kinds(model: StageCosts, *, replicate: bool) -> tuple[TeamKind, ...]:
+    """Single places first, in the order of the kinds; then the teams that are told of, if there are any of several."""
+    told = team_costs(model.costs)
+    number_of = {told.kind_of[_name(model, kind)]: number for number, kind in enumerate(model.kinds)}
+    several = sorted(TeamKind(number_of[kind], size) for kind, size in told.time_s if size > 1) if replicate else []
+    return (*(TeamKind(kind, 1) for kind in range(len(model.kinds))), *several)
+
+
+def seconds_of(model: StageCosts, teams: Sequence[TeamKind]) -> StageSeconds:
+    """By the costs, links included."""
+    return over_links(model, teams, computing_s(model, teams))
+
+
+def over_links(model: StageCosts, teams: Sequence[TeamKind], computing_s: Floats) -> StageSeconds:
+    """Where stages compute for so long: with what their tensors take to other hosts and back, if there are any."""
+    links = [model.costs.link_of.get(_name(model, model.kinds[team.kind])) for team in teams]
+    if not any(links):
+        return StageSeconds(computing_s, computing_s)
+    there_bytes, back_bytes = model.costs.crossings.between(model.starts)
+    busy_s, alone_s = computing_s.copy(), computing_s.copy()
+    for number, link in enumerate(links):
+        if link is not None:
+            there_s, back_s = _way_s(link.there, there_bytes), _way_s(link.back, back_bytes)
+            busy_s[number] = np.maximum(np.maximum(there_s, computing_s[number]), back_s)
+            alone_s[number] += there_s + back_s
+    return StageSeconds(busy_s, alone_s)
+
+
+def _way_s(way: OneWay, size_bytes: Bytes) -> Floats:
+    return np.where(size_bytes > 0, way.latency_s + size_bytes / way.bytes_per_s, 0.0)
+
+
+def computing_s(model: StageCosts, teams: Sequence[TeamKind]) -> Floats:
+    """(teams, positions, positions): what each computes from a begin to an end, the entry included; inf: it cannot."""
+    told = team_costs(model.costs)
+    layers_s = [told.time_s[told.kind_of[_name(model, model.kinds[kind])], size] for kind, size in teams]
+    starts = np.array(model.starts)
+    seconds = np.full((len(teams), len(starts), len(starts)), np.inf)
+    groups_s = np.add.reduceat(np.stack(layers_s), starts[:-1], axis=1)
+    for begin in range(model.groups):
+        seconds[:, begin, begin + 1 :] = model.entry_s[begin] + np.cumsum(groups_s[:, begin:], axis=1)
+    seconds[np.isnan(seconds)] = np.inf
+    for number, (kind, _) in enumerate(teams):
+        seconds[number][np.arange(len(starts)) > model.kinds[kind].fits[:, None]] = np.inf
+    return seconds
+
+
+def _name(model: StageCosts, kind: Kind) -> str:
+    return model.costs.places[kind.places[0]].name
+
+
+def _rates(teams: Sequence[TeamKind], seconds: Floats, kind: int, count: int) -> Floats:
+    """(places + 1, positions, positions): the most frames a second that up to so many places of a kind serve."""
+    with np.errstate(divide="ignore", over="ignore"):
+        own = [(team.size, 1 / seconds[index]) for index, team in enumerate(teams) if team.kind == kind]
+    rates = np.zeros((count + 1, *seconds.shape[1:]))
+    for places in range(1, count + 1):
+        rates[places] = rates[places - 1]
+        for size, rate in own:
+            if size <= places:
+                np.maximum(rates[places], rates[places - size] + rate, out=rates[places])
+    return rates
+
+
+def _shares(counts: Sequence[int], *, mixed: bool) -> Ints:
+    """(shares, kinds), in ascending order; at least one place each."""
+    if mixed:
+        return np.array([share for share in product(*(range(count + 1) for count in counts)) if any(share)])
+    alone = np.eye(len(counts), dtype=np.int64)
+    return np.array([places * alone[kind] for kind, count in enumerate(counts) for places in range(1, count + 1)])

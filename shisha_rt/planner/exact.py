@@ -1,0 +1,234 @@
+"""The smallest pipeline bottleneck, proven: contiguous stages on unequal places, in any order along the pipeline.
+
+Exact under the additive model of `Costs`: a stage takes the sum of its layers' times and its entry transfer, whatever
+runs beside it. Where places share a memory's bandwidth, a plan may really take longer than is said here.
+
+The answer is the service time of some stage. A bound that no plan keeps is raised to the next of these times, one that
+a plan keeps is lowered to that plan's slowest stage, until the two are equal. Whether a plan keeps a bound is the
+recursion of `reach`. Its work grows with the product of the numbers of places of each kind, and hardly with the number
+of layers: hundreds of places of a few kinds are easy, dozens of which no two are alike are not.
+
+With links to other hosts a longer stage may take less, and that recursion does not hold: `best_chain` has another one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.arrays import Floats
+from shisha_rt.costs.costs import Costs, why_infeasible
+from shisha_rt.outcome import Outcome
+from shisha_rt.plan.rate import Objective
+from shisha_rt.planner.best_chain import best_chain
+from shisha_rt.planner.kinds import KindedStage, StageCosts, stage_costs
+from shisha_rt.planner.latency import low_latency
+from shisha_rt.planner.reach import Counts, Lattice, cell_count, lattice, reach
+from shisha_rt.planner.solution import PlanSolution
+from shisha_rt.planner.wide import wide_plan, wider
+
+DEFAULT_LATENCY_STATES: Final = 1000
+MOST_CELLS: Final = 1 << 28
+"""Of one or two bytes each, mostly."""
+_MOST_SEARCHED: Final = 500
+"""Places on other hosts, with copies: of more, a plan is not sought among some and then spread over the rest."""
+_QUICK_CELLS: Final = 1 << 16
+_ROUNDED_DOWN: Final = 1 - 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class _Bracket:
+    """The smallest bottleneck is at least `lower_s`, and at most `upper_s`: that of `stages`, in pipeline order."""
+
+    lower_s: float
+    upper_s: float
+    stages: Sequence[KindedStage]
+    probes: int = 0
+
+    @property
+    def is_closed(self) -> bool:
+        return self.lower_s >= self.upper_s
+
+
+def exact_plan(
+    costs: Costs,
+    *,
+    most_stages: int | None = None,
+    replicate: bool = False,
+    objective: Objective = "throughput",
+    latency_states: int = DEFAULT_LATENCY_STATES,
+    most_cells: int = MOST_CELLS,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> PlanSolution:
+    """A plan of the smallest bottleneck that `costs` allow in up to `most_stages` stages, and of low latency.
+
+    With `replicate`, a stage may have several teams, and teams several places; else each has a place of its own. Where
+    latency is the `objective`, a plan of the least latency, and of those one of the smallest bottleneck.
+
+    The bottleneck is that of `rate_of` to the last bit. `should_stop` is asked many times a second: once it
+    says so, the answer is the best plan until then, with what is proven of it. `latency_states` limits the search for
+    low latency in plain chains; where more would be needed, `latency_proven` is false; 0: do without. `most_cells`
+    limits the search itself, which may have no more of them by its own measure: beyond it, some of the places are used.
+    """
+    if most_stages is not None and most_stages < 1:
+        raise ValueError(f"most_stages = {most_stages}, expected at least 1")
+    if replicate and objective == "throughput" and len(costs.places) > _MOST_SEARCHED and costs.link_of:
+        wide = wide_plan(costs, most_stages=most_stages, should_stop=should_stop)
+        if wide is not None:
+            return wide
+    if replicate or objective == "latency" or costs.link_of:
+        solution = best_chain(
+            costs,
+            most_stages=most_stages,
+            replicate=replicate,
+            objective=objective,
+            latency=latency_states > 0,
+            most_cells=most_cells,
+            should_stop=should_stop,
+        )
+        many = solution.is_partial or solution.outcome is Outcome.LIMIT
+        if many and replicate and objective == "throughput" and not should_stop():
+            solution = wider(costs, solution, most_stages=most_stages, should_stop=should_stop)
+        if solution.outcome is not Outcome.INFEASIBLE:
+            return solution
+        return replace(solution, reason=_hopeless(stage_costs(costs)) or solution.reason)
+    model = stage_costs(costs)
+    most = min(len(costs.places), model.groups, most_stages or model.groups)
+    counts = tuple(min(len(kind.places), most) for kind in model.kinds)
+    cells = cell_count(counts, most)
+    statistics = {"kinds": len(counts), "cells": cells, "probes": 0, "latency_states": 0, "latency_bound_s": 0.0}
+
+    def without_plan(outcome: Outcome, reason: str, lower_bound_s: float | None = None) -> PlanSolution:
+        return PlanSolution(None, outcome, lower_bound_s, reason=reason, statistics=statistics)
+
+    hopeless = _hopeless(model)
+    if hopeless is not None:
+        return without_plan(Outcome.INFEASIBLE, hopeless)
+    lower_s = _relaxed_s(model, most)
+    fewer = _fewer(model, counts, most, min(most_cells, _QUICK_CELLS))
+    stages = None if fewer == counts else _early_plan(model, fewer, most, lower_s, should_stop)
+    if cells > most_cells:
+        if stages is None:
+            reason = f"{len(counts)} kinds of places: {cells} states, expected at most {most_cells}"
+            return without_plan(Outcome.LIMIT, reason, lower_s)
+        return PlanSolution(model.plan(stages), Outcome.FEASIBLE, lower_s, statistics=statistics, is_partial=True)
+    states = lattice(counts, most)
+    if stages is None:
+        widest = reach(states, model.furthest(math.inf), should_stop)
+        if widest is None:
+            return without_plan(Outcome.LIMIT, "stopped before the first plan", lower_s)
+        if not widest.is_whole:
+            layer = model.starts[widest.furthest]
+            reason = f"no plan of up to {most} stages has room for layers 0-{layer} ({costs.layers[layer].name})"
+            return without_plan(Outcome.INFEASIBLE, reason)
+        stages = widest.trace()
+        del widest  # before the next table is made: they are large
+    bracket = _narrowed(model, states, _Bracket(lower_s, model.bottleneck_s(stages), stages), should_stop)
+    statistics["probes"] = bracket.probes
+    outcome, stages, latency_proven = Outcome.FEASIBLE, bracket.stages, False
+    if bracket.is_closed:
+        outcome = Outcome.OPTIMAL
+        table = reach(states, model.furthest(bracket.upper_s), should_stop, to_the_end=True)
+        if table is not None:
+            found = low_latency(model, table, latency_states, should_stop)
+            stages, latency_proven = found.stages, found.is_least
+            statistics |= {"latency_states": found.states, "latency_bound_s": found.bound_s}
+    return PlanSolution(model.plan(stages), outcome, bracket.lower_s, latency_proven, statistics=statistics)
+
+
+def _early_plan(
+    model: StageCosts, fewer: Counts, most: int, lower_s: float, should_stop: Callable[[], bool]
+) -> Sequence[KindedStage] | None:
+    """The best plan with so few of the places that it is found at once.
+
+    A search that is broken off has it to offer, and one that is not has less left to search. None if there is none.
+    """
+    # Without the kinds that are left out: arrays have an axis for each, and there may be more than numpy allows.
+    kept = [kind for kind, count in enumerate(fewer) if count]
+    model = replace(model, kinds=tuple(model.kinds[kind] for kind in kept))
+    states = lattice([fewer[kind] for kind in kept], min(most, sum(fewer)))
+    widest = reach(states, model.furthest(math.inf), should_stop)
+    if widest is None or not widest.is_whole:
+        return None
+    stages = widest.trace()
+    bracket = _narrowed(model, states, _Bracket(lower_s, model.bottleneck_s(stages), stages), should_stop)
+    return [(kept[kind], begin, end) for kind, begin, end in bracket.stages]
+
+
+def _fewer(model: StageCosts, counts: Counts, most: int, most_cells: int) -> Counts:
+    """Half of those of which there are most, the slowest first, until there are at most so many states of them."""
+    speeds = _speeds(model)
+    fewer = list(counts)
+    while cell_count(fewer, min(most, sum(fewer))) > most_cells:
+        kind = max(range(len(fewer)), key=lambda kind: (fewer[kind], -speeds[kind]))
+        fewer[kind] //= 2
+    return tuple(fewer)
+
+
+def _narrowed(model: StageCosts, states: Lattice, bracket: _Bracket, should_stop: Callable[[], bool]) -> _Bracket:
+    """The bracket, closed; or as narrow as it was when `should_stop` said so."""
+    lower_s, upper_s, stages = bracket.lower_s, bracket.upper_s, bracket.stages
+    probes = bracket.probes
+    while lower_s < upper_s:
+        bound_s = lower_s + (upper_s - lower_s) / 2
+        # The lower end is often the closer one, and probes far above it are wasted.
+        bound_s = min(bound_s, 2 * lower_s) if lower_s else bound_s
+        furthest = model.furthest(bound_s if bound_s < upper_s else lower_s)
+        table = reach(states, furthest, should_stop)
+        if table is None:
+            break
+        probes += 1
+        if table.is_whole:
+            stages = table.trace()
+            upper_s = model.bottleneck_s(stages)
+        else:
+            lower_s = model.next_s(furthest)
+        del table  # before the next is made: they are large
+    return _Bracket(lower_s, upper_s, stages, probes)
+
+
+def _hopeless(model: StageCosts) -> str | None:
+    """Layers that no place can run even by themselves, and why."""
+    for begin, (start, end) in enumerate(pairwise(model.starts)):
+        if all(kind.longest[begin] == begin for kind in model.kinds):
+            whys = [why_infeasible(model.costs, start, end - 1, kind.places[0]) for kind in model.kinds]
+            which = f"layer {start}" if end - start == 1 else f"layers {start}-{end - 1}, which no legal cut parts"
+            return f"no place can run {which}: {'; '.join(map(str, whys))}"
+    return None
+
+
+def _relaxed_s(model: StageCosts, most: int) -> float:
+    """No plan of up to `most` stages has a smaller bottleneck.
+
+    Some stage has the group that takes longest where it is quickest. And if a second on each place has a price, a
+    pipeline with bottleneck B is worth at most B times the `most` highest prices, and at least what all groups take
+    where each is cheapest. A place's price is its speed.
+    """
+    time_s, prices = _group_s(model), _speeds(model)
+    quickest_s = time_s.min(axis=1).max()
+    work = np.where(np.isfinite(time_s), time_s, 0.0) * prices
+    work = np.where(np.isfinite(time_s), work, np.inf).min(axis=1).sum()
+    sold = np.sort(np.repeat(prices, [len(kind.places) for kind in model.kinds]))[-most:].sum()
+    return float(max(quickest_s, work / sold if sold else 0.0)) * _ROUNDED_DOWN
+
+
+def _speeds(model: StageCosts) -> Floats:
+    """(kinds,): one over the mean time of the groups that the places can run; 0 where that says nothing."""
+    time_s = _group_s(model)
+    able = np.isfinite(time_s)
+    sum_s = np.where(able, time_s, 0.0).sum(axis=0)
+    speeds: Floats = np.divide(able.sum(axis=0), sum_s, out=np.zeros(len(sum_s)), where=sum_s > 0)
+    return speeds
+
+
+def _group_s(model: StageCosts) -> Floats:
+    """(groups, kinds) seconds; inf where a place cannot run the group."""
+    places = [kind.places[0] for kind in model.kinds]
+    time_s = np.add.reduceat(model.costs.time_s[:, places], model.starts[:-1], axis=0)
+    can_run = np.array([kind.longest[:-1] > np.arange(model.groups) for kind in model.kinds]).T
+    return np.where(can_run, time_s, np.inf)

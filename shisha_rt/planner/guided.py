@@ -1,0 +1,326 @@
+"""Guided tuning: run the best plan by the costs told, correct them by what its stages really took, and solve again.
+
+A plan's stages say only what their layers take together, and of other plans little. So the corrected costs flatter:
+the plan that is best by them owes it in part to errors not yet found, and will disappoint. Each trial finds some of
+them. Where the best plan is measured already, others may still be better as far as is known. Those are tried that need
+the least doubt for it: all their stages so many standard deviations below what is predicted.
+
+Where no chain over the file's order of layers promises a gain, one over another order may (see `order`). Where no plan
+of whole layers does, layers may be split; what shards take is corrected by one factor for all of them.
+It ends where even much doubt leaves no plan that promises a gain, so no trial is run that the model shows to be worse
+beyond its error; the plan measured as the fastest stays. Many trials early, as costs are found to be wrong, are the
+price of not settling for the first plan whose prediction holds.
+
+Exact under an additive model of stages. Where stages slow each other down, predictions are off and it may end too
+early or too late, but it ends: no plan is measured twice.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache, reduce
+from typing import TYPE_CHECKING, Final
+
+from shisha_rt.costs.alike import kinds_of
+from shisha_rt.costs.any_order import why_unknown
+from shisha_rt.costs.costs import HANDOVER_S, Costs
+from shisha_rt.costs.team_costs import team_costs
+from shisha_rt.plan.evaluator import Proposal
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import Objective
+from shisha_rt.planner.exact import DEFAULT_LATENCY_STATES, MOST_CELLS, exact_plan
+from shisha_rt.planner.learning import Learnt, learnt
+from shisha_rt.planner.outlook import outlook
+from shisha_rt.planner.shards.quickest_split import alone_s
+from shisha_rt.planner.shards.split_plan import split_plan
+from shisha_rt.planner.shards.splits_tried import with_longest_alone, with_splits_tried
+from shisha_rt.planner.solution import PlanSolution
+from shisha_rt.studies import study
+
+if TYPE_CHECKING:
+    from shisha_rt.papers.order.ordered_plan import OrderedPlan
+    from shisha_rt.papers.partitiontuner.scheme_plans import SchemePlan
+
+DEFAULT_MOST_TRIALS: Final = 20
+DEFAULT_GAIN: Final = 0.01
+
+DOUBTS: Final = tuple(quarters / 4 for quarters in range(1, 9))
+"""Standard deviations. Beyond the last, a plan counts as shown to be worse."""
+
+_MOST_CELLS: Final = 1 << 15
+"""Of a recursion over counts of places (see `need`): a step is not to take long."""
+_MOST_PLAIN_CELLS: Final = 1 << 16
+"""Of one over places that have no copies (see `reach`)."""
+_MOST_LATENCY_CELLS: Final = 1 << 20
+"""Of one that has a latency for each count of each kind (see `quickest`)."""
+_MOST_DOWNSETS: Final = 600
+_MOST_ORDER_WORK: Final = 1e7
+"""Of a search for another order of layers (see `ordered_plan`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """`at` is being measured; `done` has what was measured before, in order. All that is learnt follows from it."""
+
+    at: Plan
+    done: tuple[tuple[Plan, Measurement], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GuidedTuner:
+    """A `Tuner`; made by `guided`."""
+
+    costs: Costs
+    start: Plan
+    told_bound_s: float | None
+    most_stages: int | None
+    most_trials: int
+    gain: float
+    replicate: bool
+    objective: Objective
+    needs: tuple[frozenset[int], ...]
+
+    def init(self) -> tuple[Trials, Proposal]:
+        return Trials(self.start, ()), Proposal(self.start, "where tuning starts", lower_bound_s=self.told_bound_s)
+
+    def step(self, trials: Trials, observation: Measurement) -> tuple[Trials, Proposal]:
+        """Correct the costs; then the plan that is best by them, or else could be, unless neither promises a gain."""
+        trials = replace(trials, done=(*trials.done, (trials.at, observation)))
+        believed = learnt(self.costs, trials.done, self._few_enough, copies=self.replicate)
+        believed = replace(believed, costs=with_splits_tried(believed.costs, trials.done, self.objective))
+        solution = exact_plan(
+            believed.costs,
+            most_stages=self.most_stages,
+            replicate=self.replicate,
+            objective=self.objective,
+            latency_states=0 if self.replicate else DEFAULT_LATENCY_STATES,
+            most_cells=_most_cells(self.replicate, self.objective),
+        )
+        # What is proven of chains over the file's order is not proven of other plans.
+        if self.costs.splits.ways or not self._best(trials)[0].is_chain:
+            solution = replace(solution, lower_bound_s=None)
+        if len(trials.done) >= self.most_trials:
+            return trials, self._final(trials, f"the limit of {self.most_trials} trials is reached", solution)
+        found = None if solution.plan is None else self._promising(trials, believed, solution)
+        failed = found is not None and any(found.plan == plan for plan, _ in trials.done)
+        if found is None or failed:
+            found = (
+                self._without_copies(trials)
+                or self._branches(trials, believed)
+                or self._reordered(trials, believed.costs, replicate=True)
+                or self._reordered(trials, self.costs, replicate=False)
+            )
+        if found is None and believed.costs.splits.ways:
+            handover_s = _handover_s(believed.costs, trials.done)
+            whole, solution = solution, self._with_splits(believed.costs, solution, handover_s)
+            fewer = with_longest_alone(believed.costs, solution.plan, trials.done)
+            if fewer is not None:
+                found = self._split(trials, fewer, self._with_splits(fewer, whole, handover_s), handover_s)
+            found = found or self._split(trials, believed.costs, solution, handover_s)
+        if found is None and solution.plan is None:
+            return trials, self._final(trials, f"no other plan: {solution.reason}", solution)
+        if found is None:
+            why = "what promises most could not be run" if failed else self._why_none(believed, solution)
+            return trials, self._final(trials, why, solution)
+        return replace(trials, at=found.plan), found
+
+    def _promising(self, trials: Trials, believed: Learnt, solution: PlanSolution) -> Proposal | None:
+        """The plan that is better than all measured ones for the least doubt. The same doubt is cast on those.
+
+        So a plan measured as fast by luck sets no mark that others cannot meet, and none of the measured is found.
+        What bytes take, which no plan spares, is no other plan's promise either.
+        """
+        best, bound_s = solution.plan, solution.lower_bound_s
+        assert best is not None  # the caller has seen to it
+        told = team_costs(believed.costs)
+
+        def predicted_s(plan: Plan) -> float:
+            return told.rate(plan).value_s(self.objective)
+
+        measured = [(plan, its) for plan, its in trials.done if its.can_run]
+        best_s = predicted_s(best)
+        memory_s = self._memory_s(trials)
+        to_beat_s = max(memory_s, min((predicted_s(plan) for plan, _ in measured), default=math.inf))
+        if max(memory_s, best_s) <= (1 - self.gain) * to_beat_s:
+            return Proposal(best, f"predicted {1e3 * best_s:.4g} ms, the best by the corrected costs", False, bound_s)
+        if solution.is_partial:
+            return None
+        view = outlook(believed, self.most_stages, replicate=self.replicate, objective=self.objective)
+        chains = [plan for plan, _ in measured if plan.is_chain]
+        others_s = [its.value_s(self.objective) for plan, its in measured if not plan.is_chain]
+
+        @cache
+        def better(doubt: float) -> Plan | None:
+            stage_s = view.at_best_s(doubt)
+            to_beat_s = min([*others_s, *(view.value_s(stage_s, plan) for plan in chains)])
+            bound_s = (1 - self.gain) * to_beat_s
+            return view.plan_within(bound_s, stage_s) if bound_s >= memory_s else None
+
+        at = bisect_left(DOUBTS, True, key=lambda doubt: better(doubt) is not None)
+        plan = better(DOUBTS[at]) if at < len(DOUBTS) else None
+        if plan is None:
+            return None
+        at_best_s = view.value_s(view.at_best_s(DOUBTS[at]), plan)
+        predicted = f"predicted {1e3 * predicted_s(plan):.4g} ms"
+        perhaps = f"perhaps {1e3 * at_best_s:.4g} ms, {DOUBTS[at]:g} standard deviations below"
+        return Proposal(plan, f"{predicted}, {perhaps}", False, bound_s)
+
+    def _without_copies(self, trials: Trials) -> Proposal | None:
+        """Copies slow each other down in ways that costs do not know. So their best rival is tried before the end."""
+        if not self.replicate or self.objective != "throughput" or all(plan.is_plain for plan, _ in trials.done):
+            return None
+        told = exact_plan(self.costs, most_stages=self.most_stages, most_cells=_MOST_PLAIN_CELLS)
+        best_s = self._best(trials)[1].bottleneck_s
+        if told.plan is None or any(told.plan == plan for plan, _ in trials.done):
+            return None
+        told_s = team_costs(self.costs).rate(told.plan).bottleneck_s
+        if max(told_s, self._memory_s(trials)) > (1 - self.gain) * best_s:
+            return None
+        return Proposal(told.plan, f"told {1e3 * told_s:.4g} ms, the best without copies", False, told.lower_bound_s)
+
+    def _branches(self, trials: Trials, believed: Learnt) -> Proposal | None:
+        """A frame by itself may be quicker where branches of the network run side by side (see `forkjoin`)."""
+        near = len(self.costs.places) - len(self.costs.far)  # those of other hosts are handed more than is told here
+        if not (self.needs and self.replicate and near) or self.objective != "latency":
+            return None
+        handover_s = _handover_s(believed.costs, trials.done)
+        found: SchemePlan | None = study("side_by_side")(believed.costs, self.needs, handover_s, self.costs.far)
+        if found is None or any(found.plan == plan for plan, _ in trials.done):
+            return None
+        told_s = found.foretold.latency_s
+        if told_s > (1 - self.gain) * self._best(trials)[1].latency_s:
+            return None
+        return Proposal(found.plan, f"told {1e3 * told_s:.4g} ms, with branches side by side", False)
+
+    def _reordered(self, trials: Trials, costs: Costs, *, replicate: bool) -> Proposal | None:
+        """A stage may have parts of branches that lie one behind the other in the file. Without copies, as told."""
+        if not (self.needs and self.replicate) or self.objective != "throughput" or why_unknown(costs, self.needs):
+            return None
+        to_beat_s = (1 - self.gain) * self._best(trials)[1].bottleneck_s
+        if self._memory_s(trials) > to_beat_s:
+            return None
+        found: OrderedPlan = study("ordered_plan")(
+            costs,
+            self.needs,
+            to_beat_s,
+            most_stages=self.most_stages,
+            replicate=replicate,
+            limits=study("OrderLimits")(_MOST_DOWNSETS, _MOST_ORDER_WORK, _most_cells(replicate, self.objective)),
+        )
+        if found.plan is None or any(found.plan == plan for plan, _ in trials.done):
+            return None
+        why = f"told {1e3 * found.bottleneck_s:.4g} ms, with layers in another order than the file's"
+        return Proposal(found.plan, why, False, found.lower_s)
+
+    def _with_splits(self, costs: Costs, whole: PlanSolution, handover_s: float) -> PlanSolution:
+        return split_plan(
+            costs,
+            whole,
+            most_stages=self.most_stages,
+            replicate=self.replicate,
+            objective=self.objective,
+            handover_s=handover_s,
+            most_cells=_most_cells(self.replicate, self.objective),
+        )
+
+    def _split(self, trials: Trials, costs: Costs, found: PlanSolution, handover_s: float) -> Proposal | None:
+        """Where nothing else makes it faster: layers in shards, if that promises more than the best measured does."""
+        plan = found.plan
+        if plan is None or not plan.splits or any(plan == its for its, _ in trials.done):
+            return None
+        told = team_costs(costs)
+        latency = self.objective == "latency"
+        told_s = alone_s(told, plan, handover_s) if latency else told.rate(plan).bottleneck_s
+        if max(told_s, self._memory_s(trials)) > (1 - self.gain) * self._best(trials)[1].value_s(self.objective):
+            return None
+        why = f"predicted {1e3 * told_s:.4g} ms, with {_split_layers(plan)} in shards"
+        return Proposal(plan, why, False, found.lower_bound_s)
+
+    def _memory_s(self, trials: Trials) -> float:
+        """What the slowest memory needs for a frame in the plan that needs the least: other plans spare none of it."""
+        if self.objective == "latency":
+            return 0.0
+        return min((its.rate.memory_s if its.rate else 0.0 for _, its in trials.done), default=0.0)
+
+    def _few_enough(self, counts: Sequence[int]) -> bool:
+        """So that a step takes a fraction of a second."""
+        *others, _ = sorted(counts)
+        return math.prod(count + 1 for count in others) * (len(self.costs.legal_cuts) + 2) <= _MOST_CELLS
+
+    def _why_none(self, believed: Learnt, solution: PlanSolution) -> str:
+        kinds = len(kinds_of(believed.costs))
+        if solution.is_partial:
+            return f"places of {kinds} kinds are too many to look at all other plans"
+        unlike = f", places taken as of {kinds} kinds though more of them differ" if believed.crowded else ""
+        return f"no other promises to be {100 * self.gain:g}% faster{unlike}"
+
+    def _best(self, trials: Trials) -> tuple[Plan, Measurement]:
+        """Beyond noise, as everywhere."""
+        return reduce(lambda a, b: b if b[1].is_better_than(a[1], self.objective) else a, trials.done)
+
+    def _final(self, trials: Trials, why: str, solution: PlanSolution) -> Proposal:
+        best, count = self._best(trials)[0], len(trials.done)
+        return Proposal(best, f"best of {count} plan{'s' * (count > 1)}; {why}", True, solution.lower_bound_s)
+
+
+def _split_layers(plan: Plan) -> str:
+    spans = sorted({stage.split.span for stage in plan.stages if stage.split is not None})
+    layers = [f"{first}" if first == last else f"{first}-{last}" for first, last in spans]
+    return f"layer{'s' * (len(layers) > 1)} {', '.join(layers)}"
+
+
+def _handover_s(costs: Costs, done: Sequence[tuple[Plan, Measurement]]) -> float:
+    """Between stages of this host: what frames by themselves took beyond these, in the plan in which it was least."""
+    beyond_s = [
+        (its.alone_s - math.fsum(its.service_s)) / len(plan.stages)
+        for plan, its in done
+        if its.alone_s is not None and its.can_run and plan.is_chain and costs.far.isdisjoint(plan.places)
+    ]
+    return max(0.0, min(beyond_s, default=HANDOVER_S))
+
+
+def _most_cells(replicate: bool, objective: Objective) -> int:
+    if objective == "latency":
+        return _MOST_LATENCY_CELLS
+    return _MOST_CELLS if replicate else _MOST_PLAIN_CELLS
+
+
+def guided(
+    costs: Costs,
+    start: Plan | None = None,
+    *,
+    most_stages: int | None = None,
+    most_trials: int = DEFAULT_MOST_TRIALS,
+    gain: float = DEFAULT_GAIN,
+    replicate: bool = False,
+    objective: Objective = "throughput",
+    needs: tuple[frozenset[int], ...] = (),
+) -> GuidedTuner:
+    """From `start`, a plan that `verify.py` passes, such as the live one; None: the best by `costs`, as told.
+
+    `replicate` and `objective` as for `exact_plan`. `needs` (layers,): of which earlier ones each reads a tensor. Where
+    that is known and copies are allowed, plans may have layers in another order, and for latency branches side by side.
+
+    `gain` is the smallest relative one that is worth a trial. Raises ValueError where no plan can run by `costs` and
+    `start` is None, and for numbers that make no sense.
+    """
+    if most_trials < 1 or not 0 < gain < 1:
+        raise ValueError(f"{most_trials} trials, a gain of {gain}: expected at least 1, and between 0 and 1")
+    told = exact_plan(
+        costs,
+        most_stages=most_stages,
+        replicate=replicate,
+        objective=objective,
+        most_cells=MOST_CELLS if start is None else _most_cells(replicate, objective),
+    )
+    if start is None:
+        told = split_plan(costs, told, most_stages=most_stages, replicate=replicate, objective=objective)
+        start = told.plan
+    if start is None:
+        raise ValueError(f"costs without a plan: {told.reason}")
+    bound_s = None if costs.splits.ways else told.lower_bound_s
+    return GuidedTuner(costs, start, bound_s, most_stages, most_trials, gain, replicate, objective, needs)

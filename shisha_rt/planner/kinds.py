@@ -1,0 +1,179 @@
+"""Which stages there can be and what each takes: layers in groups, places in kinds.
+
+Layers that no legal cut parts are one group, places of equal costs and capacity one kind. Positions 0 to `groups` lie
+between groups, so a stage runs from a begin to an end. On a kind, a stage that starts at some position takes no less
+time and no less memory the further it goes on: the longest one within a bound says all.
+
+Prefix sums are quick, but round otherwise than the `fsum` of a stage. So they only narrow the choice down: what they
+leave in doubt is decided by `stage_service_s`, and every answer here is exact to the last bit.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.arrays import Floats, Ints
+from shisha_rt.costs.alike import kinds_of
+from shisha_rt.costs.costs import Costs, stage_service_s
+from shisha_rt.model.spans import starts_of
+from shisha_rt.plan.plan import Plan
+
+KindedStage = tuple[int, int, int]
+"""(kind, begin, end): positions, the groups from `begin` up to and without `end`."""
+
+_ROUNDING: Final = 4 * float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """Places (indices, as listed) that nothing tells apart.
+
+    `prefix_s` (positions,): seconds of all groups before it, 0 for a layer that cannot run here. `longest`
+    (positions,): where the longest stage that begins there ends, whatever time it takes; itself, if there is none.
+    `fits`: the same as far as memory goes.
+    """
+
+    places: tuple[int, ...]
+    prefix_s: Floats
+    longest: Ints
+    fits: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageCosts:
+    """`starts` (positions,): the first layer of each group, and the number of layers. `entry_s`: (positions,).
+
+    `kinds`: the one with the most places comes last.
+    """
+
+    costs: Costs
+    starts: tuple[int, ...]
+    entry_s: Floats
+    kinds: tuple[Kind, ...]
+
+    @property
+    def groups(self) -> int:
+        return len(self.starts) - 1
+
+    def service_s(self, stage: KindedStage) -> float:
+        kind, begin, end = stage
+        place = self.kinds[kind].places[0]
+        return stage_service_s(self.costs, self.starts[begin], self.starts[end] - 1, place)
+
+    def bottleneck_s(self, stages: Iterable[KindedStage]) -> float:
+        return max(map(self.service_s, stages))
+
+    def furthest(self, bound_s: float) -> Ints:
+        """(kinds, positions): where the longest stage of at most `bound_s` seconds ends; R_k of the recursion."""
+        return np.stack([self._furthest(index, bound_s) for index in range(len(self.kinds))])
+
+    def _furthest(self, index: int, bound_s: float) -> Ints:
+        kind = self.kinds[index]
+        if math.isinf(bound_s):
+            return kind.longest
+        room_s = bound_s - self.entry_s + kind.prefix_s
+        doubt_s = self._doubt_s(kind, bound_s)
+        begins = np.arange(self.groups + 1)
+        surely, perhaps = (
+            np.clip(np.searchsorted(kind.prefix_s, room_s + by_s, side="right") - 1, begins, kind.longest)
+            for by_s in (-doubt_s, doubt_s)
+        )
+        for begin in np.flatnonzero(surely < perhaps).tolist():
+            in_doubt = [(index, begin, end) for end in range(surely[begin] + 1, perhaps[begin] + 1)]
+            surely[begin] += bisect_right(in_doubt, bound_s, key=self.service_s)
+        return surely
+
+    def next_s(self, furthest: Ints) -> float:
+        """The shortest of the stages just longer than those that `furthest` found; inf if there is none."""
+        return min((self._next_s(index, ends) for index, ends in enumerate(furthest)), default=math.inf)
+
+    def _next_s(self, index: int, furthest: Ints) -> float:
+        kind = self.kinds[index]
+        begins = np.flatnonzero(furthest < kind.longest)
+        if not begins.size:
+            return math.inf
+        ends = furthest[begins] + 1
+        about_s = kind.prefix_s[ends] - kind.prefix_s[begins] + self.entry_s[begins]
+        near = about_s <= about_s.min() + 2 * self._doubt_s(kind, float(about_s.min()))
+        pairs = zip(begins[near].tolist(), ends[near].tolist(), strict=True)
+        return min(self.service_s((index, begin, end)) for begin, end in pairs)
+
+    def _doubt_s(self, kind: Kind, bound_s: float) -> float:
+        """No sum of seconds up to `bound_s` made from prefix sums is further off."""
+        largest_s = float(kind.prefix_s[-1]) + float(self.entry_s.max()) + bound_s
+        return _ROUNDING * (len(self.costs.layers) + 4) * largest_s
+
+    def plan(self, stages: Iterable[KindedStage]) -> Plan:
+        """In pipeline order; of each kind the places that are listed first."""
+        free = [iter(kind.places) for kind in self.kinds]
+        return Plan.of(
+            (self.starts[begin], self.starts[end] - 1, self.costs.places[next(free[kind])].name)
+            for kind, begin, end in stages
+        )
+
+
+def stage_costs(costs: Costs) -> StageCosts:
+    """The stages that `costs` allow."""
+    starts = starts_of(len(costs.layers), costs.legal_cuts)
+    entry_s = np.array([0.0, *(costs.transfer_s[start - 1] for start in starts[1:-1]), 0.0])
+    return StageCosts(costs, starts, entry_s, tuple(sorted(_kinds(costs, starts), key=lambda kind: len(kind.places))))
+
+
+def _kinds(costs: Costs, starts: Sequence[int]) -> Iterator[Kind]:
+    at = np.array(starts)
+    kinds = kinds_of(costs)
+    capacities = {costs.places[first].memory_bytes for first, *_ in kinds}
+    fitting = {memory_bytes: _fitting(costs, starts, memory_bytes) for memory_bytes in capacities}
+    for places in kinds:
+        time_s = costs.time_s[:, places[0]]
+        prefix_s = np.concatenate([[0.0], np.nancumsum(time_s)])[at]
+        fits = fitting[costs.places[places[0]].memory_bytes]
+        yield Kind(places, prefix_s, np.minimum(_runnable(time_s, at), fits), fits)
+
+
+def _runnable(time_s: Floats, starts: Ints) -> Ints:
+    """(positions,): the last position before a layer that the place cannot run."""
+    cannot = np.append(np.flatnonzero(np.isnan(time_s)), len(time_s))
+    next_cannot = cannot[np.minimum(np.searchsorted(cannot, starts), len(cannot) - 1)]
+    return np.searchsorted(starts, next_cannot, side="right") - 1
+
+
+def _fitting(costs: Costs, starts: Sequence[int], memory_bytes: int | None) -> Ints:
+    """(positions,): how far a stage that begins there fits: all its weights, and the most that is live at a layer.
+
+    Both ends only move forwards. `peaks` has the groups whose live bytes no later group of the stage exceeds.
+    """
+    groups = len(starts) - 1
+    if memory_bytes is None:
+        return np.full(groups + 1, groups)
+    layers = [costs.layers[first:end] for first, end in pairwise(starts)]
+    weight_bytes = [sum(layer.weight_bytes for layer in group) for group in layers]
+    live_bytes = [max(layer.live_bytes for layer in group) for group in layers]
+    fitting = np.arange(groups + 1)
+    peaks: deque[int] = deque()
+    end, held_bytes = 0, 0
+    for begin in range(groups):
+        if end < begin:
+            end, held_bytes = begin, 0
+        while peaks and peaks[0] < begin:
+            peaks.popleft()
+        while end < groups:
+            peak_bytes = max(live_bytes[end], live_bytes[peaks[0]] if peaks else 0)
+            if held_bytes + weight_bytes[end] + peak_bytes > memory_bytes:
+                break
+            while peaks and live_bytes[peaks[-1]] <= live_bytes[end]:
+                peaks.pop()
+            peaks.append(end)
+            held_bytes += weight_bytes[end]
+            end += 1
+        fitting[begin] = end
+        held_bytes -= weight_bytes[begin]
+    return fitting

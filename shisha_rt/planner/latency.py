@@ -1,0 +1,209 @@
+"""Among plans of one bottleneck, one of low latency: the sum of its stages' service times.
+
+What makes this hard is that the places of each kind are limited. With any number of them, at a price for each (a
+Lagrange multiplier), the least latency is a shortest path over positions; less what all the places there are would
+cost, it is a lower bound. Subgradient steps look for prices that make the bound high. With each, a dive takes the
+cheapest stage after the other, from the network's end, through states that `Reach` knows to be met from its begin: a
+plan. Where bound and plan do not meet, a best-first search closes the gap, if it may go on for long enough.
+
+Sums are rounded, so least is meant up to a relative error of 1e-12.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from shisha_rt.arrays import Floats, Ints
+from shisha_rt.planner.kinds import KindedStage, StageCosts
+from shisha_rt.planner.reach import Counts, Reach
+
+_PRICINGS_PER_KIND: Final = 4
+_AS_GOOD: Final = 1 - 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """`stages` in pipeline order. No plan has a latency below `bound_s`; `states`: how many the search took up."""
+
+    stages: Sequence[KindedStage]
+    latency_s: float
+    bound_s: float
+    states: int
+
+    @property
+    def is_least(self) -> bool:
+        return self.bound_s >= _AS_GOOD * self.latency_s
+
+
+class _Tail(NamedTuple):
+    """The stages from some position to the network's end: the first of them, and the tail that follows it."""
+
+    latency_s: float
+    first: KindedStage
+    rest: _Tail | None
+
+    def stages(self) -> Iterator[KindedStage]:
+        tail: _Tail | None = self
+        while tail is not None:
+            yield tail.first
+            tail = tail.rest
+
+
+class _Ending(NamedTuple):
+    """All stages that end at one position: (stages,) each."""
+
+    kind: Ints
+    begin: Ints
+    service_s: Floats
+
+
+class _Relaxed(NamedTuple):
+    """Any number of places at `prices` (kinds,): `to_s` (positions,) the least latency up to there, prices included.
+
+    `used` (kinds,): the places on the way to the end that takes the least. `bound_s`: no plan has a lower latency.
+    """
+
+    prices: Floats
+    to_s: Floats
+    used: Ints
+    start: Counts
+    bound_s: float
+
+
+def low_latency(model: StageCosts, table: Reach, most_states: int, should_stop: Callable[[], bool]) -> Latency:
+    """A plan within R_k of `table`, which is whole and was worked out to its end."""
+    ending = _endings(model, table.stages)
+    starts = np.array(list(table.furthest_states()))
+    relaxed = tightest = _relax(ending, starts, np.zeros(len(model.kinds)))
+    best = _dive(table, ending, relaxed)
+    for _ in range(_PRICINGS_PER_KIND * len(model.kinds)):
+        found = Latency(tuple(best.stages()), best.latency_s, tightest.bound_s, states=0)
+        if found.is_least or should_stop():
+            return found
+        relaxed = _relax(ending, starts, _repriced(relaxed, best.latency_s))
+        tightest = max(tightest, relaxed, key=lambda one: one.bound_s)
+        best = min(best, _dive(table, ending, relaxed), key=lambda one: one.latency_s)
+    return _best_first(table, ending, tightest, best, most_states, should_stop)
+
+
+def _endings(model: StageCosts, stages: Ints) -> list[_Ending]:
+    """(positions,): all stages by where they end, within R_k `stages`, (kinds, positions)."""
+    lengths = stages - np.arange(model.groups + 1)
+    kind, begin = (np.repeat(index.ravel(), lengths.ravel()) for index in np.indices(stages.shape))
+    shorter = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths.ravel(), lengths.ravel())
+    end = begin + 1 + shorter
+    prefix_s = np.stack([one.prefix_s for one in model.kinds])
+    service_s = prefix_s[kind, end] - prefix_s[kind, begin] + model.entry_s[begin]
+    order = np.argsort(end, kind="stable")
+    bounds = np.searchsorted(end[order], np.arange(model.groups + 2)).tolist()
+    parts = (order[first:last] for first, last in pairwise(bounds))
+    return [_Ending(kind[part], begin[part], service_s[part]) for part in parts]
+
+
+def _relax(ending: Sequence[_Ending], starts: Ints, prices: Floats) -> _Relaxed:
+    to_s = np.zeros(len(ending))
+    last = [0] * len(ending)
+    for end in range(1, len(ending)):
+        through_s = _through_s(ending[end], to_s, prices)
+        if through_s.size:
+            last[end] = int(through_s.argmin())
+            to_s[end] = through_s[last[end]]
+        else:
+            to_s[end] = math.inf
+    used = np.zeros(len(prices), np.int64)
+    end = len(ending) - 1
+    while end:
+        used[ending[end].kind[last[end]]] += 1
+        end = int(ending[end].begin[last[end]])
+    start = starts[int((starts @ prices).argmax())]
+    return _Relaxed(prices, to_s, used, tuple(start.tolist()), float(to_s[-1] - start @ prices))
+
+
+def _through_s(stages: _Ending, to_s: Floats, prices: Floats) -> Floats:
+    """(stages,): the least latency up to their end, if this is the last of them."""
+    return to_s[stages.begin] + stages.service_s + prices[stages.kind]
+
+
+def _repriced(relaxed: _Relaxed, best_s: float) -> Floats:
+    """Polyak's step: kinds of which more is used than there is become dearer."""
+    slope = (relaxed.used - np.array(relaxed.start)).astype(np.float64)
+    slope[(slope < 0) & (relaxed.prices == 0)] = 0
+    steepness = float(slope @ slope)
+    step_s = (best_s - relaxed.bound_s) / steepness if steepness else 0.0
+    prices: Floats = np.maximum(0.0, relaxed.prices + step_s * slope)
+    return prices
+
+
+def _begins_met(table: Reach, kinds: int, used: Counts) -> tuple[Ints, dict[int, Counts]]:
+    """(kinds,): up to where a last stage on this kind may begin, -1 if there is none left; and the state before it."""
+    before = dict(table.before(used))
+    return np.array([table[before[kind]] if kind in before else -1 for kind in range(kinds)]), before
+
+
+def _dive(table: Reach, ending: Sequence[_Ending], relaxed: _Relaxed) -> _Tail:
+    used, end = relaxed.start, len(ending) - 1
+    tail: _Tail | None = None
+    while end or tail is None:
+        stages = ending[end]
+        met, before = _begins_met(table, len(relaxed.prices), used)
+        through_s = np.where(
+            stages.begin <= met[stages.kind], _through_s(stages, relaxed.to_s, relaxed.prices), math.inf
+        )
+        tail = _longer(tail, stages, int(through_s.argmin()), end)
+        kind, end, _ = tail.first
+        used = before[kind]
+    return tail
+
+
+def _longer(tail: _Tail | None, stages: _Ending, at: int, end: int) -> _Tail:
+    stage = int(stages.kind[at]), int(stages.begin[at]), end
+    return _Tail(float(stages.service_s[at]) + (tail.latency_s if tail else 0.0), stage, tail)
+
+
+def _best_first(
+    table: Reach,
+    ending: Sequence[_Ending],
+    relaxed: _Relaxed,
+    best: _Tail,
+    most_states: int,
+    should_stop: Callable[[], bool],
+) -> Latency:
+    """States (used, end) by the least that a plan through them may take, until that is no less than the best plan."""
+    prices, to_s = relaxed.prices, relaxed.to_s
+    number = count()
+    least_s: dict[tuple[Counts, int], float] = {}
+    waiting: list[tuple[float, int, Counts, int, _Tail | None]] = []
+    for start in table.furthest_states():
+        heapq.heappush(waiting, (float(to_s[-1] - prices @ start), next(number), start, len(ending) - 1, None))
+    states = 0
+    while waiting:
+        bound_s, _, used, end, tail = heapq.heappop(waiting)
+        if bound_s >= _AS_GOOD * best.latency_s:
+            break
+        after_s = tail.latency_s if tail else 0.0
+        if least_s.get((used, end), math.inf) < after_s:
+            continue
+        if states == most_states or should_stop():
+            return Latency(tuple(best.stages()), best.latency_s, bound_s, states)
+        states += 1
+        stages = ending[end]
+        met, before = _begins_met(table, len(prices), used)
+        bounds_s = after_s + _through_s(stages, to_s, prices) - prices @ used
+        open_ = (stages.begin <= met[stages.kind]) & (bounds_s < _AS_GOOD * best.latency_s)
+        for at in np.flatnonzero(open_).tolist():
+            longer = _longer(tail, stages, at, end)
+            kind, begin, _ = longer.first
+            state = before[kind], begin
+            if begin == 0:
+                best = min(best, longer, key=lambda one: one.latency_s)
+            elif longer.latency_s < least_s.get(state, math.inf):
+                least_s[state] = longer.latency_s
+                heapq.heappush(waiting, (float(bounds_s[at]), next(number), *state, longer))
+    return Latency(tuple(best.stages()), best.latency_s, best.latency_s, states)

@@ -1,0 +1,291 @@
+"""What trials teach of costs: beliefs about layers, shared by places that are alike, as far as they prove to be.
+
+Places of a kind are believed to take the same, so what one of them does tells of all. Measurements may show that some
+are unlike the others: then these have beliefs of their own. Evidence for that is the ratio of two likelihoods, and has
+to outweigh the number of ways in which such a part could have been chosen. Teams of a size are a kind for themselves.
+
+Without copies there is no need for places to be alike. Then all that have been seen at work have beliefs of their own
+at once, as far as plans can be made for so many kinds of them: errors that are no kind's are found sooner.
+
+On another host a stage takes as long as its layers only where these take longer than its tensors' ways there and back.
+Where they do not, it tells no more of them than that.
+
+What runs beside a stage is not learnt: a plan whose copies slow each other down makes their kind look slower. Trials
+decide in the end, as the best plan measured is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from shisha_rt.arrays import Floats
+from shisha_rt.costs.alike import kinds_of
+from shisha_rt.costs.costs import Costs, CostTeam
+from shisha_rt.costs.team_costs import TeamCosts, team_costs
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan, Team
+from shisha_rt.plan.rate import stage_seconds
+from shisha_rt.planner.belief import Belief, Sighting, likeliest, log_likelihoods
+
+Group = tuple[int, ...]
+"""Places (indices) that share a belief."""
+
+_BAND_OF_ERROR: Final = 1.96 * math.sqrt(2)
+"""Two measurements of one plan differ by no more than so many standard errors in 95 of 100 cases."""
+_LEAST_ERROR: Final = 0.005
+"""Relative. Costs are a model: no measurement says more of them than this."""
+_LEAST_SHARE: Final = 0.02
+"""Of its told time, that a layer takes at least: a Gaussian does not know that times are positive."""
+_LINK_ERROR: Final = 0.1
+"""Relative: how far the ways to another host and back may be off."""
+_EVIDENCE: Final = 2.0
+"""The logarithm of how many times likelier it has to be that places are unlike, the choice of them paid for."""
+_MOST_SIGHTINGS: Final = 200
+"""That a belief goes by: the latest. The work grows with their third power."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Learnt:
+    """`costs` as they are believed to be, `beliefs` of each place, `team_beliefs` of each of the costs' teams.
+
+    `crowded`: more places would have beliefs of their own, were there not too many kinds of them then.
+    """
+
+    costs: Costs
+    beliefs: Sequence[Belief]
+    team_beliefs: Sequence[Belief]
+    crowded: bool
+
+
+class _Seen(NamedTuple):
+    """What the layers `first` up to and without `end` took as a stage; `error` relative, one standard deviation."""
+
+    first: int
+    end: int
+    service_s: float
+    error: float
+
+
+_TeamKind = tuple[int, int]
+"""A kind of places as told, and how many of them."""
+
+
+def learnt(
+    told: Costs,
+    trials: Sequence[tuple[Plan, Measurement]],
+    few_enough: Callable[[Sequence[int]], bool],
+    *,
+    copies: bool = False,
+) -> Learnt:
+    """From all trials. `few_enough` says of (kinds,) numbers of places whether plans can be made for so many kinds."""
+    by_costs = team_costs(told)
+    of_place: dict[str, list[_Seen]] = {place.name: [] for place in told.places}
+    of_team: dict[_TeamKind, list[_Seen]] = {kind: [] for kind in by_costs.time_s if kind[1] > 1}
+    for team, one in _seen(by_costs, trials):
+        if len(team) == 1:
+            of_place[team[0]].append(one)
+        else:
+            of_team.setdefault((by_costs.kind_of[team[0]], len(team)), []).append(one)
+    time_s = np.stack([_able(told.time_s[:, at], its) for at, its in enumerate(of_place.values())], axis=1)
+    told = replace(told, time_s=time_s)
+    team_s = {kind: _able(by_costs.time_s[kind], its) for kind, its in of_team.items() if kind in by_costs.time_s}
+    alone = [_sightings(told, time_s[:, at], its, place) for at, (place, its) in enumerate(of_place.items())]
+    groups, crowded = _each_seen(kinds_of(told), alone), False
+    if copies or not few_enough([len(group) for group in groups]):
+        groups, crowded = _groups(time_s, kinds_of(told), alone, few_enough, 0.0 if copies else -math.inf)
+    together = [_sightings(told, its, of_team[kind]) for kind, its in team_s.items()]
+    sightings = [*([one for place in group for one in alone[place]] for group in groups), *together]
+    beliefs = likeliest(
+        [np.nan_to_num(its) for its in (*(time_s[:, group[0]] for group in groups), *team_s.values())],
+        [_merged(its).sightings for its in sightings],
+    )
+    of_group, of_kind = beliefs[: len(groups)], dict(zip(team_s, beliefs[len(groups) :], strict=True))
+    by_place = {place: belief for group, belief in zip(groups, of_group, strict=True) for place in group}
+    teams = [
+        (
+            CostTeam(tuple(told.places[place].name for place in group[:size]), _mean_s(belief, team_s[kind, size])),
+            belief,
+        )
+        for group in groups
+        for (kind, size), belief in of_kind.items()
+        if kind == by_costs.kind_of[told.places[group[0]].name] and size <= len(group)
+    ]
+    costs = replace(
+        told,
+        time_s=np.stack([_mean_s(by_place[at], time_s[:, at]) for at in range(len(told.places))], axis=1),
+        teams=tuple(team for team, _ in teams),
+    )
+    return Learnt(costs, [by_place[at] for at in range(len(told.places))], [belief for _, belief in teams], crowded)
+
+
+def _mean_s(belief: Belief, told_s: Floats) -> Floats:
+    """(layers,) seconds; nan where it cannot run."""
+    return np.where(np.isnan(told_s), math.nan, np.maximum(belief.mean_s, _LEAST_SHARE * belief.told_s))
+
+
+def _seen(by_costs: TeamCosts, trials: Sequence[tuple[Plan, Measurement]]) -> Iterator[tuple[Team, _Seen]]:
+    """Of stages that are one run of layers. Where no team's own time was measured, each is as told of the others.
+
+    A plan that never ran tells of the stage that could not be built, if that was it, and of no other.
+    """
+    for plan, measurement in trials:
+        error = max(measurement.band / _BAND_OF_ERROR, _LEAST_ERROR)
+        team_s = measurement.team_s or _shared_out(plan, measurement, by_costs)
+        for index, (stage, times_s) in enumerate(zip(plan.stages, team_s, strict=True)):
+            if not measurement.frames and index != measurement.failed_stage:
+                continue
+            # What several teams took was measured together, and counts as one measurement.
+            once = 1.0 if measurement.team_s else math.sqrt(len(times_s))
+            for team, service_s in zip(stage.teams, times_s, strict=True):
+                if len(stage.work) == 1 and stage.split is None:
+                    yield team, _Seen(stage.first, stage.last + 1, service_s, once * error)
+
+
+def _shared_out(plan: Plan, measurement: Measurement, by_costs: TeamCosts) -> Iterator[tuple[float, ...]]:
+    """(stages, teams): a stage's time is what its teams would take if they were alike."""
+    if plan.is_plain:
+        yield from ((service_s,) for service_s in measurement.service_s)
+        return
+    for told_s, service_s in zip(by_costs.team_s(plan), measurement.service_s, strict=True):
+        alike_s = stage_seconds(told_s)
+        if 0 < alike_s < math.inf and math.isfinite(service_s):
+            yield tuple(time_s * service_s / alike_s for time_s in told_s)
+        else:
+            yield (service_s,) * len(told_s)
+
+
+def _able(told_s: Floats, seen: Sequence[_Seen]) -> Floats:
+    """(layers,): nan for those that cannot be run.
+
+    Nobody says which layer of a stage it was that kept it from running. So all of them count as such layers, but for
+    those that have been run.
+    """
+    time_s, ran = told_s.copy(), np.zeros(len(told_s), bool)
+    for first, end, service_s, _ in seen:
+        ran[first:end] |= math.isfinite(service_s)
+    for first, end, service_s, _ in seen:
+        if math.isinf(service_s):
+            time_s[first:end] = np.where(ran[first:end], time_s[first:end], math.nan)
+    return time_s
+
+
+def _sightings(told: Costs, layers_s: Floats, seen: Sequence[_Seen], place: str = "") -> list[Sighting]:
+    """What stages took, their entries taken off. Where nothing was told, nothing can be corrected.
+
+    `place`: the one on which they ran; teams of several are on this host.
+    """
+    found: list[Sighting] = []
+    for first, end, service_s, error in seen:
+        told_s = float(np.nansum(layers_s[first:end]))
+        if math.isfinite(service_s) and told_s:
+            entry_s = float(told.transfer_s[first - 1]) if first else 0.0
+            hidden = service_s <= (1 + _LINK_ERROR + error) * _ways_s(told, place, first, end)
+            if hidden and entry_s + told_s <= service_s:
+                continue
+            found.append(Sighting(first, end, service_s - entry_s, error * max(service_s, told_s)))
+    return found
+
+
+def _ways_s(told: Costs, place: str, first: int, end: int) -> float:
+    """The longer of the ways there and back, of a stage on a place with a link; else 0."""
+    link = told.link_of.get(place)
+    if link is None:
+        return 0.0
+    there_bytes, back_bytes = told.crossings.of(((first, end - 1),))
+    return max(link.there.seconds(there_bytes), link.back.seconds(back_bytes))
+
+
+class _Merged(NamedTuple):
+    """Sightings of the same layers as one each. `scatter`: what that leaves out of their log likelihood."""
+
+    sightings: list[Sighting]
+    scatter: float
+
+
+def _merged(sightings: Sequence[Sighting]) -> _Merged:
+    """Means with weights of 1 / variance; of many, the latest."""
+    by_span: dict[tuple[int, int], list[Sighting]] = {}
+    for one in sightings:
+        by_span.setdefault((one.first, one.end), []).append(one)
+    found: list[Sighting] = []
+    scatter = 0.0
+    for (first, end), its in by_span.items():
+        if len(its) == 1:
+            found += its
+            continue
+        time_s, error_s = np.array([(one.time_s, one.error_s) for one in its]).T
+        weights = 1 / error_s**2
+        mean_s, its_error_s = float(weights @ time_s / weights.sum()), float(weights.sum() ** -0.5)
+        scatter += math.log(its_error_s) - float(np.log(error_s).sum() + weights @ (time_s - mean_s) ** 2 / 2)
+        found.append(Sighting(first, end, mean_s, its_error_s))
+    return _Merged(found[-_MOST_SIGHTINGS:], scatter)
+
+
+def _each_seen(kinds: Sequence[Group], alone: Sequence[Sequence[Sighting]]) -> list[Group]:
+    """Each place that has been seen by itself, the others of a kind together."""
+    seen = [(place,) for kind in kinds for place in kind if alone[place]]
+    return [*seen, *filter(None, (tuple(place for place in kind if not alone[place]) for kind in kinds))]
+
+
+def _groups(
+    time_s: Floats,
+    kinds: Sequence[Group],
+    alone: Sequence[Sequence[Sighting]],
+    few_enough: Callable[[Sequence[int]], bool],
+    least_evidence: float,
+) -> tuple[list[Group], bool]:
+    """Kinds parted where there is more than the least evidence, the clearest first, as far as there are few enough."""
+    parts = [(_parted(time_s[:, kind[0]], kind, alone), kind) for kind in kinds]
+    while True:
+        parts.sort(key=lambda part: -part[0].evidence)
+        clearest, group = parts[0]
+        groups = [its for _, its in parts]
+        if not clearest.one or clearest.evidence <= least_evidence:
+            return sorted(groups), False
+        two = (clearest.one, clearest.other)
+        if not few_enough([len(its) for its in (*groups[1:], *two)]):
+            return sorted(groups), clearest.evidence > 0
+        parts = [*parts[1:], *((_parted(time_s[:, group[0]], its, alone), its) for its in two)]
+
+
+class _Parted(NamedTuple):
+    """`evidence` in nats, above 0: the two are unlike."""
+
+    evidence: float
+    one: Group = ()
+    other: Group = ()
+
+
+def _parted(told_s: Floats, group: Group, alone: Sequence[Sequence[Sighting]]) -> _Parted:
+    """Its slower and its quicker places; those that have not been seen go with the more."""
+    seen = [place for place in group if alone[place]]
+    if len(seen) < 2:
+        return _Parted(-math.inf)
+    layers_s = np.nan_to_num(told_s)
+
+    def slower(place: int) -> float:
+        taken_s = sum(one.time_s for one in alone[place])
+        return taken_s / float(sum(layers_s[one.first : one.end].sum() for one in alone[place]))
+
+    order = sorted(seen, key=slower)
+    ratios = np.array([slower(place) for place in order])
+    # The two parts that vary least within themselves.
+    varying = [at * ratios[:at].var() + (len(order) - at) * ratios[at:].var() for at in range(1, len(order))]
+    at = 1 + int(np.argmin(varying))
+    whole, one, other = (_likelihood(layers_s, its, alone) for its in (order, order[:at], order[at:]))
+    choice = math.log(math.comb(len(order), at))
+    parts = [set(order[:at]), set(order[at:])]
+    max(parts, key=len).update(set(group) - set(seen))
+    evidence = one + other - whole - choice - _EVIDENCE
+    return _Parted(evidence, *(tuple(sorted(part)) for part in parts))
+
+
+def _likelihood(layers_s: Floats, places: Sequence[int], alone: Sequence[Sequence[Sighting]]) -> float:
+    """The log of it, of all that was seen of places that share a belief, with the scales that are likeliest."""
+    merged = _merged([one for place in places for one in alone[place]])
+    return float(log_likelihoods(layers_s, merged.sightings).max()) + merged.scatter

@@ -1,0 +1,147 @@
+"""How many places does it take to get to each position of the network, no stage slower than a bound?
+
+need(j, c) = min over stages (i, j) and shares s that keep the bound of need(i, c - s) + s_last: the places of the last
+kind that a chain up to position j needs, c (kinds,) counting those of all others that it may use. Of the shares that
+keep the bound from i to j, those are enough that do not with a place less.
+
+Where no longer stage takes less, what gets to a position gets to every one before it, as stages may end sooner. So of
+all stages on a share the one that begins first is enough. Links do not grant that: there may be less to send back
+from a later layer than from an earlier one. Then all begins count.
+
+Where stages are limited, there is such a table for each number of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shisha_rt.arrays import Bools, Ints
+from shisha_rt.planner.chains import TOLERANCE, Chains, SharedStage
+
+Numbers = npt.NDArray[np.int32]
+_NEVER: Final = 1 << 30
+"""More than there are places; twice that is still a number."""
+
+
+class _Ending(NamedTuple):
+    """(stages,) each: the shares, ascending, and the begins of all that end at one position."""
+
+    shares: Ints
+    begins: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Need:
+    """`ending` (positions,): the stages that may be used, by where they end.
+
+    `tables`, for up to so many stages, or one for any number: (positions, places + 1 of each kind but the last).
+    """
+
+    chains: Chains
+    ending: list[_Ending]
+    tables: tuple[Numbers, ...]
+
+    @property
+    def furthest(self) -> int:
+        """The last position that can be got to."""
+        corner: tuple[Any, ...] = (slice(None), *self.chains.counts[:-1])
+        return int(np.flatnonzero(self.tables[-1][corner] <= self.chains.counts[-1])[-1])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether that is the end of the network."""
+        return self.furthest == self.chains.model.groups
+
+    def trace(self) -> list[SharedStage]:
+        """Stages that get to the end of the network, in order."""
+        shares = self.chains.shares
+        layer, end, free = len(self.tables) - 1, self.chains.model.groups, np.array(self.chains.counts[:-1], np.int64)
+        found: list[SharedStage] = []
+        while end:
+            before = self.tables[max(0, layer - 1)]
+            its, begins = self.ending[end]
+            fitting = (shares[its, :-1] <= free).all(axis=1)
+            its, begins = its[fitting], begins[fitting]
+            left = tuple((free - shares[its, :-1]).T)
+            least = int((before[(begins, *left)] + shares[its, -1]).argmin())
+            share = int(its[least])
+            found.append(SharedStage(share, int(begins[least]), end))
+            end, free, layer = found[-1].begin, free - shares[share, :-1], layer - 1
+        return found[::-1]
+
+
+def need_cells(chains: Chains) -> int:
+    """Of all tables."""
+    tables = chains.most_stages + 1 if chains.layered else 1
+    return tables * (chains.model.groups + 1) * math.prod(count + 1 for count in chains.counts[:-1])
+
+
+def need(chains: Chains, bound_s: float, should_stop: Callable[[], bool]) -> Need | None:
+    """The recursion under a bound. None if `should_stop`, which is asked at each position, says so."""
+    shares, positions = chains.shares, chains.model.groups + 1
+    fits = np.isfinite(chains.period_s) if math.isinf(bound_s) else chains.period_s <= bound_s * (1 + TOLERANCE)
+    ending = _by_end(_firsts(chains, fits) if chains.grows else _leasts(chains, fits))
+    heads = shares[:, :-1]
+    own = shares[:, -1].astype(np.int32)
+    table = np.full((positions, *(count + 1 for count in chains.counts[:-1])), _NEVER, np.int32)
+    table[0] = 0
+    windows = [_windows(head, chains.counts) for head in heads.tolist()]
+    tables = [table]
+    for _ in range(chains.most_stages if chains.layered else 1):
+        before = tables[-1]
+        now = before.copy() if chains.layered else before
+        for end in range(1, positions):
+            if should_stop():
+                return None
+            to, (its, begins) = now[end, ...], ending[end]
+            # Shares are in ascending order, so those of the same head are neighbours.
+            parts = np.flatnonzero((heads[its[1:]] != heads[its[:-1]]).any(axis=1)) + 1
+            for one, past in pairwise([0, *parts.tolist(), len(its)]) if its.size else ():
+                source, beyond = windows[its[one]]
+                if past > one + 1:
+                    places = own[its[one:past]].reshape(-1, *(1 for _ in source))
+                    needed = (before[(begins[one:past], *source)] + places).min(axis=0)
+                else:
+                    needed = before[(begins[one], *source)] + own[its[one]]
+                np.minimum(to[beyond], needed, out=to[beyond])
+        if chains.layered:
+            tables.append(now)
+    return Need(chains, ending, tuple(tables))
+
+
+def _firsts(chains: Chains, fits: Bools) -> Bools:
+    """(shares, ends, begins): of the stages that fit, on each share the one that begins first.
+
+    A share that begins no sooner than one with a place less is of no use.
+    """
+    positions = fits.shape[1]
+    first = np.where(fits.any(axis=2), fits.argmax(axis=2), positions)
+    padded = np.vstack([first, np.full(positions, positions)])
+    first = np.where(first < padded[chains.before].min(axis=1), first, positions)
+    return np.asarray(np.arange(positions) == first[..., None])
+
+
+def _leasts(chains: Chains, fits: Bools) -> Bools:
+    """(shares, ends, begins): of the stages that fit, each on all shares that do not fit with a place less."""
+    padded = np.concatenate([fits, np.zeros_like(fits[:1])])
+    return np.asarray(fits & ~padded[chains.before].any(axis=1))
+
+
+def _by_end(stages: Bools) -> list[_Ending]:
+    """(positions,), of (shares, ends, begins)."""
+    ends, shares, begins = np.nonzero(stages.transpose(1, 0, 2))
+    bounds = np.searchsorted(ends, np.arange(stages.shape[1] + 1)).tolist()
+    return [_Ending(shares[first:past], begins[first:past]) for first, past in pairwise(bounds)]
+
+
+def _windows(head: Sequence[int], counts: Sequence[int]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Where a share leads from, and where to: so many places more of each kind but the last."""
+    source = tuple(slice(0, count + 1 - more) for count, more in zip(counts, head, strict=False))
+    return source, (*(slice(more, None) for more in head), ...)

@@ -1,0 +1,133 @@
+"""Which plans could still turn out to be good: stage times as far below what is predicted as the doubt allows.
+
+Stages are on different places, so what is not known of one is independent of the others; but of one place's layers it
+is not, and a stage's deviation is no sum over them. So costs of layers cannot say which plans those are. The searches
+of `exact` can, once stages are told apart: they do not ask what a stage's time is made of. What links take is known,
+and no doubt is cast on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shisha_rt.arrays import Floats
+from shisha_rt.costs.team_costs import TeamCosts, team_costs
+from shisha_rt.plan.plan import Plan, Stage, Team
+from shisha_rt.plan.rate import Objective, latency_s, rate_of
+from shisha_rt.planner.belief import Belief
+from shisha_rt.planner.chains import (
+    TOLERANCE,
+    Chains,
+    StageSeconds,
+    TeamKind,
+    chains,
+    computing_s,
+    over_links,
+    team_kinds,
+)
+from shisha_rt.planner.kinds import StageCosts, stage_costs
+from shisha_rt.planner.learning import Learnt
+from shisha_rt.planner.need import need
+from shisha_rt.planner.over_hosts import over_hosts
+from shisha_rt.planner.quickest import quickest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outlook:
+    """Of the plans of a space. `predicted_s` (teams, positions, positions): what the stage from begin to end computes.
+
+    It is inf where no such stage can run. `deviation` is relative to it.
+    """
+
+    model: StageCosts
+    teams: tuple[TeamKind, ...]
+    predicted_s: Floats
+    deviation: Floats
+    most_stages: int | None
+    replicate: bool
+    objective: Objective
+
+    def at_best_s(self, doubt: float) -> StageSeconds:
+        """With what stages compute `doubt` deviations below the prediction, on a logarithmic scale.
+
+        There no time becomes negative, and for small deviations it is the same. A longer stage computes no less.
+        """
+        ends = np.triu(np.ones(self.predicted_s.shape[1:], bool), 1)
+        at_best_s = np.where(ends, self.predicted_s * np.exp(-doubt * self.deviation), 0.0)
+        computing_s = np.where(ends, np.maximum.accumulate(at_best_s, axis=2), np.inf)
+        return over_links(self.model, self.teams, computing_s)
+
+    def value_s(self, seconds: StageSeconds, plan: Plan) -> float:
+        """Of a chain, if stages take `seconds`."""
+        starts = {layer: position for position, layer in enumerate(self.model.starts)}
+        number_of = {team: number for number, team in enumerate(self.teams)}
+        kind_of = {self.model.costs.places[at].name: k for k, kind in enumerate(self.model.kinds) for at in kind.places}
+
+        def time_s(its: Floats, stage: Stage, team: Team) -> float:
+            number = number_of.get(TeamKind(kind_of[team[0]], len(team)))
+            return math.inf if number is None else float(its[number, starts[stage.first], starts[stage.last + 1]])
+
+        busy_s, alone_s = (
+            [[time_s(its, stage, team) for team in stage.teams] for stage in plan.stages] for its in seconds
+        )
+        if self.objective == "latency":
+            return latency_s(plan, alone_s)
+        loads = team_costs(self.model.costs).link_loads(plan, busy_s)
+        return max(rate_of(plan, busy_s).bottleneck_s, max((load.seconds for load in loads), default=0.0))
+
+    def plan_within(self, bound_s: float, seconds: StageSeconds) -> Plan | None:
+        """A plan of at most `bound_s` >= 0, if stages take `seconds`.
+
+        None: there is none, or only ones found that are slower by what places share of a link.
+        """
+        space = self._space(seconds)
+        if self.objective == "latency":
+            found = quickest(space, math.inf, bound_s, lambda: False)
+            return space.plan(found.stages) if found is not None and found.stages else None
+        table = need(space, bound_s, lambda: False)
+        if table is None or not table.is_whole:
+            return None
+        plan = over_hosts(self.model.costs, space.plan(table.trace()))
+        is_shared = bool(self.model.costs.link_of)
+        return plan if not is_shared or self.value_s(seconds, plan) <= bound_s * (1 + TOLERANCE) else None
+
+    def _space(self, seconds: StageSeconds) -> Chains:
+        space = chains(self.model, most_stages=self.most_stages, replicate=self.replicate, seconds=seconds)
+        assert space is not None  # `exact` has searched one of that size
+        return space
+
+
+def outlook(
+    learnt: Learnt, most_stages: int | None = None, *, replicate: bool = False, objective: Objective = "throughput"
+) -> Outlook:
+    """For costs that `exact_plan` finds a proven plan for."""
+    model = stage_costs(learnt.costs)
+    teams = team_kinds(model, replicate=replicate)
+    predicted_s = computing_s(model, teams)
+    starts = np.array(model.starts)
+    told = team_costs(learnt.costs)
+    deviation_s = np.stack([_belief(learnt, told, model, team).deviation_s(starts) for team in teams])
+    known = np.isfinite(predicted_s) & (predicted_s > 0)
+    return Outlook(
+        model=model,
+        teams=teams,
+        predicted_s=predicted_s,
+        deviation=np.divide(deviation_s, predicted_s, out=np.zeros_like(predicted_s), where=known),
+        most_stages=most_stages,
+        replicate=replicate,
+        objective=objective,
+    )
+
+
+def _belief(learnt: Learnt, told: TeamCosts, model: StageCosts, team: TeamKind) -> Belief:
+    place = model.kinds[team.kind].places[0]
+    if team.size == 1:
+        return learnt.beliefs[place]
+    kind = told.kind_of[learnt.costs.places[place].name]
+    teams: Sequence[Team] = [its.places for its in learnt.costs.teams]
+    at = next(at for at, its in enumerate(teams) if len(its) == team.size and told.kind_of[its[0]] == kind)
+    return learnt.team_beliefs[at]

@@ -1,0 +1,95 @@
+"""Very many places in few classes, and what a stage takes of each class: of its places, and of its hosts' links.
+
+Places of a class take the same for every layer, have as much memory, and are on hosts that nothing tells apart: links
+alike, with as many places of each class. So hosts are in groups, and all of a group's links are one limit: no host's
+share of what its group carries need be more than another's, if places are taken evenly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+
+from shisha_rt.arrays import Floats
+from shisha_rt.costs.alike import kinds_of
+from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.links import OneWay
+from shisha_rt.planner.chains import TeamKind, seconds_of
+from shisha_rt.planner.kinds import StageCosts, stage_costs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AlikePlaces:
+    """`hosts`: the places (indices) of the class on each of its hosts; `group`: that of the hosts, None without links.
+
+    Places of the daemon's own host are one class a kind, and have no group.
+    """
+
+    hosts: tuple[tuple[int, ...], ...]
+    group: int | None
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.hosts))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wide:
+    """`seconds` (classes, positions, positions): how long a place is busy with a stage for a frame, begin, then end;
+    inf where it cannot. Of a place behind a link the longest of the way there, computing and the way back.
+
+    `link_s` (2 x groups, positions, positions): for how long a stage for a frame keeps one link of a group busy, there
+    and back in turns. `links` (2 x groups,): how many there are.
+    """
+
+    model: StageCosts
+    classes: tuple[AlikePlaces, ...]
+    seconds: Floats
+    link_s: Floats
+    links: Floats
+
+    @property
+    def positions(self) -> int:
+        return self.model.groups + 1
+
+
+def wide_space(costs: Costs) -> Wide:
+    """All places of `costs`. Work grows with places, and otherwise with classes only."""
+    model = stage_costs(costs)
+    links = {link.host: link for link in costs.links}
+    kind_of = {place: kind for kind, places in enumerate(kinds_of(costs)) for place in places}
+    on_host: dict[str | None, list[int]] = {}
+    for index, its in enumerate(costs.places):
+        on_host.setdefault(its.host if its.host in links else None, []).append(index)
+    groups: dict[Hashable, int] = {}
+    ways: list[tuple[OneWay, OneWay]] = []
+    counts: list[int] = []
+    members: dict[tuple[int, int | None], list[tuple[int, ...]]] = {}
+    for host, places in on_host.items():
+        by_kind: dict[int, list[int]] = {}
+        for place in places:
+            by_kind.setdefault(kind_of[place], []).append(place)
+        group = None
+        if host is not None:
+            link = links[host]
+            alike = link.there, link.back, tuple(sorted(Counter(kind_of[place] for place in places).items()))
+            group = groups.setdefault(alike, len(groups))
+            if group == len(ways):
+                ways.append((link.there, link.back))
+                counts.append(0)
+            counts[group] += 1
+        for kind, alike_places in by_kind.items():
+            members.setdefault((kind, group), []).append(tuple(alike_places))
+    classes = tuple(AlikePlaces(tuple(hosts), group) for (_, group), hosts in members.items())
+    number_of = {place: number for number, kind in enumerate(model.kinds) for place in kind.places[:1]}
+    first_of = {kind: places[0] for kind, places in enumerate(kinds_of(costs))}
+    teams = [TeamKind(number_of[first_of[kind]], 1) for kind, _ in members]
+    seconds = seconds_of(model, teams).busy_s
+    there, back = costs.crossings.between(model.starts)
+    link_s = np.zeros((2 * len(ways), *there.shape))
+    for group, (way, its_back) in enumerate(ways):
+        link_s[2 * group], link_s[2 * group + 1] = there / way.bytes_per_s, back / its_back.bytes_per_s
+    return Wide(model, classes, seconds, link_s, np.repeat(np.array(counts, float), 2))

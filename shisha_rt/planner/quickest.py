@@ -1,0 +1,210 @@
+"""The least latency of a chain whose slowest stage keeps a bound: the sum of what its stages' quickest teams take.
+
+What a frame by itself takes counts for the one, and what teams are busy for the other (`StageSeconds`).
+
+latency(j, c) = min over stages (i, j), their quickest teams q and shares s with one of them that keep the bound of
+latency(i, c - s) + q's time; c (kinds,) counts the places that may be used. If places were not limited, that would be
+a shortest path; so what a stage takes, and the shortest ways before and behind it, say at once which stages no plan of
+a latency that is already met can have. The others are few.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.arrays import Bools, Floats, Ints
+from shisha_rt.planner.chains import TOLERANCE, Chains, SharedStage
+
+_NONE: Final = 1 << 30
+_Slices = tuple[slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Quickest:
+    """`stages` in pipeline order, each with its lead; none: no chain keeps the bound and the latency."""
+
+    stages: tuple[SharedStage, ...]
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Option:
+    """A stage whose quickest team is `lead`: the least `shares` (indices) with one that keep the bound."""
+
+    begin: int
+    lead: int
+    service_s: float
+    shares: Ints
+
+
+def latency_cells(chains: Chains) -> int:
+    """Of all tables."""
+    tables = chains.most_stages + 1 if chains.layered else 1
+    return tables * (chains.model.groups + 1) * math.prod(count + 1 for count in chains.counts)
+
+
+def quickest(chains: Chains, bound_s: float, most_latency_s: float, should_stop: Callable[[], bool]) -> Quickest | None:
+    """A chain of the least latency, which is at most `most_latency_s`. None if `should_stop` says so."""
+    options = _options(chains, bound_s, most_latency_s)
+    table = np.full((chains.model.groups + 1, *(count + 1 for count in chains.counts)), math.inf)
+    table[0] = 0
+    tables = [table]
+    windows = [_windows(share, chains.counts) for share in chains.shares.tolist()]
+    for _ in range(chains.most_stages if chains.layered else 1):
+        before = tables[-1]
+        now = before.copy() if chains.layered else before
+        for end, its in enumerate(options):
+            if should_stop():
+                return None
+            for option in its:
+                come_from = before[option.begin] + option.service_s
+                for share in option.shares.tolist():
+                    source, beyond = windows[share]
+                    target = now[end][beyond]
+                    np.minimum(target, come_from[source], out=target)
+        if chains.layered:
+            tables.append(now)
+    latency_s = float(tables[-1][(-1, *chains.counts)])
+    met = latency_s <= most_latency_s * (1 + TOLERANCE)
+    return Quickest(tuple(_traced(chains, options, tables)) if met else (), latency_s)
+
+
+def _windows(share: Sequence[int], counts: Sequence[int]) -> tuple[_Slices, _Slices]:
+    """Where a share leads from, and where to: so many places more."""
+    source = tuple(slice(0, count + 1 - more) for count, more in zip(counts, share, strict=True))
+    return source, tuple(slice(more, None) for more in share)
+
+
+def _traced(chains: Chains, options: list[list[_Option]], tables: list[Floats]) -> list[SharedStage]:
+    """Sums are of the same terms, hence equal to the last bit."""
+    layer, end, free = len(tables) - 1, chains.model.groups, np.array(chains.counts)
+    found: list[SharedStage] = []
+    while end:
+        if layer and tables[layer][(end, *free)] == tables[layer - 1][(end, *free)]:
+            layer -= 1
+            continue
+        before, latency_s = tables[max(0, layer - 1)], tables[layer][(end, *free)]
+        option, share = next(
+            (option, share)
+            for option in options[end]
+            for share in option.shares.tolist()
+            if (chains.shares[share] <= free).all()
+            and before[(option.begin, *(free - chains.shares[share]))] + option.service_s == latency_s
+        )
+        found.append(SharedStage(share, option.begin, end, option.lead))
+        end, free, layer = option.begin, free - chains.shares[share], max(0, layer - 1)
+    return found[::-1]
+
+
+def tight_stages(chains: Chains, most_latency_s: float) -> Ints:
+    """(stages, 3): lead, begin and end of all that a chain of at most that latency may have."""
+    return np.argwhere(_through_s(chains, 0.0, most_latency_s) <= most_latency_s * (1 + TOLERANCE))
+
+
+def periods_s(chains: Chains, stages: Ints) -> Floats:
+    """Ascending: what stages (stages, 3), as `tight_stages` has them, may take for a frame at saturation."""
+    of_lead = [stages[stages[:, 0] == lead, 1:].T for lead in range(len(chains.teams))]
+    rates = [_rates_with(chains, lead)[:, :, *its].ravel() for lead, its in enumerate(of_lead) if its.size]
+    every = np.concatenate(rates) if rates else np.zeros(0)
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.unique(1 / every[every > 0])
+
+
+def _options(chains: Chains, bound_s: float, most_latency_s: float) -> list[list[_Option]]:
+    """(positions,): by where stages end. Where shares are mixed and many, without those that are never better."""
+    rate = (1 - TOLERANCE) / bound_s if bound_s else math.inf
+    able = _through_s(chains, rate, most_latency_s) <= most_latency_s * (1 + TOLERANCE)
+    of_stage: dict[tuple[int, int], list[tuple[float, int, Ints]]] = {}
+    for lead, begin, end, shares in _least_shares(chains, able, rate):
+        of_stage.setdefault((begin, end), []).append((float(chains.seconds.alone_s[lead, begin, end]), lead, shares))
+    found: list[list[_Option]] = [[] for _ in range(chains.model.groups + 1)]
+    mixed = chains.is_mixed
+    for (begin, end), its in of_stage.items():
+        kept = np.zeros((0, len(chains.counts)), np.int64)
+        for service_s, lead, shares in sorted(its, key=lambda one: one[:2]):
+            if mixed:
+                places = chains.shares[shares]
+                of_use = ~(kept[:, None] <= places).all(axis=2).any(axis=0)
+                shares, kept = shares[of_use], np.concatenate([kept, places[of_use]])
+            if shares.size:
+                found[end].append(_Option(begin, lead, service_s, shares))
+    return found
+
+
+def _through_s(chains: Chains, rate: float, most_latency_s: float) -> Floats:
+    """(teams, positions, positions): the least latency through a stage, its quickest team being this one.
+
+    inf where it cannot keep up `rate`, in frames a second, with all the places that there are; or takes too long.
+    """
+    seconds = chains.seconds.alone_s
+    served = np.stack([_most_with(chains, lead) for lead in range(len(chains.teams))])
+    able = np.isfinite(seconds) & (served >= rate) & (seconds <= most_latency_s * (1 + TOLERANCE))
+    own_s = np.where(able, seconds, np.inf)
+    best_s = own_s.min(axis=0)
+    positions = len(best_s)
+    to_s, from_s = np.full(positions, np.inf), np.full(positions, np.inf)
+    to_s[0] = from_s[-1] = 0
+    for end in range(1, positions):
+        to_s[end] = (to_s[:end] + best_s[:end, end]).min()
+    for begin in range(positions - 2, -1, -1):
+        from_s[begin] = (best_s[begin, begin + 1 :] + from_s[begin + 1 :]).min()
+    return np.asarray(to_s[:, None] + own_s + from_s)
+
+
+def _most_with(chains: Chains, lead: int) -> Floats:
+    """(positions, positions): frames a second of the largest share that has such a team; -1: there is none."""
+    with np.errstate(divide="ignore", over="ignore"):
+        rate = 1 / chains.seconds.busy_s[lead]
+    team = chains.teams[lead]
+    if team.size > chains.counts[team.kind]:
+        return np.full(rate.shape, -1.0)
+    if not chains.replicate:
+        return np.asarray(rate)
+    rate = rate + chains.rates[team.kind][chains.counts[team.kind] - team.size]
+    if chains.is_mixed:
+        rate = rate + chains.rates[1 - team.kind][-1]
+    return np.asarray(rate)
+
+
+def _rates_with(chains: Chains, lead: int) -> Floats:
+    """(others, further, positions, positions): frames a second of stages that have such a team for their quickest.
+
+    With 0, 1, ... `further` places of its kind, and `others` of the other one, where a stage may have both.
+    """
+    team = chains.teams[lead]
+    with np.errstate(divide="ignore", over="ignore"):
+        rate = 1 / chains.seconds.busy_s[lead]
+    if not chains.replicate:
+        return np.asarray(rate[None, None])
+    further = chains.rates[team.kind][: chains.counts[team.kind] - team.size + 1]
+    others = chains.rates[1 - team.kind] if chains.is_mixed else np.zeros((1, *rate.shape))
+    served: Floats = rate + further + others[:, None]
+    return served
+
+
+def _least_shares(chains: Chains, able: Bools, rate: float) -> Iterator[tuple[int, int, int, Ints]]:
+    """Lead, begin, end and, of the shares that keep up `rate` with such a team, all that have no place to spare."""
+    number_of = {tuple(share): number for number, share in enumerate(chains.shares.tolist())}
+    for lead, team in enumerate(chains.teams):
+        begins, ends = np.nonzero(able[lead])
+        if not begins.size:
+            continue
+        enough = _rates_with(chains, lead)[:, :, begins, ends] >= rate
+        further = np.where(enough.any(axis=1), enough.argmax(axis=1), _NONE)
+        # More places of the other kind are of use only where they spare some of its own.
+        best = np.minimum.accumulate(further, axis=0)
+        further[1:][further[1:] >= best[:-1]] = _NONE
+        for column, begin, end in zip(further.T, begins.tolist(), ends.tolist(), strict=True):
+            shares = []
+            for others in np.flatnonzero(column < _NONE).tolist():
+                share = [0] * len(chains.counts)
+                share[team.kind] = team.size + int(column[others])
+                if others:
+                    share[1 - team.kind] = others
+                shares.append(number_of[tuple(share)])
+            yield lead, begin, end, np.array(shares)

@@ -1,0 +1,161 @@
+"""Where the stages of a chain over pieces begin and end, exactly, if who computes what behind whom is settled.
+
+Here a stage takes what its shards and whole layers take as stages of the plan, each as a part of its own. Of the
+positions that make the slowest least those are kept that part the fewest layers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from shisha_rt.arrays import Bools, Floats, Ints
+from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.team_costs import team_costs
+from shisha_rt.plan.plan import Plan, Team
+from shisha_rt.planner.shards.pieces import Piece, is_inside, shared
+
+_AS_GOOD: Final = 1 + 1e-12
+
+Teams: TypeAlias = tuple[Team, ...]
+"""All of a stage's: alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Balanced:
+    """`chain` over pieces (see `unrefined`), None if there is none. `period_s`: seconds a frame."""
+
+    period_s: float
+    chain: Plan | None
+
+
+def balanced(costs: Costs, pieces: Sequence[Piece], order: Sequence[Teams]) -> Balanced:
+    """With the stages on these teams, in this order; those that help nothing are left out."""
+    told = team_costs(costs)
+    kinds = [(told.kind_of[teams[0][0]], len(teams[0]), len(teams)) for teams in order]
+    room = _Room.of(costs, pieces)
+    stages_s = {
+        (kind, size, copies): room.stages_s(costs, told.time_s.get((kind, size)), order[number][0][0]) / copies
+        for number, (kind, size, copies) in enumerate(kinds)
+    }
+    periods_s = [stages_s[key] for key in kinds]
+    least_s = float(_forward(periods_s, lambda before, its: np.maximum(before[:, None], its))[-1][-1])
+    if math.isinf(least_s):
+        return Balanced(least_s, None)
+    # A part more is worse than all the seconds that there are.
+    part_s = 2 * (least_s or 1.0) * len(order) * room.inside[:, None]
+    costing = [np.where(its <= least_s * _AS_GOOD, its + part_s, np.inf) for its in periods_s]
+    to = _forward(costing, lambda before, its: before[:, None] + its)
+    end = len(pieces)
+    stages = []
+    for number in range(len(order) - 1, -1, -1):
+        if to[number + 1][end] < to[number][end]:
+            begin = int((to[number] + costing[number][:, end]).argmin())
+            stages.append((begin, end - 1, order[number]))
+            end = begin
+    return Balanced(least_s, Plan.chain(reversed(stages)))
+
+
+def _forward(stages_s: Sequence[Floats], together: Callable[[Floats, Floats], Floats]) -> list[Floats]:
+    """(teams + 1,) of (positions,): the least value up to each position with the first so many teams."""
+    to = [np.full(len(stages_s[0]), np.inf)]
+    to[0][0] = 0.0
+    for its in stages_s:
+        to.append(np.minimum(to[-1], together(to[-1], its).min(axis=0)))
+    return to
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Room:
+    """Of positions before pieces, and behind the last: whether each is `inside` what is split.
+
+    `behind` and `before`: the nearest position that is not, from there on and up to there.
+    """
+
+    pieces: Sequence[Piece]
+    inside: Bools
+    behind: Ints
+    before: Ints
+
+    @classmethod
+    def of(cls, costs: Costs, pieces: Sequence[Piece]) -> _Room:
+        positions = np.arange(len(pieces) + 1)
+        inside = np.array([is_inside(pieces, position) for position in positions.tolist()])
+        behind = np.minimum.accumulate(np.where(inside, len(pieces), positions)[::-1])[::-1]
+        return cls(pieces, inside, behind, np.maximum.accumulate(np.where(inside, 0, positions)))
+
+    def stages_s(self, costs: Costs, layers_s: Floats | None, lead: str) -> Floats:
+        """(positions, positions): of the stages from one to the other, layers taking `layers_s`; inf: there is none."""
+        positions = len(self.inside)
+        if layers_s is None:
+            return np.full((positions, positions), np.inf)
+        time_s = shared(self.pieces, layers_s)
+        sum_s = _sums(np.nan_to_num(time_s))
+        entry_s = np.array([*(_entry_s(costs, piece) for piece in self.pieces), 0.0])
+        factor = costs.splits.factor
+        part_s = factor * (costs.splits.overhead_s + entry_s[self.before])
+        found = self._add_up(
+            head=part_s + factor * (sum_s[self.behind] - sum_s),
+            tail=part_s + factor * (sum_s - sum_s[self.before]),
+            between=part_s[:, None] + factor * (sum_s - sum_s[:, None]),
+            entry=entry_s,
+            sums=sum_s,
+        )
+        unable = _sums(np.isnan(time_s).astype(np.float64))
+        able = np.triu(np.ones_like(found, dtype=bool), 1) & (unable[:, None] == unable)
+        memory_bytes = costs.places[costs.place_index(lead)].memory_bytes
+        if memory_bytes is not None:
+            able &= self._bytes(costs) <= memory_bytes
+        return np.where(able, found, np.inf)
+
+    def _bytes(self, costs: Costs) -> Floats:
+        """(positions, positions): the weights of a stage, and the most that is live; rows have all of their layers'."""
+        whole = np.array([*(_weight_bytes(costs, piece) for piece in self.pieces), 0.0])
+        rows = np.array([*(piece.way is not None and piece.way.axis == "rows" for piece in self.pieces), False])
+        sums = _sums(whole[:-1] * [piece.share for piece in self.pieces])
+        rows, whole = rows[self.before], whole[self.before]
+        held = self._add_up(
+            head=np.where(rows, whole, _whole_bytes(sums[self.behind] - sums)),
+            tail=np.where(rows, whole, _whole_bytes(sums - sums[self.before])),
+            between=np.where(rows[:, None], whole[:, None], _whole_bytes(sums - sums[:, None])),
+            entry=np.zeros(len(whole)),
+            sums=sums,
+        )
+        live = np.array([max(its.live_bytes for its in costs.layers[x.first : x.last + 1]) for x in self.pieces])
+        most = np.zeros_like(held)
+        most[:-1, 1:] = np.maximum.accumulate(np.triu(np.tile(live, (len(live), 1))), axis=1)
+        return np.asarray(np.rint(held) + most)
+
+    def _add_up(self, *, head: Floats, tail: Floats, between: Floats, entry: Floats, sums: Floats) -> Floats:
+        """(positions, positions): of a shard from a begin, whole layers that are entered, a shard up to an end.
+
+        Or of what is `between` two positions in the same layers.
+        """
+        first, last = self.behind[:, None], self.before
+        middle = np.where(first < last, entry[first] + sums[last] - sums[first], 0.0)
+        ends = np.where(self.inside, head, 0.0)[:, None] + np.where(self.inside, tail, 0.0)
+        return np.where(first <= last, ends + middle, between)
+
+
+def _sums(terms: Floats) -> Floats:
+    """(positions,): of those before each."""
+    return np.concatenate([[0.0], np.cumsum(terms)])
+
+
+def _whole_bytes(shares: Floats) -> Floats:
+    """Rounded up, but for what is a rounding itself."""
+    return np.asarray(np.ceil(shares - 1e-6))
+
+
+def _entry_s(costs: Costs, piece: Piece) -> float:
+    """Infinite where nothing can be cut."""
+    entry_s = float(costs.transfer_s[piece.first - 1]) if piece.first else 0.0
+    return math.inf if math.isnan(entry_s) else entry_s
+
+
+def _weight_bytes(costs: Costs, piece: Piece) -> int:
+    return sum(layer.weight_bytes for layer in costs.layers[piece.first : piece.last + 1])

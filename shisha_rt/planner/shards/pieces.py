@@ -1,0 +1,193 @@
+"""Layers cut into pieces, so that a chain over pieces is a plan with splits: a cut inside a layer makes shards of it.
+
+A place with some pieces of a layer behind its earlier layers has two stages, these and its shard; the one that has the
+layer's last pieces and what follows has its shard and then the rest. Stages on one place are a pool, whose times add
+up as the pieces' do. What a further shard costs is charged where it is entered; what the one before it costs as a part
+of its own is left out, so a chain over pieces never takes more by its costs than the plan that it stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+from typing import TypeAlias
+
+import numpy as np
+
+from shisha_rt.arrays import Floats
+from shisha_rt.costs.costs import CostLayer, Costs, CostTeam
+from shisha_rt.costs.split_costs import SplitCosts
+from shisha_rt.model.split import Split, Splittable
+from shisha_rt.plan.plan import Plan, Stage, Team
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A layer; or of the layers of `way`, the units from `begin` up to and without `end`."""
+
+    first: int
+    last: int
+    way: Splittable | None = None
+    begin: int = 0
+    end: int = 0
+
+    @property
+    def share(self) -> float:
+        """Of its layers' time."""
+        return 1.0 if self.way is None else (self.end - self.begin) / self.way.units
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRun:
+    """Whole layers on teams."""
+
+    first: int
+    last: int
+    teams: tuple[Team, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """Layers side by side, as (units, teams). `joiners`: who joins them where nobody goes on; none: the last."""
+
+    way: Splittable
+    parts: tuple[tuple[int, tuple[Team, ...]], ...]
+    joiners: tuple[Team, ...] = ()
+
+
+Item: TypeAlias = WholeRun | Shards
+
+
+def pieces_of(layer_count: int, counts: Mapping[Splittable, int]) -> tuple[Piece, ...]:
+    """All layers, those of each way (none overlap) in so many pieces or, if they have fewer blocks, in these."""
+    ways = {way.first: way for way in counts}
+    found: list[Piece] = []
+    layer = 0
+    while layer < layer_count:
+        way = ways.get(layer)
+        if way is None:
+            found.append(Piece(layer, layer))
+            layer += 1
+            continue
+        blocks = -(-way.units // way.block)
+        count = min(counts[way], blocks)
+        ends = [min(way.units, way.block * (blocks * i // count)) for i in range(count + 1)]
+        found += [Piece(way.first, way.last, way, *its) for its in pairwise(ends)]
+        layer = way.last + 1
+    return tuple(found)
+
+
+def is_inside(pieces: Sequence[Piece], position: int) -> bool:
+    """Whether the position before a piece (its index) is within what is split."""
+    return 0 < position < len(pieces) and pieces[position].begin > 0
+
+
+def refined(costs: Costs, pieces: Sequence[Piece]) -> Costs:
+    """The costs of a chain over pieces, of which none can be split. Rows are told to share the weights, too."""
+    splits = costs.splits
+
+    def cut_s(piece: Piece) -> float:
+        entry_s = float(costs.transfer_s[piece.first - 1]) if piece.first else 0.0
+        return splits.factor * (splits.overhead_s + entry_s) if piece.begin else entry_s
+
+    return replace(
+        costs,
+        layers=tuple(_layer(costs, piece) for piece in pieces),
+        time_s=np.stack([shared(pieces, its) for its in costs.time_s.T], axis=1),
+        transfer_s=np.array([cut_s(piece) for piece in pieces[1:]]),
+        teams=tuple(CostTeam(its.places, shared(pieces, its.time_s)) for its in costs.teams),
+        mixed=False,  # stages that share teams need alike ones
+        splits=SplitCosts(),
+    )
+
+
+def shared(pieces: Sequence[Piece], layers: Floats) -> Floats:
+    """(pieces,): what each has of the sums over its layers (layers,)."""
+    firsts = [piece.first for piece in pieces]
+    starts = sorted(set(firsts))
+    of = np.searchsorted(starts, firsts)
+    return np.asarray(np.add.reduceat(layers, starts)[of] * [piece.share for piece in pieces])
+
+
+def _layer(costs: Costs, piece: Piece) -> CostLayer:
+    its = costs.layers[piece.first : piece.last + 1]
+    weight_bytes = sum(layer.weight_bytes for layer in its)
+    if piece.way is not None:  # so that several pieces together have what is theirs to the byte
+        weight_bytes = weight_bytes * piece.end // piece.way.units - weight_bytes * piece.begin // piece.way.units
+    return CostLayer(
+        its[0].name,
+        piece.share * sum(layer.weight for layer in its),
+        weight_bytes,
+        max(layer.live_bytes for layer in its),
+    )
+
+
+def unrefined(pieces: Sequence[Piece], chain: Plan) -> Plan:
+    """The plan that a chain over pieces stands for."""
+    items = [item for stage in chain.stages for item in _items(pieces[stage.first : stage.last + 1], stage.teams)]
+    return assembled(_joined(items))
+
+
+def _items(pieces: Sequence[Piece], teams: tuple[Team, ...]) -> Iterator[Item]:
+    """What a stage over pieces has: shards at its ends, perhaps, and whole layers between."""
+    run: WholeRun | None = None
+    for (first, last, way), its in groupby(pieces, key=lambda piece: (piece.first, piece.last, piece.way)):
+        units = sum(piece.end - piece.begin for piece in its)
+        if way is None or units == way.units:
+            run = WholeRun(first if run is None else run.first, last, teams)
+            continue
+        if run is not None:
+            yield run
+        yield Shards(way, ((units, teams),))
+        run = None
+    if run is not None:
+        yield run
+
+
+def _joined(items: Iterable[Item]) -> list[Item]:
+    """Shards of the same layers together."""
+    found: list[Item] = []
+    for item in items:
+        before = found[-1] if found else None
+        if isinstance(item, Shards) and isinstance(before, Shards) and item.way == before.way:
+            found[-1] = Shards(item.way, before.parts + item.parts)
+        else:
+            found.append(item)
+    return found
+
+
+def assembled(items: Iterable[Item]) -> Plan:
+    """The plan of runs and splits one behind the other.
+
+    A join begins the run that follows; where there is none, it is by itself, behind the last shard.
+    """
+    stages: list[Stage] = []
+    behind: tuple[int, ...] = ()
+    join: Split | None = None
+    joiners: tuple[Team, ...] = ()
+
+    def add(*its: Stage) -> None:
+        nonlocal behind
+        behind = tuple(range(len(stages), len(stages) + len(its)))
+        stages.extend(its)
+
+    def join_alone() -> None:
+        if join is not None:
+            add(Stage((join.span,), joiners or stages[-1].teams, behind, split=join))
+
+    for item in items:
+        if isinstance(item, WholeRun):
+            first = item.first if join is None else join.span[0]
+            add(Stage(((first, item.last),), item.teams, behind, split=join))
+            join = None
+            continue
+        join_alone()
+        way, shares = item.way, tuple(units for units, _ in item.parts)
+        whole = Split((way.first, way.last), way.axis, shares, len(shares))
+        shards = (replace(whole, part=part) for part in range(len(shares)))
+        its = zip(shards, item.parts, strict=True)
+        add(*(Stage((shard.span,), teams, behind, split=shard) for shard, (_, teams) in its))
+        join, joiners = whole if way.joined or way.summed else None, item.joiners
+    join_alone()
+    return Plan(tuple(stages))

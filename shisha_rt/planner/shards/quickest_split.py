@@ -1,0 +1,156 @@
+"""Layers split over places so that a frame by itself is done sooner: side by side in the shares of the least maximum.
+
+Further hand-overs and transfers are counted, so that a split whose gain they eat is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from shisha_rt.costs.team_costs import TeamCosts
+from shisha_rt.model.split import MOST_SUMMED, Split, Splittable
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import latency_s
+from shisha_rt.planner.shards.integer import best_blocks
+from shisha_rt.planner.shards.pieces import Item, Shards, WholeRun, assembled
+
+_MOST_TRIED: Final = 64
+"""Ways to split layers. Shares take up to 10 ms to find."""
+_MOST_BLOCKS: Final = 256
+"""Of a layer; of more, several are shared out as one."""
+
+
+class _Way(NamedTuple):
+    """Seconds so far, and by what stages."""
+
+    seconds: float
+    items: tuple[Item, ...]
+
+
+_NO_WAY: Final = _Way(math.inf, ())
+
+
+def quickest_split(told: TeamCosts, start: Plan, handover_s: float) -> Plan:
+    """`start`, a chain whose stages are on single places, with layers split where that gains; itself if nowhere.
+
+    `handover_s`: from one stage to the next, beyond what stages take. The shortest way through the layers, the places
+    of those that are whole being as they are; where it does not fit in the places' memories, all stays whole.
+    """
+    splits: dict[int, list[tuple[float, Shards]]] = {}
+    for way in _worth_a_look(told, start):
+        its = _least(told, way)
+        if its is not None:
+            splits.setdefault(way.first, []).append(its)
+    whole = _Way(-handover_s, ())
+    for stage in start.stages:
+        runs = {stage.first: _NO_WAY}
+        apart = {stage.first: whole}
+        for layer in range(stage.first, stage.last + 1):
+            run, behind = runs[layer], apart.get(layer, _NO_WAY)
+            took_s = told.span_s(stage.teams[0], layer, layer)
+            entry_s = float(told.costs.transfer_s[layer - 1]) if layer else 0.0
+            onwards = _longer(run, layer, took_s)
+            if not math.isnan(entry_s):
+                begun = _Way(behind.seconds + handover_s + entry_s + took_s, behind.items)
+                onwards = min(onwards, _with(begun, WholeRun(layer, layer, stage.teams)), key=_seconds)
+            runs[layer + 1] = onwards
+            for seconds, shards in splits.get(layer, ()):
+                end = shards.way.last + 1
+                if end <= stage.last + 1:
+                    before = min(run, _joined(behind, handover_s), key=_seconds)
+                    split = _with(_Way(before.seconds + handover_s + seconds, before.items), shards)
+                    others = apart.get(end, _NO_WAY)
+                    apart[end] = min(others, split, key=lambda way: _joined(way, handover_s).seconds)
+        whole = min(runs[stage.last + 1], _joined(apart.get(stage.last + 1, _NO_WAY), handover_s), key=_seconds)
+    if not whole.items:
+        return start
+    plan = assembled(whole.items)
+    return plan if alone_s(told, plan, handover_s) < alone_s(told, start, handover_s) else start
+
+
+def _worth_a_look(told: TeamCosts, start: Plan) -> list[Splittable]:
+    """Those of the layers that take longest, and longer than it is to have two shards."""
+    whole_s = {layer: told.span_s(stage.teams[0], layer, layer) for stage in start.stages for layer in stage.layers}
+    ways = [(sum(map(whole_s.__getitem__, range(way.first, way.last + 1))), way) for way in told.costs.splits.ways]
+    ways.sort(key=lambda one: -one[0])
+    return [way for seconds, way in ways[:_MOST_TRIED] if seconds > 2 * told.costs.splits.overhead_s]
+
+
+def _seconds(way: _Way) -> float:
+    return way.seconds
+
+
+def _with(way: _Way, item: Item) -> _Way:
+    return _Way(way.seconds, (*way.items, item))
+
+
+def _joined(way: _Way, handover_s: float) -> _Way:
+    """With what is left to join, if it ends with that, as a stage of its own: no whole layer follows."""
+    last = way.items[-1] if way.items else None
+    is_left = isinstance(last, Shards) and (last.way.joined or last.way.summed)
+    return _Way(way.seconds + handover_s, way.items) if is_left else way
+
+
+def _longer(way: _Way, layer: int, took_s: float) -> _Way:
+    """With a layer more in its last run."""
+    if not way.items:
+        return _NO_WAY
+    *others, run = way.items
+    assert isinstance(run, WholeRun)  # it is a way that ends with one
+    return _Way(way.seconds + took_s, (*others, WholeRun(run.first, layer, run.teams)))
+
+
+def alone_s(told: TeamCosts, plan: Plan, handover_s: float) -> float:
+    """A frame by itself, hand-overs between stages included."""
+    stages_s = told.alone_s(plan)
+    return latency_s(plan, [[seconds + handover_s for seconds in its] for its in stages_s]) - handover_s
+
+
+def _least(told: TeamCosts, way: Splittable) -> tuple[float, Shards] | None:
+    """Over all places of this host, or as many as have rooms for sums: what the slowest shard takes.
+
+    None: it is better whole.
+    """
+    places = [place.name for place in told.costs.places if not place.host]
+    if way.summed:
+        places = sorted(places, key=lambda place: told.span_s((place,), way.first, way.last))[:MOST_SUMMED]
+    block = way.block * max(1, -(-way.units // (way.block * _MOST_BLOCKS)))
+    odd = way.units % block
+    units = range(0, way.units + 1, block)
+    lanes = [_tables(told, way, places, [its + more for its in units]) for more in ((0, odd) if odd else (0,))]
+    found = best_blocks(lanes[0], "parallel", lanes[-1] if odd else None)
+    if found is None or not found.is_split:
+        return None
+    shares = [its for its in zip(places, found.units(block, way.units), strict=True) if its[1]]
+    shares.sort(key=lambda its: its[1] % block)  # what is left over comes last
+    span = way.first, way.last
+    join_s = {
+        place: told.costs.splits.join_s(span, way.axis, told.span_s((place,), *span), place)
+        if way.joined or way.summed
+        else 0.0
+        for place in places
+    }
+    joiner = min(places, key=join_s.__getitem__)
+    parts = tuple((units, ((place,),)) for place, units in shares)
+    return found.value + join_s[joiner], Shards(way, parts, ((joiner,),) if join_s[joiner] else ())
+
+
+def _tables(told: TeamCosts, way: Splittable, places: Sequence[str], units: Sequence[int]) -> list[list[float]]:
+    """(places, units) seconds of so many units on each place; all of them are the layers whole, and none take nothing.
+
+    Places of a kind take the same, unless shards are told by place.
+    """
+    span = way.first, way.last
+
+    def seconds(place: str, its: int) -> float:
+        if not 0 < its < way.units:
+            return told.span_s((place,), *span) if its else 0.0
+        return told.shard_s(Split(span, way.axis, (its, way.units - its), 0), (place,))
+
+    if told.costs.splits.told:
+        return [[seconds(place, its) for its in units] for place in places]
+    first = {told.kind_of[place]: place for place in places}
+    of_kind = {kind: [seconds(place, its) for its in units] for kind, place in first.items()}
+    return [of_kind[told.kind_of[place]] for place in places]

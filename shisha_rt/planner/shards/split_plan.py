@@ -1,0 +1,291 @@
+"""The best plan with layers split: the planners' best chain over pieces of layers, its shares then chosen exactly.
+
+Layers that take long, or that no place has the memory for, are cut into pieces, and `exact_plan` finds the best chain
+over these. It says who computes what behind whom; `balanced` then finds the shares in single blocks, and for few places
+for all their orders. For the latency of a frame by itself see `quickest_split`.
+
+What is proven holds for chains with the layers named in any shares: pieces are coarser than shares, and as a boundary
+moved to the next piece makes no stage longer than by a piece, the bound of chains over pieces less the longest piece
+is one of theirs. Splits whose gain is nothing are not made.
+
+Places of other hosts have no shards: layers are split over the places of this one, where that is better than all of
+them without splits. What is proven then holds for this host alone, and is not said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.costs.alike import among, kinds_of
+from shisha_rt.costs.costs import HANDOVER_S, Costs
+from shisha_rt.costs.team_costs import TeamCosts, team_costs
+from shisha_rt.model.split import MOST_SUMMED, Splittable
+from shisha_rt.outcome import Outcome
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import Objective
+from shisha_rt.planner.exact import MOST_CELLS, exact_plan
+from shisha_rt.planner.shards.balance import Balanced, Teams, balanced
+from shisha_rt.planner.shards.pieces import Piece, pieces_of, refined, unrefined
+from shisha_rt.planner.shards.quickest_split import alone_s, quickest_split
+from shisha_rt.planner.shards.spread import spread
+from shisha_rt.planner.solution import PlanSolution
+
+_MOST_PIECES: Final = 16
+"""Of a layer."""
+_MOST_POSITIONS: Final = 180
+"""Layers and pieces in all: what planners go through at every one of the cuts."""
+_MOST_FINE: Final = 640
+_MOST_SHARES: Final = 256
+_LEAST_SHARE: Final = 1 / 64
+"""Of the slowest stage's time, that a layer takes which is worth splitting."""
+_MOST_ORDERS: Final = 24
+_GAIN: Final = 1e-9
+"""Relative: less is rounding."""
+
+
+def split_plan(
+    costs: Costs,
+    whole: PlanSolution,
+    *,
+    most_stages: int | None = None,
+    replicate: bool = False,
+    objective: Objective = "throughput",
+    handover_s: float = HANDOVER_S,
+    most_cells: int = MOST_CELLS,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> PlanSolution:
+    """Among plans with layers split in the ways that `costs` know of, too: `whole`, what `exact_plan` says, or better.
+
+    `most_stages`: as many places, or teams of them, as it takes to serve a frame: what a place has of a layer and what
+    it has besides count as one. `handover_s`: from one stage to the next, which a split for latency has to make good.
+    Where latency is the objective and no plan without splits can run, the answer is the one of the best throughput.
+    """
+    if not costs.splits.ways:
+        return whole
+    # Rows of several layers are partly computed twice, and how much of them costs do not know.
+    ways = tuple(way for way in costs.splits.ways if way.axis != "rows" or _is_group(costs, way))
+    costs = replace(costs, splits=replace(costs.splits, ways=ways))
+    if len(costs.far) == len(costs.places):
+        return whole
+    if objective == "throughput" or whole.plan is None:
+        fastest = _fastest(costs, whole, most_stages, most_cells, should_stop, replicate=replicate)
+        if costs.far and fastest.plan is not None:
+            if fastest.plan is whole.plan:
+                return whole
+            fastest = replace(fastest, outcome=Outcome.FEASIBLE, lower_bound_s=None)
+        if objective == "throughput" or fastest.plan is None:
+            return fastest
+        return replace(fastest, outcome=Outcome.FEASIBLE, lower_bound_s=None)
+    told = team_costs(costs)
+    starts = list(_on_single_places(told, whole.plan))
+    plans = [quickest_split(told, start, handover_s) for start in starts]
+    split = [plan for plan in plans if plan.splits and len(plan.places) <= (most_stages or len(costs.places))]
+    # Chains of one latency may have stages to spare, whose hand-overs are no reason to split.
+    without_s = min(alone_s(told, plan, handover_s) for plan in (whole.plan, *starts))
+    best = min(split, key=lambda plan: alone_s(told, plan, handover_s), default=whole.plan)
+    # What is proven of plans without splits is not proven of others.
+    return replace(
+        whole,
+        plan=best if alone_s(told, best, handover_s) < without_s else whole.plan,
+        outcome=Outcome.FEASIBLE,
+        lower_bound_s=None,
+        latency_proven=False,
+        space="plans with layers split",
+    )
+
+
+def _is_group(costs: Costs, way: Splittable) -> bool:
+    """Whether no cut parts its layers."""
+    return bool(np.isnan(costs.transfer_s[way.first : way.last]).all())
+
+
+def _on_single_places(told: TeamCosts, chain: Plan) -> Iterator[Plan]:
+    """Where shards can be put beside: all of it on one place; and the chain without copies, if it needs no teams."""
+    last = len(told.costs.layers) - 1
+    plans = [Plan.of([(0, last, place.name)]) for place in told.costs.places]
+    seconds, plan = min(((told.alone_s(plan)[0][0], plan) for plan in plans), key=lambda one: one[0])
+    if math.isfinite(seconds):
+        yield plan
+    its = zip(chain.stages, told.alone_s(chain), strict=True)
+    quickest = [(stage, min(zip(times, stage.teams, strict=True))[1]) for stage, times in its]
+    if all(len(team) == 1 for _, team in quickest):
+        yield Plan(tuple(replace(stage, teams=(team,)) for stage, team in quickest))
+
+
+def _fastest(
+    costs: Costs,
+    whole: PlanSolution,
+    most_stages: int | None,
+    most_cells: int,
+    should_stop: Callable[[], bool],
+    *,
+    replicate: bool,
+) -> PlanSolution:
+    whole_s = _period_s(costs, whole.plan)
+    if costs.far:
+        near = [place.name for place in costs.places if not place.host]
+        costs = replace(among(costs, near, [1.0] * len(near)), tensors=())
+    counts = _counts(costs, whole_s)
+    pieces = pieces_of(len(costs.layers), counts)
+    fine = refined(costs, pieces)
+    chain = exact_plan(
+        fine,
+        most_stages=most_stages,
+        replicate=replicate,
+        latency_states=0,
+        most_cells=most_cells,
+        should_stop=should_stop,
+    )
+    if not counts or chain.plan is None:
+        return whole
+    plans = [unrefined(pieces, chain.plan)]
+    orders = [tuple(stage.teams for stage in chain.plan.stages)]
+    if not replicate and (most_stages is None or most_stages >= len(costs.places)):
+        orders += _orders(costs)
+    alike = [order for order in orders if all(len({len(team) for team in teams}) == 1 for teams in order)]
+    best = min(((balanced(costs, pieces, order), order) for order in alike), key=_seconds, default=None)
+    if best is not None and best[0].chain is not None:
+        plans += [unrefined(pieces, best[0].chain), *_finely(costs, unrefined(pieces, best[0].chain), best[1])]
+    besides: list[Plan] = []
+    if math.isinf(whole_s) and not replicate and (most_stages is None or most_stages >= len(costs.places)):
+        too_heavy = (way for way in counts if not _has_room(costs, way))
+        besides = [plan for way in too_heavy if (plan := spread(costs, way, most_cells, should_stop)) is not None]
+    able = filter(_can_be_summed(costs), (*plans, *besides))
+    plan = min(able, key=lambda plan: _period_s(costs, plan), default=None)
+    plan_s = _period_s(costs, plan)
+    longest_s = _longest_s(fine, pieces, counts)
+    factor = min(1.0, costs.splits.factor)
+    bound_s = None if chain.lower_bound_s is None else max(0.0, factor * chain.lower_bound_s - longest_s)
+    space = f"{chain.space}, layers {_listed(counts)} split in any shares"
+    if plan_s >= (1 - _GAIN) * whole_s:
+        plan, plan_s = whole.plan, whole_s
+    if plan is None or math.isinf(plan_s):
+        return whole
+    if plan in besides:  # of such plans nothing is proven
+        bound_s, space = None, f"plans with layers {_listed(counts)} split"
+    proven = bound_s is not None and bound_s >= plan_s * (1 - _GAIN)
+    return replace(
+        chain,
+        plan=plan,
+        outcome=Outcome.OPTIMAL if proven else Outcome.FEASIBLE,
+        lower_bound_s=plan_s if proven else bound_s,
+        space=space,
+    )
+
+
+def _has_room(costs: Costs, way: Splittable) -> bool:
+    """Whether some place has the memory for its layers, whole."""
+    layers = costs.layers[way.first : way.last + 1]
+    needed = sum(its.weight_bytes for its in layers) + max(its.live_bytes for its in layers)
+    return any(place.memory_bytes is None or needed <= place.memory_bytes for place in costs.places)
+
+
+def _seconds(its: tuple[Balanced, Sequence[Teams]]) -> float:
+    return its[0].period_s
+
+
+def _period_s(costs: Costs, plan: Plan | None) -> float:
+    return math.inf if plan is None else team_costs(costs).rate(plan).bottleneck_s
+
+
+def _counts(costs: Costs, whole_s: float) -> dict[Splittable, int]:
+    """How many pieces each layer is cut into: those that take longest first, as long as there are few positions."""
+    seconds = _least_seconds(costs)
+    ways = _ways(costs, seconds)
+    counts: dict[Splittable, int] = {}
+    left = _MOST_POSITIONS - len(costs.layers)
+    for way in sorted(ways, key=lambda way: -_of(seconds, way)):
+        count = min(_MOST_PIECES, -(-way.units // way.block), left + 1)
+        if count < 2 or (math.isfinite(whole_s) and _of(seconds, way) < _LEAST_SHARE * whole_s):
+            continue
+        counts[way] = count
+        left -= count - 1
+    return dict(sorted(counts.items(), key=lambda its: its[0].first))
+
+
+def _ways(costs: Costs, seconds: Sequence[float]) -> list[Splittable]:
+    """One for each run of layers, none of which overlap: short runs first, and axes that leave the least to join."""
+    axes = ("channels", "columns", "groups", "rows", "inputs")
+    most_bytes = [math.inf if place.memory_bytes is None else place.memory_bytes for place in costs.places]
+
+    def rank(way: Splittable) -> tuple[int, bool, bool, int]:
+        held = sum(layer.weight_bytes for layer in costs.layers[way.first : way.last + 1])
+        return way.last - way.first, way.axis == "rows" and held > max(most_bytes), way.summed, axes.index(way.axis)
+
+    found: list[Splittable] = []
+    for way in sorted(costs.splits.ways, key=rank):
+        overlaps = any(its.first <= way.last and way.first <= its.last for its in found)
+        if not overlaps and math.isfinite(_of(seconds, way)):
+            found.append(way)
+    return found
+
+
+def _least_seconds(costs: Costs) -> list[float]:
+    """(layers,): on the place where each is quickest; inf: on none."""
+    return np.where(np.isnan(costs.time_s), np.inf, costs.time_s).min(axis=1).tolist()  # type: ignore[no-any-return]
+
+
+def _of(seconds: Sequence[float], way: Splittable) -> float:
+    return math.fsum(seconds[way.first : way.last + 1])
+
+
+def _orders(costs: Costs) -> Iterator[tuple[Teams, ...]]:
+    """All that differ, of all places; none if there are too many."""
+    kinds = kinds_of(costs)
+    different = math.factorial(len(costs.places)) // math.prod(math.factorial(len(its)) for its in kinds)
+    if different > _MOST_ORDERS:
+        return
+    for order in _different([len(its) for its in kinds]):
+        free = [iter(its) for its in kinds]
+        yield tuple(((costs.places[next(free[kind])].name,),) for kind in order)
+
+
+def _different(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Orders of so many of each kind."""
+    if not any(counts):
+        yield ()
+    for kind, count in enumerate(counts):
+        if count:
+            for behind in _different([*counts[:kind], count - 1, *counts[kind + 1 :]]):
+                yield (kind, *behind)
+
+
+def _finely(costs: Costs, plan: Plan, order: Sequence[Teams]) -> Iterator[Plan]:
+    """The same layers split, in as many shares as there are blocks."""
+    chosen = {stage.split.whole[:2] for stage in plan.stages if stage.split is not None}
+    ways = [way for way in costs.splits.ways if ((way.first, way.last), way.axis) in chosen]
+    if not ways:
+        return
+    most = min(_MOST_SHARES, max(2, (_MOST_FINE - len(costs.layers)) // len(ways)))
+    pieces = pieces_of(len(costs.layers), dict.fromkeys(ways, most))
+    chain = balanced(costs, pieces, order).chain
+    if chain is not None:
+        yield unrefined(pieces, chain)
+
+
+def _can_be_summed(costs: Costs) -> Callable[[Plan], bool]:
+    summed = {((way.first, way.last), way.axis) for way in costs.splits.ways if way.summed}
+
+    def check(plan: Plan) -> bool:
+        splits = [stage.split for stage in plan.stages if stage.split is not None]
+        return all(len(its.shares) <= MOST_SUMMED for its in splits if its.whole[:2] in summed)
+
+    return check
+
+
+def _longest_s(fine: Costs, pieces: Sequence[Piece], counts: dict[Splittable, int]) -> float:
+    """Of pieces that could be finer, wherever they can run."""
+    coarse = [piece.way is not None and counts[piece.way] < -(-piece.way.units // piece.way.block) for piece in pieces]
+    if not any(coarse):
+        return 0.0
+    return float(np.nan_to_num(fine.time_s[coarse]).max())
+
+
+def _listed(counts: dict[Splittable, int]) -> str:
+    spans = [str(way.first) if way.first == way.last else f"{way.first}-{way.last}" for way in counts]
+    return ", ".join(spans)

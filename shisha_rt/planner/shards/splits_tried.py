@@ -1,0 +1,69 @@
+"""What trials have told of splits: how much longer shards take than costs say, and which splits are not worth it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.team_costs import team_costs
+from shisha_rt.model.spans import Span
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import Objective, stage_seconds
+
+
+def with_splits_tried(costs: Costs, done: Sequence[tuple[Plan, Measurement]], objective: Objective) -> Costs:
+    """Shards take as much longer as in the last plan that had some; what was split to no gain is to stay whole."""
+    given_up = _given_up(done, objective)
+    ways = tuple(way for way in costs.splits.ways if (way.first, way.last) not in given_up)
+    costs = replace(costs, splits=replace(costs.splits, ways=ways))
+    for plan, measurement in reversed(done):
+        if not (plan.splits and measurement.can_run):
+            continue
+        told = map(stage_seconds, team_costs(costs).team_s(plan))
+        pairs = [
+            its
+            for stage, *its in zip(plan.stages, told, measurement.service_s, strict=True)
+            if stage.split is not None and not stage.split.joins
+        ]
+        told_s, taken_s = (math.fsum(times) for times in zip(*pairs, strict=True))
+        if 0 < told_s < math.inf and taken_s > 0:
+            return replace(costs, splits=replace(costs.splits, factor=costs.splits.factor * taken_s / told_s))
+    return costs
+
+
+def with_longest_alone(costs: Costs, plan: Plan | None, done: Sequence[tuple[Plan, Measurement]]) -> Costs | None:
+    """Of the layers that a plan would split for the first time, only those that take longest may be; None: it has one.
+
+    What shards of them take corrects what is told of all others.
+    """
+    tried = {span for its, _ in done for span in _spans(its)}
+    first = set() if plan is None else _spans(plan) - tried
+    if len(first) < 2:
+        return None
+    longest = max(first, key=lambda span: float(np.nanmin(costs.time_s[span[0] : span[1] + 1].sum(axis=0))))
+    kept = tried | {longest}
+    ways = tuple(way for way in costs.splits.ways if (way.first, way.last) in kept)
+    return replace(costs, splits=replace(costs.splits, ways=ways))
+
+
+def _spans(plan: Plan) -> set[Span]:
+    return {stage.split.span for stage in plan.stages if stage.split is not None}
+
+
+def _given_up(done: Sequence[tuple[Plan, Measurement]], objective: Objective) -> set[Span]:
+    """Layers that no plan better than all before it had split, but another one had."""
+    best: Measurement | None = None
+    paid: set[Span] = set()
+    tried: set[Span] = set()
+    for plan, measurement in done:
+        spans = _spans(plan)
+        tried |= spans
+        if best is None or measurement.is_better_than(best, objective):
+            best = measurement
+            paid |= spans
+    return tried - paid

@@ -1,0 +1,168 @@
+"""One run of layers in shards on all places, whatever else these have: for what a chain over pieces cannot say.
+
+There a place that has pieces of a layer has what stands right before or behind them, too. Where memory is short, that
+keeps a place which must have a share of the largest layer from giving up any that stand before it. Here the rest is a
+chain of its own, and shards go wherever there is time and room: first in proportion to room, then what the rest
+leaves, and the rest again for these shares.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.split_costs import shard_bytes
+from shisha_rt.costs.team_costs import TeamCosts, team_costs
+from shisha_rt.model.split import MOST_SUMMED, Split, Splittable
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import rate_of
+from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.shards.integer import best_blocks
+from shisha_rt.planner.shards.pieces import Item, Shards, WholeRun, assembled
+
+_ROUNDS: Final = 2
+_MOST_STARTS: Final = 4
+_FULLEST: Final = 0.95
+"""Of what a place has room for: something else is to be there, too."""
+_MOST_BLOCKS: Final = 64
+"""Of a layer; of more, several are shared out as one."""
+
+
+def spread(costs: Costs, way: Splittable, most_cells: int, should_stop: Callable[[], bool]) -> Plan | None:
+    """The quickest such plan that is found, each place's stages together being one pool; None: there is none."""
+    told = team_costs(costs)
+    block = way.block * max(1, -(-way.units // (way.block * _MOST_BLOCKS)))
+    best, best_s = None, math.inf
+    for start in _starts(costs, way):
+        units = start
+        for _ in range(_ROUNDS):
+            rest = exact_plan(_without(costs, way, units), most_cells=most_cells, should_stop=should_stop).plan
+            shares = None if rest is None else _shares(told, way, rest, block)
+            if rest is None or shares is None or (way.summed and sum(its > 0 for its in shares) > MOST_SUMMED):
+                break
+            if sum(its > 0 for its in shares) > 1:
+                plan = _with_shards(costs, way, rest, shares)
+                plan_s = rate_of(plan, told.team_s(plan)).bottleneck_s
+                if plan_s < best_s:
+                    best, best_s = plan, plan_s
+            if shares == units or should_stop():
+                break
+            units = shares
+    return best
+
+
+def _starts(costs: Costs, way: Splittable) -> Iterator[tuple[int, ...]]:
+    """Shares in proportion to memory; and as much of it as there is room for on one place, the rest on the others."""
+    yield _by_room(costs, way)
+    span_bytes = sum(its.weight_bytes for its in costs.layers[way.first : way.last + 1])
+    span_live = max(its.live_bytes for its in costs.layers[way.first : way.last + 1])
+    for index, place in enumerate(costs.places[:_MOST_STARTS]):
+        if place.memory_bytes is not None and len(costs.places) > 1:
+            room = max(0, place.memory_bytes - span_live) / max(1, span_bytes)
+            most = min(int(_FULLEST * room * way.units) // way.block * way.block, way.units - way.block)
+            others, last = divmod(way.units - most, len(costs.places) - 1)
+            shares = [others] * (len(costs.places) - 1)
+            shares[0] += last
+            yield (*shares[:index], most, *shares[index:])
+
+
+def _by_room(costs: Costs, way: Splittable) -> tuple[int, ...]:
+    """(places,): units in proportion to memory; equal where none is limited."""
+    room = np.array([math.nan if its.memory_bytes is None else its.memory_bytes for its in costs.places], float)
+    room = np.where(np.isnan(room), np.nanmax(room) if not np.isnan(room).all() else 1.0, room)
+    ends = np.rint(np.concatenate([[0], np.cumsum(room)]) / room.sum() * way.units).astype(int)
+    return tuple(int(share) for share in np.diff(ends))
+
+
+def _without(costs: Costs, way: Splittable, units: tuple[int, ...]) -> Costs:
+    """Nothing of the layers is left but what is live; places have the room that shards of so many units leave."""
+    span = slice(way.first, way.last + 1)
+    time_s = np.array(costs.time_s)
+    time_s[span] = 0.0
+    layers = (*costs.layers[: way.first], *(replace(its, weight_bytes=0) for its in costs.layers[span]))
+    places = (
+        replace(its, memory_bytes=None if its.memory_bytes is None else max(0, its.memory_bytes - held))
+        for its, held in zip(costs.places, _held(costs, way, units), strict=True)
+    )
+    return replace(
+        costs, layers=(*layers, *costs.layers[way.last + 1 :]), places=tuple(places), time_s=time_s, teams=()
+    )
+
+
+def _held(costs: Costs, way: Splittable, units: tuple[int, ...]) -> tuple[int, ...]:
+    span_bytes = sum(its.weight_bytes for its in costs.layers[way.first : way.last + 1])
+    return tuple(_shard_bytes(way, its, span_bytes) for its in units)
+
+
+def _shard_bytes(way: Splittable, units: int, span_bytes: int) -> int:
+    if units in (0, way.units):
+        return span_bytes if units else 0
+    return shard_bytes(_one(way, units), span_bytes)
+
+
+def _one(way: Splittable, units: int) -> Split:
+    return Split((way.first, way.last), way.axis, (units, way.units - units), 0)
+
+
+def _shares(told: TeamCosts, way: Splittable, rest: Plan, block: int) -> tuple[int, ...] | None:
+    """(places,): units beside the rest's stages, so that the place which has most to do has least."""
+    costs = told.costs
+    span_bytes = sum(its.weight_bytes for its in costs.layers[way.first : way.last + 1])
+    span_live = max(its.live_bytes for its in costs.layers[way.first : way.last + 1])
+    odd = way.units % block
+    lanes: list[list[list[float]]] = [[], []]
+    for place in costs.places:
+        runs = [
+            run for stage in rest.stages if stage.place == place.name for run in _apart(way, stage.first, stage.last)
+        ]
+        busy_s = math.fsum(told.span_s((place.name,), *run) + _entry_s(costs, run[0]) for run in runs)
+        layers = [costs.layers[layer] for first, last in runs for layer in range(first, last + 1)]
+        used = sum(its.weight_bytes for its in layers)
+        room = math.inf if place.memory_bytes is None else place.memory_bytes - used
+        room -= max([span_live, *(its.live_bytes for its in layers)])
+        for lane, more in zip(lanes, (0, odd), strict=True):
+            row = []
+            for units in range(more, way.units + 1, block):
+                fits = _shard_bytes(way, units, span_bytes) <= room
+                row.append(busy_s + _seconds(told, way, place.name, units) if fits or not units else math.inf)
+            lane.append(row)
+    found = best_blocks(lanes[0], "parallel", lanes[1] if odd else None)
+    return None if found is None else found.units(block, way.units)
+
+
+def _seconds(told: TeamCosts, way: Splittable, place: str, units: int) -> float:
+    if not units:
+        return 0.0
+    if units == way.units:
+        return told.span_s((place,), way.first, way.last)
+    return told.shard_s(_one(way, units), (place,))
+
+
+def _entry_s(costs: Costs, first: int) -> float:
+    return float(costs.transfer_s[first - 1]) if first else 0.0
+
+
+def _apart(way: Splittable, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """What stands before and behind the split layers, of a run."""
+    for begin, end in ((first, min(last, way.first - 1)), (max(first, way.last + 1), last)):
+        if begin <= end:
+            yield begin, end
+
+
+def _with_shards(costs: Costs, way: Splittable, rest: Plan, shares: tuple[int, ...]) -> Plan:
+    its = sorted(zip(shares, (place.name for place in costs.places), strict=True), key=lambda one: one[0] % way.block)
+    shards = Shards(way, tuple((units, ((place,),)) for units, place in its if units))
+    items: list[Item] = []
+    for stage in rest.stages:
+        runs = list(_apart(way, stage.first, stage.last))
+        before = [run for run in runs if run[1] < way.first]
+        items += (WholeRun(*run, stage.teams) for run in before)
+        if stage.last >= way.first and shards not in items:
+            items.append(shards)
+        items += (WholeRun(*run, stage.teams) for run in runs if run not in before)
+    return assembled(items)

@@ -1,0 +1,62 @@
+"""What each number of blocks of a layer costs on each device: the tables that integer splits are chosen from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shisha_rt.arrays import Floats
+from shisha_rt.planner.shards.posynomial import Posynomial
+from shisha_rt.planner.shards.problem import ROUNDING, SplitDevice, SplitLayer, SplitProblem
+
+
+@dataclass(frozen=True, slots=True)
+class CostTables:
+    """`whole`: (devices, blocks + 1), what so many whole blocks cost; `odd`: the same with what is left over beside
+    them (None: nothing is). Seconds or joules; inf where a device has no room. Nothing at all costs 0.
+    """
+
+    whole: Floats
+    odd: Floats | None = None
+
+
+def layer_tables(problem: SplitProblem, layer: SplitLayer) -> CostTables:
+    """Of one layer by itself, communication in full; a limit for all layers is taken as one for this layer."""
+    blocks, left_over = divmod(layer.units, layer.block)
+    units = layer.block * np.arange(blocks + 1, dtype=float)
+    return CostTables(_values(problem, layer, units), _values(problem, layer, units + left_over) if left_over else None)
+
+
+def _values(problem: SplitProblem, layer: SplitLayer, units: Floats) -> Floats:
+    """(devices, units)."""
+    return np.array([share_values(problem, layer, device, units) for device in problem.devices])
+
+
+def share_values(problem: SplitProblem, layer: SplitLayer, device: SplitDevice, units: Floats) -> Floats:
+    """(units,): seconds or joules of each share on one device, inf where it passes a limit; 0 units cost nothing."""
+    compute_s = along(device.latency_s, layer, units)
+    transfer_s = along(device.transfer_s, layer, units)
+    values = spent(problem, device, compute_s, transfer_s)
+    for name, limit in device.limits.items():
+        values[along(device.resources[name], layer, units) > limit * (1 + ROUNDING)] = np.inf
+    return values
+
+
+def spent(problem: SplitProblem, device: SplitDevice, compute_s: Floats, transfer_s: Floats) -> Floats:
+    """Seconds, or joules where those are the objective, of so many seconds."""
+    if problem.objective == "energy":
+        return device.power_w * compute_s + device.transfer_power_w * transfer_s
+    return compute_s + transfer_s
+
+
+def along(posynomial: Posynomial | None, layer: SplitLayer, units: Floats) -> Floats:
+    """(units,): its value for a share of so many units each, 0 for none."""
+    found = np.zeros(len(units))
+    if posynomial is None:
+        return found
+    others = {name: value for name, value in layer.features.items() if name != layer.variable}
+    taken = units > 0
+    for term in posynomial.fixed(others).terms:
+        found[taken] += term.coefficient * units[taken] ** term.exponents.get(layer.variable, 0.0)
+    return found

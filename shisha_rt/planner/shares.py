@@ -1,0 +1,143 @@
+"""Which places compute which stage, once the cuts are settled: a linear program, then whole places.
+
+The program, classes by stages, says how many places of which class a stage gets. They are handed out host
+by host, as long as the host's link has room; what is left goes to the slowest stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from shisha_rt.arrays import Floats
+from shisha_rt.planner.linear import maximize
+from shisha_rt.planner.place_classes import Wide
+from shisha_rt.planner.prices import Cuts
+
+
+class Shares(NamedTuple):
+    """Frames a second of the chain, and (classes, stages) those that each class computes of each stage."""
+
+    per_s: float
+    frames: Floats
+
+
+class Dealt(NamedTuple):
+    """Whole places: `places` (stages,) indices; the slowest stage serves `per_s` frames a second."""
+
+    cuts: Cuts
+    places: tuple[tuple[int, ...], ...]
+    per_s: float
+
+
+def shares_of(wide: Wide, cuts: Cuts) -> Shares:
+    """The program of one set of cuts."""
+    spans = list(pairwise(cuts))
+    seconds = np.array([[wide.seconds[number][span] for span in spans] for number in range(len(wide.classes))])
+    able = np.argwhere(np.isfinite(seconds))
+    counts = np.array([one.count for one in wide.classes], float)
+    classes, ways = len(wide.classes), len(wide.links)
+    # A column for each (class, stage): the part of the class that computes it; and one for the chain's frames.
+    full = counts[able[:, 0]] / seconds[able[:, 0], able[:, 1]]
+    if set(able[:, 1].tolist()) != set(range(len(spans))):
+        return Shares(0.0, np.zeros(seconds.shape))
+    unit = float(full.max())
+    use = np.zeros((classes + ways + len(spans), len(able) + 1))
+    use[able[:, 0], np.arange(len(able))] = 1.0
+    for column, (number, stage) in enumerate(able.tolist()):
+        group = wide.classes[number].group
+        if group is not None:
+            for way in (2 * group, 2 * group + 1):
+                use[classes + way, column] = full[column] * wide.link_s[way][spans[stage]] / wide.links[way]
+        use[classes + ways + stage, column] = -full[column] / unit
+    use[classes + ways :, -1] = 1.0
+    gain = np.zeros(len(able) + 1)
+    gain[-1] = 1.0
+    # Most links have room for all that their hosts can compute: their rows say nothing.
+    kept = np.ones(len(use), bool)
+    for way in range(ways):
+        busiest = np.zeros(classes)
+        np.maximum.at(busiest, able[:, 0], use[classes + way, :-1])
+        kept[classes + way] = busiest.sum() > 1
+    limit = np.concatenate([np.ones(classes + ways), np.zeros(len(spans))])
+    solved = maximize(gain, use[kept], limit[kept])
+    frames = np.zeros(seconds.shape)
+    frames[able[:, 0], able[:, 1]] = solved.at[:-1] * full
+    return Shares(solved.value * unit, frames)
+
+
+def dealt(wide: Wide, cuts: Cuts) -> Dealt:
+    """Whole places for the shares of a program: no link with more than it carries, or with up to a place too many.
+
+    Frames are dealt as places can compute them, so where a link is full all others wait for it.
+    """
+    shares = shares_of(wide, cuts)
+    return max((_Deal(wide, cuts, over=over).dealt(shares) for over in (False, True)), key=lambda one: one.per_s)
+
+
+class _Deal:
+    """Places being handed out. `over`: a host may be given one place more than its link has room for."""
+
+    def __init__(self, wide: Wide, cuts: Cuts, *, over: bool) -> None:
+        self._wide = wide
+        self._cuts = cuts
+        self._spans = list(pairwise(cuts))
+        self._over = over
+        # In turns over the hosts, so that none has its link full while another's is empty; the last one is next.
+        self._left = [[at for turn in _turns(one.hosts) for at in turn][::-1] for one in wide.classes]
+        hosts = {one.group: len(one.hosts) for one in wide.classes if one.group is not None}
+        self._busy = {group: np.zeros((count, 2, len(self._spans))) for group, count in hosts.items()}
+        self._per_s = np.zeros(len(self._spans))
+        self._places: list[list[int]] = [[] for _ in self._spans]
+
+    def dealt(self, shares: Shares) -> Dealt:
+        """What the program says first; what is left goes to the slowest stage, as long as there is any of use."""
+        seconds, classes = self._wide.seconds, range(len(self._wide.classes))
+        for number in classes:
+            for stage, span in enumerate(self._spans):
+                if shares.frames[number, stage] > 0:
+                    for _ in range(round(shares.frames[number, stage] * seconds[number][span])):
+                        if not self._take(number, stage):
+                            break
+        while True:
+            stage = int(self._per_s.argmin())
+            span = self._spans[stage]
+            able = sorted((seconds[number][span], number) for number in classes if self._left[number])
+            if not any(self._take(number, stage) for time_s, number in able if 0 < time_s < np.inf):
+                break
+        return Dealt(self._cuts, tuple(map(tuple, self._places)), self._served_per_s())
+
+    def _take(self, number: int, stage: int) -> bool:
+        """Give a stage a place of a class, on a host whose link has room; False if there is none."""
+        left, span, group = self._left[number], self._spans[stage], self._wide.classes[number].group
+        if not left:
+            return False
+        rate, at = 1 / self._wide.seconds[number][span], len(left) - 1
+        if group is not None:
+            need = rate * self._wide.link_s[2 * group : 2 * group + 2, *span]
+            most = 1.0 if self._over else 1 - need + 1e-9
+            used = self._busy[group].sum(axis=2)
+            open_hosts = (used < most if self._over else used <= most).all(axis=1)
+            while at >= 0 and not open_hosts[left[at][0]]:
+                at -= 1
+            if at < 0:
+                return False
+            self._busy[group][left[at][0], :, stage] += need
+        self._places[stage].append(left.pop(at)[1])
+        self._per_s[stage] += rate
+        return True
+
+    def _served_per_s(self) -> float:
+        """Frames a second: of the slowest stage, or the fullest link."""
+        if not self._per_s.all():
+            return 0.0
+        fullest_s = max((float((busy / self._per_s).sum(axis=2).max()) for busy in self._busy.values()), default=0.0)
+        return 1 / max(1 / float(self._per_s.min()), fullest_s)
+
+
+def _turns(hosts: Sequence[Sequence[int]]) -> Iterator[Iterable[tuple[int, int]]]:
+    for turn in range(max(map(len, hosts))):
+        yield [(host, places[turn]) for host, places in enumerate(hosts) if turn < len(places)]

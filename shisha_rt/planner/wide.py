@@ -1,0 +1,143 @@
+"""Chains on very many places of few classes: near what no plan is faster than.
+
+Stages have as many teams of any classes as they need, and frames a second is all that is sought. With thousands of
+places that is nearly a linear program: how many frames a second each class computes of each stage. `prices.py` has the
+bound, and meets good cuts on its way to it. A plan has one chain for all, so each set of cuts met is tried
+(`shares.py`), and then cuts are moved, added and left out for as long as that helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
+
+from shisha_rt.costs.costs import Costs
+from shisha_rt.costs.team_costs import team_costs
+from shisha_rt.outcome import Outcome
+from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.planner.chains import TOLERANCE
+from shisha_rt.planner.place_classes import Wide, wide_space
+from shisha_rt.planner.prices import NEAR, Bounded, Cuts, Stop, bound
+from shisha_rt.planner.shares import Dealt, dealt, shares_of
+from shisha_rt.planner.solution import PlanSolution
+
+SPACE: Final = "chains of stages, each on any places of its own"
+_ROUNDED_DOWN: Final = 1 - TOLERANCE
+_MOST_TRIED: Final = 300
+_FEWER_STAGES: Final = 1e-3
+"""Relative: so much throughput is given for a stage less, which is a hop less for each frame."""
+
+
+def wide_plan(
+    costs: Costs, *, most_stages: int | None = None, should_stop: Stop = lambda: False
+) -> PlanSolution | None:
+    """A chain with copies of many frames a second, and a bound for all such chains; no teams of several places.
+
+    None where it has nothing to say: there are teams of several places, stages may not have unlike copies, or no chain
+    has room for the network.
+    """
+    if costs.teams or not costs.mixed:
+        return None
+    wide = wide_space(costs)
+    bounded = bound(wide, most_stages, should_stop)
+    if bounded is None:
+        return None
+    tried = [dealt(wide, cuts) for cuts in _best_cuts(wide, bounded, most_stages, should_stop)]
+    most = max((one.per_s for one in tried), default=0.0)
+    if not most:
+        return None
+    best = next(one for one in tried if one.per_s >= most * (1 - _FEWER_STAGES))
+    return PlanSolution(
+        _plan(wide, best),
+        Outcome.FEASIBLE,
+        _ROUNDED_DOWN / bounded.most_per_s,
+        statistics={"kinds": len(wide.model.kinds), "cells": 0, "probes": len(bounded.routes)},
+        space=SPACE,
+        is_partial=True,
+    )
+
+
+def wider(
+    costs: Costs, found: PlanSolution, *, most_stages: int | None = None, should_stop: Stop = lambda: False
+) -> PlanSolution:
+    """The better one of a plan that was sought with some of the places, and `wide_plan`'s; and the higher bound."""
+    other = wide_plan(costs, most_stages=most_stages, should_stop=should_stop)
+    if other is None or other.plan is None:
+        return found
+    told = team_costs(costs)
+    best, best_s = other, told.rate(other.plan).bottleneck_s
+    if found.plan is not None:
+        found_s = told.rate(found.plan).bottleneck_s
+        if found_s <= best_s:
+            best, best_s = found, found_s
+    lower_s = max(other.lower_bound_s or 0.0, found.lower_bound_s or 0.0)
+    if lower_s >= best_s * (1 - 2 * TOLERANCE):
+        return replace(best, outcome=Outcome.OPTIMAL, lower_bound_s=best_s, space=SPACE)
+    return replace(best, lower_bound_s=lower_s, space=SPACE)
+
+
+def _best_cuts(wide: Wide, bounded: Bounded, most_stages: int | None, should_stop: Stop) -> list[Cuts]:
+    """Of those met, and what is near them: the best for each number of stages, as long as one more brings something."""
+    known: dict[Cuts, float] = {}
+
+    def tried(cuts: Cuts) -> float:
+        if cuts not in known:
+            known[cuts] = shares_of(wide, cuts).per_s
+        return known[cuts]
+
+    most = most_stages or wide.positions
+    for route in bounded.routes:
+        if len(route.cuts) - 1 <= most:
+            tried(route.cuts)
+        if should_stop():
+            break
+    enough = bounded.most_per_s * (1 - NEAR)
+    while len(known) < _MOST_TRIED and max(known.values(), default=0.0) < enough:
+        before = len(known)
+        for best in _fronts(known)[::-1]:
+            for cuts in _near(best, wide.positions):
+                if should_stop() or len(known) >= _MOST_TRIED:
+                    break
+                if len(cuts) - 1 <= most:
+                    tried(cuts)
+        if len(known) == before:
+            break
+    return [cuts for cuts in _fronts(known) if known[cuts] > 0]
+
+
+def _fronts(known: dict[Cuts, float]) -> list[Cuts]:
+    """The best for each number of stages, as long as a further stage brings something."""
+    found: list[Cuts] = []
+    for stages in sorted({len(cuts) for cuts in known}):
+        best = max((cuts for cuts in known if len(cuts) == stages), key=lambda cuts: (known[cuts], cuts))
+        if not found or known[best] > known[found[-1]]:
+            found.append(best)
+    return found
+
+
+def _near(cuts: Cuts, positions: int) -> Iterator[Cuts]:
+    """One cut left out, moved by up to four positions, or added half-way."""
+    inner = cuts[1:-1]
+    for at, cut in enumerate(inner):
+        others = {*inner[:at], *inner[at + 1 :]}
+        yield (0, *sorted(others), positions - 1)
+        for moved in (cut + by for by in (-4, -2, -1, 1, 2, 4)):
+            if 0 < moved < positions - 1 and moved not in others:
+                yield (0, *sorted({*others, moved}), positions - 1)
+    for begin, end in pairwise(cuts):
+        if end - begin > 1:
+            yield (0, *sorted({*inner, (begin + end) // 2}), positions - 1)
+
+
+def _plan(wide: Wide, found: Dealt) -> Plan:
+    """Teams of a stage the quickest first."""
+    class_of = {place: number for number, one in enumerate(wide.classes) for its in one.hosts for place in its}
+    names, starts = wide.model.costs.places, wide.model.starts
+    stages = []
+    for index, (span, places) in enumerate(zip(pairwise(found.cuts), found.places, strict=True)):
+        ordered = sorted(places, key=lambda place: (wide.seconds[class_of[place]][span], place))
+        work = ((starts[span[0]], starts[span[1]] - 1),)
+        stages.append(Stage(work, tuple((names[place].name,) for place in ordered), (index - 1,) if index else ()))
+    return Plan(tuple(stages))

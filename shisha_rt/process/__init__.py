@@ -1,0 +1,1 @@
+"""How processes start, end with their parent, talk, and share memory. Shell."""

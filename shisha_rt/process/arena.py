@@ -1,0 +1,196 @@
+"""The one shared memory of a daemon (rule R3): slots for frames, and a board that workers sign.
+
+A memfd has no name, so nothing is left to sweep: it is gone with the last process that holds it. Workers inherit its
+descriptor. A slot holds every tensor of one frame that crosses a cut (see `layout`).
+
+The board has one record for each place: when its worker last showed a sign of life, which frame it is computing since
+when, until when it waits because its place is emulated; and, for the worker to read, the speeds that the place and each
+of its devices have now. It stays readable after the worker's death, which is the point of it. Fields are aligned 64-bit
+words, each written by one process only: speeds by the daemon, the others by the worker.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from shisha_rt.process.board import MAX_DEVICES, RECORD_WORDS, Sign
+from shisha_rt.process.layout import MAX_RANK, SHAPE_BYTES, Layout, Region, page_aligned
+from shisha_rt.tensors import NUMPY_OF, size_bytes
+
+_HEARTBEAT, _FRAME, _STARTED, _PACED_UNTIL, _SPEED = range(5)
+_DEVICE_SPEEDS: Final = slice(RECORD_WORDS - MAX_DEVICES, RECORD_WORDS)
+_PUNCH_HOLE_KEEP_SIZE: Final = 0x01 | 0x02  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class NoRoom(ValueError):
+    """A tensor whose shape depends on the data turned out larger than its room."""
+
+    def __init__(self, region: Region, shape: tuple[int, ...], needed_bytes: int) -> None:
+        name, room_bytes = region.tensor.name, region.room_bytes
+        super().__init__(
+            f"output {name!r}: {needed_bytes} bytes (shape {list(shape)}); expected at most {room_bytes}, "
+            "which serve --max-output-bytes sets"
+        )
+
+
+class Arena:
+    """A mapping of the shared memory; the same class serves the daemon (`create`) and its workers (`attach`).
+
+    `layout` is that of the model's only shape, or of the first: `further` are those of the others.
+    """
+
+    def __init__(
+        self, fd: int, layout: Layout, slot_count: int, place_count: int, further: Sequence[Layout] = ()
+    ) -> None:
+        self.fd = fd
+        self.layout = layout
+        self.layouts = (layout, *further)
+        self.slot_count = slot_count
+        self._slot_bytes = sum(layout.slot_bytes for layout in self.layouts)
+        self._slots_at = page_aligned(place_count * RECORD_WORDS * 8)
+        self.size_bytes = self._slots_at + slot_count * self._slot_bytes
+        if os.fstat(fd).st_size == 0:
+            os.ftruncate(fd, self.size_bytes)
+        self._map = mmap.mmap(fd, self.size_bytes)
+        self._bytes = np.frombuffer(self._map, dtype=np.uint8)
+        self._view = memoryview(self._map)
+        self._board = self._bytes[: place_count * RECORD_WORDS * 8].view(np.uint64).reshape(place_count, -1)
+        self._words = self._board.reshape(-1).data  # one at a time, by plain Python: these are signed for each part
+        self._reals = self._words.cast("B").cast("d")
+        self._device_speeds = self._board.view(np.float64)[:, _DEVICE_SPEEDS]
+
+    @classmethod
+    def create(cls, layout: Layout, slot_count: int, place_count: int, further: Sequence[Layout] = ()) -> Arena:
+        """A new arena; its descriptor is inheritable, and sealed against growing and shrinking."""
+        fd = os.memfd_create("shisha-rt-arena", os.MFD_ALLOW_SEALING)
+        try:
+            arena = cls(fd, layout, slot_count, place_count, further)
+            _seal(fd)
+        except OSError:
+            os.close(fd)
+            raise
+        arena._device_speeds[:] = 1.0
+        return arena
+
+    @classmethod
+    def attach(
+        cls, fd: int, layout: Layout, slot_count: int, place_count: int, further: Sequence[Layout] = ()
+    ) -> Arena:
+        return cls(fd, layout, slot_count, place_count, further)
+
+    def address(self, slot: int, region: Region) -> int:
+        """Where the tensor of `slot` starts in this process."""
+        return int(self._bytes.ctypes.data) + self._start(slot, region)
+
+    def view(self, slot: int, region: Region) -> npt.NDArray[Any]:
+        """The tensor of `slot` in its own shape and datatype, on the shared memory itself."""
+        raw = self.raw(slot, region)
+        return raw.view(NUMPY_OF[region.tensor.datatype]).reshape(self.shape(slot, region))
+
+    def raw(self, slot: int, region: Region) -> npt.NDArray[np.uint8]:
+        """Its bytes. Raises `NoRoom` where its shape depends on the data and is larger than its room."""
+        start = self._start(slot, region)
+        if not region.tensor.open_axes:
+            return self._bytes[start : start + region.size_bytes]
+        shape = self.shape(slot, region)
+        needed_bytes = size_bytes(region.tensor.datatype, shape)
+        if needed_bytes > region.room_bytes:
+            raise NoRoom(region, shape, needed_bytes)
+        return self._bytes[start + SHAPE_BYTES : start + SHAPE_BYTES + needed_bytes]
+
+    def write(self, slot: int, region: Region, data: memoryview) -> None:
+        """Copy in all of a tensor, whose shape does not depend on the data. Raises ValueError for another size."""
+        start = self._start(slot, region)
+        self._view[start : start + region.size_bytes] = data
+
+    def shape(self, slot: int, region: Region) -> tuple[int, ...]:
+        """Of the tensor in `slot`: where it depends on the data, the one that was last written there."""
+        if not region.tensor.open_axes:
+            return region.tensor.shape
+        rank, *sizes = self._shape_words(slot, region).tolist()
+        return tuple(sizes[:rank])
+
+    def set_shape(self, slot: int, region: Region, shape: Sequence[int]) -> None:
+        """The shape that the tensor, whose own depends on the data, has in `slot` from now on."""
+        if len(shape) > MAX_RANK:
+            raise ValueError(f"{region.tensor.name!r} has {len(shape)} axes; expected at most {MAX_RANK}")
+        self._shape_words(slot, region)[: 1 + len(shape)] = (len(shape), *shape)
+
+    def _shape_words(self, slot: int, region: Region) -> npt.NDArray[np.int64]:
+        start = self._start(slot, region)
+        return self._bytes[start : start + SHAPE_BYTES].view(np.int64)
+
+    def _start(self, slot: int, region: Region) -> int:
+        if not 0 <= slot < self.slot_count:
+            raise IndexError(f"slot {slot} of {self.slot_count}")
+        return self._slots_at + slot * self._slot_bytes + region.offset_bytes
+
+    def punch(self, slot: int, region: Region) -> None:
+        """Give back the pages of this tensor; it reads as zeros from then on."""
+        start, length = self._start(slot, region), page_aligned(region.size_bytes)
+        done = _libc.fallocate(self.fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_longlong(start), ctypes.c_longlong(length))
+        if done != 0 and ctypes.get_errno() != errno.EOPNOTSUPP:
+            raise OSError(ctypes.get_errno(), "punching a hole into the arena failed")
+
+    # --- the board --------------------------------------------------------------------------------------------
+
+    def clear_sign(self, place: int, now_ns: int) -> None:
+        """Daemon: a new worker is about to start on this place; it has until the usual silence to sign.
+
+        Speeds stay: they belong to the place and its devices, and not to a worker.
+        """
+        self._board[place, :_SPEED] = (now_ns, 0, 0, 0)
+
+    def sign(self, place: int) -> Sign:
+        heartbeat, frame, started, paced_until = self._board[place, :_SPEED].tolist()
+        return Sign(heartbeat, frame - 1 if frame else None, started, paced_until)
+
+    def set_speed(self, place: int, speed: float) -> None:
+        """Daemon: the worker on this place goes by it from its next frame on."""
+        self._reals[place * RECORD_WORDS + _SPEED] = speed
+
+    def speed(self, place: int) -> float:
+        return self._reals[place * RECORD_WORDS + _SPEED]
+
+    def set_device_speed(self, place: int, device: int, speed: float) -> None:
+        """Daemon: so fast, against what it is otherwise, is the place's device of this index from the next frame on."""
+        self._device_speeds[place, device] = speed
+
+    def device_speed(self, place: int, device: int) -> float:
+        """1 until it is set."""
+        return float(self._device_speeds[place, device])
+
+    def beat(self, place: int, now_ns: int) -> None:
+        self._words[place * RECORD_WORDS + _HEARTBEAT] = now_ns
+
+    def note_start(self, place: int, frame: int, now_ns: int) -> None:
+        record = place * RECORD_WORDS
+        self._words[record + _STARTED] = now_ns
+        self._words[record + _FRAME] = frame + 1
+
+    def note_pacing(self, place: int, until_ns: int) -> None:
+        self._words[place * RECORD_WORDS + _PACED_UNTIL] = until_ns
+
+    def note_end(self, place: int) -> None:
+        record = place * RECORD_WORDS
+        self._words[record + _FRAME] = 0
+        self._words[record + _PACED_UNTIL] = 0
+
+    def close(self) -> None:
+        """Close the descriptor. The mapping itself goes with the last array that looks into it."""
+        os.close(self.fd)
+
+
+def _seal(fd: int) -> None:
+
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)

@@ -1,0 +1,89 @@
+"""What lies where in a slot. Only a layout says so; everyone derives the same one from the model's index.
+
+Every tensor that may cross a cut has a fixed, page-aligned offset, whatever the plan: a change of plan moves no data,
+and a stage that is run again finds its input where it was. The price is address space, not memory: pages that no
+live plan touches are never there (the arena is sparse).
+
+An output whose shape depends on the data has room for so many bytes, and before them for the shape that it has in the
+slot: its rank and its sizes, as 64-bit integers.
+
+A model that is served in several shapes has a layout for each of them, one behind the other in every slot. What a frame
+of one shape needs no more is given back without regard to those of the others.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from shisha_rt.tensors import TensorSpec
+
+OUTPUT_BYTES: Final = 1 << 20
+"""The room of an output whose shape depends on the data, unless something else is said."""
+
+MAX_RANK: Final = 31
+SHAPE_BYTES: Final = 8 * (1 + MAX_RANK)
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A tensor's room: `offset_bytes` from the start of the slot. Its size is worked out once, not for each frame.
+
+    `size_bytes`: of all of it; where the shape depends on the data, its first `SHAPE_BYTES` hold that.
+    """
+
+    tensor: TensorSpec
+    offset_bytes: int
+    size_bytes: int
+
+    @property
+    def room_bytes(self) -> int:
+        """For the values alone."""
+        return self.size_bytes - SHAPE_BYTES if self.tensor.open_axes else self.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Of one shape of the model; `number` is its place among them, and travels with descriptors.
+
+    `slot_bytes`: what it takes of a slot. `output_bytes`: the room of each tensor whose shape depends on the data.
+    """
+
+    number: int
+    slot_bytes: int
+    regions: Mapping[str, Region]
+    output_bytes: int
+
+
+class HasTensors(Protocol):
+    """Of one shape of a model; its index is one."""
+
+    @property
+    def tensors(self) -> Sequence[TensorSpec]:
+        """Every tensor that has room in a slot, each once."""
+
+
+def layouts_of(indexes: Sequence[HasTensors], output_bytes: int = OUTPUT_BYTES) -> tuple[Layout, ...]:
+    """One for each shape of a model."""
+    found: list[Layout] = []
+    for number, index in enumerate(indexes):
+        start_bytes = sum(layout.slot_bytes for layout in found)
+        found.append(layout_of(index, output_bytes, number=number, start_bytes=start_bytes))
+    return tuple(found)
+
+
+def layout_of(index: HasTensors, output_bytes: int = OUTPUT_BYTES, *, number: int = 0, start_bytes: int = 0) -> Layout:
+    """Inputs, outputs and crossing tensors one after the other, each on a page of its own, from `start_bytes` on."""
+    regions: dict[str, Region] = {}
+    offset = start_bytes
+    for tensor in index.tensors:
+        size_bytes = SHAPE_BYTES + output_bytes if tensor.open_axes else tensor.size_bytes
+        regions[tensor.name] = Region(tensor, offset, size_bytes)
+        offset = page_aligned(offset + max(size_bytes, 1))
+    return Layout(number, offset - start_bytes, regions, output_bytes)
+
+
+def page_aligned(size_bytes: int) -> int:
+    return -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -1,0 +1,120 @@
+"""Who may come to a daemon, and what each may do. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from shisha_rt.checked import convert, shown
+from shisha_rt.errors import BadInput
+from shisha_rt.protocol.operations import CONTROL_OPS
+
+_MOST_USERS: Final = 4096
+_NAME_CHARACTERS: Final = 64
+_Z85: Final = re.compile(r"[0-9a-zA-Z.:+=^!/*?&<>()\[\]{}@%$#-]{40}")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class Permission(StrEnum):
+    """A client sends frames and asks; an operator may change how they are served, too."""
+
+    CLIENT = "client"
+    OPERATOR = "operator"
+
+    def may(self, op: str) -> bool:
+        return self is Permission.OPERATOR or op not in CONTROL_OPS
+
+
+class User(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`public_key`: Z85, for ZeroMQ. `token_sha256`: hexadecimal, of the token for HTTP. `unix_user`: of this host."""
+
+    name: str
+    permission: Permission = Permission.CLIENT
+    public_key: str | None = None
+    token_sha256: str | None = None
+    unix_user: str | None = None
+
+
+class AccessList:
+    """All users. Names, keys and tokens are each one user's only."""
+
+    def __init__(self, users: Sequence[User]) -> None:
+        self.users = tuple(users)
+        self._of_key = {user.public_key: user for user in users if user.public_key is not None}
+
+    def of_key(self, public_key: str) -> User | None:
+        return self._of_key.get(public_key)
+
+    def of_token(self, token: str) -> User | None:
+        """Every hash is compared, in constant time: how long it takes says nothing of what is in the list."""
+        digest = token_hash(token)
+        found = None
+        for user in self.users:
+            if user.token_sha256 is not None and hmac.compare_digest(digest, user.token_sha256):
+                found = user
+        return found
+
+
+def token_hash(token: str) -> str:
+    """What the list has of a token. It is 256 bits drawn at random, so a plain hash is not to be guessed back."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def is_public_key(text: str) -> bool:
+    return _Z85.fullmatch(text) is not None
+
+
+class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    user: tuple[User, ...] = ()
+
+
+def access_list(raw: object, source: str) -> AccessList:
+    """What an allow-list says, decoded from TOML. Raises BadInput, which names the `source`."""
+    users = convert(raw, _Written, source).user
+    if len(users) > _MOST_USERS:
+        raise BadInput(f"{source}: {len(users)} users, expected at most {_MOST_USERS}")
+    for index, user in enumerate(users):
+        _check(user, f"{source}: user[{index}]")
+    _check_unlike(users, source)
+    return AccessList(users)
+
+
+def _check(user: User, where: str) -> None:
+    if not (1 <= len(user.name) <= _NAME_CHARACTERS and user.name.isprintable()):
+        expected = f"1 to {_NAME_CHARACTERS} characters that can be printed"
+        raise BadInput(f"{where}.name = {shown(user.name)}: expected {expected}")
+    if user.public_key is not None and not is_public_key(user.public_key):
+        expected = "40 characters of Z85, as shisha-rt keys new prints it"
+        raise BadInput(f"{where}.public_key = {shown(user.public_key)}: expected {expected}")
+    if user.token_sha256 is not None and not _SHA256.fullmatch(user.token_sha256):
+        expected = "64 hexadecimal digits in lower case, as shisha-rt keys new --token prints it"
+        raise BadInput(f"{where}.token_sha256 = {shown(user.token_sha256)}: expected {expected}")
+    if user.unix_user == "":
+        raise BadInput(f'{where}.unix_user = "": expected the name of a user of this host')
+    if (user.public_key, user.token_sha256, user.unix_user) == (None, None, None):
+        raise BadInput(
+            f"{where} {shown(user.name)}: nobody comes as it; expected public_key, token_sha256 or unix_user"
+        )
+
+
+def _check_unlike(users: Sequence[User], source: str) -> None:
+    """Else it would be chance as whom somebody comes."""
+    fields: dict[str, Callable[[User], str | None]] = {
+        "name": lambda user: user.name,
+        "public_key": lambda user: user.public_key,
+        "token_sha256": lambda user: user.token_sha256,
+        "unix_user": lambda user: user.unix_user,
+    }
+    for field, value_of in fields.items():
+        first: dict[str, int] = {}
+        for index, user in enumerate(users):
+            value = value_of(user)
+            if value is not None and first.setdefault(value, index) != index:
+                where = f"{source}: user[{index}].{field} = {shown(value)}"
+                raise BadInput(f"{where}: user[{first[value]}] has it, too; expected one of its own")

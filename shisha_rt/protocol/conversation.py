@@ -1,0 +1,313 @@
+"""The client's side of the protocol without a socket: what to send, and what a reply means.
+
+The law: every request put in flight has exactly one outcome (a result, the fields of an answer, or an error), or is
+abandoned and has none. A reply that matches nothing in flight is ignored; nothing is ever sent twice. Both faces of
+the client, blocking and asyncio, drive this one class.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from shisha_rt.model.graph import Tensor
+from shisha_rt.plan.form import written
+from shisha_rt.plan.plan import Plan
+from shisha_rt.protocol.exceptions import Internal, InvalidArgument, ShishaError, Unavailable, error_of
+from shisha_rt.protocol.frame_tensors import Answer, Array, FrameTensors, Inputs, Lender, LentTensors, answer_of
+from shisha_rt.protocol.header import (
+    AnswerHead,
+    Buffer,
+    InferAnswerHeader,
+    InferParameters,
+    decode_fields,
+    decode_head,
+    decode_infer_answer,
+    encode_operation,
+)
+from shisha_rt.protocol.limits import MAX_DEADLINE_MS
+from shisha_rt.protocol.operations import INFER
+from shisha_rt.protocol.request import Signature
+from shisha_rt.tensors import NUMPY_OF
+
+Stages: TypeAlias = Plan | Sequence[Mapping[str, Any]]
+"""A plan, or its stages as `shisha-rt plan --json` prints them."""
+
+
+def stages_of(plan: Stages) -> list[Mapping[str, Any]]:
+    """What `plan_set` takes."""
+    if isinstance(plan, Plan):
+        return list(written(plan))
+    return list(plan)
+
+
+Fields: TypeAlias = dict[str, Any]
+Outcome: TypeAlias = Answer | Fields | ShishaError
+Settled: TypeAlias = tuple[str, Outcome]
+"""A request's id and its one outcome."""
+
+
+class Outgoing(Struct, frozen=True, eq=False):
+    """A request that is ready to be sent; it is in flight only after `Conversation.sent`.
+
+    `losses`: how many connections had been lost when it was made.
+    """
+
+    id: str
+    op: str
+    parts: Sequence[Buffer]
+    lent: LentTensors = LentTensors()
+    losses: int = 0
+
+
+class _Waiting(NamedTuple):
+    op: str
+    lent: LentTensors
+
+
+class _MetadataTensor(Struct, frozen=True):
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+    def tensor(self) -> Tensor:
+        """Axes whose size is -1 are open."""
+        open_axes = tuple(axis for axis, size in enumerate(self.shape) if size < 0)
+        return Tensor(self.name, tuple(max(0, size) for size in self.shape), self.datatype, open_axes)
+
+
+class _ModelMetadata(Struct, frozen=True):
+    name: str
+    inputs: tuple[_MetadataTensor, ...]
+    outputs: tuple[_MetadataTensor, ...]
+    shapes: tuple[dict[str, tuple[int, ...]], ...] = ()
+
+    def signature(self) -> Signature:
+        inputs, outputs = (tuple(its.tensor() for its in ends) for ends in (self.inputs, self.outputs))
+        if any(shapes.keys() != {tensor.name for tensor in inputs} for shapes in self.shapes):
+            raise ValueError("a shape is for every input")
+        shapes = tuple(tuple(replace(its, shape=of[its.name], open_axes=()) for its in inputs) for of in self.shapes)
+        return Signature(self.name, inputs, outputs, shapes)
+
+
+_SERVER_METADATA: Final = "server_metadata"
+_MODEL_METADATA: Final = "model_metadata"
+_PROBE: Final = "probe"
+"""Not an operation but our mark on a `server_metadata` whose outcome is nobody's."""
+
+
+class Conversation:
+    """Requests in flight on one connection to one daemon, by id.
+
+    `instance` (of the daemon) and `signature` (of its model) are None until `server_metadata` and `model_metadata`
+    were answered, and again after a loss: whoever answers next may be another daemon with another model.
+
+    `in_doubt`: what is lent may be unknown to the daemon, as if it were another one; a probe shows it.
+
+    Memory is shared through `lender`, if at all. What is lent for a frame is used for nothing else before its answer
+    has come, be it abandoned or not; and the caller's own arrays in it are read-only for so long as it waits.
+    """
+
+    def __init__(self, lender: Lender | None = None) -> None:
+        self.instance: str | None = None
+        self.in_doubt = False
+        self._lender = lender
+        self._frames: FrameTensors | None = None
+        self._losses = 0
+        self._in_flight: dict[str, _Waiting] = {}
+        self._abandoned: dict[str, LentTensors] = {}
+        self._frozen: dict[int, int] = {}  # how often an array is lent that else can be written to, by its identity
+        self._numbers = itertools.count(1)
+        self._stream_numbers = itertools.count(1)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests without an outcome, a probe left out."""
+        return sum(waiting.op != _PROBE for waiting in self._in_flight.values())
+
+    @property
+    def signature(self) -> Signature | None:
+        return None if self._frames is None else self._frames.signature
+
+    @signature.setter
+    def signature(self, signature: Signature) -> None:
+        if signature != self.signature:
+            self._frames = FrameTensors(signature, self._lender)
+
+    def ask(self, op: str, arguments: Mapping[str, object] | None = None) -> Outgoing:
+        """Any request but `infer`."""
+        request_id = self._new_id()
+        return Outgoing(request_id, op, [encode_operation(op, request_id, arguments)])
+
+    def infer(
+        self,
+        inputs: Inputs,
+        *,
+        stream: str | None = None,
+        sequence: int | None = None,
+        deadline_s: float | None = None,
+        outputs: Sequence[str] = (),
+        request_id: str | None = None,
+    ) -> Outgoing:
+        """A frame. `signature` must be known. Raises `InvalidArgument` for inputs that the model does not take."""
+        if self._frames is None:
+            raise RuntimeError("the model's signature is not known yet")
+        if request_id is None:
+            request_id = self._new_id()
+        elif request_id in self._in_flight or request_id in self._abandoned:
+            raise InvalidArgument(f"request id {request_id!r} is already in flight")
+        parameters = None
+        if stream is not None or sequence is not None or deadline_s is not None:
+            if deadline_s is not None and not 0 <= deadline_s <= MAX_DEADLINE_MS / 1e3:
+                raise InvalidArgument(f"deadline_s {deadline_s}; expected 0 to {MAX_DEADLINE_MS / 1e3:g}")
+            parameters = InferParameters(stream, sequence, None if deadline_s is None else deadline_s * 1e3)
+        parts, lent = self._frames.request(request_id, inputs, parameters, outputs)
+        return Outgoing(request_id, INFER, parts, lent, self._losses)
+
+    def probe(self) -> Outgoing | None:
+        """A question whose answer shows whether the daemon is still the same one, unless one is under way.
+
+        Its outcome is nobody's. A daemon behind a proxy can be replaced without any connection being lost.
+        """
+        self.in_doubt = False
+        if any(waiting.op == _PROBE for waiting in self._in_flight.values()):
+            return None
+        request_id = self._new_id()
+        return Outgoing(request_id, _PROBE, [encode_operation(_SERVER_METADATA, request_id)])
+
+    def check(self, outgoing: Outgoing) -> None:
+        """Before it is sent. Raises `Unavailable` if what it names was lent to a daemon that has been lost since."""
+        if outgoing.losses != self._losses and outgoing.lent:
+            raise Unavailable("the connection was lost before the request was sent; it has not been run", outgoing.id)
+
+    def sent(self, outgoing: Outgoing) -> None:
+        self._in_flight[outgoing.id] = _Waiting(outgoing.op, outgoing.lent)
+        for array in outgoing.lent.inputs:
+            self._freeze(array)
+
+    def abandon(self, request_id: str) -> Outgoing | None:
+        """Nobody waits for it any more. Gives the request that tells the daemon so, where there is a point."""
+        waiting = self._in_flight.pop(request_id, None)
+        if waiting is None or waiting.op != INFER:
+            return None
+        self._thaw(waiting.lent)
+        if waiting.lent:
+            self._abandoned[request_id] = waiting.lent
+        return self.ask("cancel", {"target": request_id})
+
+    def receive(self, parts: Sequence[Buffer]) -> list[Settled]:
+        """What one message settles: nothing, its request, or with a changed instance all that was in flight."""
+        result: InferAnswerHeader | None = None
+        head: AnswerHead | InferAnswerHeader
+        try:
+            try:
+                head = result = decode_infer_answer(parts[0])  # which is what most messages are
+            except msgspec.ValidationError:
+                head = decode_head(parts[0])
+        except (IndexError, msgspec.MsgspecError, ValueError, RecursionError):
+            return []
+        if head.id is None:
+            return []
+        waiting = self._in_flight.pop(head.id, None)
+        if waiting is None:
+            self._abandoned.pop(head.id, None)
+            return []
+        op, lent = waiting
+        self._thaw(lent)
+        if op == INFER and result is not None:
+            try:
+                return [(head.id, answer_of(result, parts[1:], lent.rooms))]
+            except ValueError:
+                pass
+        settled = self._settle(op, head, parts)
+        self.in_doubt |= bool(lent) and any(isinstance(outcome, InvalidArgument) for _, outcome in settled)
+        return settled
+
+    def _settle(self, op: str, head: AnswerHead | InferAnswerHeader, parts: Sequence[Buffer]) -> list[Settled]:
+        """By anything but a result."""
+        assert head.id is not None
+        outcome: Outcome
+        lost: list[Settled] = []
+        if isinstance(head, AnswerHead) and head.error is not None:
+            outcome = error_of(head.error.code, head.error.message, head.id)
+        else:
+            try:
+                if op == INFER:
+                    raise ValueError("no result")
+                outcome = _fields(parts)
+                lost = self._learn(op, outcome)
+            except (msgspec.MsgspecError, ValueError, RecursionError):
+                outcome = Internal("the daemon's answer does not follow the protocol", head.id)
+        return lost if op == _PROBE else [*lost, (head.id, outcome)]
+
+    def lose(self, reason: str) -> list[Settled]:
+        """The daemon that had the requests in flight is gone: each ends `Unavailable`."""
+        lost: list[Settled] = [
+            (request_id, Unavailable(reason, request_id))
+            for request_id, waiting in self._in_flight.items()
+            if waiting.op != _PROBE
+        ]
+        for waiting in self._in_flight.values():
+            self._thaw(waiting.lent)
+        self._in_flight.clear()
+        self._abandoned.clear()
+        if self._lender is not None:
+            self._lender.forget()
+        self._losses += 1
+        self.instance = self._frames = None
+        return lost
+
+    def _freeze(self, array: Array) -> None:
+        """Whoever writes to it now is told by numpy. Views that its owner has are not ours to know."""
+        if array.flags.writeable:
+            array.flags.writeable = False
+            self._frozen[id(array)] = 1
+        elif id(array) in self._frozen:
+            self._frozen[id(array)] += 1
+
+    def _thaw(self, lent: LentTensors) -> None:
+        for array in lent.inputs:
+            times = self._frozen.get(id(array), 0)
+            if times > 1:
+                self._frozen[id(array)] = times - 1
+            elif times:
+                del self._frozen[id(array)]
+                array.flags.writeable = True
+
+    def _learn(self, op: str, fields: Fields) -> list[Settled]:
+        if op == _MODEL_METADATA:
+            metadata = msgspec.convert(fields, _ModelMetadata)
+            if any(tensor.datatype not in NUMPY_OF for tensor in metadata.inputs):
+                raise ValueError("unknown datatype")
+            self.signature = metadata.signature()
+            return []
+        instance = fields.get("instance") if op in (_SERVER_METADATA, _PROBE) else None
+        if instance is None or instance == self.instance:
+            return []
+        changed = self.instance is not None
+        lost = self.lose("the daemon was restarted while it had the request; it may have been run") if changed else []
+        self.instance = instance
+        if self._lender is not None:
+            path = fields.get("shared_memory_socket")
+            self._lender.meet(path if isinstance(path, str) else None, instance)
+        return lost
+
+    def new_stream(self) -> str:
+        """A name that no other stream of this connection has got here."""
+        return f"stream-{next(self._stream_numbers)}"
+
+    def _new_id(self) -> str:
+        while (name := str(next(self._numbers))) in self._in_flight or name in self._abandoned:
+            pass
+        return name
+
+
+def _fields(parts: Sequence[Buffer]) -> Fields:
+    fields = decode_fields(parts[0])
+    del fields["id"]
+    return fields

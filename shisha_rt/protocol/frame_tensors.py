@@ -1,0 +1,284 @@
+"""A frame's arrays, and what of them goes over the wire: raw parts, or places in memory that the client lends.
+
+Small tensors go as raw parts in any case. An array that lies in lent memory is sent by its place alone, any other one
+is copied there first; where there is no room left it goes as bytes. Large outputs come back the same way, if their
+shape is known beforehand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import DTypeLike, NDArray
+
+from shisha_rt.model.graph import Tensor
+from shisha_rt.model.input_sizes import shapes_in_words
+from shisha_rt.protocol.exceptions import InvalidArgument
+from shisha_rt.protocol.header import (
+    Buffer,
+    InferAnswerHeader,
+    InferParameters,
+    RequestedOutput,
+    TensorData,
+    TensorHeader,
+    WantedAs,
+    encode_infer,
+)
+from shisha_rt.protocol.request import Signature
+from shisha_rt.tensors import NAME_OF, NUMPY_OF
+
+Array: TypeAlias = NDArray[Any]
+Inputs: TypeAlias = Array | Mapping[str, Array]
+"""The input of a frame: one array where the model has one input, else an array for each name."""
+
+Shape: TypeAlias = int | tuple[int, ...]
+
+LEAST_LENT_BYTES: Final = 64 << 10
+"""A smaller tensor is sent sooner than a place of it is found, looked up and copied by the daemon."""
+
+
+class Lender(Protocol):
+    """Memory that client and daemon share."""
+
+    def empty(self, shape: Shape, dtype: DTypeLike) -> Array | None:
+        """A new array there; None if there is no room. Its memory is used again when nothing looks into it any more."""
+
+    def copy(self, array: Array) -> tuple[TensorData, object] | None:
+        """Where a copy of it is, for as long as the object is kept; None if there is no room."""
+
+    def find(self, array: Array) -> TensorData | None:
+        """Where an array lies; None if not there, or not with all its elements in a row."""
+
+    def want(self, size_bytes: int) -> None:
+        """So much is going to be needed at once."""
+
+    def meet(self, path: str | None, instance: str | None) -> None:
+        """Another daemon than before: this one, with a socket to ask for memory at `path`, if it has one."""
+
+    def forget(self) -> None:
+        """The daemon is gone, and with it all that was shared."""
+
+
+class Answer(Struct, frozen=True, eq=False):
+    """One frame's result: read-only arrays, each in the shape that it came in.
+
+    `epoch` is the plan that made it, `frame` the daemon's own number, `sequence` what the request gave.
+    """
+
+    request_id: str
+    outputs: Mapping[str, Array]
+    epoch: int
+    frame: int
+    sequence: int | None
+    queue_s: float
+    compute_s: float
+
+    @property
+    def output(self) -> Array:
+        """The output, where there is one; `ValueError` where there are several."""
+        if len(self.outputs) != 1:
+            raise ValueError(f"the answer has {len(self.outputs)} outputs: {', '.join(self.outputs)}; choose one")
+        return next(iter(self.outputs.values()))
+
+
+class LentTensors(Struct, frozen=True, eq=False):
+    """What a frame in flight has been lent: its memory is used for nothing else as long as this is kept.
+
+    `inputs` are the caller's own arrays, `copies` of others, `rooms` for outputs, by name, with where they lie.
+    """
+
+    inputs: list[Array] = []
+    copies: list[object] = []
+    rooms: dict[str, tuple[TensorData, Array]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.inputs or self.copies or self.rooms)
+
+
+class FrameTensors:
+    """The frames of one model, to a daemon with which memory is shared through `lender`, if it is."""
+
+    def __init__(self, signature: Signature, lender: Lender | None) -> None:
+        self.signature = signature
+        self._lender = lender
+        self._headers = [tuple(map(TensorHeader.of, tensors)) for tensors in signature.each]
+        self._outputs = tuple(tensor.name for tensor in signature.outputs)
+        self._large = {
+            tensor.name: tensor
+            for tensor in signature.outputs
+            if not tensor.open_axes and tensor.datatype in NUMPY_OF and tensor.size_bytes >= LEAST_LENT_BYTES
+        }
+        if lender is not None:
+            inputs_bytes = [tensor.size_bytes for tensor in signature.each[0]]
+            outputs_bytes = [tensor.size_bytes for tensor in self._large.values()]
+            large_bytes = sum(size for size in inputs_bytes + outputs_bytes if size >= LEAST_LENT_BYTES)
+            if large_bytes:
+                lender.want(large_bytes)
+
+    def request(
+        self, request_id: str, inputs: Inputs, parameters: InferParameters | None, outputs: Sequence[str]
+    ) -> tuple[list[Buffer], LentTensors]:
+        """The message's parts, and what is lent for it. Raises `InvalidArgument` for what the model does not take."""
+        arrays = arrays_of(inputs, self.signature)
+        headers = self._headers[_number(arrays, self.signature)]
+        lent = LentTensors()
+        if self._lender is None:
+            raw: list[Buffer] = list(map(raw_bytes, arrays))
+            wanted = tuple(map(RequestedOutput, outputs))
+        else:
+            headers, raw = self._lend(self._lender, headers, arrays, lent)
+            wanted = self._wanted(self._lender, outputs, lent)
+        header = encode_infer(request_id, self.signature.model_name, headers, parameters, wanted)
+        return [header, *raw], lent
+
+    def _lend(
+        self, lender: Lender, headers: Sequence[TensorHeader], arrays: Sequence[Array], lent: LentTensors
+    ) -> tuple[tuple[TensorHeader, ...], list[Buffer]]:
+        placed: list[TensorHeader] = []
+        raw: list[Buffer] = []
+        for header, array in zip(headers, arrays, strict=True):
+            place = _place(lender, array, lent) if array.nbytes >= LEAST_LENT_BYTES else None
+            if place is None:
+                placed.append(header)
+                raw.append(raw_bytes(array))
+            else:
+                placed.append(TensorHeader(header.name, header.shape, header.datatype, place))
+        return tuple(placed), raw
+
+    def _wanted(self, lender: Lender, outputs: Sequence[str], lent: LentTensors) -> tuple[RequestedOutput, ...]:
+        """As the caller asked for them; with room for the large ones, and then all are named."""
+        for name in outputs or self._large:
+            if name in self._large:
+                tensor = self._large[name]
+                room = lender.empty(tensor.shape, NUMPY_OF[tensor.datatype])
+                place = None if room is None else lender.find(room)
+                if room is not None and place is not None:
+                    lent.rooms[name] = place, room
+        if not lent.rooms:
+            return tuple(map(RequestedOutput, outputs))
+        return tuple(
+            RequestedOutput(name, _wanted_as(lent.rooms[name][0])) if name in lent.rooms else RequestedOutput(name)
+            for name in outputs or self._outputs
+        )
+
+
+def is_large(shape: Shape, dtype: DTypeLike) -> bool:
+    """Whether such a tensor is worth lending, if it is one that a model can have."""
+    kind = np.dtype(dtype)
+    sizes = (shape,) if isinstance(shape, int) else shape
+    return kind in NAME_OF and math.prod(sizes) * kind.itemsize >= LEAST_LENT_BYTES
+
+
+def _place(lender: Lender, array: Array, lent: LentTensors) -> TensorData | None:
+    place = lender.find(array)
+    if place is not None:
+        lent.inputs.append(array)
+        return place
+    copied = lender.copy(array)
+    if copied is None:
+        return None
+    place, copy = copied
+    lent.copies.append(copy)
+    return place
+
+
+def _wanted_as(place: TensorData) -> WantedAs:
+    return WantedAs(
+        shared_memory_region=place.shared_memory_region,
+        shared_memory_byte_size=place.shared_memory_byte_size,
+        shared_memory_offset=place.shared_memory_offset,
+    )
+
+
+def arrays_of(inputs: Inputs, signature: Signature) -> list[Array]:
+    """`inputs` in the model's order. Values are never converted. Raises `InvalidArgument`."""
+    tensors = signature.inputs
+    if not isinstance(inputs, Mapping):
+        if len(tensors) != 1:
+            names = ", ".join(tensor.name for tensor in tensors)
+            raise InvalidArgument(f"the model has {len(tensors)} inputs; give a mapping with {names}")
+        return [_checked(inputs, tensors[0])]
+    if len(inputs) != len(tensors) or any(tensor.name not in inputs for tensor in tensors):
+        expected = sorted(tensor.name for tensor in tensors)
+        raise InvalidArgument(f"inputs {sorted(inputs)} do not match the model's; expected {expected}")
+    return [_checked(inputs[tensor.name], tensor) for tensor in tensors]
+
+
+def _number(arrays: Sequence[Array], signature: Signature) -> int:
+    """Of the shape that the arrays, in the order of the model, have together. Raises `InvalidArgument` for another."""
+    if not signature.shapes:
+        return 0
+    number = signature.number_of([array.shape for array in arrays])
+    if number is None:
+        given = shapes_in_words({its.name: array.shape for its, array in zip(signature.inputs, arrays, strict=True)})
+        raise InvalidArgument(f"shapes {given} are not served; expected one of {signature.served}")
+    return number
+
+
+def _checked(array: Array, tensor: Tensor) -> Array:
+    if not isinstance(array, np.ndarray):
+        raise InvalidArgument(f"input {tensor.name!r}: {type(array).__name__}; expected a numpy array")
+    dtype = NUMPY_OF[tensor.datatype]
+    if array.dtype != dtype:
+        expected = f"expected {dtype}, as in array.astype({dtype.name!r})"
+        raise InvalidArgument(f"input {tensor.name!r}: dtype {array.dtype}; {expected}")
+    if array.shape != tensor.shape and not tensor.open_axes:
+        raise InvalidArgument(f"input {tensor.name!r}: shape {array.shape}; expected {tensor.shape}")
+    return array
+
+
+def raw_bytes(array: Array) -> memoryview:
+    """The bytes of an array of any shape (none and empty too), in a row; without a copy if they are so already."""
+    return np.asarray(array, order="C").reshape(-1).view(np.uint8).data
+
+
+def answer_of(
+    header: InferAnswerHeader, raw: Sequence[Buffer], rooms: Mapping[str, tuple[TensorData, Array]]
+) -> Answer:
+    """A result. Raises `ValueError` where the parts are not those of the header, or do not go where they were to."""
+    parts = iter(raw)
+    parameters = header.parameters
+    answer = Answer(
+        request_id=header.id,
+        outputs={
+            tensor.name: _raw_array(tensor, next(parts, None))
+            if tensor.parameters.shared_memory_region is None
+            else _lent_array(tensor, rooms.get(tensor.name))
+            for tensor in header.outputs
+        },
+        epoch=parameters.epoch,
+        frame=parameters.frame,
+        sequence=parameters.sequence,
+        queue_s=parameters.queue_ms * 1e-3,
+        compute_s=parameters.compute_ms * 1e-3,
+    )
+    if next(parts, None) is not None:
+        raise ValueError("more raw parts than outputs")
+    return answer
+
+
+def _raw_array(tensor: TensorHeader, part: Buffer | None) -> Array:
+    if part is None or tensor.datatype not in NUMPY_OF:
+        raise ValueError("an output has no bytes, or is of an unknown datatype")
+    try:
+        array = np.ndarray(tensor.shape, NUMPY_OF[tensor.datatype], part)
+    except TypeError:  # too few
+        raise ValueError("an output's bytes are not those of its shape and datatype") from None
+    if array.nbytes != len(part):
+        raise ValueError("an output's bytes are not those of its shape and datatype")
+    array.flags.writeable = False
+    return array
+
+
+def _lent_array(tensor: TensorHeader, room: tuple[TensorData, Array] | None) -> Array:
+    if room is None:
+        raise ValueError("an output was not to go to a region")
+    place, array = room
+    if (tensor.parameters, tensor.shape, tensor.datatype) != (place, array.shape, NAME_OF[array.dtype]):
+        raise ValueError("an output is not where it was to go, or not what it was to be")
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,116 @@
+"""The operations that a client can ask for, and what each takes.
+
+One table, `OPERATIONS`, names every one but `infer`, whose header is a form of its own. Each argument may stand at
+the top level of the header or inside its `parameters`. Arguments are checked here for what they are (types, signs,
+lengths); whether they make sense for this machine and model is for the daemon to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final, TypeAlias
+
+from msgspec import Meta, Struct
+
+from shisha_rt.machine.machine import MIN_SPEED
+from shisha_rt.plan.form import WrittenStage, read
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import as_any_objective
+from shisha_rt.protocol.limits import MAX_EVENTS, MAX_INTEGER, MAX_NAME_LENGTH, MAX_STAGES
+
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
+
+INFER: Final = "infer"
+
+
+class NoArguments(Struct, frozen=True):
+    pass
+
+
+class Cancel(Struct, frozen=True):
+    """`target` is the id of the request to cancel, on the same connection."""
+
+    target: Annotated[str, Meta(max_length=MAX_NAME_LENGTH)]
+
+
+class OfModel(Struct, frozen=True):
+    """`model_name` may be left out: there is one model."""
+
+    model_name: str | None = None
+
+
+class Events(Struct, frozen=True):
+    """Events numbered `since` and later, at most `limit` of them."""
+
+    since: Count = 0
+    limit: Annotated[int, Meta(ge=1, le=MAX_EVENTS)] = 1000
+
+
+class PlanSet(Struct, frozen=True):
+    stages: Annotated[tuple[WrittenStage, ...], Meta(min_length=1, max_length=MAX_STAGES)]
+
+    @property
+    def plan(self) -> Plan:
+        return read(self.stages)
+
+
+class PlaceSet(Struct, frozen=True):
+    """Change one place: its speed or that of one of its devices, or take it up or down."""
+
+    place: Name
+    speed: Annotated[float, Meta(ge=MIN_SPEED)] | None = None
+    device: Name | None = None
+    up: bool = False
+    down: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.speed is not None) + self.up + self.down != 1:
+            raise ValueError("place_set takes exactly one of: speed (at least 0.001), up (true), down (true)")
+        if self.device is not None and self.speed is None:
+            raise ValueError("place_set takes device with speed only: a place goes up or down with all its devices")
+
+
+class TunerSet(Struct, frozen=True):
+    """Steer the tuner. `alpha` is the number of trials without gain after which it stops (Shisha, Algorithm 2).
+
+    `objective`: what the best plan is the best at; `auto`: what the load asks for.
+    """
+
+    pause: bool = False
+    resume: bool = False
+    restart: bool = False
+    alpha: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    strategy: Name | None = None
+    objective: Name | None = None
+
+    def __post_init__(self) -> None:
+        actions = self.pause + self.resume + self.restart
+        if actions > 1 or (actions == 0 and (self.alpha, self.strategy, self.objective) == (None, None, None)):
+            raise ValueError(
+                "tuner_set takes at most one of pause, resume, restart (true), and else alpha, strategy or objective"
+            )
+        if self.objective is not None:
+            as_any_objective(self.objective)
+
+
+Arguments: TypeAlias = NoArguments | Cancel | OfModel | Events | PlanSet | PlaceSet | TunerSet
+
+OPERATIONS: Final[Mapping[str, type[Arguments]]] = {
+    "cancel": Cancel,
+    "server_live": NoArguments,
+    "server_ready": NoArguments,
+    "server_metadata": NoArguments,
+    "model_ready": OfModel,
+    "model_metadata": OfModel,
+    "model_statistics": OfModel,
+    "status": NoArguments,
+    "events": Events,
+    "plan_get": NoArguments,
+    "plan_set": PlanSet,
+    "place_set": PlaceSet,
+    "tuner_get": NoArguments,
+    "tuner_set": TunerSet,
+}
+CONTROL_OPS: Final = frozenset({"plan_get", "plan_set", "place_set", "tuner_get", "tuner_set"})
+"""What needs the permission to control, where a daemon hands out permissions."""

@@ -1,0 +1,393 @@
+"""From the parts of a message to a request that can be trusted, or a `WireError` that says what is wrong. Pure.
+
+Nothing here allocates by what a client claims: a shape is compared with those that are served, never multiplied, and
+the size of every part is checked against that shape before anyone reads it. Whatever comes in, `parse` either returns
+or raises `WireError`, with the request's id as soon as that much could be read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import starmap
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+
+import msgspec
+
+from shisha_rt.core.codes import Code, WireError
+from shisha_rt.model.graph import Graph, Tensor
+from shisha_rt.model.input_sizes import shapes_in_words
+from shisha_rt.protocol.header import Buffer, InferHeader, InferParameters, RequestedOutput, TensorData, TensorHeader
+from shisha_rt.protocol.limits import MAX_NAME_LENGTH, Limits
+from shisha_rt.protocol.operations import INFER, OPERATIONS, Arguments, OfModel
+
+_Part = TypeVar("_Part", bytes, bytearray, memoryview, Buffer)
+_Header = TypeVar("_Header")
+_FRAME: Final = msgspec.json.Decoder(InferHeader)
+_NO_PARAMETERS: Final = InferParameters()
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a model takes and gives, in the model's own order.
+
+    `shapes`: where it is served in several shapes, its inputs in each of them, in the order of layouts. The axes of
+    `inputs` and `outputs` that are not the same in all are open. `usual`: name, shape and datatype of each input, as
+    nearly every request has them; None where there are several shapes. `sizes`: in bytes, as in `each`.
+    """
+
+    model_name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    shapes: tuple[tuple[Tensor, ...], ...] = ()
+    usual: list[tuple[str, tuple[int, ...], str]] | None = field(init=False, repr=False, compare=False)
+    sizes: list[list[int]] = field(init=False, repr=False, compare=False)
+    output_names: tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        usual = None if self.shapes else [(its.name, its.shape, its.datatype) for its in self.inputs]
+        object.__setattr__(self, "usual", usual)
+        object.__setattr__(self, "sizes", [[tensor.size_bytes for tensor in its] for its in self.each])
+        object.__setattr__(self, "output_names", tuple(tensor.name for tensor in self.outputs))
+
+    @classmethod
+    def of(cls, model_name: str, graphs: Sequence[Graph]) -> Signature:
+        """Of a model that is served in these shapes, one or several."""
+        inputs, outputs = (
+            tuple(starmap(_in_all, zip(*ends, strict=True)))
+            for ends in ([graph.inputs for graph in graphs], [graph.outputs for graph in graphs])
+        )
+        return cls(model_name, inputs, outputs, tuple(graph.inputs for graph in graphs) if len(graphs) > 1 else ())
+
+    @property
+    def each(self) -> tuple[tuple[Tensor, ...], ...]:
+        """The inputs in each shape, if only in one."""
+        return self.shapes or (self.inputs,)
+
+    def number_of(self, shapes: Sequence[tuple[int, ...]]) -> int | None:
+        """Of the shape in which the inputs have `shapes`, in their order; None if it is not served."""
+        for number, inputs in enumerate(self.each):
+            if all(tensor.shape == shape for tensor, shape in zip(inputs, shapes, strict=True)):
+                return number
+        return None
+
+    @property
+    def served(self) -> str:
+        """The shapes, in words."""
+        return ", ".join(shapes_in_words({tensor.name: tensor.shape for tensor in its}) for its in self.each)
+
+
+def _in_all(first: Tensor, *others: Tensor) -> Tensor:
+    differ = {axis for axis, size in enumerate(first.shape) if any(other.shape[axis] != size for other in others)}
+    return replace(first, open_axes=tuple(sorted(differ.union(first.open_axes, *(its.open_axes for its in others)))))
+
+
+class Lent(NamedTuple):
+    """A piece of a region, by the token that its client names; whether there is such a one is for the daemon to say."""
+
+    token: str
+    size_bytes: int
+    offset_bytes: int = 0
+
+
+class InferRequest(msgspec.Struct, frozen=True):
+    """A frame asked for. `tensors` are the raw inputs in the model's order, until they are copied; `outputs` the names
+    to answer with.
+
+    `stream` None means unordered. `deadline_ms` counts from receipt. `size_bytes` is that of all raw parts. `layout`:
+    the number of its shape among those that are served. `lent_in`: the inputs that lie in memory which the client
+    lends, `lent_out`: the outputs that are to go there, by name.
+    """
+
+    id: str
+    stream: str | None
+    sequence: int | None
+    deadline_ms: float | None
+    tensors: dict[str, memoryview]
+    outputs: tuple[str, ...]
+    size_bytes: int
+    layout: int = 0
+    lent_in: Mapping[str, Lent] = {}
+    lent_out: Mapping[str, Lent] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class OpRequest:
+    """Any other request: `arguments` is of the type that `OPERATIONS` names for `op`."""
+
+    op: str
+    id: str
+    arguments: Arguments
+
+
+def split_envelope(parts: Sequence[_Part]) -> tuple[bool, Sequence[_Part]]:
+    """Whether a delimiter comes first, and the parts after it.
+
+    `parts` are those after the connection's identity. A REQ socket puts an empty part before what its user sends,
+    and wants it back in the answer; a DEALER does not. No header is empty, so an empty first part is a delimiter.
+    """
+    if parts and len(parts[0]) == 0:
+        return True, parts[1:]
+    return False, parts
+
+
+def parse(parts: Sequence[Buffer], signature: Signature, limits: Limits) -> InferRequest | OpRequest:
+    """Read one request from its `parts`: header, then raw tensors. Raises `WireError`."""
+    _check_parts(parts, limits)
+    frame = _frame_header(parts[0])
+    if frame is not None:
+        return _read_infer(frame, parts[1:], signature)
+    header = _read_header(parts[0])
+    request_id = _read_id(header)
+    try:
+        op = _read_op(header)
+        if op == INFER:
+            return _read_infer(_convert(header, InferHeader), parts[1:], signature)
+        if len(parts) > 1:
+            _refuse(f"message: {op} has no raw parts; expected the header alone, got {len(parts) - 1} more")
+        return _read_operation(op, request_id, header, signature)
+    except WireError as error:
+        error.request_id = request_id
+        raise
+
+
+def _check_parts(parts: Sequence[Buffer], limits: Limits) -> None:
+    if not parts:
+        _refuse("message: it is empty; expected a JSON header, then raw tensors")
+    if len(parts) > limits.max_parts:
+        _refuse(f"message: {len(parts)} parts; expected at most {limits.max_parts}")
+    if len(parts[0]) > limits.max_header_bytes:
+        _refuse(f"header: {len(parts[0])} bytes; expected at most {limits.max_header_bytes}")
+    size_bytes = sum(map(len, parts))
+    if size_bytes > limits.max_message_bytes:
+        _refuse(f"message: {size_bytes} bytes; expected at most {limits.max_message_bytes}")
+
+
+def _frame_header(header: Buffer) -> InferHeader | None:
+    """Of a frame, read in one go; None for anything else, and for what is wrong in itself, which is found out then."""
+    try:
+        frame = _FRAME.decode(header)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return frame if frame.op == INFER and len(frame.id) <= MAX_NAME_LENGTH else None
+
+
+def _read_header(part: Buffer) -> dict[str, Any]:
+    try:
+        header = msgspec.json.decode(part)
+    except UnicodeDecodeError:
+        _refuse("header: it is not UTF-8; expected a JSON object in UTF-8")
+    except RecursionError:
+        _refuse("header: it is nested too deeply; expected one flat JSON object")
+    except (msgspec.MsgspecError, ValueError):
+        _refuse("header: it is not JSON; expected one JSON object")
+    if not isinstance(header, dict):
+        _refuse("header: it is JSON but no object; expected one JSON object")
+    return header
+
+
+def _read_id(header: Mapping[str, Any]) -> str:
+    request_id = header.get("id")
+    if not isinstance(request_id, str):
+        _refuse("header at id: missing or not a string; expected a string that no other waiting request has")
+    if len(request_id) > MAX_NAME_LENGTH:
+        message = f"header at id: {len(request_id)} characters; expected at most {MAX_NAME_LENGTH}"
+        raise WireError(Code.INVALID_ARGUMENT, message, request_id)
+    return request_id
+
+
+def _read_op(header: Mapping[str, Any]) -> str:
+    op = header.get("op")
+    if not isinstance(op, str):
+        _refuse("header at op: missing or not a string; expected 'infer' or another operation")
+    if op != INFER and op not in OPERATIONS:
+        expected = ", ".join((INFER, *OPERATIONS))
+        raise WireError(Code.UNIMPLEMENTED, f"header at op: {_shown(op)} is unknown; expected one of {expected}")
+    return op
+
+
+def _read_operation(op: str, request_id: str, header: Mapping[str, Any], signature: Signature) -> OpRequest:
+    nested = header.get("parameters")
+    if nested is None:
+        nested = {}
+    if not isinstance(nested, dict):
+        _refuse("header at parameters: expected an object")
+    kind = OPERATIONS[op]
+    given: dict[str, Any] = {}
+    for name in kind.__struct_fields__:
+        if name in header and name in nested:
+            _refuse(f"header at {name}: given twice; expected it at the top level or in parameters")
+        if name in header or name in nested:
+            given[name] = header[name] if name in header else nested[name]
+    arguments = _convert(given, kind)
+    if isinstance(arguments, OfModel) and arguments.model_name is not None:
+        _check_model(arguments.model_name, signature)
+    return OpRequest(op, request_id, arguments)
+
+
+def _read_infer(header: InferHeader, raw: Sequence[Buffer], signature: Signature) -> InferRequest:
+    try:
+        _check_model(header.model_name, signature)
+        layout, tensors, lent_in = _read_tensors(header.inputs, raw, signature)
+        outputs, lent_out = _read_outputs(header.outputs, signature) if header.outputs else (signature.output_names, {})
+    except WireError as error:
+        error.request_id = header.id
+        raise
+    its = header.parameters or _NO_PARAMETERS
+    asked = header.id, its.stream, its.sequence, its.deadline_ms
+    return InferRequest(*asked, tensors, outputs, sum(map(len, raw)), layout, lent_in, lent_out)
+
+
+def _read_tensors(
+    headers: Sequence[TensorHeader], raw: Sequence[Buffer], signature: Signature
+) -> tuple[int, dict[str, memoryview], dict[str, Lent]]:
+    """The number of their shape, and the tensors in the model's order: those that came, and those that are lent."""
+    are_lent = [header.parameters.shared_memory_region is not None for header in headers]
+    if len(raw) + sum(are_lent) != len(headers):
+        in_memory = f", {sum(are_lent)} of them in shared memory" if any(are_lent) else ""
+        had = f"{len(raw)} raw parts for {len(headers)} inputs{in_memory}"
+        _refuse(f"message: {had}; expected one for each, in their order")
+    if [(header.name, header.shape, header.datatype) for header in headers] == signature.usual:
+        layout, order = 0, list(range(len(headers)))
+    else:
+        layout, order = _in_order(headers, signature)
+    parts = iter(raw)
+    part_of = [None if is_lent else next(parts) for is_lent in are_lent]
+    tensors: dict[str, memoryview] = {}
+    lent: dict[str, Lent] = {}
+    for i, size_bytes in zip(order, signature.sizes[layout], strict=True):
+        header, part = headers[i], part_of[i]
+        if part is None:
+            lent[header.name] = _lent("inputs", i, header.name, header.parameters)
+            if lent[header.name].size_bytes != size_bytes:
+                what = "shared_memory_byte_size is not that of its shape and datatype"
+                _refuse(f"{_at('inputs', i, header.name)}: {what}; expected {size_bytes}")
+        else:
+            if not header.parameters.binary_data_size == len(part) == size_bytes:
+                _refuse_size(i, header, part, size_bytes)
+            tensors[header.name] = memoryview(part)
+    return layout, tensors, lent
+
+
+def _in_order(headers: Sequence[TensorHeader], signature: Signature) -> tuple[int, list[int]]:
+    """The number of their shape, and which of them is each of the model's inputs."""
+    expected = {tensor.name: tensor for tensor in signature.inputs}
+    found: dict[str, int] = {}
+    for i, header in enumerate(headers):
+        where = f"inputs[{i}]"
+        if header.name not in expected:
+            _refuse(f"{where}: the model has no input {_shown(header.name)}; expected {_names(expected)}")
+        if header.name in found:
+            _refuse(f"{where}: input {_shown(header.name)} is given twice; expected it once")
+        _check_kind(i, header, expected[header.name])
+        found[header.name] = i
+    missing = [name for name in expected if name not in found]
+    if missing:
+        _refuse(f"inputs: input {_shown(missing[0])} is missing; expected {_names(expected)}")
+    layout = _layout([headers[found[name]].shape for name in expected], signature) if signature.shapes else 0
+    return layout, [found[name] for name in expected]
+
+
+def _layout(shapes: Sequence[tuple[int, ...]], signature: Signature) -> int:
+    layout = signature.number_of(shapes)
+    if layout is None:
+        names = (tensor.name for tensor in signature.inputs)
+        given = _shown(shapes_in_words(dict(zip(names, shapes, strict=True))))
+        served = signature.served.encode("ascii", "backslashreplace").decode()
+        _refuse(f"inputs: shapes {given} are not served; expected one of {served}")
+    return layout
+
+
+def _check_kind(i: int, header: TensorHeader, tensor: Tensor) -> None:
+    """`tensor` stands for all shapes."""
+    where = _at("inputs", i, tensor.name)
+    if header.datatype != tensor.datatype:
+        _refuse(f"{where}: datatype {_shown(header.datatype)}; expected {tensor.datatype}")
+    if not tensor.open_axes and header.shape != tensor.shape:
+        _refuse(f"{where}: shape {_shown(list(header.shape))}; expected {list(tensor.shape)}")
+
+
+def _refuse_size(i: int, header: TensorHeader, part: Buffer, size_bytes: int) -> NoReturn:
+    where = _at("inputs", i, header.name)
+    if header.parameters.binary_data_size != size_bytes:
+        _refuse(f"{where}: binary_data_size is not that of its shape and datatype; expected {size_bytes}")
+    _refuse(f"{where}: its raw part has {len(part)} bytes; expected {size_bytes}")
+
+
+def _lent(ends: str, i: int, name: str, said: TensorData) -> Lent:
+    if said.shared_memory_byte_size is None or said.binary_data_size is not None:
+        where = _at(ends, i, name)
+        _refuse(f"{where}: in shared memory it has shared_memory_byte_size, and no binary_data_size")
+    assert said.shared_memory_region is not None
+    return Lent(said.shared_memory_region, said.shared_memory_byte_size, said.shared_memory_offset)
+
+
+def _at(ends: str, i: int, name: str) -> str:
+    return f"{ends}[{i}] {_shown(name)}"
+
+
+def _read_outputs(
+    requested: Sequence[RequestedOutput], signature: Signature
+) -> tuple[tuple[str, ...], dict[str, Lent]]:
+    """The names, and which of them go to memory that the client lends."""
+    tensors = {tensor.name: tensor for tensor in signature.outputs}
+    lent: dict[str, Lent] = {}
+    for i, output in enumerate(requested):
+        tensor = tensors.get(output.name)
+        if tensor is None:
+            _refuse(f"outputs[{i}]: the model has no output {_shown(output.name)}; expected {_names(tensors)}")
+        if output.parameters.binary_data is not True:
+            _refuse(f"outputs[{i}]: binary_data is not true; expected true, as answers are always raw")
+        if output.parameters.shared_memory_region is not None:
+            piece = lent[output.name] = _lent("outputs", i, output.name, output.parameters)
+            if not tensor.open_axes and piece.size_bytes < tensor.size_bytes:
+                what = f"shared_memory_byte_size is {piece.size_bytes}; expected {tensor.size_bytes} or more"
+                _refuse(f"{_at('outputs', i, output.name)}: {what}")
+    chosen = tuple(output.name for output in requested)
+    if len(set(chosen)) != len(chosen):
+        _refuse("outputs: an output is given twice; expected each once")
+    return chosen, lent
+
+
+def _check_model(name: str, signature: Signature) -> None:
+    if name != signature.model_name:
+        message = f"header at model_name: no model {_shown(name)}; expected {_shown(signature.model_name)}"
+        raise WireError(Code.NOT_FOUND, message)
+
+
+def _convert(fields: Mapping[str, Any], kind: type[_Header]) -> _Header:
+    """`fields` as a `kind`."""
+    try:
+        return msgspec.convert(fields, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise WireError(Code.INVALID_ARGUMENT, _in_our_words(error)) from None
+
+
+_WHERE: Final = re.compile(r" - at `\$\.?(?P<path>.*)`$")
+
+
+def _in_our_words(error: Exception) -> str:
+    """The library's message, which tells only places, JSON types and bounds, with the place first."""
+    text = str(error)
+    match = _WHERE.search(text)
+    what = text[: match.start()] if match else text
+    where = f"header at {match['path']}" if match and match["path"] else "header"
+    return f"{where}: {what[:1].lower()}{what[1:]}".replace("`", "").replace(" | null", "")
+
+
+def _refuse(message: str) -> NoReturn:
+    raise WireError(Code.INVALID_ARGUMENT, message)
+
+
+_SHOWN_CHARACTERS: Final = 80
+
+
+def _shown(value: object) -> str:
+    """`value` as a client sent it, made safe for one line of a log: printable ASCII and not long."""
+    text = ascii(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def _names(names: Sequence[str] | Mapping[str, object]) -> str:
+    return _shown(list(names))

@@ -1,0 +1,119 @@
+"""Plans as a picture in a file: a panel for each, with a bar for each stage on its places.
+
+A bar is what the stage adds to the time between two frames, which is at the dotted line; of a stage with copies, what
+one of them takes stands behind it in a lighter colour.
+
+Needs matplotlib, which is the extra `plot`; nothing else of the package does, so it is imported when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from shisha_rt.plan.form import plan_of
+from shisha_rt.plan.plan import Plan
+from shisha_rt.show.picture import after_in_words, stage_in_words, teams_in_words
+from shisha_rt.show.stages import period_s, rate_seen, time_in_words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_SLOWEST: Final = "#d1495b"
+_OTHERS: Final = "#6c9ec4"
+_FAINT: Final = "0.45"
+_LIGHT: Final = 0.3
+_WIDEST_NAME: Final = 28
+_WIDTH: Final = 9.0
+_ROW_HEIGHT: Final = 0.45
+_PANEL_HEIGHT: Final = 0.9  # beside its rows
+_ROOM: Final = 1.45  # of the longest bar, for what is written behind it
+
+
+class NoFigure(Exception):
+    """Why there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One plan. `stages` as `plan_get` has them, all of them timed."""
+
+    title: str
+    stages: Sequence[Mapping[str, Any]]
+
+
+def save_pipelines(path: Path, title: str, panels: Sequence[Panel], places: Mapping[str, str]) -> None:
+    """Write a PNG. `places`: every place of the machine, with what is to be said of it below its name.
+
+    Raises NoFigure without matplotlib, or where the file cannot be written.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise NoFigure("matplotlib is missing: pip install 'shisha-rt[plot]'") from None
+    rows_of = [len(panel.stages) + len(_unused(plan_of(panel.stages), places)) for panel in panels]
+    height = sum(_PANEL_HEIGHT + _ROW_HEIGHT * count for count in rows_of) + 0.6
+    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+    figure.suptitle(title, fontsize=12, fontweight="bold")
+    longest_s = max(float(stage["service_s"]) for panel in panels for stage in panel.stages)
+    rows = figure.subplots(len(panels), 1, squeeze=False, sharex=True, height_ratios=rows_of)
+    for axes, panel in zip(rows[:, 0], panels, strict=True):
+        _draw(axes, panel, places)
+        axes.set_xlim(0, _ROOM * longest_s * 1e3)
+    has_copies = any(len(stage.teams) > 1 for panel in panels for stage in plan_of(panel.stages).stages)
+    lighter = " (lighter: what one of its copies takes)" if has_copies else ""
+    rows[-1, 0].set_xlabel(f"what a stage takes for a frame, ms{lighter}")
+    try:
+        figure.savefig(path, format="png", dpi=150)
+    except OSError as error:
+        raise NoFigure(f"{path}: {error.strerror}") from None
+
+
+def _draw(axes: Axes, panel: Panel, places: Mapping[str, str]) -> None:
+    """Stages from top to bottom in the plan's order, then the places without one."""
+    plan, rate = plan_of(panel.stages), rate_seen(panel.stages)
+    assert rate is not None  # all stages are timed
+    unused = _unused(plan, places)
+    rows = len(plan.stages) + len(unused)
+    labels = []
+    for row, (stage, found) in enumerate(zip(plan.stages, panel.stages, strict=True)):
+        service_s, is_slowest = float(found["service_s"]), row == rate.slowest_stage
+        own_s = period_s(stage, service_s) or 0.0
+        color = _SLOWEST if is_slowest else _OTHERS
+        axes.barh(row, 1e3 * service_s, color=color, alpha=_LIGHT, height=0.66)
+        axes.barh(row, 1e3 * own_s, color=color, height=0.66)
+        text = f"{time_in_words(service_s, len(stage.teams))}, {stage_in_words(stage)}"
+        if not plan.is_chain:
+            text = f"{row}: {text}, {after_in_words(stage.after)}"
+        axes.annotate(
+            f"{text}: the slowest" if is_slowest else text,
+            (1e3 * service_s, row),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            fontweight="bold" if is_slowest else "normal",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},  # above the dotted line
+        )
+        notes = dict.fromkeys(places[name] for name in stage.places)  # copies may be on unlike places
+        labels.append(f"{_cut(teams_in_words(stage.teams))}\n{_cut(', '.join(notes))}")
+    axes.axvline(1e3 * rate.bottleneck_s, color=_SLOWEST, linewidth=1, linestyle=":")
+    for row, name in enumerate(unused, len(plan.stages)):
+        axes.text(0, row, " no stage", va="center", fontsize=9, color=_FAINT)
+        labels.append(f"{name}\n{places[name]}")
+    axes.set_yticks(range(rows), labels, fontsize=8)
+    axes.set_ylim(rows - 0.5, -0.5)
+    axes.set_title(panel.title, loc="left", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+def _unused(plan: Plan, places: Iterable[str]) -> list[str]:
+    used = set(plan.places)
+    return [name for name in places if name not in used]
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _WIDEST_NAME else name[: _WIDEST_NAME - 1] + "…"

@@ -1,0 +1,199 @@
+"""Pictures of a plan in plain characters: the same in a terminal, a log and a file.
+
+A stage is a box with the names of its places, and a bar. The slowest stage, on which everything waits, has heavy lines
+and says so. The boxes of a chain stand side by side where there is room, else one below the other. In a plan with
+branches each box has its stage's number and says after which others it is; those that may run at the same time stand
+side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain, cycle, islice, repeat
+from string import ascii_lowercase
+from typing import Final
+
+from shisha_rt.model.spans import Span
+from shisha_rt.plan.plan import Stage, Team
+
+_NARROWEST: Final = 26
+_WIDEST: Final = 40
+_ARROW: Final = " ─▶ "
+_GAP: Final = "  "
+_STEP: Final = "  │"
+_SEE_MARKS: Final = "  ┆"  # what comes after what is more than a line can say: the boxes do
+_LIGHT: Final = "┌─┐│└┘"
+_HEAVY: Final = "┏━┓┃┗┛"
+_SLOWEST: Final = "slowest"
+_MARKS: Final = "█▓▒░"
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """`bar` is the part of a full bar, 0 to 1, and stands behind `label`; `notes` are lines below it.
+
+    `after`: the boxes (by their index) that a frame has to have passed before; None: the one before, if there is one.
+    """
+
+    title: str
+    text: str
+    label: str
+    bar: float
+    is_slowest: bool = False
+    notes: tuple[str, ...] = ()
+    after: tuple[int, ...] | None = None
+
+
+def draw(boxes: Sequence[Box], width: int) -> str:
+    """The boxes in the order in which a frame passes them, in at most `width` columns (if that can be done)."""
+    if not boxes:
+        return ""
+    after = [_chained(index) if box.after is None else box.after for index, box in enumerate(boxes)]
+    if any(own != _chained(index) for index, own in enumerate(after)):
+        return _by_depth(boxes, after, width)
+    beside = (width - len(_ARROW) * (len(boxes) - 1)) // len(boxes)
+    if beside >= _NARROWEST:
+        return _side_by_side(boxes, min(beside, _WIDEST), _ARROW)
+    below = max(_NARROWEST, min(width, _WIDEST))
+    return f"\n{_STEP}\n".join(_side_by_side([box], below) for box in boxes)
+
+
+def _chained(index: int) -> tuple[int, ...]:
+    return (index - 1,) if index else ()
+
+
+# --- words ----------------------------------------------------------------------------------------------------
+
+
+def milliseconds(seconds: float) -> str:
+    """Three digits, or all of a long time's."""
+    return f"{seconds * 1e3:#.3g} ms" if seconds < 0.09995 else f"{seconds * 1e3:.0f} ms"
+
+
+def span(first: int, last: int) -> str:
+    """`layers 3-5`; `last` is inclusive."""
+    return work_in_words([(first, last)])
+
+
+def work_in_words(work: Sequence[Span]) -> str:
+    """`layers 3-5, 9`."""
+    numbers = ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in work)
+    return f"layer {numbers}" if len(work) == 1 and work[0][0] == work[0][1] else f"layers {numbers}"
+
+
+def stage_in_words(stage: Stage) -> str:
+    """`layers 3-5, 9`, `layer 3 (16/64 channels)`, `layers 3-9 (joins 2)`."""
+    work, split = work_in_words(stage.work), stage.split
+    if split is None:
+        return work
+    if split.joins:
+        return f"{work} (joins {len(split.shares)})"
+    return f"{work} ({split.shares[split.part]}/{sum(split.shares)} {split.axis})"
+
+
+def teams_in_words(teams: Sequence[Team]) -> str:
+    """`core0`, `x2: core0, core1` (copies), `2 together: core0+core1` (a team), `x2 of 2: ...` (copies that are teams).
+
+    What counts stands in front, as the names may be cut.
+    """
+    sizes = {len(team) for team in teams}
+    names = ", ".join("+".join(team) for team in teams)
+    if len(teams) == 1:
+        return names if sizes == {1} else f"{len(teams[0])} together: {names}"
+    return f"x{len(teams)}: {names}" if sizes == {1} or len(sizes) > 1 else f"x{len(teams)} of {sizes.pop()}: {names}"
+
+
+def after_in_words(after: Sequence[int]) -> str:
+    """`after 0, 2`, `after 1-3, 5`; `input` for a stage that needs nothing else."""
+    runs: list[list[int]] = []
+    for number in sorted(after):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    numbers = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+    return f"after {numbers}" if numbers else "input"
+
+
+# --- plans in a line ------------------------------------------------------------------------------------------
+
+
+def marks(places: Sequence[str]) -> dict[str, str]:
+    """A mark for each place, for `ribbon`; the first places get the darkest."""
+    return dict(zip(places, chain(_MARKS, ascii_lowercase, repeat("?")), strict=False))
+
+
+def ribbon(stretches: Sequence[tuple[str, int]], width: int = 32) -> str:
+    """One line for a whole plan, in at most `width` columns: for each stage, its marks in turn, one for each layer."""
+    scale = min(1.0, width / sum(layers for _, layers in stretches))
+    ends = [round(scale * end) for end in accumulate(layers for _, layers in stretches)]
+    starts = [0, *ends[:-1]]
+    drawn = (islice(cycle(own), end - start) for (own, _), start, end in zip(stretches, starts, ends, strict=True))
+    return "".join(chain.from_iterable(drawn))
+
+
+# --- boxes ----------------------------------------------------------------------------------------------------
+
+
+def _by_depth(boxes: Sequence[Box], after: Sequence[tuple[int, ...]], width: int) -> str:
+    """Each box below all that it is after; those of one depth side by side, in several rows if they are many."""
+    depths: list[int] = []
+    for own in after:
+        depths.append(1 + max((depths[one] for one in own), default=-1))
+    levels = [[index for index, depth in enumerate(depths) if depth == level] for level in range(max(depths) + 1)]
+    most = max(1, (width + len(_GAP)) // (_NARROWEST + len(_GAP)))
+    columns = min(most, max(map(len, levels)))
+    each = max(_NARROWEST, min(_WIDEST, (width - len(_GAP) * (columns - 1)) // columns))
+    parts: list[str] = []
+    for number, level in enumerate(levels):
+        if number:
+            above = levels[number - 1]
+            meets_all = all(set(after[index]) == set(above) for index in level)
+            is_one_row = max(len(above), len(level)) <= columns
+            parts.append(_joint(len(above), len(level), each) if meets_all and is_one_row else _SEE_MARKS)
+        rows = (level[start : start + columns] for start in range(0, len(level), columns))
+        parts += (_side_by_side([_marked(i, boxes[i], after[i]) for i in row], each) for row in rows)
+    return "\n".join(parts)
+
+
+def _marked(index: int, box: Box, after: tuple[int, ...]) -> Box:
+    return replace(box, title=f"{index} · {box.title}", text=f"{after_in_words(after)} · {box.text}")
+
+
+def _joint(above: int, below: int, each: int) -> str:
+    """The line between two rows of boxes where each one below is after every one above."""
+    last = max(above, below) - 1
+    if not last:
+        return _STEP
+    knots = []
+    for column in range(last + 1):
+        from_above, to_below = column < above, column < below
+        both, upper, lower = "├  " if not column else "┤┘┐" if column == last else "┼┴┬"
+        knots.append(both if from_above and to_below else upper if from_above else lower)
+    return "  " + ("─" * (each + len(_GAP) - 1)).join(knots)
+
+
+def _side_by_side(boxes: Sequence[Box], width: int, arrow: str = _GAP) -> str:
+    notes = max(len(box.notes) for box in boxes)
+    rows = zip(*(_lines(box, width, notes) for box in boxes), strict=True)
+    return "\n".join((arrow if i == 1 else " " * len(arrow)).join(row) for i, row in enumerate(rows))
+
+
+def _lines(box: Box, width: int, notes: int) -> list[str]:
+    """A box with room for so many notes."""
+    top_left, line, top_right, side, bottom_left, bottom_right = _HEAVY if box.is_slowest else _LIGHT
+    inner = width - 4
+    mark = f" {_SLOWEST} " if box.is_slowest else ""
+    title = _cut(box.title, inner - len(mark) - 1)
+    bar = "█" * round(min(1.0, box.bar) * (inner - len(box.label) - 1))
+    texts = [box.text, f"{box.label} {bar}", *box.notes, *[""] * (notes - len(box.notes))]
+    return [
+        f"{top_left} {title} {line * (width - 4 - len(title) - len(mark))}{mark}{top_right}",
+        *(f"{side} {_cut(text, inner):<{inner}} {side}" for text in texts),
+        f"{bottom_left}{line * (width - 2)}{bottom_right}",
+    ]
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -1,0 +1,249 @@
+"""What `plan` found: as the object of `--json`, and in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from shisha_rt.outcome import Outcome
+from shisha_rt.plan.form import written
+from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.rate import Objective, Rate, rate_of, stage_seconds
+from shisha_rt.planner.loop import Result, Trial
+from shisha_rt.planner.seed import Ranked
+from shisha_rt.planner.solution import PLAIN_CHAINS
+from shisha_rt.planner.space import explored_fraction, plan_count
+from shisha_rt.show.picture import Box, draw, span
+
+if TYPE_CHECKING:
+    from shisha_rt.costs.costs import Costs
+
+_SHOWN_MOVES: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PlanProblem:
+    """What a strategy is given, wherever it came from. `needs` as in `PlanRules`, empty where it is not known."""
+
+    weights: Sequence[float]
+    places: Sequence[Ranked]
+    legal_cuts: frozenset[int]
+    costs: Costs | None = None
+    needs: tuple[frozenset[int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAim:
+    """What was looked for: whether stages may have copies and teams, in what to be best, and in words among which.
+
+    `split`: whether layers may be split.
+    """
+
+    replicate: bool = False
+    objective: Objective = "throughput"
+    space: str = PLAIN_CHAINS
+    split: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        return not (self.replicate or self.split)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderFound:
+    """Of the order of layers asked for, "file" or "best": by how much the best one found is faster than the file's.
+
+    `most_gain`: no order is faster by more. Both are ratios from 1 on, None where not known; then `reason` says why.
+    """
+
+    order: str = "file"
+    gain: float | None = None
+    most_gain: float | None = None
+    reason: str | None = None
+
+    def in_words(self) -> str:
+        if self.gain is None:
+            return ""
+        most = "" if self.most_gain is None else f", and none is more than {self.most_gain:.4g} times as fast"
+        if self.order == "best":
+            return f"over the best order found of the layers: {self.gain:.4g} times as fast as over the file's"
+        if self.gain > 1:
+            return f"over another order of the layers: {self.gain:.4g} times as fast (--order best)"
+        return f"no better order of the layers {'exists' if self.most_gain == 1 else 'was found' + most}"
+
+
+KnownSeconds: TypeAlias = Sequence[Sequence[float | None]]
+"""(stages, teams), None where not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAnswer:
+    """A plan, which may have no stages, and what is known of it; `reason` says why it is none that can run.
+
+    `team_s` is what stages take on each of their teams. `stage_count` is the seed's, as tuning may have emptied a
+    stage; `tuned` is None where nothing was tuned.
+    """
+
+    problem: PlanProblem
+    plan: Plan
+    stage_count: int
+    team_s: KnownSeconds
+    outcome: Outcome
+    reason: str | None
+    trials: int = 0
+    trial_time_s: float = 0.0
+    tuned: Result | None = None
+    aim: PlanAim = PlanAim()
+    lower_bound_s: float | None = None
+    latency_proven: bool = False
+    order: OrderFound = OrderFound()
+
+    def as_object(self) -> dict[str, object]:
+        """The answer of `--json`: all keys, always."""
+        rate = self.rate
+        # How many plans with copies and teams there are, with splits, or over any order, has not been counted.
+        plain = self.aim.is_plain and self.order.order == "file"
+        space_size = plan_count(len(self.problem.legal_cuts), len(self.problem.places), self.stage_count)
+        return {
+            "stages": written(self.plan, service_s=self.service_s),
+            "unused": self.unused,
+            "bottleneck_s": None if rate is None else rate.bottleneck_s,
+            "throughput_fps": 1 / rate.bottleneck_s if rate is not None and rate.bottleneck_s else None,
+            "latency_s": None if rate is None else rate.latency_s,
+            "link": rate.link if rate is not None and rate.is_link_bound else None,
+            "latency_proven": self.latency_proven,
+            "objective": self.aim.objective,
+            "space": self.aim.space,
+            "trials": self.trials,
+            "trial_time_s": self.trial_time_s,
+            # Decimal: Python refuses to print an int of more than 4,300 digits, which many places can reach.
+            "space_size": str(Decimal(space_size)) if plain else None,
+            "log10_space_size": math.log10(space_size) if plain else None,
+            "explored_fraction": (
+                explored_fraction(self.trials, len(self.problem.weights), self.stage_count) if plain else None
+            ),
+            "lower_bound_s": self.lower_bound_s,
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "order": self.order.order,
+            "order_gain": self.order.gain,
+            "order_gain_most": self.order.most_gain,
+            "order_reason": self.order.reason,
+        }
+
+    @property
+    def service_s(self) -> list[float | None]:
+        """(stages,): on teams that are not alike, what it would take if they were."""
+        return [stage_seconds(known) if (known := _known(times)) else None for times in self.team_s]
+
+    @property
+    def rate(self) -> Rate | None:
+        """None where no stage or not every stage's time is known."""
+        known = [_known(times) for times in self.team_s]
+        if not known or not all(known):
+            return None
+        costs = self.problem.costs
+        if costs is None or not costs.link_of:
+            return rate_of(self.plan, known)
+        from shisha_rt.costs.team_costs import team_costs
+
+        return team_costs(costs).rate(self.plan, known)
+
+    @property
+    def unused(self) -> list[str]:
+        used = set(self.plan.places)
+        return [place.name for place in self.problem.places if place.name not in used]
+
+    def in_words(self, width: int) -> str:
+        """The picture, and where there was tuning, how it went and what it brought; or what is proven."""
+        if not self.plan.stages:
+            return "no plan"
+        if self.lower_bound_s is not None:
+            lines = (self.picture(width), self._proven(self.lower_bound_s), self.order.in_words())
+            return "\n".join(filter(None, lines))
+        if self.tuned is None:
+            return self.picture(width)
+        gain = _gain(self.tuned, self.aim.objective)
+        return "\n".join([*_walk(self.tuned), self.picture(width), f"kept: {self.tuned.reason}", gain])
+
+    def _proven(self, lower_bound_s: float) -> str:
+        among = f" among {self.aim.space}" if not self.aim.is_plain or self.order.order != "file" else ""
+        if self.order.order == "file" and (self.order.gain or 1) > 1:
+            among += " over the file's order of layers"
+        latency = self.aim.objective == "latency"
+        if self.outcome is not Outcome.OPTIMAL:
+            what = "a latency" if latency else "a slowest stage"
+            return f"not proven: only that no plan{among} has {what} of less than {lower_bound_s * 1e3:.4g} ms"
+        if latency:
+            return f"proven: no plan{among} has a lower latency than {lower_bound_s * 1e3:.4g} ms"
+        least = ", and none as fast has a lower latency" if self.latency_proven else ""
+        return f"proven: no plan{among} is faster{least}"
+
+    def picture(self, width: int) -> str:
+        """One box for each stage with its share of the weight; the slowest is marked where times are known."""
+        whole = sum(self.problem.weights)
+        rate = self.rate
+        boxes = []
+        for index, (stage, service_s) in enumerate(zip(self.plan.stages, self.service_s, strict=True)):
+            weight = self._weight(stage)
+            share = weight / whole if whole else 0.0
+            time = "" if service_s is None else f", {service_s * 1e3:.4g} ms"
+            copies = f" / {len(stage.teams)}" if len(stage.teams) > 1 else ""
+            shard = f" {stage.split}" if stage.split is not None else ""
+            runs = ", ".join(span(first, last) for first, last in stage.work)
+            text = runs + shard + time + copies
+            is_slowest = rate is not None and rate.period_s[index] == rate.bottleneck_s
+            boxes.append(Box(_on(stage), text, f"{share:5.1%}", share, is_slowest))
+        unused = f"\nunused: {', '.join(self.unused)}" if self.unused else ""
+        link = ""
+        if rate is not None and rate.is_link_bound:
+            link = f"\nthe link {rate.link} is slower than any stage: {rate.link_s * 1e3:.4g} ms a frame"
+        return draw(boxes, width) + link + unused
+
+    def _weight(self, stage: Stage) -> float:
+        whole = sum(self.problem.weights[layer] for layer in stage.layers)
+        if stage.split is None:
+            return whole
+        first, last = stage.split.span
+        split = sum(self.problem.weights[first : last + 1])
+        return whole - split + split * stage.split.fraction
+
+
+def _known(times_s: Sequence[float | None]) -> list[float]:
+    """Empty where one is not known."""
+    known = [time_s for time_s in times_s if time_s is not None]
+    return known if len(known) == len(times_s) else []
+
+
+def _on(stage: Stage) -> str:
+    """Its place; the places of a team with a plus between them; of several copies how many, and their teams."""
+    teams = ", ".join("+".join(team) for team in stage.teams)
+    return f"{len(stage.teams)} copies: {teams}" if len(stage.teams) > 1 else teams
+
+
+def _walk(tuned: Result) -> list[str]:
+    """The first plan, and the last moves with what became of each."""
+    first, *moves = tuned.trials
+    shown = moves[-_SHOWN_MOVES:]
+    left_out = len(moves) - len(shown)
+    return [
+        f"start {first.plan}: {_fps(first)}",
+        *([f"      ({left_out} earlier moves)"] if left_out else []),
+        *(f"{move.number:4}  {move.reason}: {_fps(move)}{', best so far' * move.is_best}" for move in shown),
+    ]
+
+
+def _gain(tuned: Result, objective: Objective) -> str:
+    before, after = tuned.trials[0].measurement, tuned.measurement
+    before_s, after_s = before.value_s(objective), after.value_s(objective)
+    gain = f", {before_s / after_s:.3g} times" if before.can_run and after_s else ""
+    if objective == "latency":
+        return f"latency: {1e3 * before_s:.4g} ms before, {1e3 * after_s:.4g} ms after{gain}"
+    return f"throughput: {before.throughput_fps:.4g} fps before, {after.throughput_fps:.4g} fps after{gain}"
+
+
+def _fps(trial: Trial) -> str:
+    return f"{trial.measurement.throughput_fps:.4g} fps" if trial.measurement.can_run else "cannot run"

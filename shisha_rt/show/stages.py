@@ -1,0 +1,139 @@
+"""The stages of a plan as `status`, `plan_get` and trials have them, made ready to be shown.
+
+What a stage counts for is what it adds to the time between two frames: its own time over the number of its teams. In a
+pool of several stages these add up; the pool where they add up to most is the slowest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from shisha_rt.plan.form import plan_of
+from shisha_rt.plan.plan import Plan, Stage, Team
+from shisha_rt.plan.rate import Rate, rate_of
+from shisha_rt.show.picture import Box, milliseconds, stage_in_words, teams_in_words
+
+Stages: TypeAlias = Sequence[Mapping[str, Any]]
+
+_UNLIKE: Final = 1.1
+"""Copies whose times are further apart are told one by one."""
+
+_MOST_NOTES: Final = 3
+_MOST_NAMES: Final = 4
+
+
+def slowest_of(stages: Stages) -> int | None:
+    """The bottleneck by what the stages took; None while one of them has not been timed."""
+    rate = rate_seen(stages)
+    return None if rate is None else rate.slowest_stage
+
+
+def rate_seen(stages: Stages) -> Rate | None:
+    """What follows from what the stages took."""
+    times_s = [stage["service_s"] for stage in stages]
+    if not times_s or None in times_s:
+        return None
+    plan = plan_of(stages)
+    alike = [[time_s] * len(stage.teams) for stage, time_s in zip(plan.stages, times_s, strict=True)]
+    return rate_of(plan, alike)
+
+
+def period_s(stage: Stage, service_s: float | None) -> float | None:
+    """What a stage adds to the time between two frames."""
+    return None if service_s is None else service_s / len(stage.teams)
+
+
+def stage_boxes(stages: Stages, slowest: int | None) -> list[Box]:
+    """A box for each stage. A bar is full where a stage alone takes what the slowest pool takes for a frame."""
+    plan = plan_of(stages)
+    periods = _periods_s(plan, stages)
+    full_s = max((math.fsum(periods[index] or 0.0 for index in pool.stages) for pool in plan.pools), default=0.0)
+    return [
+        Box(
+            teams_in_words(stage.teams),
+            stage_in_words(stage),
+            time_in_words(found["service_s"], len(stage.teams)),
+            (own_s or 0.0) / full_s if full_s else 0.0,
+            index == slowest,
+            _notes(found.get("teams", ())),
+            stage.after,
+        )
+        for index, (stage, found, own_s) in enumerate(zip(plan.stages, stages, periods, strict=True))
+    ]
+
+
+def time_in_words(service_s: float | None, teams: int) -> str:
+    """What one of so many teams takes: `3.20 ms / 2` is a frame every 1.60 ms from two copies."""
+    if service_s is None:
+        return "no frames yet"
+    return milliseconds(service_s) + (f" / {teams}" if teams > 1 else "")
+
+
+def pool_lines(stages: Stages) -> list[str]:
+    """A line for each pool that serves several stages: what a frame takes of it in all."""
+    plan = plan_of(stages)
+    periods = _periods_s(plan, stages)
+    lines = []
+    for pool in plan.pools:
+        if len(pool.stages) > 1:
+            works = [stage_in_words(plan.stages[index]) for index in pool.stages]
+            shared = " and ".join(works) if len(works) <= _MOST_NAMES else f"{len(works)} stages"
+            known_s = [own_s for index in pool.stages if (own_s := periods[index]) is not None]
+            total = f": {milliseconds(math.fsum(known_s))} a frame" if len(known_s) == len(pool.stages) else ""
+            lines.append(f"{shared} share {_named(pool.teams)}{total}")
+    return lines
+
+
+def placement_lines(stages: Stages) -> list[str]:
+    """For each stage with devices to choose from, its segments in their order: what was predicted, what is measured."""
+    lines = []
+    for found, stage in zip(stages, plan_of(stages).stages, strict=True):
+        placement = found.get("placement")
+        if placement is not None:
+            segments = " → ".join(map(_segment, placement["segments"]))
+            predicted = milliseconds(placement["predicted_s"])
+            lines.append(f"{_named(stage.teams)} ({placement['solver']}, {predicted} predicted): {segments}")
+            if found["difference"]:
+                lines[-1] += f"; its rounding changes outputs by up to {found['difference']:.2g} of the largest"
+    return lines
+
+
+def _segment(segment: Mapping[str, Any]) -> str:
+    measured_s = segment["measured_s"]
+    taken = "" if measured_s is None else f", {milliseconds(measured_s)}"
+    return f"{segment['device']} ({segment['operators']} operators{taken})"
+
+
+def _periods_s(plan: Plan, stages: Stages) -> list[float | None]:
+    return [period_s(stage, found["service_s"]) for stage, found in zip(plan.stages, stages, strict=True)]
+
+
+def _named(teams: Sequence[Team]) -> str:
+    names = ["+".join(team) for team in teams]
+    if len(names) > _MOST_NAMES:
+        names = [*names[: _MOST_NAMES - 1], f"{len(names) - _MOST_NAMES + 1} more"]
+    return ", ".join(names)
+
+
+def _notes(teams: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What is to be said of copies one by one: times that are not alike, and who is not up."""
+    if len(teams) < 2:
+        return ()
+    times = {"+".join(team["places"]): team["service_s"] for team in teams if team["service_s"] is not None}
+    states = {"+".join(team["places"]): team["state"] for team in teams if team["state"] != "up"}
+    is_unlike = len(times) > 1 and max(times.values()) > _UNLIKE * min(times.values())
+    if len(teams) <= _MOST_NOTES:
+        names = ["+".join(team["places"]) for team in teams]
+        told = {name: [milliseconds(times[name])] if is_unlike and name in times else [] for name in names}
+        for name, state in states.items():
+            told[name].append(state)
+        return tuple(f"{name} {', '.join(words)}" for name, words in told.items() if words)
+    notes = []
+    if is_unlike:
+        ends = (min(times, key=times.__getitem__), max(times, key=times.__getitem__))
+        notes.append(" to ".join(f"{milliseconds(times[name])} ({name})" for name in ends))
+    if states:
+        notes.append(f"{len(states)} of {len(teams)} not up")
+    return tuple(notes)

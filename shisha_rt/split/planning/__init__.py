@@ -1,1 +1,0 @@
-"""Plans with layers split, from what layers cost. Pure."""

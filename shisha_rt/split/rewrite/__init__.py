@@ -1,1 +1,0 @@
-"""A run of operators as shards and a join: what each needs, reads and makes, and what it costs. Pure."""

@@ -1,0 +1,40 @@
+"""The papers' ring, by name: what of it is wanted is loaded when it is asked for, and by nothing that serves unasked.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, Final
+
+_PAPERS: Final = "shisha_rt.papers."
+HOMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "brute": "dcg.brute",
+        "priority": "dcg.priority",
+        "answer_split": "gp.place_split",
+        "OrderLimits": "order.ordered_plan",
+        "ordered_plan": "order.ordered_plan",
+        "baseline": "partitiontuner.schemes",
+        "forkjoin": "partitiontuner.forkjoin",
+        "opseq": "partitiontuner.schemes",
+        "partitiontuner": "partitiontuner.schemes",
+        "typeseq": "partitiontuner.schemes",
+        "SchemeTuner": "partitiontuner.scheduled",
+        "processor_costs": "partitiontuner.measured_processors",
+        "profile_partitions": "partitiontuner.partition_profile",
+        "schedule_partitions": "partitiontuner.plan_partitions",
+        "side_by_side": "partitiontuner.side_by_side",
+        "scheme_plan": "partitiontuner.scheme_plans",
+        "searched": "shisha.rivals",
+    }
+)
+"""Of each function or class, the module in `papers/`."""
+
+
+def study(name: str) -> Any:
+    """The function or class of that name. Raises KeyError for one that the papers' ring does not offer."""
+    return getattr(import_module(_PAPERS + HOMES[name]), name)

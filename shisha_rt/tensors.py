@@ -1,0 +1,48 @@
+"""Tensors by name, shape and datatype; datatypes have the names of the KServe Open Inference Protocol v2. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+NUMPY_OF: Final[dict[str, np.dtype[Any]]] = {
+    "BOOL": np.dtype(np.bool_),
+    "INT8": np.dtype("<i1"),
+    "INT16": np.dtype("<i2"),
+    "INT32": np.dtype("<i4"),
+    "INT64": np.dtype("<i8"),
+    "UINT8": np.dtype("<u1"),
+    "UINT16": np.dtype("<u2"),
+    "UINT32": np.dtype("<u4"),
+    "UINT64": np.dtype("<u8"),
+    "FP16": np.dtype("<f2"),
+    "FP32": np.dtype("<f4"),
+    "FP64": np.dtype("<f8"),
+}
+NAME_OF: Final[dict[np.dtype[Any], str]] = {dtype: name for name, dtype in NUMPY_OF.items()}
+
+
+def size_bytes(datatype: str, shape: Sequence[int]) -> int:
+    """Bytes of a dense tensor; `datatype` is a key of `NUMPY_OF`."""
+    return math.prod(shape) * NUMPY_OF[datatype].itemsize
+
+
+class TensorSpec(msgspec.Struct, frozen=True):
+    """A tensor of the optimised graph, by the engine's name for it; `open_axes` as in `graph.Tensor`.
+
+    `made_up`: of an input that is a whole number, the one with which the model runs where real values are not at hand.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    datatype: str
+    open_axes: tuple[int, ...] = ()
+    made_up: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return size_bytes(self.datatype, self.shape)

@@ -1,0 +1,382 @@
+"""The client against a real socket, whose other end follows a script."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zmq
+import zmq.asyncio
+
+from shisha_rt.client import (
+    Array,
+    Client,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    ShishaError,
+    Timeout,
+    Unavailable,
+)
+from shisha_rt.client.link import Context
+from shisha_rt.core.codes import Code
+from shisha_rt.plan.plan import Plan
+from shisha_rt.protocol.header import TensorHeader, encode_infer
+from shisha_rt.protocol.operations import Cancel, Events, PlanSet
+from tests.protocol.gateway import SIGNATURE, Frame, Gateway, Gone, Script
+
+LONG_S = 10.0
+SHORT_S = 0.2
+
+
+def frame_of(value: float) -> Array:
+    return np.full((1, 3), value, np.float32)
+
+
+def frames(count: int) -> Iterator[Array]:
+    return map(frame_of, range(count))
+
+
+def in_reverse(batch: int) -> Script:
+    """A script that holds `batch` frames and then answers the last one first."""
+
+    def script(gateway: Gateway, frame: Frame) -> None:
+        gateway.held.append(frame)
+        if len(gateway.held) == batch:
+            while gateway.held:
+                gateway.answer(gateway.held.pop())
+
+    return script
+
+
+def never(gateway: Gateway, frame: Frame) -> None:
+    gateway.held.append(frame)
+
+
+def vanish(gateway: Gateway, frame: Frame) -> None:
+    raise Gone
+
+
+def odd_ones_fail(gateway: Gateway, frame: Frame) -> None:
+    if frame.value % 2:
+        gateway.fail(frame, Code.RESOURCE_EXHAUSTED)
+    else:
+        gateway.answer(frame)
+
+
+def test_infer_gives_the_output_and_what_the_daemon_says_of_it() -> None:
+    with Gateway() as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        answer = client.infer(frame_of(7), stream="camera", sequence=3)
+        np.testing.assert_array_equal(answer.output, frame_of(14))
+        assert (answer.epoch, answer.frame, answer.sequence) == (1, 7, 3)
+        assert (answer.queue_s, answer.compute_s) == (0.001, 0.002)
+        assert not answer.output.flags.writeable
+        assert answer.output.base is not None  # a view of the message
+
+
+def test_the_metadata_is_fetched_once() -> None:
+    with Gateway() as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        for value in range(3):
+            client.infer({"x": frame_of(value)})
+        assert [op for op, _ in gateway.asked] == ["server_metadata", "model_metadata"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "complaint"),
+    [
+        (np.zeros((1, 3)), "float64"),
+        (np.zeros((1, 3), ">f4"), ">f4"),
+        (np.zeros((3,), np.float32), r"\(3,\)"),
+        ({"z": np.zeros((1, 3), np.float32)}, "'z'"),
+        ({}, "'x'"),
+        ({"x": [1.0, 2.0, 3.0]}, "list"),
+    ],
+)
+def test_inputs_that_the_model_does_not_take_are_not_sent(inputs: dict[str, Array], complaint: str) -> None:
+    def unexpected(gateway: Gateway, frame: Frame) -> None:
+        raise AssertionError("sent")
+
+    with (
+        Gateway(unexpected) as gateway,
+        Client(gateway.endpoint, timeout_s=LONG_S) as client,
+        pytest.raises(InvalidArgument, match=complaint),
+    ):
+        client.infer(inputs)
+
+
+@pytest.mark.parametrize("deadline_s", [-1.0, float("nan"), float("inf")])
+def test_a_deadline_must_be_a_time(deadline_s: float) -> None:
+    with (
+        Gateway() as gateway,
+        Client(gateway.endpoint, timeout_s=LONG_S) as client,
+        pytest.raises(InvalidArgument, match="deadline_s"),
+    ):
+        client.infer(frame_of(1), deadline_s=deadline_s)
+
+
+def test_outputs_may_be_chosen_by_name() -> None:
+    with Gateway() as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        assert list(client.infer(frame_of(1), outputs=["y"]).outputs) == ["y"]
+        with pytest.raises(InvalidArgument, match="no output 'z'"):
+            client.infer(frame_of(1), outputs=["z"])
+
+
+def test_arrays_that_are_not_contiguous_are_sent_right() -> None:
+    values = np.arange(6, dtype=np.float32).reshape(3, 2).T[:1]
+    assert not values.flags.c_contiguous
+    with Gateway() as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        np.testing.assert_array_equal(client.infer(values).output, 2 * values)
+
+
+def test_an_error_answer_becomes_the_exception_of_its_code() -> None:
+    def too_late(gateway: Gateway, frame: Frame) -> None:
+        gateway.fail(frame, Code.DEADLINE_EXCEEDED, "after 5 ms")
+
+    with Gateway(too_late) as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        with pytest.raises(DeadlineExceeded, match="after 5 ms") as caught:
+            client.infer(frame_of(1), deadline_s=0.005, request_id="mine")
+        assert caught.value.code is Code.DEADLINE_EXCEEDED
+        assert caught.value.request_id == "mine"
+        with pytest.raises(NotFound):
+            client.call("model_metadata", model_name="another")
+
+
+@pytest.mark.parametrize("reply", [b"", b"[]", b'{"id":null,"error":{"code":"INTERNAL","message":""}}', b'{"id":"x"}'])
+def test_replies_that_match_nothing_are_ignored(reply: bytes) -> None:
+    def chatter(gateway: Gateway, frame: Frame) -> None:
+        gateway.send(frame, reply)
+        gateway.answer(frame)
+        gateway.answer(frame)
+
+    with Gateway(chatter) as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        assert [client.infer(frame_of(value)).frame for value in range(3)] == [0, 1, 2]
+
+
+def test_silence_is_a_timeout_and_cancels_the_frame() -> None:
+    with Gateway(never) as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        with pytest.raises(Timeout, match=r"no answer.* within 0\.2 s"):
+            client.infer(frame_of(1), timeout_s=SHORT_S, request_id="slow")
+        assert gateway.cancelled.wait(LONG_S)
+        assert ("cancel", Cancel("slow")) in gateway.asked
+        assert client.live()
+
+
+def test_nobody_there_is_unavailable_and_says_what_to_start() -> None:
+    with (
+        Client("tcp://127.0.0.1:1", timeout_s=SHORT_S) as client,
+        pytest.raises(Unavailable, match=r"no daemon at tcp://127\.0\.0\.1:1 .*shisha-rt serve"),
+    ):
+        client.infer(frame_of(1))
+
+
+def test_a_daemon_that_vanishes_makes_all_in_flight_unavailable_and_the_next_one_serves() -> None:
+    with Client("tcp://127.0.0.1:1"):  # another client in the same process changes nothing
+        with Gateway(vanish) as gateway:
+            client = Client(gateway.endpoint, timeout_s=LONG_S)
+            with pytest.raises(Unavailable, match="was lost"):
+                client.infer(frame_of(1))
+        seen: list[float] = []
+
+        def count(gateway: Gateway, frame: Frame) -> None:
+            seen.append(frame.value)
+            gateway.answer(frame)
+
+        with client, Gateway(count, endpoint=gateway.endpoint, instance="second") as successor:
+            assert client.infer(frame_of(2)).frame == 2
+            assert seen == [2.0]  # the lost frame was not sent again
+            assert [op for op, _ in successor.asked] == ["server_metadata", "model_metadata"]
+
+
+def test_a_changed_instance_makes_all_in_flight_unavailable() -> None:
+    """As behind a proxy: the connection stays, the daemon does not."""
+
+    def replaced(gateway: Gateway, frame: Frame) -> None:
+        gateway.instance = "second"
+
+    with (
+        Gateway(replaced) as gateway,
+        Client(gateway.endpoint, timeout_s=LONG_S) as client,
+        pytest.raises(Unavailable, match="restarted"),
+    ):
+        client.infer(frame_of(1))
+
+
+def test_a_stream_is_in_order_whatever_the_order_of_the_answers() -> None:
+    with (
+        Gateway(in_reverse(4)) as gateway,
+        Client(gateway.endpoint, timeout_s=LONG_S) as client,
+        client.stream(in_flight=4) as stream,
+    ):
+        assert [answer.frame for answer in stream.run(frames(12))] == list(range(12))
+
+
+def test_a_stream_has_no_more_in_flight_than_it_may() -> None:
+    taken = 0
+
+    def source() -> Iterator[Array]:
+        nonlocal taken
+        for value in range(10):
+            taken += 1
+            yield frame_of(value)
+
+    with (
+        Gateway() as gateway,
+        Client(gateway.endpoint, timeout_s=LONG_S) as client,
+        client.stream(in_flight=3) as stream,
+    ):
+        for given, answer in enumerate(stream.run(source())):
+            assert answer.frame == given
+            assert taken - given <= 3
+
+
+def test_a_stream_may_take_its_frames_from_one_array() -> None:
+    def source() -> Iterator[Array]:
+        array = frame_of(0)
+        for value in range(20):
+            array[:] = value
+            yield array
+
+    with Gateway() as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client, client.stream() as stream:
+        assert [answer.frame for answer in stream.run(source())] == list(range(20))
+
+
+def test_a_frame_that_fails_is_raised_at_its_turn() -> None:
+    with Gateway(odd_ones_fail) as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        with client.stream() as stream:
+            answers = stream.run(frames(4))
+            assert next(answers).frame == 0
+            with pytest.raises(ResourceExhausted):
+                next(answers)
+        assert client.live()
+
+
+def test_frames_that_fail_are_returned_on_request() -> None:
+    def source() -> Iterator[Array]:
+        yield from frames(2)
+        yield np.zeros(1, np.int8)
+
+    with (
+        Gateway(odd_ones_fail) as gateway,
+        Client(gateway.endpoint, timeout_s=LONG_S) as client,
+        client.stream() as stream,
+    ):
+        first, second, third = stream.run(source(), errors="return")
+        assert not isinstance(first, ShishaError)
+        assert isinstance(second, ResourceExhausted)
+        assert isinstance(third, InvalidArgument)
+
+
+def test_leaving_a_stream_cancels_what_is_in_flight() -> None:
+    came: list[Frame] = []
+
+    def answer_the_first(gateway: Gateway, frame: Frame) -> None:
+        """Once all are there: a client that has its answer sooner sends no more."""
+        came.append(frame)
+        if len(came) == 3:
+            gateway.answer(came[0])
+
+    with Gateway(answer_the_first) as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        with client.stream(in_flight=3) as stream:
+            assert next(stream.run(frames(3))).frame == 0
+        assert gateway.cancelled.wait(LONG_S)
+
+
+def test_operations() -> None:
+    with Gateway() as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        assert client.live() is True
+        assert client.ready() is False
+        assert client.status() == {"state": "serving"}
+        assert client.plan()["stages"][0]["places"] == ["fast0"]
+        assert client.metadata()["server"]["instance"] == "first"
+        assert client.metadata()["model"]["platform"] == "onnx"
+        assert client.events(5, 10) == {"events": [{"number": 5}], "next": 15}
+        assert client.cancel("nothing") is False
+        plan = Plan.of([(0, 1, "fast0"), (2, 3, "slow0")])
+        outcomes = [client.set_plan(plan), client.set_plan(client.plan()["stages"], timeout_s=LONG_S)]
+        assert [outcome["outcome"] for outcome in outcomes] == ["live", "live"]
+        asked = [arguments for _, arguments in gateway.asked if isinstance(arguments, PlanSet | Events)]
+        assert asked[0] == Events(5, 10)
+        assert isinstance(asked[1], PlanSet)
+        assert asked[1].plan == plan
+
+
+def test_clients_in_threads() -> None:
+    results: list[list[int]] = []
+
+    def work(endpoint: str, base: int) -> None:
+        with Client(endpoint, timeout_s=LONG_S) as client, client.stream("same name") as stream:
+            results.append([answer.frame - base for answer in stream.run(frame_of(base + i) for i in range(20))])
+
+    with Gateway() as gateway:
+        threads = [threading.Thread(target=work, args=(gateway.endpoint, 100 * i)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert results == [list(range(20))] * 4
+
+
+def test_a_bad_endpoint_is_refused_at_once() -> None:
+    with pytest.raises(InvalidArgument, match="endpoint 'nonsense'"):
+        Client("nonsense")
+
+
+def test_a_closed_client_says_so() -> None:
+    client = Client("tcp://127.0.0.1:1", timeout_s=SHORT_S)
+    client.close()
+    client.close()
+    with pytest.raises(FailedPrecondition, match="closed"):
+        client.live()
+
+
+@pytest.mark.parametrize("kind", [zmq.Context, zmq.asyncio.Context])
+def test_a_context_of_the_callers_own(kind: type[Context]) -> None:
+    with (
+        kind() as context,
+        Gateway() as gateway,
+        Client(gateway.endpoint, timeout_s=LONG_S, context=context) as client,
+    ):
+        assert client.live()
+
+
+def test_the_documented_examples_run() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "wire.md").read_text(encoding="utf-8")
+    programs = [part.split("```")[0] for part in page.split("```python\n")[1:]]
+    said = []
+    with Gateway() as gateway:
+        for program in programs:
+            ours = program.replace("tcp://127.0.0.1:5555", gateway.endpoint).replace("(1, 3, 224, 224)", "(1, 3)")
+            ran = subprocess.run(
+                [sys.executable, "-c", ours], capture_output=True, text=True, timeout=LONG_S, check=True
+            )
+            said.append(ran.stdout)
+    of_clients, by_hand = said
+    assert of_clients == 100 * "0\n"
+    assert "'epoch': 1" in by_hand
+    assert by_hand.endswith("[12]\n")
+
+
+def test_a_plain_req_socket_gets_its_delimiter_back() -> None:
+    with Gateway() as gateway, zmq.Context() as context, context.socket(zmq.REQ) as socket:
+        socket.linger = 0
+        socket.rcvtimeo = int(LONG_S * 1e3)
+        socket.connect(gateway.endpoint)
+        header = encode_infer("1", "double", list(map(TensorHeader.of, SIGNATURE.inputs)))
+        socket.send_multipart([header, frame_of(4).tobytes()])
+        header, raw = socket.recv_multipart()
+        assert json.loads(header)["id"] == "1"
+        np.testing.assert_array_equal(np.frombuffer(raw, "<f4"), frame_of(8)[0])
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this host has no IPv6")
+def test_a_daemon_at_an_address_of_ipv6_is_reached() -> None:
+    with Gateway(endpoint="tcp://[::1]:*") as gateway, Client(gateway.endpoint, timeout_s=LONG_S) as client:
+        assert client.live()

@@ -1,0 +1,167 @@
+"""What the lifecycle has promised of parts, kept by whoever watches from outside: from what it was told and what it
+said alone.
+
+- A part runs when all that it comes after is done in that attempt, on a team of its stage that has loaded it.
+- Never is a part out twice, nor run again once it is done; only what a dead worker held runs again.
+- What a client lends is read before any part is done, or out beside, and once no more; it is written by the last part.
+- A frame begins anew only when none of its parts is out, and its slot is not filled before.
+- No team gets a second part while one of its pool that can take it has none, nor any while it is down and another is
+  not.
+- A death is charged once, to the frame that was computed, if that part was dealt after the last charge, and not if
+  the worker was ended as it held up a superseded plan. That frame runs where it died and nowhere else, as long as the
+  place has a worker or gets one soon.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from shisha_rt.core.lifecycle import events as ev
+from shisha_rt.core.lifecycle import instructions as do
+from shisha_rt.core.lifecycle.places import Places
+from shisha_rt.core.lifecycle.policy import Policy
+from shisha_rt.plan.plan import Plan
+from tests.core.lifecycle.simulated_workers import Workers
+
+Key = tuple[int, int, int]
+
+
+class PartBooks:
+    """`out`: the parts that workers have, and when they were dealt. `deaths`: what frames are charged with."""
+
+    def __init__(self, places: Places, workers: Workers, policy: Policy, plans: Mapping[int, Plan]) -> None:
+        self.deaths: Counter[int] = Counter()
+        self.seen: Counter[str] = Counter()
+        self._places = places
+        self._workers = workers
+        self._policy = policy
+        self._plans = plans
+        self._out: dict[ev.Descriptor, int] = {}
+        self._done: set[Key] = set()
+        self._begun: dict[tuple[int, int], int] = {}
+        self._loaded: set[tuple[int, int, int]] = set()
+        self._charged: dict[int, tuple[str, int]] = {}
+        self._gone: set[int] = set()
+        self.blameless: set[int] = set()
+        self._dealt = 0
+
+    # --- what it is told --------------------------------------------------------------------------------------
+
+    def hear(self, event: ev.Event) -> None:
+        """An event is about to be handled."""
+        match event:
+            case ev.PartDone(descriptor=part) if part in self._out:
+                del self._out[part]
+                self._done.add(_key(part))
+            case ev.PartFailed(descriptor=part):
+                self._out.pop(part, None)
+            case ev.StagePrepared() if event.incarnation not in self._gone:
+                self._loaded.add((event.incarnation, event.epoch, event.stage))
+            case ev.WorkerGone():
+                self._worker_gone(event)
+
+    def has(self, part: ev.Descriptor) -> bool:
+        """Whether a worker has it."""
+        return part in self._out
+
+    def _worker_gone(self, gone: ev.WorkerGone) -> None:
+        self._gone.add(gone.incarnation)
+        lost = [part for part in self._out if part.incarnation == gone.incarnation]
+        computed = next((part for part in lost if part.frame == gone.running), None)
+        if computed is not None and gone.incarnation not in self.blameless:
+            _, charged_at = self._charged.get(computed.frame, ("", 0))
+            if self._out[computed] > charged_at:
+                place = self._workers.processes[gone.incarnation].place
+                self._charged[computed.frame] = place, self._dealt
+                self.deaths[computed.frame] += 1
+                self.seen["charged"] += 1
+            else:
+                self.seen["excused"] += 1
+        for part in lost:
+            del self._out[part]
+        self._loaded = {one for one in self._loaded if one[0] != gone.incarnation}
+
+    # --- what it has said -------------------------------------------------------------------------------------
+
+    def kill(self, kill: do.Kill) -> None:
+        if "is superseded" in kill.reason:
+            self.blameless.add(kill.incarnation)
+            self.seen["hurried"] += 1
+
+    def note_place(self, said: do.PlaceAway | do.PlaceBack) -> None:
+        self.seen[type(said).__name__] += 1
+
+    def run(self, run: do.RunPart) -> None:
+        part, plan = run.descriptor, self._plans[run.descriptor.epoch]
+        stage, key = plan.stages[part.stage], _key(part)
+        twice = [one for one in self._out if _key(one) == key]
+        assert not twice, f"{part} is given while {twice} is out"
+        assert key not in self._done, f"{part} is given, and was done before"
+        lacking = [one for one in stage.after if (part.frame, part.attempt, one) not in self._done]
+        assert not lacking, f"{part} is given before stages {lacking} are done"
+        others = [one for one in self._out if one.frame == part.frame]
+        old = [one for one in others if (one.attempt, one.epoch) != (part.attempt, part.epoch)]
+        assert not old, f"{part} begins its frame anew while {old} are out"
+        epoch = self._begun.setdefault((part.frame, part.attempt), part.epoch)
+        assert epoch == part.epoch, f"{part} is of an attempt in epoch {epoch}"
+        place = self._workers.processes[part.incarnation].place
+        assert place in stage.leads, f"{part} is given to {place}, its stage is on {stage.teams}"
+        assert self.deaths[part.frame] < self._policy.deaths_per_frame, f"{part} is given after its frame's last death"
+        if not self._stays_where_it_died(part, place, stage.leads):
+            self._check_dealing(part, place, plan)
+        self._check_copying(run, plan)
+        self._dealt += 1
+        self._out[part] = self._dealt
+        self.seen["side by side"] += bool(others)
+        self.seen["join"] += len(stage.after) > 1
+        self.seen["copy"] += len(stage.teams) > 1
+        self.seen["team"] += any(team[0] == place and len(team) > 1 for team in stage.teams)
+
+    def _check_copying(self, run: do.RunPart, plan: Plan) -> None:
+        part = run.descriptor
+        if run.reads:
+            begun = [one for one in (*map(_key, self._out), *self._done) if one[0] == part.frame]
+            assert not begun, f"{run} reads what is lent, {begun} are out or done"
+            assert not plan.stages[part.stage].after, f"{run} reads what is lent, and does not begin its frame"
+        if run.writes:
+            behind = {one for stage in plan.stages for one in stage.after}
+            others = set(range(len(plan.stages))) - behind - {part.stage}
+            alone = part.stage not in behind and not others
+            assert alone, f"{run} writes what is lent, and does not end its frame by itself"
+        self.seen["reads"] += run.reads
+        self.seen["writes"] += run.writes
+
+    def _stays_where_it_died(self, part: ev.Descriptor, place: str, leads: tuple[str, ...]) -> bool:
+        """Whether it has to."""
+        died_on = self._charged.get(part.frame, ("", 0))[0]
+        if died_on not in leads or died_on in self._places.lost:
+            return False
+        assert place == died_on, f"{part} is given to {place}, its frame died on {died_on}"
+        self.seen["stays where it died"] += len(leads) > 1
+        return True
+
+    def _check_dealing(self, part: ev.Descriptor, place: str, plan: Plan) -> None:
+        """Breadth first, where teams are alike, and not to one that is down."""
+        pool = next(pool for pool in plan.pools if part.stage in pool.stages)
+        leads = [team[0] for team in pool.teams]
+        down = self._places.down
+        willing = [lead for lead in leads if lead not in down] or leads
+        assert place in willing, f"{part} is given to {place}, which is down, {willing} are not"
+        held = Counter(one.incarnation for one in self._out)
+        unlike = len(pool.stages) == 1 and len({self._workers.layer_s.get(lead) for lead in leads}) > 1
+        if not held[part.incarnation] or unlike:
+            return
+        for process in self._workers.processes.values():
+            able = (process.incarnation, part.epoch, part.stage) in self._loaded and not process.doomed
+            idle = able and process.place in willing and not held[process.incarnation]
+            assert not idle, f"{part} is {place}'s second, while {process.place} has none"
+        self.seen["second"] += 1
+
+    def fill(self, fill: do.Fill | do.ReadLent) -> None:
+        inside = [part for part in self._out if part.slot == fill.slot]
+        assert not inside, f"slot {fill.slot} is filled while {inside} are out"
+
+
+def _key(part: ev.Descriptor) -> Key:
+    return part.frame, part.attempt, part.stage

@@ -1,0 +1,574 @@
+"""The lifecycle by example: one rule each, in a clock of our own. The random tests mix them all."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import pytest
+
+from shisha_rt.core.codes import Code
+from shisha_rt.core.lifecycle import events as ev
+from shisha_rt.core.lifecycle import instructions as do
+from shisha_rt.core.lifecycle.invariants import check
+from shisha_rt.core.lifecycle.tables import FRAME, FramePhase, PlacePhase, Transition, UnknownTransition, step
+from shisha_rt.plan.plan import Plan
+from tests.core.lifecycle.driven_lifecycle import ON_B, ONE_STAGE, TWO_STAGES, Daemon, live
+
+# --- frames -------------------------------------------------------------------------------------------------------
+
+
+def test_a_frame_passes_every_stage_and_is_collected_before_its_slot_is_filled_again() -> None:
+    daemon = live(slots=1)
+    first, second = daemon.send(), daemon.send()
+    daemon.finish(first)
+    kinds = [type(one) for one in daemon.made]
+    assert kinds == [do.Fill, do.RunPart, do.RunPart, do.Collect, do.Deliver, do.Fill, do.RunPart]
+    assert [run.descriptor.stage for run in daemon.all(do.RunPart)] == [0, 1, 0]
+    daemon.finish(second)
+    assert daemon.answers() == [(first, None), (second, None)]
+    assert daemon.lifecycle.idle
+
+
+def test_answers_keep_their_streams_order_and_unordered_ones_do_not_wait() -> None:
+    daemon = live(ONE_STAGE, slots=4)
+    first, second, free = daemon.send("s"), daemon.send("s"), daemon.send()
+    daemon.finish(second)
+    assert daemon.answers() == []
+    daemon.finish(free)
+    daemon.finish(first)
+    assert [frame for frame, _ in daemon.answers()] == [free, first, second]
+
+
+def test_a_deadline_while_running_answers_at_once_and_keeps_the_slot_until_the_part_is_back() -> None:
+    daemon = live(slots=1)
+    late, next_one = daemon.send(deadline_s=1.0), daemon.send()
+    part = daemon.part(late)
+    assert daemon.lifecycle.next_wake_s() == 1.0
+    daemon.feed(ev.Tick(), after_s=1.0)
+    assert daemon.answers() == [(late, Code.DEADLINE_EXCEEDED)]
+    assert [fill.frame for fill in daemon.all(do.Fill)] == [late]
+    daemon.feed(ev.PartDone(part))
+    assert [fill.frame for fill in daemon.all(do.Fill)] == [late, next_one]
+    assert [run.descriptor.stage for run in daemon.all(do.RunPart)] == [0, 0], "no further stage of the late frame"
+
+
+def test_a_cancelled_frame_that_waits_gives_its_bytes_and_its_turn_back() -> None:
+    daemon = live(slots=1)
+    daemon.send()
+    waiting = daemon.send("s", size_bytes=7)
+    daemon.feed(ev.FrameCancelled(waiting))
+    daemon.feed(ev.FrameCancelled(waiting))
+    assert daemon.answers() == [(waiting, Code.CANCELLED)]
+    assert daemon.lifecycle.frames.streams.waiting_bytes == 0
+    assert not daemon.lifecycle.frames.streams.turn
+
+
+def test_what_is_remembered_of_decided_frames_is_bounded() -> None:
+    daemon = live(max_in_flight=4)
+    for _ in range(100):
+        daemon.feed(ev.FrameCancelled(daemon.send("s", deadline_s=1e9)))
+        for worker in daemon.lifecycle.places.workers.values():
+            for part in list(worker.out):
+                daemon.feed(ev.PartDone(part))
+    assert not daemon.lifecycle.frames.by_number
+    assert len(daemon.lifecycle.frames._deadlines._heap) <= 2 * 8
+
+
+def test_the_longest_idle_stream_is_forgotten_beyond_a_bound_but_no_busy_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shisha_rt.core.lifecycle.streams.IDLE_STREAMS_KEPT", 2)
+    daemon = live(ONE_STAGE, slots=4)
+    busy = daemon.send("busy")
+    for name in ("first", "second", "third"):
+        daemon.finish(daemon.send(name))
+    assert [name for _, name in daemon.lifecycle.frames.streams.by_key] == ["busy", "third"]
+    daemon.finish(busy)
+
+
+def test_an_engine_error_is_that_frames_answer() -> None:
+    daemon = live()
+    frame = daemon.send()
+    daemon.feed(ev.PartFailed(daemon.part(frame), "bad shape"))
+    assert daemon.all(do.Deliver) == [do.Deliver(frame, Code.INTERNAL, "bad shape")]
+    assert len(daemon.lifecycle.frames.free_slots) == 2
+
+
+# --- refusals -----------------------------------------------------------------------------------------------------
+
+
+def test_a_sequence_is_the_previous_plus_one_and_a_refusal_uses_none_up() -> None:
+    daemon = live(slots=4)
+    daemon.send("s", sequence=7)
+    refused = daemon.send("s", sequence=9)
+    daemon.send("s", sequence=8)
+    daemon.send("other", sequence=0)
+    refusals = daemon.all(do.Refuse)
+    assert [(one.frame, one.code) for one in refusals] == [(refused, Code.INVALID_ARGUMENT)]
+    assert refusals[0].message == "sequence is 9, expected 8 in this stream"
+
+
+def test_frames_in_flight_and_waiting_bytes_are_bounded() -> None:
+    daemon = Daemon(max_in_flight=3, waiting_bytes=10)
+    daemon.send(size_bytes=50)  # larger than the budget, but alone
+    refused = daemon.send(size_bytes=1)
+    daemon.feed(ev.FrameCancelled(1))
+    accepted = [daemon.send(size_bytes=5), daemon.send(size_bytes=5)]
+    too_large = daemon.send(size_bytes=1)
+    daemon.connect("a", "b")
+    daemon.go_live(TWO_STAGES)
+    assert daemon.lifecycle.frames.streams.waiting_bytes == 0, "bytes in a slot do not wait"
+    accepted.append(daemon.send())
+    too_many = daemon.send()
+    assert [one.frame for one in daemon.all(do.Refuse)] == [refused, too_large, too_many]
+    assert {one.code for one in daemon.all(do.Refuse)} == {Code.RESOURCE_EXHAUSTED}
+
+
+def test_admission_goes_round_the_clients_and_round_the_streams_of_each() -> None:
+    daemon = Daemon(slots=8)
+    greedy = [daemon.send(f"greedy {number % 3}") for number in range(6)]
+    modest = [daemon.send("modest", client="d"), daemon.send("modest", client="d"), daemon.send(client="d")]
+    daemon.connect("a", "b")
+    daemon.go_live(TWO_STAGES)
+    in_turn = [greedy[0], modest[0], greedy[1], modest[2], greedy[2], modest[1], greedy[3], greedy[4]]
+    assert [fill.frame for fill in daemon.all(do.Fill)] == in_turn
+
+
+def test_greedy_clients_leave_room_for_the_next_one_that_comes() -> None:
+    """193 of 333 frames of a client that sends one at a time were refused beside one that sends all it can."""
+    daemon = live(slots=2, max_in_flight=8, waiting_bytes=40)
+    for _ in range(40):
+        daemon.send("greedy", size_bytes=4)
+    alone = daemon.lifecycle.frames.streams.clients["c"].undelivered
+    assert alone == 8, "one client alone has what server_metadata promises"
+    for number in range(6):
+        polite = daemon.send(client=f"polite {number}", size_bytes=4)
+        assert polite not in [one.frame for one in daemon.all(do.Refuse)]
+    assert daemon.lifecycle.frames.streams.undelivered <= 16
+    daemon.clear()
+    for frame in 3 * list(daemon.lifecycle.frames.by_number):  # those that wait behind others come later
+        daemon.finish(frame)
+    assert not daemon.lifecycle.frames.streams.clients
+    assert daemon.lifecycle.frames.streams.waiting_bytes == 0
+
+
+# --- deaths -------------------------------------------------------------------------------------------------------
+
+
+def test_a_replay_starts_at_the_stages_input_under_the_same_epoch() -> None:
+    daemon = live()
+    frame = daemon.send()
+    daemon.feed(ev.PartDone(daemon.part(frame)))
+    before = daemon.part(frame)
+    daemon.kill("b", running=frame)
+    daemon.restart("b")
+    after = daemon.part(frame)
+    assert (after.stage, after.epoch, after.slot) == (1, before.epoch, before.slot)
+    assert (after.attempt, after.incarnation) == (before.attempt, daemon.incarnation("b"))
+    daemon.finish(frame)
+    assert daemon.answers() == [(frame, None)]
+    assert daemon.lifecycle.frames.replayed == 1
+
+
+def test_the_second_death_is_the_error_of_the_running_frame_only() -> None:
+    daemon = live(ONE_STAGE)
+    guilty, beside = daemon.send(), daemon.send()
+    for _ in range(2):
+        daemon.kill("a", running=guilty)
+        daemon.restart("a")
+    assert daemon.answers() == [(guilty, Code.INTERNAL)]
+    daemon.finish(beside)
+    assert daemon.answers()[1:] == [(beside, None)]
+
+
+def test_a_late_or_repeated_reply_is_counted_and_dropped() -> None:
+    daemon = live()
+    frame = daemon.send()
+    old = daemon.part(frame)
+    daemon.kill("a", running=frame)
+    daemon.restart("a")
+    again = daemon.part(frame)
+    daemon.clear()
+    assert daemon.feed(ev.PartDone(old)) == []
+    assert daemon.part(frame) == again
+    daemon.feed(ev.PartDone(again))
+    daemon.feed(ev.PartFailed(again, "repeated"))
+    assert daemon.lifecycle.frames.stale_replies == 2
+    assert daemon.part(frame).stage == 1
+
+
+def test_a_decided_frames_slot_is_free_when_its_worker_is_dead_and_not_before() -> None:
+    daemon = live(slots=1)
+    frame = daemon.send()
+    daemon.feed(ev.FrameCancelled(frame))
+    assert daemon.lifecycle.frames.free_slots == []
+    assert daemon.lifecycle.frames.by_number[frame].phase is FramePhase.LEAVING
+    daemon.kill("a", running=frame)
+    assert daemon.lifecycle.frames.free_slots == [0]
+
+
+def test_frames_of_a_lost_place_start_over_from_their_own_input_under_the_newest_epoch() -> None:
+    daemon = live()
+    frame = daemon.send()
+    daemon.feed(ev.PartDone(daemon.part(frame)))
+    daemon.feed(ev.PlaceDown("b"), after_s=1.0)
+    assert daemon.all(do.Replan) == [do.Replan("place b is down")]
+    daemon.kill("b", running=frame)
+    assert daemon.lifecycle.frames.by_number[frame].phase is FramePhase.STRANDED
+    daemon.go_live(ONE_STAGE)
+    part = daemon.part(frame)
+    assert (part.stage, part.epoch) == (0, 2)
+    assert [ended.epoch for ended in daemon.all(do.EpochEnded)] == [1]
+    daemon.finish(frame)
+    assert daemon.answers() == [(frame, None)]
+
+
+# --- plans --------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_plan_takes_new_frames_while_the_old_one_finishes_its_own() -> None:
+    daemon = live(slots=4)
+    old = daemon.send()
+    daemon.go_live(ON_B)
+    new = daemon.send()
+    assert (daemon.part(old).epoch, daemon.part(new).epoch) == (1, 2)
+    assert daemon.all(do.RetireEpoch) == []
+    daemon.finish(old)
+    assert {(one.incarnation, one.epoch) for one in daemon.all(do.RetireEpoch)} == {
+        (daemon.incarnation("a"), 1),
+        (daemon.incarnation("b"), 1),
+    }
+    assert [collect.epoch for collect in daemon.all(do.Collect)] == [1]
+
+
+def test_two_epochs_live_at_most_and_a_third_waits_for_the_oldest() -> None:
+    daemon = live(slots=4)
+    old = daemon.send()
+    daemon.go_live(ONE_STAGE)
+    daemon.propose(ON_B)
+    assert [one.epoch for one in daemon.all(do.EpochStarted)] == [2]
+    daemon.finish(old)
+    assert [one.epoch for one in daemon.all(do.EpochStarted)] == [2, 3]
+
+
+def dies(daemon: Daemon) -> None:
+    daemon.kill("a")
+
+
+def fails(daemon: Daemon) -> None:
+    daemon.feed(ev.StageFailed(2, 1, daemon.incarnation("a"), "out of memory"))
+
+
+def takes_too_long(daemon: Daemon) -> None:
+    daemon.feed(ev.Tick(), after_s=120.0)
+
+
+def goes_down(daemon: Daemon) -> None:
+    daemon.feed(ev.PlaceDown("a"))
+
+
+@pytest.mark.parametrize("mishap", [dies, fails, takes_too_long, goes_down])
+def test_a_mishap_in_preparation_drops_the_new_epoch_everywhere(mishap: Callable[[Daemon], None]) -> None:
+    daemon = live()
+    proposal = daemon.propose(Plan.of([(0, 0, "b"), (1, 3, "a")]))
+    daemon.prepare("b")
+    mishap(daemon)
+    settled = daemon.all(do.Settled)
+    assert [(one.proposal, one.epoch, one.ending) for one in settled] == [(proposal, 2, "dropped")]
+    assert (daemon.incarnation("b"), 2) in {(one.incarnation, one.epoch) for one in daemon.all(do.RetireEpoch)}
+    assert [one.epoch for one in daemon.all(do.EpochEnded)] == [2]
+    daemon.propose(ON_B)
+    assert [one.epoch for one in daemon.all(do.EpochStarted)] == [2, 3], "the number is not used again"
+
+
+def test_an_answer_to_a_dropped_preparation_is_ignored() -> None:
+    daemon = live()
+    daemon.propose(ONE_STAGE)
+    daemon.feed(ev.Tick(), after_s=120.0)
+    assert daemon.feed(ev.StagePrepared(2, 0, daemon.incarnation("a"))) == []
+
+
+def test_a_preparation_waits_for_a_place_that_is_being_restarted() -> None:
+    daemon = live()
+    daemon.kill("a")
+    daemon.propose(TWO_STAGES)
+    daemon.prepare("b")
+    daemon.restart("a")
+    assert [one.ending for one in daemon.all(do.Settled)] == ["live"]
+    worker = daemon.lifecycle.places.workers[daemon.incarnation("a")]
+    assert worker.loaded == {(2, 0)}, "epoch 1 had no frames and is retired"
+
+
+def test_a_restarted_worker_loads_the_live_epochs_only() -> None:
+    daemon = live(slots=4)
+    daemon.send()
+    daemon.go_live(ONE_STAGE)
+    daemon.clear()
+    daemon.kill("a")
+    daemon.feed(ev.Tick())
+    daemon.connect("a")
+    assert [(one.epoch, one.stage) for one in daemon.all(do.PrepareStage)] == [(1, 0), (2, 0)]
+    assert daemon.all(do.RunPart) == [], "nothing runs before it is loaded"
+
+
+def test_a_worker_that_cannot_load_a_live_plan_is_killed() -> None:
+    daemon = live()
+    daemon.kill("a")
+    daemon.feed(ev.Tick())
+    daemon.connect("a")
+    daemon.feed(ev.StageFailed(1, 0, daemon.incarnation("a"), "out of memory"))
+    assert [one.incarnation for one in daemon.all(do.Kill)] == [daemon.incarnation("a")]
+
+
+def test_plans_are_refused_when_too_many_wait_or_a_place_is_down() -> None:
+    daemon = live(waiting_plans=1)
+    daemon.feed(ev.PlaceDown("b"))
+    down = daemon.propose(ON_B)
+    daemon.propose(ONE_STAGE)
+    daemon.propose(ONE_STAGE)
+    one_too_many = daemon.propose(ONE_STAGE)
+    refused = [(one.proposal, one.epoch, one.reason) for one in daemon.all(do.Settled)]
+    assert refused == [(down, None, "place b is down"), (one_too_many, None, "1 plans wait already")]
+
+
+def test_a_plan_is_asked_for_until_there_is_one_but_not_all_the_time() -> None:
+    daemon = Daemon()
+    assert len(daemon.all(do.Replan)) == 1
+    daemon.connect("a", "b")
+    assert len(daemon.all(do.Replan)) == 1
+    assert daemon.lifecycle.next_wake_s() == 0.5
+    daemon.feed(ev.Tick(), after_s=0.5)
+    assert len(daemon.all(do.Replan)) == 2
+
+
+# --- places -------------------------------------------------------------------------------------------------------
+
+
+def test_more_than_five_deaths_in_thirty_seconds_take_a_place_out() -> None:
+    daemon = live()
+    for _ in range(5):
+        daemon.kill("a", after_s=5.0)
+        daemon.restart("a")
+    assert daemon.all(do.GivenUp) == []
+    daemon.kill("a", after_s=5.0)
+    assert [one.place for one in daemon.all(do.GivenUp)] == ["a"]
+    place = daemon.lifecycle.places.by_name["a"]
+    assert (place.available, place.phase) == (False, PlacePhase.OUT)
+    daemon.feed(ev.PlaceUp("a"))
+    daemon.restart("a")
+    assert list(daemon.lifecycle.places.available) == ["a", "b"]
+
+
+def test_what_people_are_told_of_a_place() -> None:
+    daemon = live()
+    told = [daemon.lifecycle.places.standing("a")]
+
+    def tell() -> None:
+        told.append(daemon.lifecycle.places.standing("a"))
+
+    daemon.kill("a", crashed=True)
+    tell()
+    daemon.feed(ev.Tick())
+    tell()
+    daemon.feed(ev.Tick(), after_s=daemon.lifecycle.policy.away_s)
+    tell()
+    daemon.connect("a")
+    tell()
+    daemon.feed(ev.PlaceDown("a"))
+    tell()
+    daemon.feed(ev.PlaceUp("a"))
+    while "a" in daemon.lifecycle.available:
+        daemon.restart("a")
+        daemon.kill("a", crashed=True)
+    tell()
+    daemon.feed(ev.PlaceDown("a"))  # what somebody has said is no fault of the place any more
+    tell()
+    assert told == ["up", "restarting", "starting", "away", "up", "down", "given_up", "down"]
+
+
+def test_deaths_far_apart_do_not_count_together() -> None:
+    daemon = live()
+    for _ in range(20):
+        daemon.kill("a", after_s=6.1)
+        daemon.restart("a")
+    assert daemon.all(do.GivenUp) == []
+
+
+def test_the_last_place_is_restarted_with_growing_delays_for_as_long_as_it_dies() -> None:
+    daemon = live(ONE_STAGE, places=["a"])
+    delays = []
+    for _ in range(20):
+        daemon.kill("a")
+        start_s = daemon.lifecycle.places.by_name["a"].start_at_s
+        delays.append(round(start_s - daemon.now, 3))
+        daemon.now = start_s
+        daemon.restart("a")
+    assert delays == [0, 0, 0, 0, 0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, *[10] * 8]
+    assert daemon.all(do.GivenUp) == []
+    daemon.kill("a", after_s=31.0)
+    assert daemon.lifecycle.places.by_name["a"].start_at_s == daemon.now, "a quiet while later all is forgotten"
+
+
+def test_the_last_place_is_not_taken_down() -> None:
+    daemon = live(ONE_STAGE, places=["a"])
+    daemon.feed(ev.PlaceDown("a"))
+    assert daemon.lifecycle.places.available == ("a",)
+
+
+def test_a_place_that_is_down_keeps_its_worker_while_a_live_plan_needs_it() -> None:
+    daemon = live()
+    worker = daemon.incarnation("b")
+    frame = daemon.send()
+    daemon.feed(ev.PlaceDown("b"))
+    daemon.go_live(ONE_STAGE)
+    assert daemon.all(do.Kill) == []
+    daemon.finish(frame)
+    assert [one.incarnation for one in daemon.all(do.Kill)] == [worker]
+    daemon.kill("b")
+    assert daemon.lifecycle.places.by_name["b"].phase is PlacePhase.OUT
+
+
+def test_a_worker_that_is_to_be_killed_is_asked_for_nothing() -> None:
+    daemon = live(ONE_STAGE)
+    worker = daemon.incarnation("b")
+    daemon.feed(ev.PlaceDown("b"))
+    assert [one.incarnation for one in daemon.all(do.Kill)] == [worker]
+    daemon.feed(ev.PlaceUp("b"))
+    daemon.propose(ON_B)
+    assert daemon.all(do.PrepareStage) == []
+    daemon.kill("b")
+    daemon.restart("b")
+    assert [one.ending for one in daemon.all(do.Settled)] == ["live"]
+
+
+def test_a_worker_that_does_not_come_up_in_time_is_killed_once() -> None:
+    daemon = Daemon(places=["a"])
+    daemon.feed(ev.Tick(), after_s=daemon.lifecycle.policy.start_s)
+    daemon.feed(ev.Tick(), after_s=1.0)
+    assert [one.incarnation for one in daemon.all(do.Kill)] == [1]
+    daemon.connect("a")
+    assert daemon.lifecycle.places.by_name["a"].phase is PlacePhase.STARTING, "too late"
+
+
+# --- the end ------------------------------------------------------------------------------------------------------
+
+
+def test_very_many_workers_start_in_turns_and_the_first_plan_waits_for_all() -> None:
+    """Each takes 40 s of the 60 that it has, and all of them ten times as long as a plan may take to be prepared."""
+    names = [f"p{i}" for i in range(64)]
+    daemon = Daemon(places=names, starts_at_once=4, start_s=60.0, prepare_s=120.0)
+    daemon.propose(Plan.chain([(0, 3, [(name,) for name in names])]))
+    begun = 0
+    while begun < 64:
+        starts = daemon.all(do.Start)[begun:]
+        assert len(starts) == min(4, 64 - begun)
+        begun += len(starts)
+        assert all(daemon.lifecycle.next_wake_s() == daemon.now + 60.0 for _ in range(2))
+        daemon.now += 40.0
+        for start in starts:
+            daemon.feed(ev.WorkerReady(start.incarnation))
+            for one in [one for one in daemon.all(do.PrepareStage) if one.incarnation == start.incarnation]:
+                daemon.feed(ev.StagePrepared(one.epoch, one.stage, one.incarnation))
+        daemon.feed(ev.Tick())
+    assert daemon.all(do.Kill) == []
+    assert daemon.lifecycle.live is not None
+    daemon.kill("p7")
+    daemon.feed(ev.Tick())
+    assert daemon.all(do.Start)[64:] == [do.Start("p7", daemon.incarnation("p7"))]
+
+
+def test_a_worker_that_never_comes_up_gives_its_turn_to_the_next() -> None:
+    daemon = Daemon(places=["a", "b"], starts_at_once=1, start_s=60.0)
+    assert [start.place for start in daemon.all(do.Start)] == ["a"]
+    daemon.feed(ev.Tick(), after_s=60.0)
+    assert [kill.incarnation for kill in daemon.all(do.Kill)] == [daemon.incarnation("a")]
+    daemon.kill("a")
+    daemon.feed(ev.Tick())
+    assert [start.place for start in daemon.all(do.Start)] == ["a", "b"]
+    daemon.connect("b")
+    daemon.feed(ev.Tick())
+    assert [start.place for start in daemon.all(do.Start)] == ["a", "b", "a"]
+
+
+def test_draining_admits_nothing_and_answers_what_is_in_flight() -> None:
+    daemon = live()
+    frame = daemon.send()
+    daemon.feed(ev.Drain())
+    refused = daemon.send()
+    assert [(one.frame, one.code) for one in daemon.all(do.Refuse)] == [(refused, Code.UNAVAILABLE)]
+    daemon.finish(frame)
+    assert daemon.answers() == [(frame, None)]
+    assert daemon.lifecycle.idle
+
+
+def test_stop_answers_everything_settles_every_plan_and_starts_no_process() -> None:
+    daemon = live(slots=1)
+    frames = [daemon.send("s"), daemon.send("s"), daemon.send()]
+    proposals = [daemon.propose(ON_B), daemon.propose(ON_B)]
+    daemon.feed(ev.Stop())
+    assert daemon.answers() == [(frame, Code.UNAVAILABLE) for frame in frames]
+    proposals.append(daemon.propose(ON_B))
+    settled = [(one.proposal, one.ending) for one in daemon.all(do.Settled)]
+    assert settled == [(proposals[0], "dropped"), (proposals[1], "dropped"), (proposals[2], "refused")]
+    daemon.clear()
+    daemon.kill("a")
+    daemon.feed(ev.PlaceUp("a"))
+    daemon.feed(ev.Tick(), after_s=100.0)
+    assert daemon.made == []
+    assert daemon.lifecycle.next_wake_s() is None
+
+
+# --- the tables ---------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_transition_raises_with_its_own_story_and_changes_nothing() -> None:
+    story: deque[Transition] = deque(("frame", number, "admit", FramePhase.ACTIVE) for number in (1, 12))
+    with pytest.raises(UnknownTransition, match="frame 1: 'admit' is not possible in ACTIVE") as caught:
+        step(FRAME, "frame", 1, FramePhase.ACTIVE, "admit", story)
+    assert caught.value.story == (("frame", 1, "admit", FramePhase.ACTIVE),)
+    assert len(story) == 2
+
+
+def test_an_unknown_transition_leaves_the_lifecycle_as_it_was() -> None:
+    daemon = live()
+    frame = daemon.lifecycle.frames.by_number[daemon.send()]
+    with pytest.raises(UnknownTransition):
+        daemon.lifecycle.frames._step(frame, "admit")
+    assert frame.phase is FramePhase.ACTIVE
+    check(daemon.lifecycle)
+
+
+def test_a_place_that_cannot_be_started_waits_and_is_not_given_up() -> None:
+    daemon = live()
+    daemon.kill("a")
+    daemon.feed(ev.Tick())
+    waits_s = []
+    for _ in range(12):
+        daemon.feed(ev.WorkerGone(daemon.incarnation("a"), None, "no descriptors", started=False))
+        waits_s.append(daemon.lifecycle.places.by_name["a"].start_at_s - daemon.now)
+        daemon.feed(ev.Tick(), after_s=waits_s[-1])
+    assert daemon.lifecycle.places.by_name["a"].available
+    assert waits_s[:3] == pytest.approx([0.1, 0.2, 0.4])
+    assert max(waits_s) == pytest.approx(daemon.lifecycle.policy.restart_delay_max_s)
+    assert daemon.lifecycle.places.by_name["a"].restarts == 1
+    assert daemon.all(do.PlaceAway) == [do.PlaceAway("a")]
+    daemon.connect("a")
+    assert daemon.lifecycle.available == ("a", "b")
+    daemon.prepare("a")
+    number = daemon.send()
+    daemon.finish(number)
+    assert daemon.answers() == [(number, None)]
+
+
+def test_a_place_that_is_down_at_first_gets_a_worker_when_it_comes_up() -> None:
+    daemon = Daemon(places="abc", down="bc")
+    assert [start.place for start in daemon.all(do.Start)] == ["a"]
+    assert set(daemon.lifecycle.available) == {"a"}
+    daemon.connect("a")
+    daemon.feed(ev.PlaceUp("c"))
+    daemon.feed(ev.Tick())
+    assert [start.place for start in daemon.all(do.Start)] == ["a", "c"]
+    assert set(daemon.lifecycle.available) == {"a", "c"}
+
+
+def test_the_last_place_is_not_down_at_first() -> None:
+    assert Daemon(down="ab").lifecycle.available == ("b",)

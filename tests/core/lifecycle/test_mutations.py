@@ -1,0 +1,354 @@
+"""Break one rule on purpose: the random interleavings find it, with the invariants and from outside alone.
+
+A checker that never fails proves nothing. Each lifecycle below is the real one with one rule broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from shisha_rt.core.codes import Code
+from shisha_rt.core.lifecycle import events as ev
+from shisha_rt.core.lifecycle.dealing import Dealing
+from shisha_rt.core.lifecycle.epochs import Epochs, TensorT
+from shisha_rt.core.lifecycle.frames import Frames
+from shisha_rt.core.lifecycle.lifecycle import Lifecycle
+from shisha_rt.core.lifecycle.records import Epoch, Frame, PoolState, QueuedPlan, WorkerState
+from shisha_rt.core.lifecycle.tables import EpochPhase, FramePhase
+from shisha_rt.plan.plan import Plan
+from tests.core.lifecycle.simulated_world import BrokenPromise, run
+
+MOST_SEEDS: Final = 2000
+
+
+class FreesTheSlotAtTheDeadline(Frames):
+    """R3.3: the slot of a decided frame waits for the part that is out."""
+
+    def _abandon(self, frame: Frame, code: Code, message: str) -> None:
+        super()._abandon(frame, code, message)
+        if frame.phase is FramePhase.LEAVING and frame.slot is not None:
+            self.free_slots.append(frame.slot)
+            frame.slot = None
+
+
+class FreesTheSlotAtTheFirstReturn(Frames):
+    """R3.1: of a frame with several parts out, the slot waits for the last one."""
+
+    def _returned(self, frame: Frame) -> None:
+        if frame.out and frame.slot is not None:
+            self.free_slots.append(frame.slot)
+            frame.slot = None
+        super()._returned(frame)
+
+
+class TakesAnyReply(Dealing):
+    """R3.2: a reply counts only if it matches an outstanding descriptor, attempt, epoch and incarnation included."""
+
+    def take_back(self, part: ev.Descriptor, service_s: float = 0.0) -> Frame | None:
+        out = [one for worker in self._places.workers.values() for one in worker.out]
+        like = (one for one in out if one.frame == part.frame)
+        return super().take_back(next(like, part), service_s)
+
+
+class PresumesDeath(Frames):
+    """R3.4: a silent worker may still write; only its certain death gives its frames back."""
+
+    def expire(self, now: float) -> None:
+        for worker in self._dealing._places.workers.values():
+            if worker.killed:
+                self.worker_gone(worker, ev.WorkerGone(worker.incarnation, None, "silent"), now)
+        super().expire(now)
+
+
+class DeliversWhenDone(Frames):
+    """R1: a stream's answers keep its order."""
+
+    def _answer(self, frame: Frame) -> None:
+        if frame.stream.ordered:
+            frame.stream.order.remove(frame.number)
+        self._deliver(frame)
+
+
+class RetiresABusyEpoch(Epochs):
+    """R2: the old epoch is retired with its last frame."""
+
+    def finish_retiring(self) -> None:
+        super().finish_retiring()
+        for epoch in self.live.values():
+            if epoch.phase is EpochPhase.RETIRING:
+                self._unload(epoch)
+
+
+class DealsBeforeLoading(Dealing):
+    """R2: a part runs only on an incarnation that has said `Prepared` for its epoch and stage."""
+
+    def _taker(self, *part: Any) -> WorkerState | None:
+        free: list[WorkerState] = part[-1]
+        return super()._taker(*part) or free[0]
+
+
+class KeepsStagesAcrossEpochs(Frames):
+    """R2: under another epoch a frame starts again from its own input."""
+
+    def _strand(self, frame: Frame) -> None:
+        done = set(frame.done)
+        super()._strand(frame)
+        frame.done = done
+
+    def _enlist(self, frame: Frame, epoch: Epoch, now: float) -> None:
+        stages = epoch.plan.stages
+        frame.epoch, frame.done = epoch, {stage for stage in frame.done if stage < len(stages) - 1}
+        epoch.frames.add(frame.number)
+        for index, stage in enumerate(stages):
+            if index not in frame.done and frame.done.issuperset(stage.after):
+                self._dealing.queue(frame, index, now)
+
+
+class ChargesEveryFrame(Frames):
+    """R3.5: only the frame that a worker was computing is charged with its death."""
+
+    def worker_gone(self, worker: WorkerState, event: ev.WorkerGone, now: float) -> None:
+        lost = dict(worker.out)
+        super().worker_gone(worker, replace(event, running=None), now)
+        for part, frame in lost.items():
+            self._charge(frame, part, worker.place, event.reason)
+
+
+class ChargesEveryPart(Frames):
+    """A death is charged once, however many parts of the frame the worker had."""
+
+    def worker_gone(self, worker: WorkerState, event: ev.WorkerGone, now: float) -> None:
+        lost = [(part, frame) for part, frame in worker.out.items() if part.frame == event.running]
+        super().worker_gone(worker, event, now)
+        for part, frame in lost[1:]:
+            self._charge(frame, part, worker.place, event.reason)
+
+
+class ChargesEveryDeath(Frames):
+    """Of two workers that have parts of one frame, and both die of it, one counts."""
+
+    def _charge(self, frame: Frame, part: ev.Descriptor, place: str, reason: str) -> None:
+        frame.excused = frozenset()
+        super()._charge(frame, part, place, reason)
+
+
+class FellsEveryCopy(Dealing):
+    """A frame that is charged with a death runs again where that was."""
+
+    def _taker(self, frame: Frame, *part: Any) -> WorkerState | None:
+        frame.died_on, died_on = None, frame.died_on
+        worker = super()._taker(frame, *part)
+        frame.died_on = died_on
+        return worker
+
+
+class DoesNotWaitToJoin(Frames):
+    """A stage is ready when all that it comes after are done."""
+
+    def _go_on(self, frame: Frame, epoch: Epoch, done: int, now: float) -> None:
+        for stage in epoch.followers[done]:
+            queued = any(entry[:2] == (frame.number, stage) for entry in epoch.pool_of[stage].queue)
+            if stage not in frame.done and stage not in frame.out and not queued:
+                self._dealing.queue(frame, stage, now)
+
+
+class TakesBackAnothersPart(Frames):
+    """A death takes back what that worker had, and nothing that others have."""
+
+    def worker_gone(self, worker: WorkerState, event: ev.WorkerGone, now: float) -> None:
+        for frame in list(worker.out.values()):
+            for part in frame.out.values():
+                other = self._dealing._places.workers.get(part.incarnation, worker)
+                other.out.pop(part)
+                worker.out[part] = frame
+        super().worker_gone(worker, event, now)
+
+
+class RunsAPartTwice(Dealing):
+    """A part is with one of its pool's teams."""
+
+    def queue(self, frame: Frame, stage: int, now: float) -> None:
+        super().queue(frame, stage, now)
+        assert frame.epoch is not None
+        if len(frame.epoch.pool_of[stage].leads) > 1:
+            super().queue(frame, stage, now)
+
+
+class BeginsAnewWhileAPartIsOut(Frames):
+    """A frame starts over only when none of its parts is out: what is out may still write."""
+
+    def rescue(self, now: float) -> None:
+        for epoch in self._epochs.live.values():
+            for number in epoch.frames if self._epochs.is_broken(epoch) else ():
+                frame = self.by_number[number]
+                if frame.phase is FramePhase.ACTIVE:
+                    for part in list(frame.out.values()):
+                        self._dealing.take_back(part)
+        super().rescue(now)
+
+
+class DealsDepthFirst(Dealing):
+    """No team gets a second part while one of its pool has none."""
+
+    def _taker(self, frame: Frame, stage: int, epoch: Epoch, pool: PoolState, free: Any) -> WorkerState | None:
+        willing = (self._taker_of(frame, stage, epoch, pool, worker) for worker in free)
+        return next((worker for worker in willing if worker is not None), None)
+
+    def _taker_of(self, frame: Frame, stage: int, epoch: Epoch, pool: PoolState, worker: Any) -> WorkerState | None:
+        return super()._taker(frame, stage, epoch, pool, [worker])
+
+
+class DealsToTheDown(Dealing):
+    """A place that is taken down gets no more parts while another team can run them."""
+
+    def _taker(self, *part: Any) -> WorkerState | None:
+        self._places.down, down = set(), self._places.down
+        worker = super()._taker(*part)
+        self._places.down = down
+        return worker
+
+
+class PunchesWhatIsPassed(Epochs):
+    """Slots keep their room for what the stages of a live epoch pass to each other."""
+
+    def passed_by_none_but(self, ended: Plan, passing: Callable[[Plan], set[TensorT]]) -> set[TensorT]:
+        return passing(ended)
+
+
+class ForgetsToReload(Epochs):
+    """R2: a restarted worker loads the live epochs."""
+
+    def load(self, worker: WorkerState, now: float) -> None:
+        pass
+
+
+class LetsAnyPlanPass(Epochs):
+    """R4: `verify` passes every plan before it runs."""
+
+    def propose(self, event: ev.PlanProposed, now: float) -> None:
+        self.proposals.append(QueuedPlan(event, event.plan, placed=True, until_s=now))
+
+
+class TakesPlansOutOfDate(Epochs):
+    """A plan of the daemon's own holds for the epoch under which it was made: else it undoes a client's."""
+
+    def advance(self, now: float) -> None:
+        for proposal in self.proposals:
+            proposal.event = replace(proposal.event, under=self.newest.number if self.newest else None)
+        super().advance(now)
+
+
+class LosesAProposal(Epochs):
+    """Each proposal is settled."""
+
+    def not_placed(self, event: ev.PlanNotPlaced) -> None:
+        proposal = self._unplaced(event.owner, event.proposal)
+        if proposal is not None:
+            self.proposals.remove(proposal)
+
+
+class DealsToTheHung(Dealing):
+    """R3.4: a worker that is to be killed is given nothing more."""
+
+    def dispatch(self) -> None:
+        serving, roomy = self._places.serving, self._places.roomy
+        hung = {one.place: one for one in self._places.workers.values() if one.killed and one.loaded}
+        serving.update(hung)
+        roomy.update(hung)
+        super().dispatch()
+        for place in hung:
+            del serving[place]
+            roomy.pop(place, None)
+
+
+class AnswersWhileItIsWritten(Frames):
+    """R3: what a client lends for outputs is its own again with the answer."""
+
+    def _abandon(self, frame: Frame, code: Code, message: str) -> None:
+        frame.lent_out = False
+        super()._abandon(frame, code, message)
+
+
+class ReadsAgain(Frames):
+    """R3: a slot that has been read into is not read into again, under another epoch either."""
+
+    def _strand(self, frame: Frame) -> None:
+        super()._strand(frame)
+        frame.unread = True
+
+
+class LeavesReadingToEach(Frames):
+    """R3: where several stages begin a frame, none of them can read what is lent for the others."""
+
+    def _enlist(self, frame: Frame, epoch: Epoch, now: float) -> None:
+        unread, frame.unread = frame.unread, False
+        super()._enlist(frame, epoch, now)
+        frame.unread = unread
+
+
+MUTANTS: Final = (
+    FreesTheSlotAtTheDeadline,
+    FreesTheSlotAtTheFirstReturn,
+    TakesAnyReply,
+    PresumesDeath,
+    DeliversWhenDone,
+    RetiresABusyEpoch,
+    DealsBeforeLoading,
+    KeepsStagesAcrossEpochs,
+    ChargesEveryFrame,
+    ChargesEveryPart,
+    ChargesEveryDeath,
+    FellsEveryCopy,
+    DoesNotWaitToJoin,
+    TakesBackAnothersPart,
+    RunsAPartTwice,
+    BeginsAnewWhileAPartIsOut,
+    DealsDepthFirst,
+    DealsToTheDown,
+    PunchesWhatIsPassed,
+    ForgetsToReload,
+    LetsAnyPlanPass,
+    TakesPlansOutOfDate,
+    LosesAProposal,
+    DealsToTheHung,
+    AnswersWhileItIsWritten,
+    ReadsAgain,
+    LeavesReadingToEach,
+)
+Part = type[Frames] | type[Dealing] | type[Epochs]
+
+
+def broken(part: Part) -> Callable[..., Lifecycle]:
+    """A lifecycle with one of its parts turned into a broken one."""
+
+    def make(*arguments: Any) -> Lifecycle:
+        lifecycle = Lifecycle(*arguments)
+        for one in (lifecycle.frames, lifecycle.dealing, lifecycle.epochs):
+            if issubclass(part, type(one)):
+                one.__class__ = part
+        lifecycle._apply[ev.PlanProposed] = lifecycle.epochs.propose  # was bound to the one that is not broken
+        return lifecycle
+
+    return make
+
+
+def first_break(mutant: Part, *, validate: bool) -> BrokenPromise | None:
+    for seed in range(MOST_SEEDS):
+        try:
+            run(seed, broken(mutant), validate=validate)
+        except BrokenPromise as found:
+            return found
+    return None
+
+
+@pytest.mark.parametrize("validate", [True, False], ids=["with invariants", "from outside"])
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_broken_rule_is_found(mutant: Part, validate: bool) -> None:
+    found = first_break(mutant, validate=validate)
+    assert found is not None, f"not found in {MOST_SEEDS} interleavings"
+    assert str(found).startswith("seed "), "the seed comes first, to be played again"
+    assert type(found.__cause__) is AssertionError, "a check said so, it did not merely crash"

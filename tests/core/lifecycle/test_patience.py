@@ -1,0 +1,264 @@
+"""What is waited for, and how long: places whose workers do not come back, epochs that do not end, plans that crash."""
+
+from __future__ import annotations
+
+import pytest
+
+from shisha_rt.core.lifecycle import events as ev
+from shisha_rt.core.lifecycle import instructions as do
+from shisha_rt.core.lifecycle.tables import FramePhase
+from shisha_rt.plan.plan import Plan
+from tests.core.lifecycle.driven_lifecycle import ON_B, ONE_STAGE, TWO_STAGES, Daemon, live
+
+COPIES = Plan.chain([(0, 3, [["a"], ["b"]])])
+
+
+def reasons(daemon: Daemon) -> list[str]:
+    return [one.reason for one in daemon.all(do.Settled)]
+
+
+# --- places that are away -----------------------------------------------------------------------------------------
+
+
+def test_frames_wait_for_a_place_no_longer_than_for_a_plan_without_it() -> None:
+    """A worker that hung as it started held every frame for 60.4 s while two other places idled."""
+    daemon = live()
+    frame = daemon.send()
+    daemon.feed(ev.PartDone(daemon.part(frame)))
+    daemon.kill("b", running=frame)
+    daemon.feed(ev.Tick())  # its successor starts, and is not heard of
+    assert not daemon.all(do.Replan)
+    wake_s = daemon.lifecycle.next_wake_s()
+    assert wake_s is not None
+    daemon.feed(ev.Tick(), after_s=wake_s - daemon.now)
+    assert daemon.now == pytest.approx(daemon.lifecycle.policy.away_s)
+    assert daemon.all(do.PlaceAway) == [do.PlaceAway("b")]
+    assert [one.reason for one in daemon.all(do.Replan)] == ["place b is without a worker for too long"]
+    assert daemon.lifecycle.available == ("a",)
+    daemon.go_live(ONE_STAGE)
+    assert daemon.part(frame).epoch == 2
+    daemon.finish(frame)
+    assert daemon.answers() == [(frame, None)]
+
+
+def test_a_place_is_taken_in_again_when_it_comes() -> None:
+    daemon = live()
+    daemon.kill("b")
+    daemon.feed(ev.Tick())
+    daemon.feed(ev.Tick(), after_s=2.0)
+    refused = daemon.propose(ON_B)
+    assert (daemon.all(do.Settled)[-1].proposal, daemon.all(do.Settled)[-1].ending) == (refused, do.Ending.REFUSED)
+    assert daemon.all(do.Settled)[-1].transient
+    daemon.clear()
+    daemon.connect("b")
+    assert daemon.all(do.PlaceBack) == [do.PlaceBack("b")]
+    assert daemon.lifecycle.available == ("a", "b")
+    daemon.go_live(ON_B)
+    assert reasons(daemon) == ["every worker concerned has it loaded"]
+
+
+def test_what_its_last_start_took_three_times_over_is_no_long_absence() -> None:
+    daemon = Daemon()
+    daemon.now = 3.0  # both take that long to start
+    daemon.connect("a", "b")
+    daemon.go_live(TWO_STAGES)
+    daemon.kill("b")
+    daemon.feed(ev.Tick(), after_s=8.9)
+    assert not daemon.all(do.PlaceAway)
+    daemon.feed(ev.Tick(), after_s=0.2)
+    assert daemon.all(do.PlaceAway) == [do.PlaceAway("b")]
+
+
+def test_nobody_is_away_while_no_other_serves() -> None:
+    daemon = live()
+    daemon.kill("a")
+    daemon.kill("b")
+    daemon.feed(ev.Tick(), after_s=30.0)
+    daemon.kill("a")
+    daemon.feed(ev.Tick())
+    assert not daemon.all(do.PlaceAway)
+    daemon.connect("a")
+    assert daemon.all(do.PlaceAway) == [do.PlaceAway("b")]
+
+
+def test_a_preparation_does_not_wait_for_a_place_that_is_away() -> None:
+    daemon = live(ONE_STAGE)
+    daemon.kill("b")
+    daemon.feed(ev.Tick())
+    daemon.propose(ON_B)
+    daemon.feed(ev.Tick(), after_s=2.0)
+    end = daemon.all(do.Settled)[-1]
+    assert (end.ending, end.transient) == (do.Ending.DROPPED, True)
+    assert end.reason == "place b is without a worker for too long"
+
+
+def test_a_charged_frame_is_not_kept_for_a_place_that_is_away() -> None:
+    daemon = live(COPIES)
+    first = daemon.send()
+    place = daemon.lifecycle.places.workers[daemon.part(first).incarnation].place
+    daemon.kill(place, running=first)
+    assert not daemon.parts(first), "it runs where it died, and nowhere else"
+    daemon.feed(ev.Tick())
+    daemon.feed(ev.Tick(), after_s=2.0)
+    assert daemon.parts(first)
+    daemon.finish(first)
+    assert daemon.answers() == [(first, None)]
+
+
+# --- epochs that do not end ---------------------------------------------------------------------------------------
+
+
+def test_frames_leave_a_superseded_epoch_in_which_nothing_is_done_any_more() -> None:
+    """At a speed of 1e-7 the old epoch never ended, and no plan could be changed for good."""
+    daemon = live(ONE_STAGE, retire_s=10.0)
+    stuck = [daemon.send(), daemon.send()]
+    daemon.go_live(ON_B)
+    waiting = daemon.propose(TWO_STAGES)
+    daemon.clear()
+    daemon.feed(ev.Tick(), after_s=9.9)
+    assert not daemon.all(do.Kill)
+    daemon.feed(ev.Tick(), after_s=0.1)
+    (kill,) = daemon.all(do.Kill)
+    assert kill.reason == "epoch 1 is superseded, and nothing of it was done for 10 s"
+    daemon.kill("a", running=stuck[0])
+    assert [daemon.part(frame).epoch for frame in stuck] == [2, 2]
+    assert daemon.lifecycle.frames.by_number[stuck[0]].deaths == 0, "it was not its fault"
+    assert not daemon.lifecycle.places.by_name["a"].deaths_s, "nor its place's"
+    daemon.restart("a")
+    daemon.prepare("b")
+    assert daemon.all(do.Settled)[-1].proposal == waiting
+    for frame in stuck:
+        daemon.finish(frame)
+    assert daemon.answers() == [(frame, None) for frame in stuck]
+
+
+def test_an_epoch_whose_parts_take_long_is_left_its_time() -> None:
+    daemon = live(ONE_STAGE, retire_s=10.0)
+    slow = daemon.send()
+    daemon.feed(ev.PartDone(daemon.part(slow), service_s=4.0))
+    stuck = daemon.send()
+    daemon.go_live(ON_B)
+    daemon.feed(ev.Tick(), after_s=79.0)
+    assert not daemon.all(do.Kill)
+    daemon.feed(ev.Tick(), after_s=1.0)
+    assert daemon.all(do.Kill)
+    assert daemon.lifecycle.frames.by_number[stuck].phase is FramePhase.ACTIVE
+
+
+def test_a_proposal_whose_turn_does_not_come_is_dropped() -> None:
+    daemon = live(ONE_STAGE, prepare_s=50.0, retire_s=1e9)
+    daemon.send()
+    daemon.go_live(ON_B)
+    daemon.clear()
+    late = daemon.propose(TWO_STAGES)
+    assert daemon.lifecycle.next_wake_s() == 50.0
+    daemon.feed(ev.Tick(), after_s=50.0)
+    (end,) = daemon.all(do.Settled)
+    assert (end.proposal, end.ending, end.reason) == (late, do.Ending.DROPPED, "its turn did not come within 50 s")
+
+
+def test_a_plan_that_frames_wait_for_is_not_refused_as_clients_have_proposed_many() -> None:
+    daemon = live(TWO_STAGES, waiting_plans=2)
+    daemon.propose(ONE_STAGE)
+    for _ in range(3):
+        daemon.propose(ON_B)
+    ended = daemon.all(do.Settled)
+    assert [one.reason for one in ended] == ["2 plans wait already"]
+    assert daemon.lifecycle.live is not None
+    daemon.propose(ONE_STAGE, ev.Owner.DAEMON, daemon.lifecycle.live[0])
+    assert daemon.all(do.Settled) == ended
+
+
+# --- plans that crash ---------------------------------------------------------------------------------------------
+
+
+def test_a_stage_that_ends_its_worker_is_tried_twice_and_not_laid_to_the_place() -> None:
+    daemon = live(ONE_STAGE, deaths_in_window=1)
+    for _ in range(2):
+        daemon.propose(ON_B)
+        daemon.kill("b", crashed=True)
+        daemon.restart("b")
+    daemon.propose(ON_B)
+    assert [one.ending for one in daemon.all(do.Settled)] == [*[do.Ending.DROPPED] * 2, do.Ending.REFUSED]
+    assert reasons(daemon)[-1] == "stage 0 on b has ended its worker 2 times in its preparation"
+    assert daemon.lifecycle.available == ("a", "b")
+    daemon.go_live(TWO_STAGES)
+    assert daemon.all(do.Settled)[-1].ending is do.Ending.LIVE, "other stages are no worse for it"
+
+
+def test_of_several_stages_of_a_worker_the_first_one_not_prepared_is_what_it_crashed_over() -> None:
+    daemon = live(TWO_STAGES)
+    innocent = Plan.of([(0, 0, "a"), (1, 1, "b"), (2, 2, "a"), (3, 3, "b")])
+    guilty = Plan.of([(0, 1, "b"), (2, 2, "a"), (3, 3, "b")])
+    for _ in range(2):
+        daemon.propose(guilty)
+        daemon.kill("b", crashed=True)
+        daemon.restart("b")
+    daemon.go_live(innocent)
+    daemon.go_live(guilty)
+    assert [one.ending for one in daemon.all(do.Settled)][-2:] == [do.Ending.LIVE, do.Ending.REFUSED]
+
+
+def test_a_stage_that_was_prepared_after_all_begins_anew() -> None:
+    daemon = live(ONE_STAGE)
+    for _ in range(2):
+        daemon.propose(ON_B)
+        daemon.kill("b", crashed=True)
+        daemon.restart("b")
+        daemon.go_live(ON_B)
+        daemon.go_live(ONE_STAGE)
+    assert [one.ending for one in daemon.all(do.Settled)][-1] is do.Ending.LIVE
+
+
+def test_a_plan_of_the_daemons_own_that_crashes_costs_its_place_in_the_end() -> None:
+    """There is no other to be had: refused for good, frames would wait for ever."""
+    daemon = live(ONE_STAGE, deaths_in_window=2)
+    for _ in range(3):
+        daemon.propose(ON_B, ev.Owner.DAEMON, under=1)
+        daemon.kill("b", crashed=True)
+        daemon.feed(ev.Tick())
+        if "b" in daemon.lifecycle.available:
+            daemon.connect("b")
+    assert [one.ending for one in daemon.all(do.Settled)] == [do.Ending.DROPPED] * 3
+    assert [one.place for one in daemon.all(do.GivenUp)] == ["b"]
+
+
+def test_a_worker_that_somebody_kills_says_nothing_of_a_stage() -> None:
+    daemon = live(ONE_STAGE)
+    for _ in range(3):
+        daemon.propose(ON_B)
+        daemon.kill("b")
+        daemon.restart("b")
+    daemon.go_live(ON_B)
+    assert daemon.all(do.Settled)[-1].ending is do.Ending.LIVE
+
+
+def test_a_worker_that_dies_with_a_frame_is_its_places_and_the_frames_matter() -> None:
+    daemon = live(TWO_STAGES)
+    frame = daemon.send()
+    daemon.propose(ON_B)
+    daemon.feed(ev.PartDone(daemon.part(frame)))
+    daemon.kill("b", running=frame, crashed=True)
+    assert len(daemon.lifecycle.places.by_name["b"].deaths_s) == 1
+    assert daemon.lifecycle.frames.by_number[frame].deaths == 1
+
+
+# --- what is ready ------------------------------------------------------------------------------------------------
+
+
+def test_a_daemon_is_ready_when_every_stage_of_its_live_plan_can_run() -> None:
+    daemon = Daemon()
+    assert not daemon.lifecycle.can_run
+    daemon.connect("a", "b")
+    daemon.go_live(TWO_STAGES)
+    assert daemon.lifecycle.can_run
+    daemon.kill("b")
+    assert not daemon.lifecycle.can_run
+    daemon.feed(ev.Tick())
+    daemon.connect("b")
+    assert not daemon.lifecycle.can_run, "it has nothing loaded yet"
+    daemon.prepare("b")
+    assert daemon.lifecycle.can_run
+    daemon.go_live(COPIES)
+    daemon.kill("a")
+    assert daemon.lifecycle.can_run, "its copy can"

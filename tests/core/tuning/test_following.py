@@ -1,0 +1,229 @@
+"""The objective follows the load, in a daemon with real cores (`tuned_world`): what goes live, and what does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shisha_rt.core.lifecycle import events as le
+from shisha_rt.core.tuning import events as ev
+from shisha_rt.core.tuning.best import BestPlan, key_of
+from shisha_rt.core.tuning.invariants import check_cores
+from shisha_rt.core.tuning.state import State
+from shisha_rt.core.tuning.telling import description
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+from tests.core.tuning.tuned_world import BEST, MACHINE, ONLY_FAST, SEED, World
+
+QUICK = BestPlan(ONLY_FAST, Measurement((0.008,), 0.01, 32, 1.0), ("fast", "slow"))
+MOST = BestPlan(BEST, Measurement((0.006, 0.006), 0.01, 32, 1.0), ("fast", "slow"))
+KEPT = {
+    key_of(MACHINE, "throughput, plain chains"): MOST,
+    key_of(MACHINE, "latency, plain chains"): QUICK,
+}
+
+
+def busy(world: World, looks: int = 4) -> None:
+    world.look(looks, frames_per_s=160, in_flight=20)
+
+
+def calm(world: World, looks: int = 10) -> None:
+    world.look(looks, frames_per_s=20, in_flight=1)
+
+
+def told(world: World) -> dict[str, Any]:
+    check_cores(world.cores)
+    return description(world.tuning, world.now_s)
+
+
+@pytest.fixture
+def world() -> World:
+    """It knows both plans from an earlier run, and nothing has come yet."""
+    return World(KEPT, objective="auto")
+
+
+def test_a_start_with_both_plans_known_is_with_the_quick_one(world: World) -> None:
+    assert (world.plan, world.tuning.state) == (ONLY_FAST, State.WATCHING)
+    assert [told(world)[name] for name in ("objective", "serves", "utilisation")] == ["auto", "latency", None]
+    assert told(world)["plans"]["throughput"] == {"plan": str(BEST), "throughput_fps": 1 / 0.006, "latency_s": 0.012}
+    busy(world, looks=1)
+    assert world.plan == ONLY_FAST
+
+
+def test_a_start_that_knows_one_of_them_is_with_the_one_for_throughput() -> None:
+    for kept in ({}, {key: best for key, best in KEPT.items() if best is QUICK}):
+        world = World(kept, objective="auto")
+        assert (world.plan, world.tuning.state, told(world)["serves"]) == (SEED, State.TUNING, "throughput")
+
+
+def test_the_plan_changes_with_the_load_and_nothing_is_measured_for_it(world: World) -> None:
+    busy(world)
+    assert (world.plan, world.tuning.state, told(world)["serves"]) == (BEST, State.WATCHING, "throughput")
+    assert told(world)["best_plan"] == str(BEST) == str(world.tuning.watched)
+    assert world.tuning.baseline.measured == MOST.measurement
+    calm(world)
+    assert (world.plan, world.tuning.state, told(world)["serves"]) == (ONLY_FAST, State.WATCHING, "latency")
+    busy(world)
+    assert world.plan == BEST
+    changes = world.events("objective_changed")
+    assert [one["objective"] for one in changes] == ["throughput", "latency", "throughput"]
+    assert [one["plan"] for one in changes] == [str(BEST), str(ONLY_FAST), str(BEST)]
+    assert changes[0]["utilisation"] > 0.7
+    assert "and wait: it is to be left from 70%" in changes[0]["reason"]
+    assert "below 50%" in changes[1]["reason"]
+    assert (world.tuning.trials, world.kept, world.events("tuning_began")) == (0, [], [])
+
+
+def test_it_is_watched_on(world: World) -> None:
+    """A drift is found in either plan, and searched upon for the objective that serves."""
+    busy(world)
+    world.layer_s["slow"] = 0.006
+    world.serve_until(State.TUNING)
+    (began,) = world.events("tuning_began")
+    assert (began["objective"], began["plan"]) == ("throughput", str(BEST))
+    calm(world)  # what is live is the search's business
+    assert world.events("objective_changed")[1:] == []
+    world.serve_until(State.WATCHING)
+    calm(world)
+    assert (world.plan, told(world)["serves"]) == (ONLY_FAST, "latency")
+
+
+def test_what_is_not_known_is_searched_for_when_the_load_asks_for_it_and_frames_come() -> None:
+    world = World(objective="auto")
+    world.layer_s["slow"] = 0.0034  # so that its walk for throughput meets a plan that is quicker
+    world.serve_until(State.WATCHING)
+    assert (world.plan, told(world)["serves"]) == (BEST, "throughput")
+    world.look(40, frames_per_s=0, in_flight=0)
+    assert world.tuning.state is State.WATCHING
+    busy(world, looks=40)
+    assert world.tuning.state is State.WATCHING
+    calm(world)
+    assert (world.tuning.state, told(world)["serves"]) == (State.TUNING, "latency")
+    world.serve_until(State.WATCHING)
+    began = world.events("tuning_began")
+    assert [one["objective"] for one in began] == ["throughput", "latency"]
+    assert "below 50%" in began[1]["reason"]
+    quick = world.plan
+    assert quick.stages[0].layer_count > BEST.stages[0].layer_count
+    assert set(told(world)["plans"]) == {"throughput", "latency"}
+    run, trials = told(world)["run"], told(world)["trials"]
+    busy(world)
+    assert (world.plan, told(world)["run"]) == (BEST, run)
+    calm(world)
+    assert (world.plan, told(world)["run"], told(world)["trials"]) == (quick, run, trials)
+
+
+def test_the_same_plan_for_both_is_not_changed() -> None:
+    same = {key: replace(QUICK, measurement=best.measurement) for key, best in KEPT.items()}
+    world = World(same, objective="auto")
+    busy(world, looks=20)
+    assert (world.plan, world.events("objective_changed"), len(world.ends)) == (ONLY_FAST, [], 1)
+
+
+@pytest.mark.parametrize("band", [0.01, 0.6])
+def test_a_plan_that_is_worse_at_both_never_serves_unless_noise_may_have_made_it_so(band: float) -> None:
+    slow = replace(MOST, measurement=Measurement((0.009, 0.009), band, 32, 1.0))
+    world = World({**KEPT, key_of(MACHINE, "throughput, plain chains"): slow}, objective="auto")
+    busy(world, looks=20)
+    assert (world.plan == BEST) is (band == 0.6)
+
+
+def test_what_the_plan_takes_now_counts_and_not_what_it_took_once() -> None:
+    """Half as much as it was known to take: not enough for a drift, as the band is wide, and half of the load."""
+    kept = {key: replace(best, measurement=replace(best.measurement, band=2.0)) for key, best in KEPT.items()}
+    for layer_s, plan in ((0.001, BEST), (0.0005, ONLY_FAST)):
+        world = World(kept, objective="auto")
+        world.layer_s["fast"] = layer_s
+        world.serve(300)
+        world.look(8, frames_per_s=110, in_flight=20)
+        assert world.plan == plan
+
+
+def test_a_clients_plan_stays(world: World) -> None:
+    world.propose(SEED, le.Owner.CLIENT)
+    busy(world, looks=20)
+    assert (world.plan, world.tuning.state) == (SEED, State.PAUSED)
+
+
+def test_a_clients_plan_stays_that_comes_while_the_other_is_prepared(world: World) -> None:
+    world.holds = True
+    busy(world)
+    assert world.held
+    world.propose(SEED, le.Owner.CLIENT)
+    world.release()
+    busy(world, looks=20)
+    assert (world.plan, world.tuning.state) == (SEED, State.PAUSED)
+
+
+def test_paused_it_changes_nothing(world: World) -> None:
+    world.post(ev.PauseAsked("test"))
+    busy(world, looks=20)
+    assert world.plan == ONLY_FAST
+
+
+def test_a_pause_while_the_other_plan_is_prepared(world: World) -> None:
+    world.holds = True
+    busy(world)
+    world.post(ev.PauseAsked("test"))
+    world.release()
+    check_cores(world.cores)
+    assert world.tuning.state is State.PAUSED
+    world.post(ev.SearchAsked("test"))
+    world.serve_until(State.WATCHING)
+    check_cores(world.cores)
+
+
+def test_an_objective_that_is_set_stays_whatever_comes(world: World) -> None:
+    world.post(ev.OptionsSet(objective="latency"))
+    busy(world, looks=20)
+    assert (world.plan, world.events("objective_changed")) == (ONLY_FAST, [])
+    assert [told(world)[name] for name in ("objective", "serves", "utilisation")] == ["latency", "latency", None]
+    world.post(ev.OptionsSet(objective="auto"))
+    busy(world)
+    assert world.plan == BEST
+
+
+@pytest.mark.parametrize("objective", ["throughput", "latency"])
+def test_an_objective_that_is_set_while_the_other_plan_is_prepared(world: World, objective: Any) -> None:
+    world.holds = True
+    busy(world)
+    world.post(ev.OptionsSet(objective=objective))
+    world.release()
+    world.serve_until(State.WATCHING)
+    assert told(world)["objective"] == told(world)["serves"] == objective
+    assert (world.plan == BEST) is (objective == "throughput")
+
+
+def test_a_plan_that_cannot_go_live_is_left_alone_for_a_while() -> None:
+    world = World(KEPT, refuse=lambda plan: plan == BEST, objective="auto")
+    busy(world, looks=40)
+    assert (world.plan, world.tuning.state) == (ONLY_FAST, State.WATCHING)
+    assert len(world.ends) == 2
+    busy(world, looks=300)
+    assert 2 < len(world.ends) < 6
+    check_cores(world.cores)
+
+
+def test_without_a_place_the_plans_of_those_that_are_left_count(world: World) -> None:
+    world.post(le.PlaceDown("slow"))
+    busy(world, looks=20)
+    world.serve_until(State.WATCHING)
+    busy(world, looks=20)
+    assert world.plan == ONLY_FAST
+    world.post(le.PlaceUp("slow"))
+    world.post(ev.PlaceReturned("slow"))
+    world.serve_until(State.WATCHING)
+    busy(world)
+    assert (world.plan, told(world)["serves"]) == (BEST, "throughput")
+
+
+def test_a_machine_that_has_changed_is_searched_before_the_load_is_followed(world: World) -> None:
+    world.layer_s["fast"] = 0.002
+    world.post(ev.MachineChanged(MACHINE.with_speed("fast", 0.25), "test"))
+    assert world.tuning.state is State.TUNING
+    busy(world, looks=20)
+    world.serve_until(State.WATCHING)
+    check_cores(world.cores)
+    assert isinstance(world.plan, Plan)

@@ -1,0 +1,244 @@
+"""Break one rule of planning on purpose: the random interleavings find it, with the invariants and from outside alone.
+
+A checker that never fails proves nothing. Each class below is the real one with one rule broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import msgspec
+import pytest
+
+from shisha_rt.core.lifecycle.epochs import Epochs
+from shisha_rt.core.lifecycle.events import Owner
+from shisha_rt.core.lifecycle.instructions import PlaceOperators
+from shisha_rt.core.tuning import events as ev
+from shisha_rt.core.tuning import placer_messages as pm
+from shisha_rt.core.tuning.choice import Choice
+from shisha_rt.core.tuning.instructions import Decision
+from shisha_rt.core.tuning.placing import Placing
+from shisha_rt.core.tuning.profiler_messages import FromProfiler
+from shisha_rt.core.tuning.run import SearchRun
+from shisha_rt.core.tuning.state import Profiles, State
+from shisha_rt.core.tuning.tuning import Tuning
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+from tests.core.lifecycle.simulated_world import BrokenPromise
+from tests.core.tuning.planning_world import run
+
+MOST_SEEDS: Final = 600
+
+
+class KeepsWhatTheTunerNames(Tuning):
+    """R5: the best plan is the best beyond noise, whatever the tuner has made of that."""
+
+    def _finish(self, told: Plan, reason: str) -> None:
+        if self.search.best is not None:
+            self.search.best = told, self.search.best[1]
+        super()._finish(told, reason)
+
+
+class KeepsWhatIsNotLive(Tuning):
+    """R5: what is kept is live."""
+
+    def _finish(self, told: Plan, reason: str) -> None:
+        super()._finish(told, reason)
+        if self.state is State.SETTLING:
+            self._stay()
+
+
+class SearchesWithoutCosts(Tuning):
+    """A search that goes by costs waits for them."""
+
+    def _begin(self, why: str, start: Plan | None = None) -> None:
+        before, self.choice.profiles = self.choice.profiles, Profiles.KNOWN
+        super()._begin(why, start)
+        self.choice.profiles = before
+
+
+class HearsNoCosts(Choice):
+    """And it begins with them."""
+
+    def hear(self, profiled: FromProfiler) -> None:
+        pass
+
+
+class TakesPlansOutOfDate(Epochs):
+    """A plan of the daemon's own holds for the epoch under which it was made: else it undoes a client's."""
+
+    def advance(self, now: float) -> None:
+        for proposal in self.proposals:
+            proposal.event = replace(proposal.event, under=self.newest.number if self.newest else None)
+        super().advance(now)
+
+
+class SearchesOnFromAClientsPlan(Tuning):
+    """A client's plan pauses tuning."""
+
+    def _plan_live(self, owner: Owner) -> None:
+        super()._plan_live(Owner.DAEMON if owner is Owner.CLIENT else owner)
+
+
+class LosesThePlacersRefusal(Placing):
+    """Each proposal is settled; what cannot be placed at once."""
+
+    def handle(self, event: ev.PlacingEvent, now_s: float) -> list[Decision]:
+        if isinstance(event, ev.PlacerSaid) and isinstance(event.message, pm.NotSolved):
+            self._asked.answered(event.message.request)
+            return []
+        return super().handle(event, now_s)
+
+
+class WaitsForThePlacer(Placing):
+    """While the live plan cannot serve, the one that is to take its place waits for no solver."""
+
+    def _is_awaited(self, wanted: PlaceOperators) -> bool:
+        return False
+
+
+class JudgesTwice(Tuning):
+    """A trial is judged once: its window closes then."""
+
+    def _trial_done(self, found: Measurement, trouble: str = "") -> None:
+        trying = self.search.trying
+        super()._trial_done(found, trouble)
+        if not trouble:
+            self.search.trying = trying
+            self.measuring.begin(self._desk.now_s, None)
+
+
+class NeverChanging(NamedTuple):
+    live: tuple[int, Plan]
+    available: tuple[str, ...]
+    changing: bool = False
+
+
+class MeasuresAnyFrame(Tuning):
+    """A trial is measured on frames of its own epoch."""
+
+    def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
+        serving, live, epoch = self._serving, self._serving.live, self.measuring
+        if isinstance(event, ev.PartTaken) and live is not None and epoch is not None:
+            stages = live[1].stages
+            if event.stage < len(stages):
+                event = msgspec.structs.replace(event, epoch=epoch, place=stages[event.stage].place)
+            self._serving = NeverChanging(live, serving.available)
+        try:
+            return super().handle(event, now_s)
+        finally:
+            self._serving = serving
+
+
+class _Idle:
+    searching = False
+
+
+class PlacesAnewWhileTheTunerSearches(Placing):
+    """A new placement would spoil its measurements."""
+
+    def handle(self, event: ev.PlacingEvent, now_s: float) -> list[Decision]:
+        self._tuner = _Idle()
+        return super().handle(event, now_s)
+
+
+class ForgetsTheTunersDeath(Tuning):
+    """A search that has lost its process begins again."""
+
+    def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
+        return [] if isinstance(event, ev.TunerDied) else super().handle(event, now_s)
+
+
+class HearsOldSearches(Tuning):
+    """What belongs to a search that is over is not heard."""
+
+    def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
+        if isinstance(event, ev.TunerSaid):
+            event = ev.TunerSaid(msgspec.structs.replace(event.message, run=self.search.number))
+        return super().handle(event, now_s)
+
+
+class HearsWhatItDidNotAskFor(Tuning):
+    """One plan is tried at a time."""
+
+    def handle(self, event: ev.TuningEvent, now_s: float) -> list[Decision]:
+        if isinstance(event, ev.TunerSaid) and event.message.run == self.search.number:
+            self.search.trying = None
+        return super().handle(event, now_s)
+
+
+class ForgetsTheBestInAPause(Tuning):
+    """R5: a paused search leaves the best plan that it has measured."""
+
+    def _leave_best(self, attempts: int) -> None:
+        pass
+
+
+class ChoosesForTheFiledMachine(Choice):
+    """What the daemon chooses by itself is for the machine as it is now."""
+
+    def plan(self, available: Collection[str]) -> Plan:
+        machine, self.machine = self.machine, self.filed
+        chosen = super().plan(available)
+        self.machine = machine
+        return chosen
+
+
+class TakesTheLatestForTheBest(SearchRun):
+    """Better is better beyond noise."""
+
+    def judge(self, plan: Plan, found: Measurement) -> str:
+        verdict = super().judge(plan, found)
+        if found.can_run:
+            self.best = plan, found
+        return verdict
+
+
+class AsksForAPlanOnce(Epochs):
+    """As long as no plan can serve, one is asked for again."""
+
+    def _ask_for_plan(self, now: float) -> None:
+        if not self._replan_at_s:
+            super()._ask_for_plan(now)
+
+
+MUTANTS: Final = (
+    SearchesWithoutCosts,
+    HearsNoCosts,
+    KeepsWhatTheTunerNames,
+    KeepsWhatIsNotLive,
+    TakesPlansOutOfDate,
+    SearchesOnFromAClientsPlan,
+    LosesThePlacersRefusal,
+    WaitsForThePlacer,
+    JudgesTwice,
+    MeasuresAnyFrame,
+    PlacesAnewWhileTheTunerSearches,
+    ForgetsTheTunersDeath,
+    HearsOldSearches,
+    HearsWhatItDidNotAskFor,
+    ForgetsTheBestInAPause,
+    ChoosesForTheFiledMachine,
+    TakesTheLatestForTheBest,
+    AsksForAPlanOnce,
+)
+
+
+def first_break(mutant: type, *, validate: bool) -> BrokenPromise | None:
+    for seed in range(MOST_SEEDS):
+        try:
+            run(seed, mutant, validate=validate)
+        except BrokenPromise as found:
+            return found
+    return None
+
+
+@pytest.mark.parametrize("validate", [True, False], ids=["with invariants", "from outside"])
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_broken_rule_is_found(mutant: type, validate: bool) -> None:
+    found = first_break(mutant, validate=validate)
+    assert found is not None, f"not found in {MOST_SEEDS} interleavings"
+    assert str(found).startswith("seed "), "the seed comes first, to be played again"
+    assert type(found.__cause__) is AssertionError, "a check said so, it did not merely crash"

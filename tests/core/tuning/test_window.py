@@ -1,0 +1,229 @@
+"""Which frames a measurement is made of."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from shisha_rt.core.tuning import window as window_module
+from shisha_rt.core.tuning.baseline import Baseline
+from shisha_rt.core.tuning.drift import WINDOWS_TO_LEAVE
+from shisha_rt.core.tuning.window import FRAMES, KEPT_FRAMES, LEAST_PERIODS, MAX_FRAMES, MAX_S, WIDE_BAND, Window
+from shisha_rt.plan.measure import StageFrames, measure_window
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+
+EPOCH = 7
+
+
+def opened(stages: int, warm_up: int, now_s: float) -> Window:
+    """For a plain chain."""
+    plan = Plan.of((i, i, f"p{i}") for i in range(stages))
+    return Window(EPOCH, plan, [True] * stages, warm_up, now_s)
+
+
+def _feed(
+    window: Window, service_s: list[float], stage: int = 0, every_s: float = 0.01
+) -> tuple[int, Measurement | None]:
+    """How many frames it took, and what came of them."""
+    for count, seconds in enumerate(service_s, start=1):
+        found = window.add(stage, f"p{stage}", seconds, count * every_s)
+        if found is not None:
+            return count, found
+    return len(service_s), None
+
+
+def test_steady_frames_after_the_warm_up_are_enough() -> None:
+    count, found = _feed(opened(1, 5, 0.0), [9.0] * 5 + [0.01] * 100)
+    assert count == 5 + FRAMES
+    assert found is not None
+    assert found.service_s == (0.01,)
+    assert found.frames == FRAMES
+    assert abs(found.took_s - 0.31) < 1e-9
+
+
+def test_every_stage_must_have_its_frames() -> None:
+    window = opened(2, 0, 0.0)
+    assert _feed(window, [0.01] * 200, stage=0) == (200, None)
+    count, found = _feed(window, [0.02] * 200, stage=1)
+    assert count == FRAMES
+    assert found is not None
+    assert found.service_s == (0.01, 0.02)
+
+
+def test_many_stages_are_measured_once_for_so_many_frames_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not with each frame of the other stages while the last one waits for its own."""
+    measured, rng = [], random.Random(4)
+
+    def counting(plan: Plan, windows: Sequence[StageFrames], **rest: Any) -> Measurement:
+        measured.append(min(len(seconds) for _, seconds in windows))
+        return measure_window(plan, windows, **rest)
+
+    monkeypatch.setattr(window_module, "measure_window", counting)
+    window = opened(64, 0, 0.0)
+    for _ in range(3 * FRAMES):
+        for stage in range(64):
+            assert window.add(stage, f"p{stage}", rng.choice((0.01, 0.03)), 0.1) is None
+    assert measured == [FRAMES, 2 * FRAMES, 3 * FRAMES]
+
+
+def test_how_busy_a_plan_was_is_told_by_all_frames_and_in_the_time_of_a_stretched_machine() -> None:
+    """Those that are left out again have taken their time, too."""
+    for scale in (1.0, 10.0):
+        window = Window(EPOCH, Plan.of([(0, 0, "p0")]), [True], 0, 0.0, time_scale=scale)
+        now_s, found = 0.0, None
+        for seconds in [0.001, 0.003] * (KEPT_FRAMES // 2) + [0.001] * 2 * KEPT_FRAMES:
+            now_s += seconds * scale
+            found = found or window.add(0, "p0", seconds, now_s)
+        assert found is not None
+        assert found.frames == KEPT_FRAMES
+        assert found.overlap > 0.5
+
+
+def test_frames_that_do_not_count_show_only_that_some_come() -> None:
+    window = opened(1, 0, 1.0)
+    assert window.last_s == 1.0
+    window.came(2.0)
+    assert window.last_s == 2.0
+    assert _feed(window, [0.01] * 200)[0] == FRAMES
+
+
+def test_alike_copies_count_as_one() -> None:
+    plan = Plan.chain([(0, 5, (("a",), ("b",)))])
+    window = Window(EPOCH, plan, [True], 0, 0.0)
+    found = None
+    for i in range(FRAMES):
+        found = window.add(0, "ab"[i % 2], 0.0100 + 0.0001 * (i % 2), 0.005025 * i)
+    assert found is not None
+    assert found.service_s == pytest.approx((0.01005,))
+    assert found.bottleneck_s == pytest.approx(0.005025)
+    assert found.team_s == ((0.0100, 0.0101),)
+    assert found.overlap == pytest.approx(1.0)
+    assert found.latency_s == pytest.approx(0.01005)
+
+
+def test_a_slow_copy_is_waited_for_unless_it_takes_too_long() -> None:
+    plan = Plan.chain([(0, 5, (("fast",), ("slow",)))])
+    window = Window(EPOCH, plan, [False], 0, 0.0)
+    assert all(window.add(0, "fast", 0.010, 0.01 * i) is None for i in range(2 * FRAMES))
+    copies = ["slow" if i % 11 == 0 else "fast" for i in range(10 * FRAMES)]
+    frames = [window.add(0, its, 0.100 if its == "slow" else 0.010, 0.64 + 0.009 * i) for i, its in enumerate(copies)]
+    found = next(one for one in frames if one is not None)
+    assert found.team_s == ((0.010, 0.100),)
+    assert found.bottleneck_s == pytest.approx(1 / (100 + 10))
+    unserved = Window(EPOCH, plan, [False], 0, 0.0)
+    late = [unserved.add(0, "fast", 0.010, 0.1 * i) for i in range(100)]
+    found = next(one for one in late if one is not None)
+    assert found.team_s == ((0.010, math.inf),)
+    assert found.bottleneck_s == 0.010
+
+
+def test_copies_that_never_worked_at_the_same_time_say_so() -> None:
+    window = Window(EPOCH, Plan.chain([(0, 5, (("a",), ("b",)))]), [True], 0, 0.0)
+    frames = [window.add(0, "ab"[i % 2], 0.010, 0.02 * i) for i in range(FRAMES)]
+    found = frames[-1]
+    assert found is not None
+    assert found.overlap == pytest.approx(0.25)
+    busier = Measurement((0.0055,), 0.01, 32, 1.0)
+    assert found.bottleneck_s < busier.bottleneck_s
+    assert not found.is_better_than(busier)
+    assert not found.is_better_than(busier, "latency")
+
+
+def test_frames_that_met_no_other_tell_the_latency() -> None:
+    window = opened(2, 0, 0.0)
+    for _ in range(9):
+        window.add_alone(0.025)
+    _feed(window, [0.01] * 40, stage=0)
+    _, found = _feed(window, [0.01] * 40, stage=1)
+    assert found is not None
+    assert found.latency_s == 0.025
+
+
+def test_a_disturbance_passes() -> None:
+    rng = random.Random(1)
+    noisy = [0.01 * rng.uniform(1, 4) for _ in range(100)]
+    count, found = _feed(opened(1, 0, 0.0), noisy + [0.01] * 1000)
+    assert found is not None
+    assert FRAMES < count <= 100 + KEPT_FRAMES + FRAMES
+    assert found.band <= WIDE_BAND
+    assert abs(found.bottleneck_s - 0.01) < 1e-3
+
+
+@pytest.mark.parametrize(("every_s", "expected"), [(0.001, MAX_FRAMES), (0.1, 51), (1.0, FRAMES)])
+def test_a_machine_that_is_never_steady_is_measured_all_the_same_and_says_so(every_s: float, expected: int) -> None:
+    rng = random.Random(2)
+    unsteady = [every_s * rng.choice([1, 3]) for _ in range(2000)]
+    count, found = _feed(opened(1, 0, 0.0), unsteady, every_s=every_s)
+    assert count == expected
+    assert found is not None
+    assert found.frames == expected
+    assert found.band > WIDE_BAND
+    assert found.took_s >= MAX_S or found.frames == MAX_FRAMES
+
+
+def test_a_chain_that_is_faster_is_better_also_where_it_has_little_to_do() -> None:
+    """Frames come every 50 ms; stages of a chain are on places of their own, and have been compared so ever since."""
+    window = opened(1, 0, 0.0)
+    _, slower = _feed(window, [0.016] * 40, every_s=0.05)
+    _, faster = _feed(opened(1, 0, 0.0), [0.008] * 40, every_s=0.05)
+    assert slower is not None
+    assert faster is not None
+    assert faster.is_better_than(slower)
+
+
+class TestUnderAQuota:
+    """As long as a window lasts the quota's periods are counted, here one for each ten frames."""
+
+    @staticmethod
+    def fed(window: Window, throttled_every: int) -> tuple[int, Measurement | None]:
+        """Frames of 10 ms; of the periods every so many is throttled."""
+        for count in range(1, 2 * MAX_FRAMES):
+            found = window.add(0, "p0", 0.01, count * 0.01)
+            if found is not None:
+                return count, found
+            if count % 10 == 0:
+                window.periods_passed(100 + count // 10, count // 10 // throttled_every)
+        return count, None
+
+    @staticmethod
+    def window(like: Measurement | None = None) -> Window:
+        return Window(EPOCH, Plan.of([(0, 0, "p0")]), [True], 0, 0.0, like=like)
+
+    def test_it_is_as_long_as_some_periods_and_says_how_many_were_throttled(self) -> None:
+        count, found = self.fed(self.window(), throttled_every=1)
+        assert count == FRAMES * math.ceil((LEAST_PERIODS + 1) * 10 / FRAMES)
+        assert found is not None
+        assert found.throttled == 1.0
+        _, free = self.fed(self.window(), throttled_every=10**9)
+        assert free is not None
+        assert free.throttled == 0.0
+
+    def test_it_waits_until_it_was_throttled_like_the_other_but_not_for_ever(self) -> None:
+        _, half = self.fed(self.window(), throttled_every=2)
+        assert half is not None
+        (soon, alike), (late, unlike) = (self.fed(self.window(half), throttled_every=every) for every in (2, 10**9))
+        assert soon < late == MAX_S / 0.01 + 1
+        assert alike is not None
+        assert unlike is not None
+        assert alike.is_throttled_like(half)
+        assert not unlike.is_throttled_like(half)
+
+    def test_what_was_throttled_less_is_no_better_for_that(self) -> None:
+        slow = Measurement((0.02,), 0.01, 32, 1.0, throttled=0.9)
+        fast = Measurement((0.01,), 0.01, 32, 1.0, throttled=0.1)
+        assert not fast.is_better_than(slow)
+        assert math.isclose(fast.throughput_fps, 2 * slow.throughput_fps)
+        for throttled in (0.8, None):
+            alike = Measurement((0.01,), 0.01, 32, 1.0, throttled=throttled)
+            assert alike.is_better_than(slow)
+
+    def test_a_quota_that_changes_is_no_drift(self) -> None:
+        known = Measurement((0.01,), 0.01, 32, 1.0, throttled=0.0)
+        for throttled, left in ((0.9, None), (0.1, 0)):
+            baseline, slower = Baseline(known), Measurement((0.03,), 0.01, 32, 1.0, throttled=throttled)
+            assert [baseline.left_by(slower) for _ in range(WINDOWS_TO_LEAVE)][-1] == left

@@ -1,0 +1,121 @@
+"""What places ask of a cluster, and what is said when it has not that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from shisha_rt.hosts.bundles import ClusterNode, PlaceAsked, bundle_of, infeasible, selector_of, why_lacking
+
+ID = "0123456789abcdef" * 3 + "01234567"
+OTHER_ID = ID[::-1]
+PLAIN = PlaceAsked("far", 2, 2)
+NPU = PlaceAsked("npu", 1, 1, {"npu": 1, "disk": 0.5})
+ADDRESSED = PlaceAsked("there", 1, 1, node="10.0.0.2")
+BY_ID = PlaceAsked("id", 1, 1, node=ID)
+IN_ZONE = PlaceAsked("zone", 1, 1, labels={"zone": "b"})
+
+
+def node(
+    address: str,
+    cpus: float,
+    free: float | None = None,
+    custom: Mapping[str, float] | None = None,
+    labels: Mapping[str, str] | None = None,
+    node_id: str = OTHER_ID,
+) -> ClusterNode:
+    """As Ray has it: with an amount of its address, and of what every node has."""
+    own = {f"node:{address}": 1.0, "node:__internal_head__": 1.0, "memory": 1e9, "object_store_memory": 1e8}
+    has = {**own, **(custom or {})}
+    free_cpus = cpus if free is None else free
+    its_labels = {"ray.io/node-id": node_id, **(labels or {})}
+    return ClusterNode(node_id, address, {**has, "CPU": cpus}, {**has, "CPU": free_cpus}, its_labels)
+
+
+ONE = node("10.0.0.1", 4)
+TWO = node("10.0.0.2", 1, custom={"npu": 2.0, "disk": 1.0}, labels={"zone": "b"}, node_id=ID)
+
+
+@pytest.mark.parametrize(
+    ("asked", "bundle", "selector"),
+    [
+        (PLAIN, {"CPU": 2.0}, {}),
+        (NPU, {"CPU": 1.0, "npu": 1, "disk": 0.5}, {}),
+        (ADDRESSED, {"CPU": 1.0, "node:10.0.0.2": 0.001}, {}),
+        (BY_ID, {"CPU": 1.0}, {"ray.io/node-id": ID}),
+        (IN_ZONE, {"CPU": 1.0}, {"zone": "b"}),
+        (
+            PlaceAsked("all", 3, 1, {"npu": 1}, ID, {"zone": "b"}),
+            {"CPU": 3.0, "npu": 1},
+            {"zone": "b", "ray.io/node-id": ID},
+        ),
+    ],
+    ids=lambda its: its.place if isinstance(its, PlaceAsked) else "",
+)
+def test_what_is_asked_in_rays_terms(asked: PlaceAsked, bundle: dict[str, float], selector: dict[str, str]) -> None:
+    assert bundle_of(asked) == bundle
+    assert selector_of(asked) == selector
+
+
+@pytest.mark.parametrize("address", ["a" * 55, "a" * 57, "g" * 56, "A" * 56, "2001:db8::1", "far.example"])
+def test_what_is_no_id_is_an_address(address: str) -> None:
+    asked = PlaceAsked("there", 1, 1, node=address)
+    assert f"node:{address}" in bundle_of(asked)
+    assert selector_of(asked) == {}
+
+
+@pytest.mark.parametrize("asked", [PLAIN, NPU, ADDRESSED, BY_ID, IN_ZONE], ids=lambda its: its.place)
+def test_what_some_node_has_is_feasible(asked: PlaceAsked) -> None:
+    assert not infeasible([asked], [ONE, TWO])
+    assert not infeasible([asked], [TWO, ONE])
+    assert infeasible([asked], [])
+
+
+def test_it_is_feasible_even_where_none_of_it_is_free() -> None:
+    busy = node("10.0.0.1", 2, free=0)
+    assert not infeasible([PLAIN], [busy])
+    assert not infeasible([PLAIN, PLAIN], [busy])
+    assert why_lacking([PLAIN], [busy]) == (
+        "not all places can be had at once (far: 2 cpus); free: node 10.0.0.1: 0 cpus"
+    )
+
+
+HAVE = "node 10.0.0.1: 4 cpus; node 10.0.0.2: 1 cpus, disk = 1, npu = 2, label zone = b"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (PlaceAsked("far", 5, 5), "place far asks for 5 cpus"),
+        (PlaceAsked("far", 1, 1, {"npu": 3}), "place far asks for 1 cpus, npu = 3"),
+        (PlaceAsked("far", 2, 2, {"npu": 1}), "place far asks for 2 cpus, npu = 1"),
+        (PlaceAsked("far", 1, 1, {"tpu": 0.25}), "place far asks for 1 cpus, tpu = 0.25"),
+        (PlaceAsked("far", 1, 1, node="10.0.0.3"), "place far asks for 1 cpus, node 10.0.0.3"),
+        (PlaceAsked("far", 2, 2, node="10.0.0.2"), "place far asks for 2 cpus, node 10.0.0.2"),
+        (PlaceAsked("far", 1, 1, node="f" * 56), f"place far asks for 1 cpus, node {'f' * 56}"),
+        (PlaceAsked("far", 2, 2, node=ID), f"place far asks for 2 cpus, node {ID}"),
+        (PlaceAsked("far", 1, 1, labels={"zone": "c"}), "place far asks for 1 cpus, label zone = c"),
+        (PlaceAsked("far", 2, 2, labels={"zone": "b"}), "place far asks for 2 cpus, label zone = b"),
+        (PlaceAsked("far", 1, 1, labels={"rack": "b"}), "place far asks for 1 cpus, label rack = b"),
+    ],
+)
+def test_what_no_node_has_is_said_with_what_there_is(asked: PlaceAsked, said: str) -> None:
+    """No two nodes together are one that has it."""
+    for places in ([asked], [PLAIN, asked, PlaceAsked("worse", 99, 99)]):
+        assert infeasible(places, [ONE, TWO])
+        assert why_lacking(places, [ONE, TWO]) == f"{said}, which no node has; {HAVE}"
+
+
+def test_a_cluster_without_nodes() -> None:
+    assert why_lacking([PLAIN], []) == "place far asks for 2 cpus, which no node has; the cluster has no node"
+
+
+def test_all_that_is_asked_at_once_is_said_with_what_is_free() -> None:
+    places = [PLAIN, IN_ZONE, PlaceAsked("more", 3, 3)]
+    nodes = [node("10.0.0.1", 4, free=3.5), TWO]
+    assert not infeasible(places, nodes)
+    assert why_lacking(places, nodes) == (
+        "not all places can be had at once (far: 2 cpus; zone: 1 cpus, label zone = b; more: 3 cpus); "
+        "free: node 10.0.0.1: 3.5 cpus; node 10.0.0.2: 1 cpus, disk = 1, npu = 2, label zone = b"
+    )

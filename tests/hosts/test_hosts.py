@@ -1,0 +1,61 @@
+"""A host has the same versions, or is refused with both and what mends it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from shisha_rt import __version__
+from shisha_rt.hosts.hosts import HostAbout, about_this_host, why_unfit
+
+HERE = HostAbout("1.2.3", "3.11", "1.20.0", "key", "this processor", 4, 1 << 30)
+
+
+def test_one_that_is_alike_is_fit() -> None:
+    assert why_unfit(HERE, HERE) is None
+
+
+@pytest.mark.parametrize(
+    ("what", "its", "said"),
+    [
+        (
+            "version",
+            "1.2.4",
+            "it has shisha-rt 1.2.4, and this host 1.2.3: pip install shisha-rt==1.2.3 there",
+        ),
+        ("python", "3.12", "it has Python 3.12, and this host 3.11: expected the same on all hosts"),
+        (
+            "engine_version",
+            "1.19.2",
+            "it has ONNX Runtime 1.19.2, and this host 1.20.0: pip install onnxruntime==1.20.0 there",
+        ),
+    ],
+)
+def test_each_other_version_is_refused(what: str, its: str, said: str) -> None:
+    there = msgspec.structs.replace(HERE, **{what: its})
+    assert why_unfit(HERE, there) == said
+
+
+def test_the_first_thing_to_mend_is_said_first() -> None:
+    """What is installed with shisha-rt may be another one then."""
+    there = msgspec.structs.replace(HERE, version="2", python="3.12", engine_version="2")
+    assert "shisha-rt" in str(why_unfit(HERE, there))
+    there = msgspec.structs.replace(there, version=HERE.version)
+    assert "Python" in str(why_unfit(HERE, there))
+
+
+@pytest.mark.parametrize(
+    ("what", "its"), [("engine_key", "other"), ("processor", "another"), ("cores", 1), ("memory_bytes", 1)]
+)
+def test_other_processors_are_fit(what: str, its: object) -> None:
+    """They compile the model themselves, and are measured themselves."""
+    assert why_unfit(HERE, msgspec.structs.replace(HERE, **{what: its})) is None
+
+
+def test_this_host_is_as_it_says() -> None:
+    about = about_this_host()
+    assert about.version == __version__
+    assert about.python.count(".") == 1
+    assert about.cores >= 1
+    assert about.memory_bytes > 1 << 20
+    assert why_unfit(about, msgspec.json.decode(msgspec.json.encode(about), type=HostAbout)) is None

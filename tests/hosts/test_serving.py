@@ -1,0 +1,244 @@
+"""A daemon with places of a real Ray cluster: answers, deaths, hosts that go and come, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pytest
+
+from benchmarks.rigs.raylets import Raylets
+from tests.serving.daemon_process import PATIENCE_S, DaemonProcess, serve_command, until
+from tests.serving.identity_model import LAYERS, write_identity_model
+from tests.serving.load import PAUSE_S, Load, assert_kept
+from tests.serving.page import scrape
+
+PLAN: Final = [
+    {"first": 0, "last": 2, "places": ["here"]},
+    {"first": 3, "last": 5, "places": ["far1"]},
+    {"first": 6, "last": LAYERS - 1, "places": ["far2"]},
+]
+FAR: Final = ("far1", "far2")
+SEED: Final = 20311
+
+
+@pytest.fixture(scope="module")
+def identity(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_identity_model(tmp_path_factory.mktemp("model"))
+
+
+def machine_of(folder: Path, far: Sequence[str], extra: str = "") -> Path:
+    core = min(os.sched_getaffinity(0))
+    here = f'[[place]]\nname = "here"\ncores = [{core}]\nshared = true\n'
+    others = "".join(f'[[place]]\nname = "{name}"\nhost = "ray"\n{extra}\n' for name in far)
+    path = folder / "hosts.toml"
+    path.write_text(here + others)
+    return path
+
+
+@pytest.fixture(scope="class")
+def daemon(one_node: Raylets, identity: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """For a class: it has all the CPUs of the cluster meanwhile."""
+    folder = tmp_path_factory.mktemp("daemon")
+    machine = machine_of(folder, FAR)
+    with DaemonProcess(folder, identity, "--machine", machine, "--ray", one_node.address) as running:
+        running.wait_for_workers()
+        assert running.control.set_plan(PLAN)["outcome"] == "live"
+        yield running
+
+
+def events(daemon: DaemonProcess, kind: str) -> list[dict[str, Any]]:
+    return [event for event in daemon.control.events(limit=10_000)["events"] if event["kind"] == kind]
+
+
+def actors(cluster: Raylets) -> list[psutil.Process]:
+    """The processes in which far ends are started."""
+    return [its for its in _descendants(cluster) if "FarHost" in " ".join(_command(its))]
+
+
+def far_ends(cluster: Raylets) -> list[psutil.Process]:
+    return [its for its in _descendants(cluster) if "stages.far.host" in _command(its)]
+
+
+def _descendants(cluster: Raylets) -> list[psutil.Process]:
+    return psutil.Process(cluster.head.process.pid).children(recursive=True)
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def cluster_process(daemon: DaemonProcess) -> psutil.Process:
+    """The daemon's part in the cluster."""
+    (found,) = (its for its in psutil.Process(daemon.pid).children() if "shisha_rt.hosts.process" in _command(its))
+    return found
+
+
+class TestServing:
+    def test_status_says_where_places_are(self, daemon: DaemonProcess, one_node: Raylets) -> None:
+        places = {place["name"]: place for place in daemon.control.status()["places"]}
+        assert places["here"]["host"] is None
+        assert places["far1"]["host"] == one_node.head.address
+        link = places["far1"]["link"]
+        assert link["there_bytes_per_s"] > 1e6
+        assert 0 < link["there_latency_s"] < 1
+
+    @pytest.mark.parametrize("name", ["shisha_link_latency_seconds", "shisha_link_bandwidth_bytes_per_second"])
+    def test_links_are_in_prometheus(self, name: str, daemon: DaemonProcess) -> None:
+        """Of far places alone, both ways. Gauges are brought up to date every quarter of a second."""
+        expected = {(place, way) for place in FAR for way in ("there", "back")}
+
+        def shown() -> dict[tuple[str, str], float]:
+            its = [sample for sample in scrape(daemon.metrics) if sample.name == name]
+            return {(sample.labels["place"], sample.labels["way"]): sample.value for sample in its}
+
+        until(lambda: shown().keys() == expected, f"{name} of {expected}")
+        assert min(shown().values()) > 0
+
+    def test_answers_are_the_whole_models_through_deaths(self, daemon: DaemonProcess, one_node: Raylets) -> None:
+        """Far workers, far ends, actors and relays are killed under load; nothing is lost, doubled or out of order."""
+        rng = random.Random(SEED)
+        with Load(daemon.endpoint, 0, pause_s=PAUSE_S) as one, Load(daemon.endpoint, 1, pause_s=PAUSE_S) as two:
+            for kill in ("worker", "far end", "actor", "relay"):
+                pids = daemon.wait_for_workers()
+                one.wait_for_answers(20)
+                if kill == "relay":
+                    victim = pids["far1"]
+                elif kill == "actor":
+                    victim = rng.choice(actors(one_node)).pid
+                else:
+                    far_end = rng.choice(far_ends(one_node))
+                    victim = far_end.pid if kill == "far end" else far_end.children()[0].pid
+                os.kill(victim, signal.SIGKILL)
+                until(lambda pids=pids: daemon.worker_pids() != pids, "a relay's end")  # type: ignore[misc]
+                for load, sent in ((one, one.sent), (two, two.sent)):
+                    load.wait_until_answered(sent)
+            daemon.wait_for_workers()
+            one.wait_for_answers(20)
+        assert_kept(one, two)
+        gone = [event["reason"] for event in events(daemon, "worker_gone")]
+        assert "its worker there: killed by signal 9 (SIGKILL)" in gone
+        assert "the line to its far end: the connection ended" in gone
+        (lost,) = events(daemon, "host_lost")
+        (came,) = events(daemon, "host_came")
+        assert lost["place"] == came["place"]
+        assert lost["place"] in FAR
+        assert lost["reason"].startswith(f"host {one_node.head.address}: ")
+        assert came["host"] == one_node.head.address
+        assert came["time_s"] > lost["time_s"]
+
+    @pytest.mark.long
+    def test_the_process_that_joins_the_cluster_is_killed(self, daemon: DaemonProcess) -> None:
+        """All that it has on other hosts goes with it, and comes again with another; frames run here meanwhile."""
+        died, came = events(daemon, "cluster_died"), events(daemon, "host_came")
+        with Load(daemon.endpoint, 0, pause_s=PAUSE_S) as one, Load(daemon.endpoint, 1, pause_s=PAUSE_S) as two:
+            for _ in range(2):
+                pids = daemon.wait_for_workers()
+                one.wait_for_answers(20)
+                victim = cluster_process(daemon)
+                victim.kill()
+                until(lambda pids=pids: daemon.worker_pids() != pids, "a relay's end")  # type: ignore[misc]
+                for load, sent in ((one, one.sent), (two, two.sent)):
+                    load.wait_until_answered(sent)
+                after = daemon.wait_for_workers()
+                assert [after[place] == pids[place] for place in ("here", *FAR)] == [True, False, False]
+                one.wait_for_answers(20)
+        assert_kept(one, two)
+        assert [event["reason"] for event in events(daemon, "cluster_died")[len(died) :]] == 2 * ["killed by signal 9"]
+        again = events(daemon, "host_came")[len(came) :]
+        assert sorted(event["place"] for event in again) == sorted(2 * FAR)
+
+
+def refusal(*arguments: object) -> str:
+    command = serve_command(*arguments, endpoint="tcp://127.0.0.1:0")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 2, done.stderr
+    assert not done.stdout
+    return done.stderr.strip().splitlines()[-1]
+
+
+class TestRefused:
+    @pytest.mark.long
+    def test_no_cluster_is_said(self, identity: Path, tmp_path: Path) -> None:
+        said = refusal(identity, "--machine", machine_of(tmp_path, ["far1"]))
+        assert said.endswith('place far1 has host = "ray": expected --ray ADDRESS, or --ray local')
+
+    @pytest.mark.long
+    def test_no_place_is_there(self, identity: Path, tmp_path: Path) -> None:
+        said = refusal(identity, "--machine", machine_of(tmp_path, []), "--ray", "127.0.0.1:1")
+        assert "no place of" in said
+        assert said.endswith('has host = "ray", expected at least one')
+
+    @pytest.mark.long
+    def test_nothing_answers(self, identity: Path, tmp_path: Path) -> None:
+        said = refusal(identity, "--machine", machine_of(tmp_path, ["far1"]), "--ray", "127.0.0.1:1")
+        assert said.endswith("the Ray cluster at 127.0.0.1:1 does not answer: Connection refused")
+
+    def test_what_no_node_has(self, one_node: Raylets, identity: Path, tmp_path: Path) -> None:
+        machine = machine_of(tmp_path, ["far1"], "cpus = 99\nresources = { npu = 2 }")
+        said = refusal(identity, "--machine", machine, "--ray", one_node.address)
+        assert f"place far1 asks for 99 cpus, npu = 2, which no node has; node {one_node.head.address}: 2 cpus" in said
+
+    @pytest.mark.long
+    def test_what_ray_does_not_take(self, one_node: Raylets, identity: Path, tmp_path: Path) -> None:
+        machine = machine_of(tmp_path, ["far1"], 'labels = { "no label!" = "x" }')
+        said = refusal(identity, "--machine", machine, "--ray", one_node.address)
+        assert "hosts.toml: the Ray cluster does not take what places ask for: Invalid label selector" in said
+
+    @pytest.mark.long
+    def test_what_is_not_to_be_had_at_once(self, one_node: Raylets, identity: Path, tmp_path: Path) -> None:
+        machine = machine_of(tmp_path, ["far1", "far2", "far3"])
+        said = refusal(identity, "--machine", machine, "--ray", one_node.address)
+        assert "not all places can be had at once (far1: 1 cpus; far2: 1 cpus; far3: 1 cpus); free: node " in said
+
+    @pytest.mark.long
+    def test_a_host_whose_cache_cannot_be_written(self, one_node: Raylets, identity: Path, tmp_path: Path) -> None:
+        cache = one_node.head.folder / "cache" / "shisha-rt"
+        kept = cache.rename(cache.with_name("kept")) if cache.exists() else None
+        cache.parent.mkdir(exist_ok=True)
+        cache.write_text("no folder")
+        try:
+            said = refusal(identity, "--machine", machine_of(tmp_path, ["far1"]), "--ray", one_node.address)
+        finally:
+            cache.unlink()
+            if kept is not None:
+                kept.rename(cache)
+        assert f"place far1 on host {one_node.head.address}: {cache}/engines/" in said
+        assert "cannot be made (Not a directory), expected a folder with room in it that may be written" in said
+
+
+@pytest.mark.long
+def test_nothing_is_left_when_the_daemon_is_killed(one_node: Raylets, identity: Path, tmp_path: Path) -> None:
+    with DaemonProcess(
+        tmp_path, identity, "--machine", machine_of(tmp_path, ["far1"]), "--ray", one_node.address
+    ) as daemon:
+        daemon.wait_for_workers()
+        daemon.popen.kill()
+        daemon.popen.wait()
+        until(lambda: not far_ends(one_node) and not actors(one_node), "the end of what ran there")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("killed", [False, True], ids=["ended", "killed"])
+def test_a_cluster_of_its_own_goes_with_the_daemon(identity: Path, tmp_path: Path, *, killed: bool) -> None:
+    """`--ray local`, to try it out without any other."""
+    pytest.importorskip("ray", reason="needs Ray: the extra `ray`")
+    with DaemonProcess(tmp_path, identity, "--machine", machine_of(tmp_path, FAR), "--ray", "local") as daemon:
+        daemon.wait_for_workers()
+        assert daemon.control.set_plan(PLAN)["outcome"] == "live"
+        with Load(daemon.endpoint, pause_s=PAUSE_S) as load:
+            load.wait_for_answers(50)
+        assert_kept(load)
+        if killed:
+            daemon.popen.kill()
+            daemon.popen.wait()
+            daemon.assert_no_process()

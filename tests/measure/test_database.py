@@ -1,0 +1,134 @@
+"""A file in the cache stops nobody: damaged it is begun anew, and otherwise one line says why it cannot be used."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from shisha_rt.errors import Failure
+from shisha_rt.measure import database
+from shisha_rt.measure.database import Table, open_database
+
+TABLE = Table("thing", "(name TEXT PRIMARY KEY, size REAL NOT NULL)", version=7, rows="things")
+
+_HOLDS_A_TRANSACTION = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute(sys.argv[2])
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Of 500 rows, on more pages than one."""
+    path = tmp_path / "cache" / "things.sqlite"
+    with closing(open_database(path, TABLE)) as connection:
+        connection.executemany("INSERT INTO thing VALUES (?, ?)", [(f"{i:08}", i) for i in range(500)])
+    return path
+
+
+def count(path: Path) -> int:
+    with closing(open_database(path, TABLE)) as connection:
+        (found,) = connection.execute("SELECT count(*) FROM thing").fetchone()
+    return int(found)
+
+
+def overwrite(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        file.write(b"\xaa" * 4096)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_text("no database " * 500),
+        lambda path: os.truncate(path, path.stat().st_size // 2),
+        lambda path: os.truncate(path, 50),
+        overwrite,
+    ],
+    ids=["garbage", "half", "its-head", "a-page"],
+)
+def test_a_damaged_file_is_set_aside_and_begun_anew_with_one_line(
+    damage: Callable[[Path], object], path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    damage(path)
+    damaged = path.read_bytes()
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).write_bytes(b"left by a power cut")
+    assert count(path) == 0
+    (line,) = caplog.messages
+    assert line.startswith(f"{path}: damaged (")
+    assert line.endswith("): set aside as things.sqlite.damaged, and begun anew")
+    assert path.with_name("things.sqlite.damaged").read_bytes() == damaged
+    assert count(path) == 0
+    assert len(caplog.messages) == 1
+
+
+def test_an_empty_file_is_a_new_one(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path.write_bytes(b"")
+    assert count(path) == 0
+    assert caplog.messages == []
+
+
+def test_rows_of_an_earlier_version_are_dropped_with_one_line(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 6")
+    assert count(path) == 0
+    assert count(path) == 0
+    assert caplog.messages == [f"{path}: 500 things of an earlier version are dropped"]
+
+
+def test_a_file_without_its_table_gets_one(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE thing")
+    assert count(path) == 0
+
+
+def test_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 8")
+    before = path.read_bytes()
+    with pytest.raises(Failure, match=r"things\.sqlite: written by a newer shisha-rt \(version 8, expected 7\)"):
+        open_database(path, TABLE)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("mode", ["WAL", "DELETE"])
+def test_one_that_another_process_has_locked_is_waited_for_and_refused(
+    mode: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the mode that files of earlier versions may be in not even readers pass a writer."""
+    monkeypatch.setattr(database, "PATIENCE_S", 0.05)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA journal_mode = {mode}")
+    command = [sys.executable, "-c", _HOLDS_A_TRANSACTION, str(path), "BEGIN EXCLUSIVE"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        if mode == "WAL":
+            assert count(path) == 500
+        else:
+            with pytest.raises(Failure, match=r"things\.sqlite: cannot be used \(database is locked\)"):
+                open_database(path, TABLE)
+        holder.stdin.close()
+    assert count(path) == 500
+
+
+@pytest.mark.parametrize("name", ["things.sqlite", "deep/er/things.sqlite"])
+def test_what_cannot_be_opened_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    (tmp_path / "things.sqlite").mkdir()
+    (tmp_path / "deep").write_text("")
+    with pytest.raises(Failure, match=r"things\.sqlite: cannot be used \(") as failure:
+        open_database(tmp_path / name, TABLE)
+    assert "\n" not in str(failure.value)

@@ -1,0 +1,157 @@
+"""Best plans on disk: of one model, by what machines say of themselves; and the thread that writes them."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shisha_rt.core.tuning.best import BestPlan, BestPlans, key_of
+from shisha_rt.daemon.children.keeper import Keeper
+from shisha_rt.errors import Failure
+from shisha_rt.machine.machine import Machine, Memory, Place
+from shisha_rt.measure import database, plan_store
+from shisha_rt.plan.measure import measure_window
+from shisha_rt.plan.measurement import Measurement
+from shisha_rt.plan.plan import Plan
+
+PLACE = Place("fast", (0,), core_count=1, threads=1, speed=0.5, rank=1, memory="ram")
+MACHINE = Machine("m", "m.toml", (Memory("ram"),), (PLACE,))
+BEST = BestPlan(Plan.of([(0, 3, "fast"), (4, 7, "slow")]), Measurement((1.0, 2.0), 0.01, 32, 1.5), ("slow", "fast"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / plan_store.FILE_NAME
+
+
+def test_what_was_saved_is_found_and_replaced(path: Path) -> None:
+    plan_store.save_plan(path, "model", "one", BEST)
+    other = replace(BEST, order=("fast", "slow"))
+    plan_store.save_plan(path, "model", "two", other)
+    assert plan_store.load_plans(path, "model") == {"one": BEST, "two": other}
+    plan_store.save_plan(path, "model", "one", other)
+    assert plan_store.load_plans(path, "model") == {"one": other, "two": other}
+
+
+def test_a_copy_that_ran_nothing_is_no_obstacle(path: Path) -> None:
+    """Of two alike copies the second one gets no frames as long as they come one at a time."""
+    plan = Plan.chain([(0, 7, [["fast"], ["slow"]])])
+    found = measure_window(plan, [([0] * 32, [0.01] * 32)], alike=[True], took_s=1.0)
+    assert found.team_s == ((0.01, math.inf),)
+    best = BestPlan(plan, found, ("fast", "slow"))
+    plan_store.save_plan(path, "model", "one", best)
+    assert plan_store.load_plans(path, "model") == {"one": best}
+
+
+@pytest.mark.parametrize("model", ["model2", "mode"])
+def test_plans_of_another_model_are_not_found(path: Path, model: str) -> None:
+    plan_store.save_plan(path, "model", "one", BEST)
+    assert plan_store.load_plans(path, model) == {}
+
+
+def test_what_is_not_there_is_not_made_by_reading(path: Path) -> None:
+    assert plan_store.load_plans(path, "model") == {}
+    assert not path.parent.exists()
+
+
+def test_a_store_that_cannot_be_read_is_an_empty_one_which_is_said(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a newer version its records may mean something else: they are neither used nor written over."""
+    plan_store.save_plan(path, "model", "one", BEST)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA user_version = 9")
+    assert plan_store.load_plans(path, "model") == {}
+    (line,) = caplog.messages
+    assert line.startswith(f"{path}: written by a newer shisha-rt (version 9, expected 3)")
+    assert line.endswith("; the best plans of earlier runs are not known")
+    with pytest.raises(Failure, match="written by a newer"):
+        plan_store.save_plan(path, "model", "one", BEST)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT key FROM best").fetchall() == [("model-one",)]
+
+
+def test_a_damaged_store_is_begun_anew(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"SQLite format 3\0" + b"x" * 5000)
+    assert plan_store.load_plans(path, "model") == {}
+    plan_store.save_plan(path, "model", "one", BEST)
+    assert plan_store.load_plans(path, "model") == {"one": BEST}
+    assert len(caplog.messages) == 1
+
+
+def test_a_record_that_is_not_understood_is_passed_over(path: Path) -> None:
+    for key in ("one", "two"):
+        plan_store.save_plan(path, "model", key, BEST)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE best SET record = ? WHERE key = 'model-one'", (b'{"stages": []}',))
+    assert plan_store.load_plans(path, "model") == {"two": BEST}
+
+
+def test_plans_of_a_version_with_other_layers_are_dropped_in_one_line(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for key in ("one", "two"):
+        plan_store.save_plan(path, "model", key, BEST)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA user_version = 0")  # which the first version left
+    assert plan_store.load_plans(path, "model") == {}
+    assert caplog.messages == [f"{path}: 2 plans of an earlier version are dropped"]
+    plan_store.save_plan(path, "model", "one", BEST)
+    assert plan_store.load_plans(path, "model") == {"one": BEST}
+
+
+def test_machines_are_known_by_what_they_are_and_not_by_their_names() -> None:
+    plans = BestPlans({})
+    plans.replace(MACHINE, BEST)
+    assert plans.of(replace(MACHINE, name="other", source="other.toml")) == BEST
+    for other in (
+        MACHINE.with_speed("fast", 0.1),
+        replace(MACHINE, time_scale=2.0),
+        replace(MACHINE, memories=(Memory("ram", 1e9),)),
+        replace(MACHINE, places=(replace(PLACE, cores=(1,)),)),
+    ):
+        assert plans.of(other) is None
+    assert BestPlans({key_of(MACHINE): BEST}).of(MACHINE) == BEST
+
+
+class TestKeeper:
+    def test_a_locked_file_does_not_stop_the_caller(self, path: Path) -> None:
+        plan_store.save_plan(path, "model", "one", BEST)
+        other = replace(BEST, order=("fast", "slow"))
+        keeper = Keeper(path, "model")
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("BEGIN EXCLUSIVE")
+            keeper.keep("one", other)  # the lock is given back by this thread alone
+            assert plan_store.load_plans(path, "model") == {"one": BEST}
+            connection.rollback()
+        keeper.close()
+        assert plan_store.load_plans(path, "model") == {"one": other}
+
+    def test_what_cannot_be_kept_is_said_once_and_the_next_is_kept_again(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(database, "PATIENCE_S", 0.05)
+        plan_store.save_plan(path, "model", "one", BEST)
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            keeper = Keeper(path, "model")
+            for key in ("two", "three"):
+                keeper.keep(key, BEST)
+            keeper.close()
+        assert caplog.messages == [f"{path}: cannot be used (database is locked); the best plan is not kept"]
+        keeper = Keeper(path, "model")
+        keeper.keep("four", BEST)
+        keeper.close()
+        assert plan_store.load_plans(path, "model") == {"one": BEST, "four": BEST}
+
+    def test_without_a_path_nothing_is_kept(self, path: Path) -> None:
+        keeper = Keeper(None, "model")
+        keeper.keep("one", BEST)
+        keeper.close()
+        assert not path.parent.exists()

@@ -1,0 +1,180 @@
+"""A cleaned model computes what the file's did."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper, numpy_helper
+from onnx.helper import make_node
+
+from shisha_rt.model.clean import clean
+from shisha_rt.model.zoo import zoo_path
+from tests.model.networks import Array, network, run, weight
+
+
+def op_types(model: onnx.ModelProto) -> list[str]:
+    return [node.op_type for node in model.graph.node]
+
+
+def cleaned(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The cleaned model, after checks that it is valid, computes the same, and that the original was left alone."""
+    before = model.SerializeToString()
+    result = clean(model)
+    assert model.SerializeToString() == before
+    onnx.checker.check_model(result)
+    assert [value.name for value in result.graph.output] == [value.name for value in model.graph.output]
+    names = [node.name for node in result.graph.node]
+    assert all(names)
+    assert len(set(names)) == len(names)
+    weights = {tensor.name for tensor in model.graph.initializer}
+    feeds = {
+        value.name: weight(*(dim.dim_value for dim in value.type.tensor_type.shape.dim), seed=7)
+        for value in model.graph.input
+        if value.name not in weights
+    }
+    kept = {value.name: feeds[value.name] for value in result.graph.input}
+    for original, now in zip(run(model, feeds), run(result, kept), strict=True):
+        np.testing.assert_allclose(now, original, rtol=1e-4, atol=1e-5)
+    return result
+
+
+def norm(channels: int) -> dict[str, Array]:
+    positive = np.abs(weight(channels, seed=4)) + np.float32(0.5)
+    return {"scale": weight(channels, seed=1), "shift": weight(channels, seed=2), "mean": weight(channels, seed=3)} | {
+        "var": positive
+    }
+
+
+def normalization(x: str, y: str) -> onnx.NodeProto:
+    return make_node("BatchNormalization", [x, "scale", "shift", "mean", "var"], [y], epsilon=0.01)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    ("op", "shape", "groups", "filters"),
+    [
+        ("Conv", (6, 4, 3, 3), 1, 6),
+        ("Conv", (6, 2, 3, 3), 2, 6),
+        ("ConvTranspose", (4, 6, 3, 3), 1, 6),
+        ("ConvTranspose", (4, 3, 3, 3), 2, 6),
+    ],
+)
+def test_batch_normalization_goes_into_the_convolution(
+    op: str, shape: tuple[int, ...], groups: int, filters: int, bias: bool
+) -> None:
+    weights = {"w": weight(*shape)} | norm(filters) | ({"b": weight(filters, seed=9)} if bias else {})
+    nodes = [
+        make_node(op, ["x", "w", *(["b"] if bias else [])], ["c"], group=groups, pads=[1, 1, 1, 1]),
+        normalization("c", "y"),
+    ]
+    model = network(nodes, {"x": [1, 4, 5, 5]}, {"y": [1, filters, 5, 5]}, weights)
+    assert op_types(cleaned(model)) == [op]
+
+
+def test_batch_normalization_stays_where_the_convolution_has_other_readers() -> None:
+    weights = {"w": weight(4, 4, 1, 1)} | norm(4)
+    nodes = [make_node("Conv", ["x", "w"], ["c"]), normalization("c", "n"), make_node("Add", ["n", "c"], ["y"])]
+    shape = [1, 4, 2, 2]
+    read_twice = network(nodes, {"x": shape}, {"y": shape}, weights)
+    an_output = network(nodes[:2], {"x": shape}, {"c": shape, "n": shape}, weights)
+    before_it = network(
+        [normalization("x", "r"), make_node("Conv", ["r", "w"], ["y"])], {"x": shape}, {"y": shape}, weights
+    )
+    for model in (read_twice, an_output, before_it):
+        assert "BatchNormalization" in op_types(cleaned(model))
+
+
+def test_convolutions_that_share_weights_are_folded_apart() -> None:
+    weights = {"w": weight(4, 4, 1, 1)} | norm(4)
+    nodes = [
+        make_node("Conv", ["x", "w"], ["c"]),
+        normalization("c", "n"),
+        make_node("Conv", ["n", "w"], ["d"]),
+        normalization("d", "m"),
+        make_node("Conv", ["m", "w"], ["y"]),
+    ]
+    model = cleaned(network(nodes, {"x": [1, 4, 2, 2]}, {"y": [1, 4, 2, 2]}, weights))
+    assert op_types(model) == ["Conv"] * 3
+
+
+def test_pass_through_goes_and_output_names_stay() -> None:
+    nodes = [
+        make_node("Identity", ["x"], ["i"]),
+        make_node("Relu", ["i"], ["r"]),
+        make_node("Dropout", ["r"], ["d", "mask"]),
+        make_node("Identity", ["d"], ["first"]),
+        make_node("Identity", ["first"], ["second"]),
+        make_node("Identity", ["x"], ["third"]),
+    ]
+    model = cleaned(network(nodes, {"x": [1, 3]}, {name: [1, 3] for name in ("first", "second", "third")}))
+    assert op_types(model) == ["Relu", "Identity", "Identity"]
+
+
+def test_constants_and_shapes_are_folded() -> None:
+    nodes = [
+        make_node("Shape", ["x"], ["shape"], start=0, end=1),
+        make_node("Constant", [], ["rest"], value=numpy_helper.from_array(np.array([-1]))),
+        make_node("Concat", ["shape", "rest"], ["target"], axis=0),
+        make_node("Reshape", ["x", "target"], ["flat"]),
+        make_node("Shape", ["flat"], ["again"]),
+        make_node("ConstantOfShape", ["again"], ["ones"], value=helper.make_tensor("v", 1, [1], [2.5])),
+        make_node("Add", ["flat", "ones"], ["y"]),
+        make_node("Relu", ["x"], ["dead"]),
+    ]
+    model = cleaned(network(nodes, {"x": [2, 3, 4]}, {"y": [2, 12]}))
+    assert op_types(model) == ["Reshape", "Add"]
+    assert {tensor.name for tensor in model.graph.initializer} == {"target", "ones"}
+
+
+def test_random_numbers_and_terabytes_are_not_folded() -> None:
+    nodes = [
+        make_node("RandomNormal", [], ["noise"], shape=[1, 3], seed=1.0),
+        make_node("ConstantOfShape", ["huge"], ["zeros"]),
+        make_node("Gather", ["zeros", "index"], ["row"], axis=0),
+        make_node("Add", ["x", "noise"], ["s"]),
+        make_node("Add", ["s", "row"], ["y"]),
+    ]
+    weights = {"huge": np.array([1 << 38, 3]), "index": np.array([0])}
+    model = clean(network(nodes, {"x": [1, 3]}, {"y": [1, 3]}, weights))
+    assert {"RandomNormal", "ConstantOfShape"} <= set(op_types(model))
+
+
+def test_names_are_kept_where_they_are_unique() -> None:
+    names = ["same", "same", "", "Relu_1"]
+    nodes = [make_node("Relu", [f"t{i}"], [f"t{i + 1}"], name) for i, name in enumerate(names)]
+    model = clean(network(nodes, {"t0": [1, 3]}, {"t4": [1, 3]}))  # an engine refuses the original
+    assert [node.name for node in model.graph.node] == ["same", "Relu_1_1", "Relu_2", "Relu_1"]
+
+
+def test_initialisers_listed_as_inputs_and_unread_inputs_go() -> None:
+    model = network(
+        [make_node("MatMul", ["x", "w"], ["y"])],
+        {"x": [1, 2], "w": [2, 2], "unused": [5], "dummy": [1, 1]},
+        {"y": [1, 2]},
+        {"w": weight(2, 2), "unused": weight(5)},
+    )
+    model.ir_version = 3
+    result = cleaned(model)
+    assert [value.name for value in result.graph.input] == ["x"]
+    assert [tensor.name for tensor in result.graph.initializer] == ["w"]
+    assert result.ir_version >= 8
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.sampled_from(["Conv", "BatchNormalization", "Identity", "Dropout", "Relu"]), min_size=1, max_size=8))
+def test_any_chain_computes_the_same(ops: list[str]) -> None:
+    nodes = []
+    for i, op in enumerate(ops):
+        extra = {"Conv": ["w"], "BatchNormalization": ["scale", "shift", "mean", "var"]}.get(op, [])
+        nodes.append(make_node(op, [f"t{i}", *extra], [f"t{i + 1}"]))
+    shape = [1, 2, 3, 3]
+    cleaned(network(nodes, {"t0": shape}, {f"t{len(ops)}": shape}, {"w": weight(2, 2, 1, 1)} | norm(2)))
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
+def test_zoo_networks_compute_the_same(name: str) -> None:
+    result = cleaned(onnx.load(zoo_path(name)))
+    assert not {"BatchNormalization", "Dropout", "Identity", "Constant"} & set(op_types(result))

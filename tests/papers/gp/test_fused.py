@@ -1,0 +1,221 @@
+"""Fused splits of whole chains against every plan there is, priced by the checker alone."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from shisha_rt.outcome import Outcome
+from shisha_rt.papers.gp.chain import Chain, Legs, Step, chain_cost, chain_faults, parts, rows_of, runs_from, step_costs
+from shisha_rt.papers.gp.fused import fused_split, split_network
+from shisha_rt.planner.shards.posynomial import Monomial, Posynomial
+from shisha_rt.planner.shards.problem import (
+    Execution,
+    SplitDevice,
+    SplitLayer,
+    SplitObjective,
+    SplitProblem,
+    faults,
+    layer_cost,
+)
+from tests.drawn import chunks
+from tests.planner.shards.random_splits import block_shares, random_device, random_posynomial, random_split_problem
+
+
+def random_chain(rng: random.Random, *, one_for_all: bool) -> Chain:
+    """Two or three small layers, each taking what the one before makes, at times with pooling between them."""
+    layers: list[SplitLayer] = []
+    channels, rows = rng.randint(1, 3), rng.randint(1, 6)
+    for index in range(rng.randint(2, 3)):
+        stride = rng.choice((1, 1, 2))
+        filters = rng.randint(1, 4)
+        rows = max(1, rows // (stride * rng.choice((1, 1, 2))))
+        features = {"H": rows, "W": 3, "C": channels, "k": rng.choice((1, 3)), "N": filters, "s": stride}
+        layers.append(SplitLayer(f"layer{index}", features, rng.choice(("C", "N", "H")), rng.choice((1, 2))))
+        channels = filters if rng.random() < 0.8 else rng.randint(1, 4)
+    legs = tuple(
+        Legs(random_posynomial(rng, 0.1, 2), random_posynomial(rng, 0.1, 2)) if rng.random() < 0.6 else None
+        for _ in range(rng.randint(1, 3))
+    )
+    devices = tuple(
+        replace(_roomier(rng, f"device{d}", one_for_all), transfer_s=both(its)) for d, its in enumerate(legs)
+    )
+    objective: SplitObjective = rng.choice(("latency", "energy"))
+    execution: Execution = rng.choice(("sequence", "parallel"))
+    return Chain(SplitProblem(tuple(layers), devices, objective, execution), legs)
+
+
+def both(legs: Legs | None) -> Posynomial | None:
+    return None if legs is None else legs.in_s.plus(legs.out_s)
+
+
+def _roomier(rng: random.Random, name: str, one_for_all: bool) -> SplitDevice:
+    device = random_device(rng, name, one_for_all=one_for_all)
+    room = rng.uniform(2, 20)
+    if not device.limits:
+        return device
+    other = Posynomial((Monomial(1.0, {"N": 1.0}),))
+    limits = {"room": room, "filters": rng.uniform(3, 9)}
+    return replace(device, limits=limits, resources={**device.resources, "filters": other})
+
+
+def every_plan(chain: Chain, done: int = 0, at: int | None = None) -> Iterator[tuple[Step, ...]]:
+    """`at`: the device whose own memory has the data."""
+    layers, count = chain.problem.layers, len(chain.legs)
+    if at is not None:
+        fetched = Step("fetched", done, done - 1, tuple(int(d == at) for d in range(count)))
+        yield from ((fetched, *rest) for rest in every_plan(chain, done))
+    elif done == len(layers):
+        yield ()
+    if done == len(layers):
+        return
+    for d in range(count) if at is None else (at,):
+        step = Step("whole", done, done, tuple(layers[done].units * (d == other) for other in range(count)))
+        stays = None if chain.legs[d] is None else d
+        yield from ((step, *rest) for rest in every_plan(chain, done + 1, stays))
+    if at is None:
+        for mode, last in runs_from(layers, done):
+            its = parts(layers[done : last + 1], mode)
+            shared = its[-1] if mode == "tiles" else its[0]
+            for shares in block_shares(count, shared.units, shared.block):
+                step = Step(mode, done, last, shares)
+                yield from ((step, *rest) for rest in every_plan(chain, last + 1))
+
+
+@pytest.mark.parametrize("one_for_all", [False, True], ids=["each layer's limits", "limits for all"])
+@pytest.mark.parametrize("seeds", chunks(60, 5, short=10))
+def test_it_is_the_least(seeds: range, one_for_all: bool) -> None:
+    for seed in seeds:
+        chain = random_chain(random.Random(seed), one_for_all=one_for_all)
+        best, some = math.inf, None
+        for steps in every_plan(chain):
+            value = math.fsum(cost.value for cost in step_costs(chain, steps))
+            if value < best and not chain_faults(chain, steps):
+                best, some = value, steps
+        found = fused_split(chain)
+        if some is None:
+            assert (found.steps, found.outcome) == (None, Outcome.INFEASIBLE)
+            assert found.reason
+            continue
+        assert found.outcome is Outcome.OPTIMAL
+        assert found.steps is not None
+        assert chain_cost(chain, found.steps) == pytest.approx(found.value)
+        assert found.value == pytest.approx(best)
+        assert found.lower_bound == pytest.approx(best)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_layers_split_by_themselves_are_as_the_checker_has_it(seed: int) -> None:
+    problem = random_split_problem(random.Random(seed), most=24, layers=3)
+    found = split_network(problem)
+    if found.steps is None:
+        assert found.outcome is Outcome.INFEASIBLE
+        return
+    shares = [step.shares for step in found.steps]
+    assert faults(problem, shares) == []
+    costs = [layer_cost(problem, layer, its).value for layer, its in zip(problem.layers, shares, strict=True)]
+    assert math.fsum(costs) == pytest.approx(found.value)
+
+
+def conv(name: str, rows: int, channels: int, filters: int, kernel: int = 3, stride: int = 1) -> SplitLayer:
+    features = {"H": rows, "W": rows, "C": channels, "k": kernel, "N": filters, "s": stride}
+    return SplitLayer(name, features, "N", 16)
+
+
+def device(name: str, slowness: float, legs: Legs | None = None) -> SplitDevice:
+    macs = Monomial(slowness, {"H": 1, "W": 1, "C": 1, "k": 2, "N": 1})
+    return SplitDevice(name, Posynomial((macs,)), both(legs))
+
+
+IN_MAP = Posynomial((Monomial(1.0, {"H": 1, "W": 1, "C": 1, "s": 2}),))
+OUT_MAP = Posynomial((Monomial(1.0, {"H": 1, "W": 1, "N": 1}),))
+
+
+def test_what_may_be_fused() -> None:
+    """A product behind an image is no tile of it; filters that are not the next one's channels make no pair."""
+    image = [conv("a", 8, 3, 16), conv("b", 8, 16, 16), conv("c", 4, 32, 16), conv("d", 4, 16, 16), conv("e", 4, 16, 8)]
+    runs = [("split", 0), ("pair", 1), ("tiles", 1), ("tiles", 2), ("tiles", 3)]
+    assert list(runs_from(image, 0)) == runs
+    assert list(runs_from(image, 1)) == [("split", 1), ("tiles", 2), ("tiles", 3), ("tiles", 4)]
+    rows = {"H": 8, "W": 1, "C": 16, "k": 1, "N": 16, "s": 1}
+    products = [replace(image[0], features=rows), replace(image[0], features=rows)]
+    assert list(runs_from([image[1], *products], 0)) == [("split", 0), ("pair", 1)]
+    assert list(runs_from(products, 0)) == [("split", 0), ("pair", 1), ("tiles", 1)]
+
+
+def test_a_tile_reads_what_its_rows_need() -> None:
+    """Two of 3 rows each before a pooling by 2; all where all are wanted, and never more than there are."""
+    layers = [conv("a", 16, 1, 1), conv("b", 16, 1, 1), conv("c", 8, 1, 1)]
+    assert rows_of(layers, 1) == (8, 6, 1)
+    assert rows_of(layers, 4) == (14, 12, 4)
+    assert rows_of(layers, 7) == (16, 16, 7)
+    assert rows_of(layers, 8) == (16, 16, 8)
+    strided = [conv("a", 16, 1, 1), conv("b", 8, 1, 1, stride=2)]
+    assert rows_of(strided, 2) == (5, 2)
+
+
+def test_dear_links_fuse_and_free_ones_do_not() -> None:
+    """Two alike devices behind links: tiles or pairs save moving what is between, and cost a halo."""
+    layers = tuple(replace(conv(name, 32, 16, 16), block=1) for name in "ab")
+    for price, modes in ((0.0, ["split", "split"]), (3.0, ["tiles"])):
+        legs = Legs(IN_MAP.times(price), OUT_MAP.times(price))
+        its = tuple(device(name, 0.01, legs) for name in "ab")
+        chain = Chain(SplitProblem(layers, its, execution="parallel"), (legs, legs))
+        found = fused_split(chain)
+        assert found.steps is not None
+        assert [step.mode for step in found.steps] == modes
+
+
+def test_a_whole_layer_stays_where_the_next_one_is() -> None:
+    """The fast device's link costs as much as a layer: both layers there, one input in and one output back."""
+    layers = (conv("a", 4, 16, 16), conv("b", 4, 16, 16))
+    legs = Legs(IN_MAP, OUT_MAP)
+    chain = Chain(SplitProblem(layers, (device("host", 1.0), device("far", 0.01, legs))), (None, legs))
+    found = fused_split(chain)
+    assert found.steps is not None
+    assert [(step.mode, step.shares) for step in found.steps] == [
+        ("whole", (0, 16)),
+        ("whole", (0, 16)),
+        ("fetched", (0, 16)),
+    ]
+    apart = split_network(chain.problem)
+    assert apart.value == pytest.approx(found.value + 2 * 4 * 4 * 16)
+
+
+class TestLimits:
+    ROOM = Posynomial((Monomial(1.0, {"C": 1, "N": 1}),))
+
+    def limited(self, its: SplitDevice, limit: float, *, one_for_all: bool) -> SplitDevice:
+        return replace(its, resources={"ALM": self.ROOM}, limits={"ALM": limit}, one_for_all=one_for_all)
+
+    def problem(self, limits: tuple[float, ...], *, one_for_all: bool) -> SplitProblem:
+        """Two layers of 16 by 32, whose device has room for so much of C times N."""
+        devices = tuple(
+            self.limited(device(f"d{i}", 1.0), limit, one_for_all=one_for_all) for i, limit in enumerate(limits)
+        )
+        return SplitProblem((conv("a", 4, 16, 32), conv("b", 4, 16, 32)), devices)
+
+    def test_a_layer_that_fits_nowhere_names_the_limit(self) -> None:
+        found = split_network(self.problem((100, 300), one_for_all=False))
+        assert (found.outcome, found.reason) == (
+            Outcome.INFEASIBLE,
+            "layer a: d0 has room for 0 (ALM), d1 has room for 16 (ALM) of 32 in blocks of 16",
+        )
+
+    def test_all_layers_together(self) -> None:
+        found = split_network(self.problem((600,), one_for_all=True))
+        assert found.reason == "d0: all layers would need 1024 ALM at least, it has 600"
+        two = split_network(self.problem((600, 300), one_for_all=True))
+        assert two.reason == "the limits of ALM of d0, ALM of d1 for all layers cannot be kept together"
+
+    def test_a_budget_is_spent_where_it_gains_most(self) -> None:
+        """Room for one layer of two on the fast device: the heavier one is there."""
+        layers = (conv("light", 4, 16, 32), conv("heavy", 8, 16, 32))
+        fast = self.limited(device("fast", 0.1), 512, one_for_all=True)
+        found = split_network(SplitProblem(layers, (fast, device("slow", 1.0))))
+        assert found.steps is not None
+        assert (found.outcome, [step.shares for step in found.steps]) == (Outcome.OPTIMAL, [(0, 32), (32, 0)])

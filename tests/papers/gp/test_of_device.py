@@ -1,0 +1,146 @@
+"""Described devices as posynomials: the same costs, transfers and resources as the formulas give for a real Conv."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from shisha_rt.costs.device_costs import operator_cost_s, transfer_cost_s
+from shisha_rt.errors import BadInput
+from shisha_rt.machine.config.device_files import devices_of, parse_device
+from shisha_rt.machine.config.machine_file import load_machine
+from shisha_rt.machine.config.shipped import shipped_configs
+from shisha_rt.machine.device import Device, Family, Multiple, Term
+from shisha_rt.model.graph import Graph
+from shisha_rt.papers.gp.of_device import split_block, split_device
+from shisha_rt.planner.shards.problem import SplitLayer, SplitProblem, faults, layer_cost
+from tests.model.single_operator import single_operator
+
+MACHINE = load_machine("tx2-cyclone")
+CPU, GPU, FPGA = (device for place in MACHINE.places for device in devices_of(MACHINE, place))
+
+
+def shipped(name: str) -> Device:
+    return parse_device(shipped_configs("devices")[name].read_text(), name=name, source=f"{name}.toml")
+
+
+def conv(features: dict[str, int]) -> Graph:
+    """Of one image, padded so that H and W are the input's over the stride; with a bias."""
+    height, width, channels, kernel, filters, stride = (features[name] for name in ("H", "W", "C", "k", "N", "s"))
+    return single_operator(
+        "Conv",
+        [(1, channels, height * stride, width * stride), (filters, channels, kernel, kernel), (filters,)],
+        (1, filters, height, width),
+        {"group": 1},
+    )
+
+
+def drawn(random_: random.Random) -> dict[str, int]:
+    sizes = {"H": 56, "W": 56, "C": 300, "k": 7, "N": 300, "s": 3}
+    return {name: random_.randint(1, most) for name, most in sizes.items()}
+
+
+MANY = Device(
+    "many",
+    "many.toml",
+    "onnxruntime",
+    "host",
+    "bf16",
+    1e-5,
+    (
+        Family(
+            frozenset({"Conv"}),
+            (),
+            (
+                Term(1e-9, (("rows", 0.5), ("inner", 1.5))),
+                Term(1e-16, (("elements_in", 2.0), ("columns", -1.0))),
+                Term(1e-10, (("bytes_in", 1.0), ("batch", 3.0))),
+                Term(1e-9, (("bytes_out", 0.5),)),
+                Term(1e-3),
+                Term(0.0, (("rows", 1.0),)),
+            ),
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize("device", [CPU, GPU, FPGA, MANY, shipped("a53"), shipped("cpu_p")], ids=lambda its: its.name)
+def test_it_costs_what_the_formulas_say(device: Device) -> None:
+    random_ = random.Random(7)
+    posynomials = split_device(device)
+    unlimited = replace(device, resources=())
+    for _ in range(50):
+        features = drawn(random_)
+        graph = conv(features)
+        assert posynomials.latency_s.at(features) == pytest.approx(
+            operator_cost_s(graph, graph.operators[0], unlimited), rel=1e-9
+        )
+        moved_s = 0.0 if posynomials.transfer_s is None else posynomials.transfer_s.at(features)
+        legs_s = transfer_cost_s(graph.inputs[0], CPU, device), transfer_cost_s(graph.outputs[0], device, CPU)
+        assert moved_s == pytest.approx(math.fsum(legs_s), rel=1e-9)
+        within = all(posynomials.resources[it.name].at(features) <= it.limit for it in device.resources)
+        assert (operator_cost_s(graph, graph.operators[0], device) < math.inf) == within
+
+
+def test_terms_alike_are_one() -> None:
+    latency_s = split_device(MANY).latency_s
+    exponents = [tuple(sorted(term.exponents.items())) for term in latency_s.terms]
+    assert len(set(exponents)) == len(exponents)
+    assert all(term.coefficient > 0 for term in latency_s.terms)
+
+
+def test_power_and_limits() -> None:
+    fpga = split_device(FPGA, "energy", one_for_all=True)
+    assert (fpga.power_w, fpga.transfer_power_w, fpga.one_for_all) == (4.0, 3.0, True)
+    assert fpga.limits == {"ALM": 80330, "ALUT": 160660, "LAB": 8033, "M20K": 587}
+    features = {"H": 14.0, "W": 14.0, "C": 512.0, "k": 3.0, "N": 512.0, "s": 1.0}
+    problem = SplitProblem((SplitLayer("conv5", features),), (fpga,), "energy")
+    assert len(faults(problem, [[512]])) == 3
+    cost = layer_cost(problem, problem.layers[0], [512])
+    assert cost.value == pytest.approx(4 * cost.compute_s[0] + 3 * cost.transfer_s[0])
+
+
+def test_the_board_has_the_shapes_of_the_paper() -> None:
+    """First layers fit the FPGA and are quickest there, moving included; of deep ones hardly a part fits."""
+    cpu, gpu, fpga = (split_device(device) for device in (CPU, GPU, FPGA))
+    first = {"H": 112.0, "W": 112.0, "C": 3.0, "k": 7.0, "N": 64.0, "s": 2.0}
+    deep = {"H": 14.0, "W": 14.0, "C": 512.0, "k": 3.0, "N": 512.0, "s": 1.0}
+    assert fpga.transfer_s is not None
+    assert fpga.latency_s.at(first) + fpga.transfer_s.at(first) < gpu.latency_s.at(first) / 4
+    assert all(fpga.resources[name].at(first) < limit for name, limit in fpga.limits.items())
+    assert 0.03 < min(limit / fpga.resources[name].at(deep) for name, limit in fpga.limits.items()) < 0.1
+    for features in (first, deep):
+        assert 4 < cpu.latency_s.at(features) / gpu.latency_s.at(features) < 6
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        (shipped("openvino"), "openvino.toml: device openvino is measured, expected a described one"),
+        (shipped("pim"), "pim.toml: no [[family]] has Conv, expected one"),
+        (replace(CPU, source="d.toml", max_rank=3), "d.toml: max_rank = 3, expected 4 or more"),
+        (replace(CPU, source="d.toml", datatypes=frozenset({"FP16"})), "d.toml: datatypes without FP32, expected it"),
+        (shipped("a53"), "a53.toml: power_w is missing: expected it, as energy is power times time"),
+        (
+            replace(CPU, source="d.toml", families=(Family(frozenset(), (), (Term(1.0, (("bytes_in", 0.5),)),)),)),
+            "d.toml: cost of Conv: bytes_in = 0.5 makes no posynomial of the features, expected 1, 2, 3 or 4",
+        ),
+    ],
+)
+def test_refused_in_one_line(device: Device, expected: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        split_device(device, "latency" if device.name == "pim" else "energy")
+    assert str(caught.value).startswith(expected)
+    assert "\n" not in str(caught.value)
+
+
+def test_blocks_that_every_device_can_run() -> None:
+    evta = shipped("evta")
+    (family, *_) = evta.families
+    of_24 = replace(evta, families=(replace(family, multiples=(Multiple("filters", 24),)),))
+    assert [split_block([evta, CPU], variable) for variable in ("C", "N", "H")] == [16, 16, 1]
+    assert [split_block([evta, of_24], variable) for variable in ("C", "N", "H")] == [16, 48, 1]
+    assert split_block([CPU, FPGA], "N") == 1

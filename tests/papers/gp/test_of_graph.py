@@ -1,0 +1,126 @@
+"""Layers as features: what a convolution or a product comes to, what has none, and what feeds only its neighbour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from shisha_rt.model.graph import Graph
+from shisha_rt.model.layers import group_layers
+from shisha_rt.model.reader.onnx_reader import read_model
+from shisha_rt.papers.gp.of_graph import feeds_only, split_layer_of
+from shisha_rt.planner.shards.problem import SplitLayer, SplitVariable
+from tests.model.networks import network, weight, write
+
+
+def only_layer(
+    folder: Path, node: onnx.NodeProto, shape: Sequence[int], made: Sequence[int], *kernel: int
+) -> SplitLayer | str:
+    model = network([node], {"x": shape}, {"y": made}, {"w": weight(*kernel)})
+    graph = read_model(write(model, folder)).graph
+    (layer,) = group_layers(graph)
+    return split_layer_of(graph, layer, "N")
+
+
+def conv(**attributes: Any) -> onnx.NodeProto:
+    return helper.make_node("Conv", ["x", "w"], ["y"], **attributes)
+
+
+@pytest.mark.parametrize(
+    ("node", "shape", "made", "kernel", "features"),
+    [
+        (conv(strides=[4, 4]), (1, 3, 227, 227), (1, 96, 55, 55), (96, 3, 11, 11), (55, 55, 3, 11, 96, 4)),
+        (conv(), (2, 3, 6, 8), (2, 5, 6, 8), (5, 3, 1, 1), (6, 16, 3, 1, 5, 1)),
+        (conv(kernel_shape=[1, 9], strides=[1, 4]), (1, 4, 6, 33), (1, 5, 6, 7), (5, 4, 1, 9), (6, 7, 4, 3, 5, 2)),
+        (conv(kernel_shape=[4], strides=[9]), (1, 4, 31), (1, 5, 4), (5, 4, 4), (4, 1, 4, 2, 5, 3)),
+        (conv(), (1, 4, 5, 6, 7), (1, 5, 5, 6, 7), (5, 4, 1, 1, 1), (5, 42, 4, 1, 5, 1)),
+        (helper.make_node("Gemm", ["x", "w"], ["y"], transB=1), (1, 9), (1, 4), (4, 9), (1, 1, 9, 1, 4, 1)),
+        (helper.make_node("Gemm", ["x", "w"], ["y"], transA=1), (9, 3), (3, 4), (9, 4), (3, 1, 9, 1, 4, 1)),
+        (helper.make_node("MatMul", ["x", "w"], ["y"]), (2, 3, 9), (2, 3, 4), (9, 4), (6, 1, 9, 1, 4, 1)),
+    ],
+    ids=["strided", "a batch", "oblong", "one dimension", "three dimensions", "Gemm", "transposed", "MatMul"],
+)
+def test_features(
+    tmp_path: Path,
+    node: onnx.NodeProto,
+    shape: Sequence[int],
+    made: Sequence[int],
+    kernel: Sequence[int],
+    features: Sequence[float],
+) -> None:
+    found = only_layer(tmp_path, node, shape, made, *kernel)
+    assert isinstance(found, SplitLayer)
+    assert found.features == pytest.approx(dict(zip("HWCkNs", features, strict=True)))
+    assert found.block == 16
+
+
+@pytest.mark.parametrize(
+    ("node", "shape", "made", "kernel", "reason"),
+    [
+        (conv(group=2), (1, 4, 6, 6), (1, 4, 6, 6), (4, 2, 1, 1), "Conv of 2 groups: the features"),
+        (
+            helper.make_node("ConvTranspose", ["x", "w"], ["y"]),
+            (1, 4, 6, 6),
+            (1, 4, 6, 6),
+            (4, 4, 1, 1),
+            "ConvTranspose: its costs are not those of a Conv, Gemm or MatMul",
+        ),
+        (
+            helper.make_node("MatMul", ["x", "w"], ["y"]),
+            (2, 3, 9),
+            (2, 3, 4),
+            (2, 9, 4),
+            "MatMul of 2 matrices at once, expected one",
+        ),
+        (
+            helper.make_node("MatMul", ["x", "x"], ["y"]),
+            (9, 9),
+            (9, 9),
+            (9, 9),
+            "MatMul of two tensors made at run time",
+        ),
+        (helper.make_node("Relu", ["x"], ["y"]), (9, 9), (9, 9), (9, 9), "no operator in it is heavy"),
+    ],
+    ids=["groups", "transposed", "many matrices", "attention", "light"],
+)
+def test_what_has_no_features_says_why(
+    tmp_path: Path, node: onnx.NodeProto, shape: Sequence[int], made: Sequence[int], kernel: Sequence[int], reason: str
+) -> None:
+    found = only_layer(tmp_path, node, shape, made, *kernel)
+    assert isinstance(found, str)
+    assert found.startswith(reason)
+
+
+def test_rows_have_no_blocks(tmp_path: Path) -> None:
+    graph = _residual(tmp_path)
+    layer = group_layers(graph)[0]
+    cases: tuple[tuple[SplitVariable, int, int], ...] = (("H", 1, 1), ("N", 1, 16), ("N", 24, 48), ("C", 8, 16))
+    for variable, block, expected in cases:
+        found = split_layer_of(graph, layer, variable, block)
+        assert isinstance(found, SplitLayer)
+        assert found.block == expected
+
+
+def test_what_feeds_only_the_next_layer(tmp_path: Path) -> None:
+    """A -> b -> c, and what a makes is added to what c makes: only b feeds nothing but its neighbour."""
+    graph = _residual(tmp_path)
+    a, b, c = group_layers(graph)
+    assert (feeds_only(graph, a, b), feeds_only(graph, b, c)) == (False, True)
+
+
+def _residual(folder: Path) -> Graph:
+    nodes = [
+        helper.make_node("Conv", ["x", "wa"], ["a"]),
+        helper.make_node("Conv", ["a", "wb"], ["b"]),
+        helper.make_node("Relu", ["b"], ["r"]),
+        helper.make_node("Conv", ["r", "wc"], ["c"]),
+        helper.make_node("Add", ["a", "c"], ["y"]),
+    ]
+    weights = {name: np.full((4, 4, 1, 1), index + 1, np.float32) for index, name in enumerate(("wa", "wb", "wc"))}
+    return read_model(write(network(nodes, {"x": (1, 4, 6, 6)}, {"y": (1, 4, 6, 6)}, weights), folder)).graph

@@ -1,0 +1,120 @@
+"""Rivals do what the paper says of them, and none is better than the exact answer."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+
+from shisha_rt.outcome import Outcome
+from shisha_rt.papers.gp.chain import Chain, Legs, chain_faults, step_costs, unfused
+from shisha_rt.papers.gp.fused import fused_split, split_network
+from shisha_rt.papers.gp.rivals import RivalName, rival_split
+from shisha_rt.planner.shards.posynomial import Monomial, Posynomial
+from shisha_rt.planner.shards.problem import SplitDevice, SplitLayer, SplitProblem
+from tests.papers.gp.test_fused import random_chain
+from tests.planner.shards.random_splits import random_split_problem
+
+MACS = {"H": 1.0, "W": 1.0, "C": 1.0, "k": 2.0, "N": 1.0}
+ROOM = Posynomial((Monomial(1.0, {"C": 1.0, "N": 1.0}),))
+
+
+def layer(name: str, filters: int = 64, channels: int = 16, rows: int = 8) -> SplitLayer:
+    features = {"H": rows, "W": rows, "C": channels, "k": 3, "N": filters, "s": 1}
+    return SplitLayer(name, features, "N", 16)
+
+
+def device(name: str, slowness: float, limit: float | None = None, *, one_for_all: bool = False) -> SplitDevice:
+    resources, limits = ({}, {}) if limit is None else ({"ALM": ROOM}, {"ALM": limit})
+    latency = Posynomial((Monomial(slowness, MACS),))
+    return SplitDevice(name, latency, resources=resources, limits=limits, one_for_all=one_for_all)
+
+
+def shares(name: RivalName, problem: SplitProblem) -> list[tuple[int, ...]]:
+    found = rival_split(name, unfused(problem))
+    assert found.steps is not None, found.reason
+    return [step.shares for step in found.steps]
+
+
+def test_greedy_fills_the_fastest_and_spills_over() -> None:
+    devices = (device("slow", 3), device("fast", 1, 600), device("middle", 2, 300))
+    assert shares("greedy", SplitProblem((layer("a"),), devices)) == [(16, 32, 16)]
+
+
+def test_greedy_leaves_nothing_for_later_layers() -> None:
+    """One limit for all layers: the first has it all, whatever the second would gain."""
+    devices = (device("slow", 3), device("fast", 1, 1024, one_for_all=True))
+    problem = SplitProblem((layer("a"), layer("b", rows=64)), devices)
+    assert shares("greedy", problem) == [(0, 64), (64, 0)]
+    exact = split_network(problem)
+    assert exact.steps is not None
+    assert [step.shares for step in exact.steps] == [(64, 0), (0, 64)]
+
+
+def test_balanced_and_proportional() -> None:
+    problem = SplitProblem((layer("a"), layer("odd", 40)), (device("slow", 3), device("fast", 1)))
+    assert shares("balanced", problem) == [(32, 32), (24, 16)]
+    assert shares("proportional", problem) == [(16, 48), (0, 40)]
+    limited = SplitProblem((layer("a", 96),), (device("slow", 3), device("fast", 1, 256), device("other", 3)))
+    assert shares("balanced", limited) == [(48, 16, 32)]
+
+
+def test_the_true_step_thinks_parts_move_for_free() -> None:
+    """Eq. 12: a device with nearly all pays nothing, so it gets all but a block; the checker counts what is moved."""
+    far = replace(device("far", 0.1), transfer_s=Posynomial((Monomial(1e6, {}),)))
+    problem = SplitProblem((layer("a"),), (device("host", 1.0), far))
+    assert shares("step", problem) == [(16, 48)]
+    assert rival_split("step", unfused(problem)).value == pytest.approx(0.25 * 64 * 16 * 64 * 9 * (1 + 0.3) + 1e6)
+
+
+def test_communication_alone_fuses_whatever_it_costs() -> None:
+    """Tiles move the least; what they compute twice counts for nothing, nor which device is slow."""
+    legs = Legs(Posynomial((Monomial(1.0, {"H": 1, "W": 1, "C": 1}),)), Posynomial((Monomial(1.0, {"H": 1, "N": 1}),)))
+    its = tuple(
+        replace(device(name, slow), transfer_s=legs.in_s.plus(legs.out_s)) for name, slow in (("a", 1), ("b", 9))
+    )
+    chain = Chain(SplitProblem((layer("x"), layer("y", channels=64)), its), (legs, legs))
+    found = rival_split("communication", chain)
+    assert found.steps is not None
+    assert [(step.mode, step.shares) for step in found.steps] == [("tiles", (4, 4))]
+    moved_s = sum(cost.moved_s for cost in step_costs(chain, found.steps))
+    best = fused_split(chain)
+    assert best.steps is not None
+    assert best.value < found.value
+    assert moved_s > 0
+
+
+def test_a_rival_without_room_names_the_limit() -> None:
+    problem = SplitProblem((layer("a"), layer("b")), (device("d", 1, 1500, one_for_all=True),))
+    for name in ("greedy", "balanced", "proportional"):
+        found = rival_split(name, unfused(problem))
+        assert (found.outcome, found.reason) == (
+            Outcome.INFEASIBLE,
+            "layer b: d has room for 16 (ALM) of 64 in blocks of 16",
+        )
+    all_layers = "d: all layers would need 2048 ALM, it has 1500"
+    assert rival_split("communication", unfused(problem)).reason == all_layers
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_none_beats_the_exact_answer(seed: int) -> None:
+    rng = random.Random(seed)
+    problem = random_split_problem(rng, most=40, layers=2)
+    problem = replace(problem, devices=tuple(replace(its, one_for_all=seed % 2 > 0) for its in problem.devices))
+    exact = split_network(problem)
+    for name in get_args(RivalName):
+        if name == "communication":
+            continue
+        found = rival_split(name, unfused(problem))
+        if found.steps is not None:
+            assert exact.outcome is Outcome.OPTIMAL
+            assert found.value >= exact.value * (1 - 1e-9)
+            assert chain_faults(unfused(problem), found.steps) == []
+        else:
+            assert found.reason
+    chain = random_chain(rng, one_for_all=False)
+    communication = rival_split("communication", chain)
+    if communication.steps is not None:
+        assert communication.value >= fused_split(chain).value * (1 - 1e-9)

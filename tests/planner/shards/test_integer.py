@@ -1,0 +1,130 @@
+"""The exact integer split against enumeration, and what it refuses to split."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from shisha_rt.planner.shards.integer import best_blocks, split_layer
+from shisha_rt.planner.shards.posynomial import Monomial, Posynomial
+from shisha_rt.planner.shards.problem import SplitDevice, SplitLayer, SplitProblem, faults, layer_cost
+from tests.drawn import chunks
+from tests.planner.shards.random_splits import block_shares, random_split_problem
+
+
+@pytest.mark.parametrize("seeds", chunks(500, 10, short=40))
+def test_it_equals_enumeration(seeds: range) -> None:
+    for seed in seeds:
+        _compare(random_split_problem(random.Random(seed)))
+
+
+def _compare(problem: SplitProblem) -> None:
+    """What a share costs and whether it fits is asked of the checker, for each device by itself."""
+    (layer,) = problem.layers
+    everything = list(block_shares(len(problem.devices), layer.units, layer.block))
+    tables = [
+        _by_the_checker(problem, layer, d, {shares[d] for shares in everything}) for d in range(len(everything[0]))
+    ]
+    together = max if problem.objective == "latency" and problem.execution == "parallel" else math.fsum
+    best = min(together([table[n] for table, n in zip(tables, shares, strict=True)]) for shares in everything)
+    found = split_layer(problem, layer)
+    if best == math.inf:
+        assert found is None
+        return
+    assert found is not None
+    shares, its = found
+    assert faults(problem, [shares]) == []
+    assert layer_cost(problem, layer, shares).value == pytest.approx(its.value)
+    assert its.value == pytest.approx(best, rel=1e-9)
+    alone = [table[layer.units] for table in tables]
+    assert its.alone_value == pytest.approx(min(alone))
+    assert its.is_split == (sum(n > 0 for n in shares) > 1)
+    if its.is_split:
+        assert its.value < its.alone_value
+    else:
+        assert its.alone is not None
+        assert shares[its.alone] == layer.units
+
+
+def _by_the_checker(problem: SplitProblem, layer: SplitLayer, device: int, units: set[int]) -> dict[int, float]:
+    found = {}
+    for n in units:
+        shares = [n if d == device else 0 for d in range(len(problem.devices))]
+        fits = not any("would need" in fault for fault in faults(problem, [shares]))
+        found[n] = layer_cost(problem, layer, shares).value if fits else math.inf
+    return found
+
+
+def linear(slopes: Sequence[float], blocks: int, start: float = 0.0) -> list[list[float]]:
+    return [[start * (n > 0) + slope * n for n in range(blocks + 1)] for slope in slopes]
+
+
+def test_side_by_side_devices_end_together() -> None:
+    found = best_blocks(linear((1, 2, 4), 7), "parallel")
+    assert found is not None
+    assert (found.blocks, found.value, found.alone, found.alone_value) == ((4, 2, 1), 4, 0, 7)
+
+
+def test_one_after_the_other_the_fastest_has_it_all() -> None:
+    found = best_blocks(linear((2, 1), 16), "sequence")
+    assert found is not None
+    assert (found.blocks, found.is_split, found.value) == ((0, 16), False, 16)
+
+
+def test_a_split_whose_transfers_eat_its_gain_is_refused() -> None:
+    alike = linear((1, 1), 8, start=4)
+    split = best_blocks(alike, "parallel")
+    assert split is not None
+    assert (split.blocks, split.value, split.alone_value) == ((4, 4), 8, 12)
+    dearer = best_blocks(linear((1, 1), 8, start=4)[:1] + linear((1,), 8, start=12), "parallel")
+    assert dearer is not None
+    assert (dearer.blocks, dearer.is_split, dearer.value) == ((8, 0), False, 12)
+
+
+def test_no_device_is_needed_that_ends_nothing_earlier() -> None:
+    """The first is bound to take 3; the other two could share the rest, and one of them has it all in that time."""
+    table = [[0, 3, math.inf], [0, 2, math.inf], [0, 2, math.inf]]
+    found = best_blocks([*table, [0, 1, 2.5]], "parallel")
+    assert found is not None
+    assert (found.blocks, found.value) == ((0, 1, 0, 1), 2)
+
+
+def test_what_has_no_room_anywhere() -> None:
+    tables = [[0, 1, math.inf, math.inf], [0, 1, math.inf, math.inf]]
+    assert best_blocks(tables, "sequence") is None
+    assert best_blocks(tables, "parallel") is None
+    found = best_blocks([*tables, tables[0]], "parallel")
+    assert found is not None
+    assert (found.blocks, found.alone, found.alone_value) == ((1, 1, 1), None, math.inf)
+
+
+def test_costs_may_fall_and_jump() -> None:
+    """Steps of 4 blocks on one device, a gap on the other."""
+    found = best_blocks([[0, 4, 4, 4, 4, 8], [0, 9, math.inf, 2, 9, 9]], "parallel")
+    assert found is not None
+    assert (found.blocks, found.value) == ((2, 3), 4)
+
+
+def test_twenty_places_of_256_units() -> None:
+    """Against the share at which all would end together."""
+    slopes = np.random.default_rng(0).uniform(1, 3, 20)
+    found = best_blocks(linear(slopes.tolist(), 256), "parallel")
+    assert found is not None
+    assert sum(found.blocks) == 256
+    fair = 256 / (1 / slopes).sum()
+    assert fair <= found.value <= fair + slopes.max()
+
+
+def test_what_is_left_over_is_any_one_devices() -> None:
+    problem = SplitProblem(
+        (SplitLayer("odd", {"H": 1, "W": 1, "C": 1, "k": 1, "N": 40, "s": 1}, "N", 16),),
+        tuple(SplitDevice(name, Posynomial((Monomial(1.0, {"N": 1.0}),))) for name in "ab"),
+        execution="parallel",
+    )
+    found = split_layer(problem, problem.layers[0])
+    assert found is not None
+    assert (sorted(found[0]), found[1].value) == ([16, 24], 24)

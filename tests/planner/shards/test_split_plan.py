@@ -1,0 +1,245 @@
+"""Plans with layers split, by costs: against every such chain, for one layer, where memory is short, for latency."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from shisha_rt.costs.costs import CostLayer, Costs
+from shisha_rt.costs.costs_evaluator import CostsEvaluator
+from shisha_rt.costs.split_costs import SplitCosts
+from shisha_rt.model.split import Axis, Splittable
+from shisha_rt.outcome import Outcome
+from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.rate import OBJECTIVES, Objective
+from shisha_rt.planner.exact import exact_plan
+from shisha_rt.planner.shards.split_plan import split_plan
+from shisha_rt.planner.solution import PlanSolution
+from tests.drawn import chunks
+from tests.planner.evaluators import costs_of
+from tests.planner.shards.every_split import drawn_costs, least_period_s
+
+
+def planned(costs: Costs, *, replicate: bool = False, objective: Objective = "throughput") -> PlanSolution:
+    whole = exact_plan(costs, replicate=replicate, objective=objective)
+    return split_plan(costs, whole, replicate=replicate, objective=objective, handover_s=0.5)
+
+
+def bottleneck_s(costs: Costs, plan: Plan | None) -> float:
+    """Raises ValueError for a plan that must not be."""
+    return math.inf if plan is None else CostsEvaluator(costs).measurement_of(plan).bottleneck_s
+
+
+def with_splits(costs: Costs, *ways: Splittable, overhead_s: float = 0.0) -> Costs:
+    return replace(costs, splits=SplitCosts(ways, overhead_s))
+
+
+def of_bytes(costs: Costs, weight_bytes: list[int], limits: list[int | None]) -> Costs:
+    return replace(
+        costs,
+        layers=tuple(CostLayer(str(i), 1.0, its, 0) for i, its in enumerate(weight_bytes)),
+        places=tuple(replace(place, memory_bytes=its) for place, its in zip(costs.places, limits, strict=True)),
+    )
+
+
+def shares_of(plan: Plan) -> dict[str, int]:
+    """Of a plan with one layer split."""
+    splits = [(stage.place, stage.split) for stage in plan.stages if stage.split is not None]
+    return {place: split.shares[split.part] for place, split in splits if not split.joins}
+
+
+@pytest.mark.parametrize("seeds", chunks(1000, 50, short=100))
+def test_no_chain_with_splits_is_faster(seeds: range) -> None:
+    for seed in seeds:
+        rng = random.Random(seed)
+        costs = drawn_costs(rng, rng.randint(1, 4), rng.randint(2, 3))
+        found = planned(costs)
+        least_s = least_period_s(costs)
+        assert bottleneck_s(costs, found.plan) == pytest.approx(least_s), seed
+        if found.lower_bound_s is not None and found.plan is not None:
+            assert found.lower_bound_s <= least_s * (1 + 1e-9), seed
+
+
+@pytest.mark.parametrize(("slower", "shares"), [(1, (32, 32)), (3, (48, 16)), (7, (56, 8))])
+def test_one_layer_is_shared_in_proportion_to_speed(slower: float, shares: tuple[int, int]) -> None:
+    costs = with_splits(costs_of([[8.0, 8.0 * slower]], [1, 2]), Splittable(0, 0, "channels", 64, 8, ()))
+    found = planned(costs)
+    assert found.outcome is Outcome.OPTIMAL
+    assert found.plan is not None
+    assert shares_of(found.plan) == dict(zip(("p0", "p1"), shares, strict=True))
+    assert bottleneck_s(costs, found.plan) == found.lower_bound_s == 8 * slower / (1 + slower)
+
+
+def test_a_split_that_gains_nothing_is_not_made() -> None:
+    way = Splittable(0, 0, "channels", 64, 16, ())
+    even = with_splits(costs_of([[4.0, 4.0], [4.0, 4.0]], [1, 1]), way)
+    assert planned(even).plan == exact_plan(even).plan
+    dear = with_splits(costs_of([[4.0, 4.0]], [1, 1]), way, overhead_s=2.5)
+    assert planned(dear).plan == exact_plan(dear).plan
+
+
+def test_few_shares_where_more_gain_nothing() -> None:
+    """The last layer is the slowest, whatever is done about the first one, for which two of three places are enough."""
+    costs = with_splits(costs_of([[6.0] * 4, [4.0] * 4], [1] * 4), Splittable(0, 0, "channels", 12, 1, ()))
+    found = planned(costs).plan
+    assert found is not None
+    assert bottleneck_s(costs, found) == 4
+    assert [len(its) for its in found.splits] == [2]
+
+
+def test_axes_that_leave_nothing_to_join_come_first() -> None:
+    ways = [Splittable(0, 0, axis, 8, 1, ()) for axis in ("rows", "channels")]
+    ways.append(Splittable(0, 0, "inputs", 8, 1, (), summed=True))
+    found = planned(with_splits(costs_of([[8.0, 8.0]], [1, 1]), *ways)).plan
+    assert found is not None
+    assert {stage.split.axis for stage in found.stages if stage.split} == {"channels"}
+
+
+def test_rows_of_several_layers_are_left_alone() -> None:
+    """What overlaps is computed by both, and costs do not know how much that is. What cannot be parted is one layer."""
+    costs = with_splits(costs_of([[4.0, 4.0], [6.0, 6.0]], [1, 1]), Splittable(0, 1, "rows", 8, 1, ()))
+    assert planned(costs).plan == exact_plan(costs).plan
+    assert planned(costs, objective="latency").plan == exact_plan(costs, objective="latency").plan
+    group = replace(costs, transfer_s=np.array([math.nan]))
+    assert bottleneck_s(group, planned(group).plan) == 5
+    pair = with_splits(costs, Splittable(0, 1, "channels", 8, 1, (), summed=True))
+    assert bottleneck_s(pair, planned(pair).plan) == 5
+
+
+@pytest.mark.parametrize("axis", ["inputs", "columns"])
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_what_is_left_is_joined(axis: Axis, layers: int) -> None:
+    """In the stage that follows; where that is split itself, or none follows, by itself."""
+    ways = [Splittable(i, i, axis, 96, 1, (), summed=axis == "inputs", joined=True) for i in range(min(layers, 2))]
+    costs = with_splits(costs_of([[8.0] * 3] * layers, [1] * 3), *ways)
+    found = planned(costs).plan
+    assert found is not None
+    assert bottleneck_s(costs, found) == pytest.approx(8 * layers / 3, rel=0.05)
+    assert sum(found.joins(index) for index in range(len(found.stages))) == len(found.splits)
+
+
+def test_layers_that_no_place_has_room_for() -> None:
+    costs = of_bytes(costs_of([[1.0, 1.0], [2.0, 2.0], [1.0, 1.0]], [1, 1]), [10, 100, 10], [75, 75])
+    assert exact_plan(costs).outcome is Outcome.INFEASIBLE
+    rows = Splittable(1, 1, "rows", 20, 1, ())  # each shard has all weights
+    inputs = Splittable(1, 1, "inputs", 100, 1, (), summed=True)
+    for objective in OBJECTIVES:
+        assert planned(with_splits(costs, rows), objective=objective).outcome is Outcome.INFEASIBLE
+        both = with_splits(costs, rows, inputs)
+        assert bottleneck_s(both, planned(both, objective=objective).plan) == 2
+    tight = of_bytes(costs, [10, 100, 10], [30, 100])
+    channels = with_splits(tight, Splittable(1, 1, "channels", 100, 1, ()))
+    found = planned(channels).plan
+    assert found is not None
+    assert bottleneck_s(channels, found) < math.inf
+    assert shares_of(found)["p0"] <= 20
+
+
+def test_copies_share_what_a_chain_of_single_places_cannot() -> None:
+    """Two of a kind as copies, a third place of another: the second layer's shards are on both pools."""
+    costs = with_splits(
+        replace(costs_of([[4.0, 4.0, 2.0], [4.0, 4.0, 2.0]], [2, 2, 1]), mixed=False),
+        Splittable(0, 0, "channels", 16, 1, ()),
+        Splittable(1, 1, "channels", 16, 1, ()),
+    )
+    found = planned(costs, replicate=True)
+    assert bottleneck_s(costs, exact_plan(costs, replicate=True).plan) == 2
+    assert bottleneck_s(costs, found.plan) == 2
+    unlike = with_splits(
+        replace(costs_of([[12.0, 12.0, 2.0]], [2, 2, 1]), mixed=False), Splittable(0, 0, "channels", 32, 1, ())
+    )
+    found = planned(unlike, replicate=True)
+    assert found.plan is not None
+    assert bottleneck_s(unlike, found.plan) == 1.5
+    assert [len(stage.teams) for stage in found.plan.stages] in ([1, 2], [2, 1], [1, 1, 1])
+
+
+# --- one frame at a time -------------------------------------------------------------------------------------------
+
+
+def test_latency_by_shares_of_the_heavy_layer() -> None:
+    """On the fast place 3 of 4; hand-overs of 0.5 before and behind."""
+    costs = with_splits(
+        costs_of([[1.0, 3.0], [8.0, 24.0], [1.0, 3.0]], [1, 2]),
+        Splittable(1, 1, "channels", 16, 1, ()),
+    )
+    found = planned(costs, objective="latency")
+    assert str(found.plan) == (
+        "p0: 0-0 | p0: 1-1 (12 of 16 channels) | p1: 1-1 (4 of 16 channels) after 0 | p0: 2-2 after 1,2"
+    )
+    assert CostsEvaluator(costs).measurement_of(found.plan or Plan(())).latency_s == 8
+    assert found.lower_bound_s is None
+
+
+@pytest.mark.parametrize(("transfer_s", "overhead_s", "handover_s"), [(0, 0, 2.1), (0, 4.1, 0), (4.1, 0, 0)])
+def test_no_split_whose_transfers_or_hand_overs_eat_its_gain(
+    transfer_s: float, overhead_s: float, handover_s: float
+) -> None:
+    """Two places halve a layer of 8: what is worth 4."""
+    costs = with_splits(
+        replace(costs_of([[1.0, 1.0], [8.0, 8.0], [1.0, 1.0]], [1, 1]), transfer_s=np.array([transfer_s, 0.0])),
+        Splittable(1, 1, "channels", 16, 1, ()),
+        overhead_s=overhead_s,
+    )
+    whole = exact_plan(costs, objective="latency")
+    assert split_plan(costs, whole, objective="latency", handover_s=handover_s).plan == whole.plan
+    little = replace(costs, transfer_s=costs.transfer_s / 2, splits=SplitCosts(costs.splits.ways, overhead_s / 2))
+    found = split_plan(little, whole, objective="latency", handover_s=handover_s / 2.2).plan
+    assert found is not None
+    assert found.splits
+
+
+@pytest.mark.parametrize("slower", [1.0, 2.5])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_for_latency_too_axes_that_leave_nothing_to_join_come_first(slower: float, layers: int) -> None:
+    """Inputs have finer shares, and are told first; what that gains is less than a hand-over to a join."""
+    summed = Splittable(0, 0, "inputs", 9216, 1, ("y",), summed=True, joined=True)
+    plain = Splittable(0, 0, "columns", 4096, 1, ("y",))
+    costs = with_splits(costs_of([[8.0, 8.0 * slower]] * layers, [1, 2]), summed, plain)
+    plan = planned(costs, objective="latency").plan
+    assert plan is not None
+    assert [stage.split.axis for stage in plan.stages if stage.split is not None] == ["columns"] * 2
+
+
+def test_an_odd_rest_is_in_the_last_share() -> None:
+    costs = with_splits(costs_of([[8.0, 24.0]], [1, 2]), Splittable(0, 0, "columns", 1001, 16, ()))
+    for objective in OBJECTIVES:
+        found = planned(costs, objective=objective).plan
+        assert found is not None
+        assert bottleneck_s(costs, found) == pytest.approx(6, rel=0.02)
+        assert found.stages[0].split is not None
+        assert found.stages[0].split.shares[0] % 16 == 0
+
+
+def test_who_has_a_share_of_a_layer_too_heavy_for_all_keeps_no_layer_before_it_for_that() -> None:
+    """Each place has room for a little more than half of layer 3, and 0 to 2 take all the time."""
+    costs = costs_of([[4.0, 4.0], [3.0, 3.0], [3.0, 3.0], [1.0, 1.0], [1.0, 1.0]], [1, 1])
+    costs = with_splits(of_bytes(costs, [1, 1, 1, 100, 1], [60, 60]), Splittable(3, 3, "columns", 100, 1, ()))
+    found = planned(costs)
+    assert found.plan is not None
+    assert (
+        bottleneck_s(costs, found.plan) <= 7.5
+    )  # 7.4 at best; in chains over pieces one place has 0 to 2, which is 10
+    assert set(shares_of(found.plan)) == {"p0", "p1"}
+    assert (found.lower_bound_s, found.outcome) == (None, Outcome.FEASIBLE)
+
+
+@pytest.mark.parametrize("place_count", [2, 3, 20])
+def test_random_layers_too_heavy_for_all_have_plans_that_fit(place_count: int) -> None:
+    rng = random.Random(place_count)
+    for _ in range(6):
+        layers = rng.randint(2, 9)
+        costs = costs_of([[rng.uniform(1, 9)] * place_count for _ in range(layers)], [1] * place_count)
+        heavy = rng.randrange(layers)
+        weight_bytes = [1000 if layer == heavy else rng.randint(0, 60) for layer in range(layers)]
+        limits: list[int | None] = [rng.choice([900, 800, 990]) for _ in range(place_count)]
+        way = Splittable(heavy, heavy, "channels", 64, 16, (), joined=rng.random() < 0.5)
+        costs = with_splits(of_bytes(costs, weight_bytes, limits), way)
+        assert exact_plan(costs).plan is None
+        found = planned(costs)
+        assert found.plan is not None
+        assert math.isfinite(bottleneck_s(costs, found.plan))

@@ -1,0 +1,132 @@
+"""A child's start leaves a process that is told of by its pidfd, or nothing at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shisha_rt.process.child import Child, last_line, start_child
+from tests.process.descriptors import open_descriptors
+
+PATIENCE_S = 20.0
+
+PROGRAM = """
+import os, sys, time
+
+for fd in sys.argv[1:]:
+    os.write(int(fd), b"inherited")
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "sleeper.py").write_text(PROGRAM)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    return "sleeper"
+
+
+def wait_until_up(child: Child) -> None:
+    assert child.popen.stdout is not None
+    assert child.popen.stdout.readline() == b"up\n"
+
+
+def test_a_child_inherits_what_it_is_passed_and_ends_when_it_is_to(module: str) -> None:
+    before = open_descriptors()
+    reading, writing = os.pipe()
+    child = start_child(module, str(writing), pass_fds=[writing], stdout=subprocess.PIPE)
+    os.close(writing)
+    wait_until_up(child)
+    assert os.read(reading, 100) == b"inherited"
+    os.close(reading)
+    assert select.select([child.pidfd], [], [], 0)[0] == []
+    os.kill(child.popen.pid, signal.SIGKILL)
+    assert select.select([child.pidfd], [], [], PATIENCE_S)[0] == [child.pidfd]
+    assert child.end() == -signal.SIGKILL
+    assert open_descriptors() == before
+
+
+def test_ending_a_child_kills_it(module: str) -> None:
+    child = start_child(module, stdout=subprocess.PIPE)
+    assert child.end() == -signal.SIGKILL
+    assert not psutil.pid_exists(child.popen.pid)
+
+
+def test_a_child_ends_with_the_thread_that_started_it_if_it_is_to(module: str) -> None:
+    children = []
+
+    def start() -> None:
+        children.append(start_child(module, stdout=subprocess.PIPE, ended_by=signal.SIGTERM))
+        wait_until_up(children[0])
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    (child,) = children
+    assert child.popen.wait(PATIENCE_S) == -signal.SIGTERM
+    child.end()
+
+
+@contextmanager
+def descriptors_to_be_had(count: int) -> Iterator[None]:
+    """So many more than are open; there are no gaps between those."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
+    fillers = [os.dup(0)]
+    while fillers[-1] <= highest:
+        fillers.append(os.dup(0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (fillers[-1] + 1 + count, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for fd in fillers:
+            os.close(fd)
+
+
+def test_a_child_without_descriptors_to_be_had_leaves_nothing(module: str) -> None:
+    """However far its start comes: one descriptor more at each try, until there are enough."""
+    before = open_descriptors()
+    children_before = psutil.Process().children()
+    for count in range(20):
+        with suppress(OSError), descriptors_to_be_had(count):
+            start_child(module, stdout=subprocess.PIPE, stderr=subprocess.PIPE).end()
+            break
+        assert open_descriptors() == before
+        assert psutil.Process().children() == children_before
+    assert 4 < count < 19  # two pipes and what stands for /dev/null; from Python 3.13 on that is all
+    assert open_descriptors() == before
+
+
+def test_a_child_that_cannot_be_watched_is_ended(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = open_descriptors()
+
+    def refuse(pid: int) -> int:
+        raise OSError(errno.EMFILE, f"no descriptor for {pid}")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    with pytest.raises(OSError, match="no descriptor for") as refused:
+        start_child(module, stdout=subprocess.PIPE)
+    assert not psutil.pid_exists(int(str(refused.value.strerror).split()[-1]))
+    assert open_descriptors() == before
+
+
+@pytest.mark.parametrize(("said", "last"), [(b"", ""), (b"one\n", "one"), (b"one\n two \xff\n\n", "two \ufffd")])
+def test_the_last_line(said: bytes, last: str) -> None:
+    with tempfile.TemporaryFile() as stderr:
+        stderr.write(said)
+        assert last_line(stderr).strip() == last

@@ -1,0 +1,100 @@
+"""Work in a process of its own ends well, or with the last that the process said."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shisha_rt.process.job import JobFailed, run_job
+
+
+@pytest.fixture(autouse=True)
+def _jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "upper.py").write_text(
+        "import sys\nsys.stdout.write(sys.stdin.read().upper() + ' '.join(sys.argv[1:]))"
+    )
+    (tmp_path / "bad.py").write_text("import sys\nprint('one\\ntwo', file=sys.stderr)\nsys.exit(3)")
+    (tmp_path / "silent.py").write_text("import os\nos._exit(3)")
+    (tmp_path / "killed.py").write_text("import os, sys\nprint('one', file=sys.stderr)\nos.abort()")
+    (tmp_path / "endless.py").write_text("import time\nprint('going on', flush=True)\ntime.sleep(600)")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+
+
+def test_a_job_reads_what_it_is_given_and_its_lines_are_heard() -> None:
+    heard: list[bytes] = []
+    run_job("upper", "and", "more", failed="no", given=b"some\nlines\n" * 20_000, hear=heard.append)
+    assert heard == [b"SOME\n", b"LINES\n"] * 20_000 + [b"and more"]
+
+
+def test_a_job_that_nobody_hears() -> None:
+    run_job("upper", failed="no", given=b"some\nlines\n" * 20_000)
+
+
+@pytest.mark.parametrize(
+    ("module", "said", "status"),
+    [
+        ("bad", "two", 3),
+        ("silent", "exit status 3", 3),
+        ("killed", "it was ended by SIGABRT", -signal.SIGABRT),
+    ],
+)
+def test_a_job_that_fails(module: str, said: str, status: int) -> None:
+    with pytest.raises(JobFailed) as failure:
+        run_job(module, failed="it failed")
+    assert str(failure.value) == f"it failed: {said}"
+    assert (failure.value.status, failure.value.reason) == (status, said)
+
+
+def test_a_job_that_comes_to_no_end() -> None:
+    heard: list[bytes] = []
+    with pytest.raises(JobFailed, match=r"^it failed: it came to no end$") as failure:
+        run_job("endless", failed="it failed", hear=heard.append, limit_s=1)
+    assert failure.value.status is None
+
+
+def test_a_job_ends_with_what_hears_it() -> None:
+    children = psutil.Process().children()
+
+    def hear(line: bytes) -> None:
+        raise KeyError(line)
+
+    with pytest.raises(KeyError, match="going on"):
+        run_job("endless", failed="no", hear=hear)
+    assert psutil.Process().children() == children
+
+
+def test_a_job_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> None:
+    (tmp_path / "tells.py").write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)")
+    script = "from shisha_rt.process.job import run_job; run_job('tells', failed='no', hear=lambda x: print(int(x)))"
+    with subprocess.Popen([sys.executable, "-u", "-c", script], stdout=subprocess.PIPE) as waiting:
+        assert waiting.stdout is not None
+        job = psutil.Process(int(waiting.stdout.readline()))
+        waiting.terminate()
+    try:
+        job.wait(20)
+    finally:
+        if job.is_running():
+            job.kill()
+
+
+def test_an_interrupt_as_its_limit_is_set_ends_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was left behind, and a thread that waits for ever with it, which the process then never ended for."""
+
+    class Interrupted(threading.Timer):
+        def start(self) -> None:
+            super().start()
+            raise SystemExit(0)
+
+    monkeypatch.setattr(threading, "Timer", Interrupted)
+    before = {*threading.enumerate()}
+    with pytest.raises(SystemExit):
+        run_job("endless", failed="it failed")
+    assert {*threading.enumerate()} <= before
+    assert not [child for child in psutil.Process().children() if "endless" in child.cmdline()]

@@ -1,0 +1,253 @@
+"""The client's side of the protocol, without a socket."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shisha_rt.core.codes import Code
+from shisha_rt.model.graph import Tensor
+from shisha_rt.plan.plan import Plan
+from shisha_rt.protocol.conversation import Conversation, Outgoing, Settled, stages_of
+from shisha_rt.protocol.exceptions import Internal, InvalidArgument, ShishaError, Unavailable, error_of
+from shisha_rt.protocol.frame_tensors import Answer, arrays_of
+from shisha_rt.protocol.header import TensorData, TensorHeader, encode_answer, encode_error, encode_infer_answer
+from shisha_rt.protocol.request import Signature
+
+X = Tensor("x", (2,), "FP16")
+Y = Tensor("y", (), "INT64")
+SIGNATURE = Signature("m", (X,), (Y,))
+METADATA = {
+    "name": "m",
+    "versions": [],
+    "platform": "onnx",
+    "inputs": [{"name": "x", "datatype": "FP16", "shape": [2]}],
+    "outputs": [{"name": "y", "datatype": "INT64", "shape": []}],
+}
+
+
+def introduced() -> Conversation:
+    conversation = Conversation()
+    answer(conversation, send(conversation, conversation.ask("server_metadata")), {"instance": "first"})
+    answer(conversation, send(conversation, conversation.ask("model_metadata")), METADATA)
+    assert conversation.signature == SIGNATURE
+    return conversation
+
+
+def send(conversation: Conversation, outgoing: Outgoing) -> str:
+    conversation.sent(outgoing)
+    return outgoing.id
+
+
+def answer(conversation: Conversation, request_id: str, fields: dict[str, Any]) -> list[Settled]:
+    return conversation.receive([encode_answer(request_id, fields)])
+
+
+def frame(conversation: Conversation) -> Outgoing:
+    return conversation.infer(np.zeros(2, np.float16))
+
+
+def result(request_id: str) -> list[bytes]:
+    header = encode_infer_answer(request_id, "m", [TensorHeader.of(Y)], epoch=3, frame=4, queue_ms=5, compute_ms=6)
+    return [header, np.int64(7).tobytes()]
+
+
+def outcome_of(settled: Sequence[Settled], request_id: str) -> Any:
+    ((settled_id, outcome),) = settled
+    assert settled_id == request_id
+    return outcome
+
+
+def test_a_result_settles_its_frame_once() -> None:
+    conversation = introduced()
+    request_id = send(conversation, frame(conversation))
+    outcome = outcome_of(conversation.receive(result(request_id)), request_id)
+    assert isinstance(outcome, Answer)
+    assert outcome.output == 7
+    assert (outcome.epoch, outcome.frame, outcome.sequence) == (3, 4, None)
+    assert conversation.in_flight == 0
+    assert conversation.receive(result(request_id)) == []
+
+
+def test_what_was_not_sent_is_not_in_flight() -> None:
+    conversation = introduced()
+    outgoing = frame(conversation)
+    assert conversation.receive(result(outgoing.id)) == []
+    assert conversation.lose("gone") == []
+
+
+def test_an_error_settles_its_request() -> None:
+    conversation = introduced()
+    request_id = send(conversation, frame(conversation))
+    outcome = outcome_of(conversation.receive([encode_error(request_id, Code.UNAVAILABLE, "draining")]), request_id)
+    assert isinstance(outcome, Unavailable)
+    assert (outcome.message, outcome.request_id) == ("draining", request_id)
+
+
+@pytest.mark.parametrize("code", Code)
+def test_every_code_has_an_exception_of_its_own(code: Code) -> None:
+    error = error_of(code, "why", "1")
+    assert error.code is code
+    assert type(error) is not ShishaError
+    assert str(error) == "why"
+
+
+def test_a_code_of_a_newer_daemon_is_still_an_error() -> None:
+    assert str(error_of("NEW", "why", "1")) == "NEW: why"
+
+
+def test_abandoning_a_frame_asks_to_cancel_it_and_other_requests_are_just_forgotten() -> None:
+    conversation = introduced()
+    request_id = send(conversation, frame(conversation))
+    cancel = conversation.abandon(request_id)
+    assert cancel is not None
+    assert json.loads(bytes(cancel.parts[0])) == {"op": "cancel", "id": cancel.id, "target": request_id}
+    assert conversation.receive(result(request_id)) == []
+    assert conversation.abandon(request_id) is None
+    assert conversation.abandon(send(conversation, conversation.ask("status"))) is None
+
+
+def test_a_loss_ends_all_in_flight_and_forgets_who_it_was() -> None:
+    conversation = introduced()
+    ids = [send(conversation, frame(conversation)), send(conversation, conversation.ask("status"))]
+    lost = conversation.lose("gone")
+    assert [request_id for request_id, _ in lost] == ids
+    assert all(isinstance(outcome, Unavailable) for _, outcome in lost)
+    assert conversation.signature is None
+    assert conversation.instance is None
+
+
+def test_a_probe_is_nobodys_and_only_one_is_under_way() -> None:
+    conversation = introduced()
+    probe = conversation.probe()
+    assert probe is not None
+    send(conversation, probe)
+    assert conversation.probe() is None
+    assert conversation.in_flight == 0
+    assert answer(conversation, probe.id, {"instance": "first"}) == []
+    assert conversation.probe() is not None
+
+
+def test_a_probe_that_finds_another_instance_loses_all_in_flight() -> None:
+    conversation = introduced()
+    request_id = send(conversation, frame(conversation))
+    probe = conversation.probe()
+    assert probe is not None
+    send(conversation, probe)
+    assert isinstance(outcome_of(answer(conversation, probe.id, {"instance": "second"}), request_id), Unavailable)
+    assert conversation.instance == "second"
+    assert conversation.signature is None
+
+
+def test_ids_of_the_callers_own_are_not_given_out_twice() -> None:
+    conversation = introduced()
+    following = str(int(conversation.ask("status").id) + 1)
+    send(conversation, conversation.infer(np.zeros(2, np.float16), request_id=following))
+    assert conversation.ask("status").id != following
+    with pytest.raises(InvalidArgument, match="already in flight"):
+        conversation.infer(np.zeros(2, np.float16), request_id=following)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda parts: parts[:1],
+        lambda parts: [parts[0], parts[1][1:]],
+        lambda parts: [parts[0].replace(b"INT64", b"BYTES"), parts[1]],
+        lambda parts: [parts[0].replace(b'"shape":[]', b'"shape":[-1,-1]'), parts[1]],
+        lambda parts: [parts[0].replace(b'"epoch":3', b'"epoch":"3"'), parts[1]],
+    ],
+)
+def test_a_result_that_does_not_follow_the_protocol_is_an_internal_error(spoil: Any) -> None:
+    conversation = introduced()
+    request_id = send(conversation, frame(conversation))
+    spoilt = spoil(result(request_id))
+    assert spoilt != result(request_id)
+    assert isinstance(outcome_of(conversation.receive(spoilt), request_id), Internal)
+
+
+def test_model_metadata_that_cannot_be_used_is_an_internal_error() -> None:
+    conversation = Conversation()
+    request_id = send(conversation, conversation.ask("model_metadata"))
+    unknown = {**METADATA, "inputs": [{"name": "x", "datatype": "BYTES", "shape": [2]}]}
+    assert isinstance(outcome_of(answer(conversation, request_id, unknown), request_id), Internal)
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=40), max_size=3))
+def test_noise_settles_nothing(parts: list[bytes]) -> None:
+    conversation = introduced()
+    send(conversation, frame(conversation))
+    assert conversation.receive(parts) == []
+    assert conversation.in_flight == 1
+
+
+def test_arrays_are_put_in_the_models_order() -> None:
+    signature = Signature("m", (X, Y), ())
+    y, x = np.array(1, np.int64), np.zeros(2, np.float16)
+    assert [array.shape for array in arrays_of({"y": y, "x": x}, signature)] == [(2,), ()]
+    with pytest.raises(InvalidArgument, match="2 inputs"):
+        arrays_of(x, signature)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (2, 2)])
+def test_tensors_of_any_shape_are_sent(shape: tuple[int, ...]) -> None:
+    conversation = Conversation()
+    conversation.signature = Signature("m", (Tensor("x", shape, "BOOL"),), ())
+    outgoing = conversation.infer(np.ones(shape, np.bool_))
+    assert bytes(outgoing.parts[1]) == b"\1" * int(np.prod(shape))
+
+
+def test_the_output_of_an_answer_with_several_must_be_chosen() -> None:
+    several = Answer("1", {"a": np.zeros(1), "b": np.zeros(1)}, 1, 1, None, 0.0, 0.0)
+    with pytest.raises(ValueError, match="a, b"):
+        _ = several.output
+
+
+def test_a_plan_and_its_printed_stages_ask_for_the_same() -> None:
+    plan = Plan.of([(0, 1, "fast0"), (2, 3, "slow0")])
+    printed = [
+        {"first": 0, "last": 1, "places": ["fast0"]},
+        {"first": 2, "last": 3, "places": ["slow0"]},
+    ]
+    assert stages_of(plan) == stages_of(printed) == printed
+
+
+def test_a_frame_of_several_served_shapes_goes_in_its_own() -> None:
+    conversation = Conversation()
+    metadata = {
+        "name": "m",
+        "inputs": [
+            {"name": "x", "datatype": "FP32", "shape": [1, -1]},
+            {"name": "z", "datatype": "BOOL", "shape": [2]},
+        ],
+        "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}],
+        "shapes": [{"x": [1, 3], "z": [2]}, {"x": [1, 5], "z": [2]}],
+    }
+    answer(conversation, send(conversation, conversation.ask("model_metadata")), metadata)
+    z = np.zeros(2, np.bool_)
+    for width in (3, 5):
+        outgoing = conversation.infer({"x": np.zeros((1, width), np.float32), "z": z})
+        header = json.loads(bytes(outgoing.parts[0]))
+        assert [its["shape"] for its in header["inputs"]] == [[1, width], [2]]
+        assert [len(part) for part in outgoing.parts[1:]] == [4 * width, 2]
+    with pytest.raises(InvalidArgument, match="shapes x=1x4 z=2 are not served; expected one of x=1x3 z=2, x=1x5 z=2"):
+        conversation.infer({"x": np.zeros((1, 4), np.float32), "z": z})
+    with pytest.raises(InvalidArgument, match=r"shape \(3,\); expected \(2,\)"):
+        conversation.infer({"x": np.zeros((1, 3), np.float32), "z": np.zeros(3, np.bool_)})
+
+
+def test_an_answer_has_arrays_of_the_shape_that_came() -> None:
+    conversation = introduced()
+    request_id = send(conversation, frame(conversation))
+    tensors = [TensorHeader("boxes", (0, 4), "FP32", TensorData(0)), TensorHeader("y", (2, 1), "INT8", TensorData(2))]
+    header = encode_infer_answer(request_id, "m", tensors, epoch=1, frame=1, queue_ms=0, compute_ms=0)
+    outcome = outcome_of(conversation.receive([header, b"", b"ab"]), request_id)
+    assert isinstance(outcome, Answer)
+    assert {name: array.shape for name, array in outcome.outputs.items()} == {"boxes": (0, 4), "y": (2, 1)}

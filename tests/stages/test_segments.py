@@ -199,7 +199,9 @@ def test_every_legal_cut_alone_and_all_together(build: Any, tmp_path: Path) -> N
 def test_a_fused_addition_forbids_the_cut_inside_it_and_no_other(tmp_path: Path) -> None:
     compiled = compile_model(residual(tmp_path))
     assert [layer.name for layer in compiled.layers] == ["stem", "main", "shortcut", "head"]
-    assert compiled.legal_cuts == {0, 2}
+    optimised = onnx.load(compiled.engine_folder / MODEL_FILE, load_external_data=False)
+    is_fused = "Add" not in {node.op_type for node in optimised.graph.node}  # which the engine does on x86 only
+    assert compiled.legal_cuts == ({0, 2} if is_fused else {0, 1, 2})
 
 
 def _long_but(*short: str) -> list[Any]:

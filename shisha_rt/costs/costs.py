@@ -7,7 +7,7 @@ that is what it computes; what its tensors take on the way there and back is sai
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -92,6 +92,11 @@ class Costs:
         return {place.name: by_host[place.host] for place in self.places if place.host in by_host}
 
     @cached_property
+    def entry_s(self) -> Floats:
+        """(layers,): what a run of layers pays to begin there: the cut before it; nan where that is not legal."""
+        return np.concatenate([[0.0], self.transfer_s])
+
+    @cached_property
     def crossings(self) -> Crossings:
         return Crossings(self.tensors)
 
@@ -120,14 +125,17 @@ def stage_service_s(costs: Costs, first: int, last: int, place: int) -> float:
 
     nan where the place cannot run one of them, or the entry cut is not legal.
     """
-    entry_s = 0.0 if first == 0 else float(costs.transfer_s[first - 1])
     # fsum: independent of the order of summing, so that equal stages have equal times to the last bit.
-    return math.fsum([entry_s, *costs.time_s[first : last + 1, place].tolist()])
+    return math.fsum([float(costs.entry_s[first]), *costs.time_s[first : last + 1, place].tolist()])
 
 
 def stage_bytes(costs: Costs, first: int, last: int) -> int:
     """The memory a stage needs: all its weights, and the most that is live at one of its layers."""
-    layers = costs.layers[first : last + 1]
+    return bytes_of(costs.layers[first : last + 1])
+
+
+def bytes_of(layers: Sequence[CostLayer]) -> int:
+    """The same of these layers, at least one, in whatever order they run."""
     return sum(layer.weight_bytes for layer in layers) + max(layer.live_bytes for layer in layers)
 
 

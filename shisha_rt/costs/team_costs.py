@@ -139,7 +139,7 @@ class TeamCosts:
         if team[0] in self.costs.far:
             return math.inf
         first, last = split.span
-        entry_s = float(self.costs.transfer_s[first - 1]) if first else 0.0
+        entry_s = float(self.costs.entry_s[first])
         shard_s = self.costs.splits.shard_s(split, self.span_s(team, first, last), entry_s, team[0])
         return math.inf if math.isnan(shard_s) else shard_s
 
@@ -152,7 +152,7 @@ class TeamCosts:
             (_, last), *further = work
             work = (((split.span[1] + 1, last),) if last > split.span[1] else ()) + tuple(further)
         ended = {last for _, last in work}
-        entries = [float(self.costs.transfer_s[first - 1]) for first, _ in work if first and first - 1 not in ended]
+        entries = [float(self.costs.entry_s[first]) for first, _ in work if first - 1 not in ended]
         # fsum: independent of the order of summing, so that equal stages have equal times to the last bit.
         layers_s = (time_s[first : last + 1].tolist() for first, last in work)
         total_s = math.fsum([*entries, *(time for run in layers_s for time in run)])

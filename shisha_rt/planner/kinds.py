@@ -123,7 +123,7 @@ class StageCosts:
 def stage_costs(costs: Costs) -> StageCosts:
     """The stages that `costs` allow."""
     starts = starts_of(len(costs.layers), costs.legal_cuts)
-    entry_s = np.array([0.0, *(costs.transfer_s[start - 1] for start in starts[1:-1]), 0.0])
+    entry_s = np.append(costs.entry_s[list(starts[:-1])], 0.0)
     return StageCosts(costs, starts, entry_s, tuple(sorted(_kinds(costs, starts), key=lambda kind: len(kind.places))))
 
 

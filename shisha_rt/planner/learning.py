@@ -183,7 +183,7 @@ def _sightings(told: Costs, layers_s: Floats, seen: Sequence[_Seen], place: str 
     for first, end, service_s, error in seen:
         told_s = float(np.nansum(layers_s[first:end]))
         if math.isfinite(service_s) and told_s:
-            entry_s = float(told.transfer_s[first - 1]) if first else 0.0
+            entry_s = float(told.entry_s[first])
             hidden = service_s <= (1 + _LINK_ERROR + error) * _ways_s(told, place, first, end)
             if hidden and entry_s + told_s <= service_s:
                 continue

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Final
 
 from shisha_rt.core.codes import Code
+from shisha_rt.core.fair_share import is_granted
 from shisha_rt.core.lifecycle.events import FrameArrived
 from shisha_rt.core.lifecycle.policy import Policy
 from shisha_rt.core.lifecycle.records import ClientState, Frame, StreamState
@@ -19,9 +20,7 @@ class Streams:
     """`turn`: the clients with frames that wait for a slot. `undelivered`: accepted frames, of all clients. `met`: how
     many came while others were undelivered.
 
-    Room is shared out by what is left (dynamic thresholds): with each frame and byte accepted a client has at most as
-    much as nobody has. So one client alone gets half of all there is, n greedy ones a part in n + 1 each, and however
-    many there are, something is left for the next that comes.
+    Room for frames, and for the bytes of those that wait, is shared out as `fair_share` says.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -53,12 +52,13 @@ class Streams:
             if event.sequence != expected:
                 return Code.INVALID_ARGUMENT, f"sequence is {event.sequence}, expected {expected} in this stream"
         client, policy = stream.client, self._policy
-        if client.undelivered + 1 > 2 * policy.max_in_flight - self.undelivered - 1:
+        frames_room, bytes_room = 2 * policy.max_in_flight, 2 * policy.waiting_bytes
+        if not is_granted(1, held=client.undelivered, held_by_all=self.undelivered, room=frames_room):
             had = f"{client.undelivered} frames of this client are in flight, {self.undelivered} of all clients"
             return Code.RESOURCE_EXHAUSTED, f"{had}: as many as are admitted"
-        left_bytes = 2 * policy.waiting_bytes - self.waiting_bytes
-        is_first = not client.waiting_bytes and left_bytes > 0  # that one waits however large it is
-        if client.waiting_bytes + event.size_bytes > left_bytes - event.size_bytes and not is_first:
+        is_first = not client.waiting_bytes and self.waiting_bytes < bytes_room  # that one waits however large it is
+        held_bytes, of_all_bytes = client.waiting_bytes, self.waiting_bytes
+        if not (is_first or is_granted(event.size_bytes, held=held_bytes, held_by_all=of_all_bytes, room=bytes_room)):
             had = f"{client.waiting_bytes} bytes of this client's requests wait, {self.waiting_bytes} of all"
             return Code.RESOURCE_EXHAUSTED, f"{had}: as many as are held"
         return None

@@ -6,8 +6,8 @@ the first part where a message goes (and it settles it then, once and for all) i
 still there; if not, the message ends with an error that says nothing.
 
 The socket never blocks. What a client's queue does not take waits here; beyond a client's room, and for one that has
-left, answers are counted as undeliverable and dropped. Room is shared out as in `core.lifecycle.streams`: a client may
-keep as much as nobody keeps, so one alone has half of all. Its first answer waits however large it is.
+left, answers are counted as undeliverable and dropped. Room is shared out as `core.fair_share`
+says; a client's first answer waits however large it is.
 
 ZeroMQ does not say of which client's queue there is room again, only (by the socket's descriptor, which ends the
 loop's wait) that something has changed. So after a change all are tried again, but not more often than every
@@ -24,6 +24,7 @@ from typing import Final
 import zmq
 
 from shisha_rt.core.codes import Code
+from shisha_rt.core.fair_share import is_granted
 from shisha_rt.daemon.front.connections import Connection
 from shisha_rt.protocol.header import encode_error
 from shisha_rt.protocol.multipart import send_parts
@@ -86,7 +87,8 @@ class Outbox:
         self._all_bytes += size
 
     def _has_room(self, client: Hashable, size: int) -> bool:
-        return self._bytes.get(client, 0) + size <= 2 * self._limit_bytes - self._all_bytes - size
+        held = self._bytes.get(client, 0)
+        return is_granted(size, held=held, held_by_all=self._all_bytes, room=2 * self._limit_bytes)
 
     def wake_s(self) -> float:
         """When `flush` has something to do, if nothing else happens."""

@@ -1,8 +1,7 @@
 """The regions that clients have been lent: who may name which, how much each may have, and when one ends.
 
-Room is shared out as in `core.lifecycle.streams`, in bytes and in regions: a client may have as much as nobody has, so
-one alone has half of all. A region ends with its connection, once the frames that use it have been answered; until then
-its descriptor stays open, whatever becomes of its client.
+Room is shared out as `core.fair_share` says, in bytes and in regions. A region ends with its connection, once the
+frames that use it have been answered; until then its descriptor stays open, whatever becomes of its client.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from shisha_rt.core.codes import Code, WireError
+from shisha_rt.core.fair_share import is_granted
 from shisha_rt.process.lent import LentPiece, create_region
 from shisha_rt.protocol.request import InferRequest, Lent
 
@@ -77,9 +77,9 @@ class Regions:
     def create(self, holder: int, size_bytes: int) -> LentRegion:
         """Raises WireError where there is no room for it."""
         held = self._held.get(holder, _Held())
-        if held.regions + 1 > self.most - self.count - 1:
+        if not is_granted(1, held=held.regions, held_by_all=self.count, room=self.most):
             raise _exhausted(f"{held.regions} regions of this process, {self.count} of all")
-        if held.size_bytes + size_bytes > self.most_bytes - self.size_bytes - size_bytes:
+        if not is_granted(size_bytes, held=held.size_bytes, held_by_all=self.size_bytes, room=self.most_bytes):
             raise _exhausted(f"{held.size_bytes} bytes of this process, {self.size_bytes} of all")
         try:
             fd = create_region(size_bytes)

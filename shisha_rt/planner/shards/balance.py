@@ -153,7 +153,7 @@ def _whole_bytes(shares: Floats) -> Floats:
 
 def _entry_s(costs: Costs, piece: Piece) -> float:
     """Infinite where nothing can be cut."""
-    entry_s = float(costs.transfer_s[piece.first - 1]) if piece.first else 0.0
+    entry_s = float(costs.entry_s[piece.first])
     return math.inf if math.isnan(entry_s) else entry_s
 
 

@@ -88,7 +88,7 @@ def refined(costs: Costs, pieces: Sequence[Piece]) -> Costs:
     splits = costs.splits
 
     def cut_s(piece: Piece) -> float:
-        entry_s = float(costs.transfer_s[piece.first - 1]) if piece.first else 0.0
+        entry_s = float(costs.entry_s[piece.first])
         return splits.factor * (splits.overhead_s + entry_s) if piece.begin else entry_s
 
     return replace(

@@ -50,7 +50,7 @@ def quickest_split(told: TeamCosts, start: Plan, handover_s: float) -> Plan:
         for layer in range(stage.first, stage.last + 1):
             run, behind = runs[layer], apart.get(layer, _NO_WAY)
             took_s = told.span_s(stage.teams[0], layer, layer)
-            entry_s = float(told.costs.transfer_s[layer - 1]) if layer else 0.0
+            entry_s = float(told.costs.entry_s[layer])
             onwards = _longer(run, layer, took_s)
             if not math.isnan(entry_s):
                 begun = _Way(behind.seconds + handover_s + entry_s + took_s, behind.items)

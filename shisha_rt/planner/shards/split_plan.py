@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from shisha_rt.costs.alike import among, kinds_of
-from shisha_rt.costs.costs import HANDOVER_S, Costs
+from shisha_rt.costs.costs import HANDOVER_S, Costs, bytes_of
 from shisha_rt.costs.team_costs import TeamCosts, team_costs
 from shisha_rt.model.split import MOST_SUMMED, Splittable
 from shisha_rt.outcome import Outcome
@@ -180,8 +180,7 @@ def _fastest(
 
 def _has_room(costs: Costs, way: Splittable) -> bool:
     """Whether some place has the memory for its layers, whole."""
-    layers = costs.layers[way.first : way.last + 1]
-    needed = sum(its.weight_bytes for its in layers) + max(its.live_bytes for its in layers)
+    needed = bytes_of(costs.layers[way.first : way.last + 1])
     return any(place.memory_bytes is None or needed <= place.memory_bytes for place in costs.places)
 
 

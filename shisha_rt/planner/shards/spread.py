@@ -120,7 +120,7 @@ def _shares(told: TeamCosts, way: Splittable, rest: Plan, block: int) -> tuple[i
         runs = [
             run for stage in rest.stages if stage.place == place.name for run in _apart(way, stage.first, stage.last)
         ]
-        busy_s = math.fsum(told.span_s((place.name,), *run) + _entry_s(costs, run[0]) for run in runs)
+        busy_s = math.fsum(told.span_s((place.name,), *run) + float(costs.entry_s[run[0]]) for run in runs)
         layers = [costs.layers[layer] for first, last in runs for layer in range(first, last + 1)]
         used = sum(its.weight_bytes for its in layers)
         room = math.inf if place.memory_bytes is None else place.memory_bytes - used
@@ -141,10 +141,6 @@ def _seconds(told: TeamCosts, way: Splittable, place: str, units: int) -> float:
     if units == way.units:
         return told.span_s((place,), way.first, way.last)
     return told.shard_s(_one(way, units), (place,))
-
-
-def _entry_s(costs: Costs, first: int) -> float:
-    return float(costs.transfer_s[first - 1]) if first else 0.0
 
 
 def _apart(way: Splittable, first: int, last: int) -> Iterator[tuple[int, int]]:

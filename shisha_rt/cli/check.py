@@ -59,11 +59,13 @@ def check_command(
     from shisha_rt.model.zoo import resolve_model
 
     dims = parse_dims(dim)
-    sizes = [InputSizes(dims, its) for its in parse_shapes(shape)]
+    sizes = [InputSizes(dims, given) for given in parse_shapes(shape)]
     places = load_machine(machine)
     check_runnable(places)
     checked = check_model(resolve_model(model, progress), places, sizes, progress)
-    given = [part for name, its in (("--dim", dim), ("--shape", shape)) for text in its or () for part in (name, text)]
+    given = [
+        part for name, texts in (("--dim", dim), ("--shape", shape)) for text in texts or () for part in (name, text)
+    ]
     given += [] if machine == _THIS_MACHINE else ["--machine", machine]
     limits = this_limits()
     host = limits, host_cores(sorted(limits.cores)), ControlGroups().memory_limit_bytes()
@@ -132,8 +134,8 @@ def _end(spec: TensorSpec) -> dict[str, object]:
     return {"name": spec.name, "datatype": spec.datatype, "shape": shape}
 
 
-def _passing(its: CutCost) -> dict[str, int]:
-    return {"cut": its.cut, "tensors": its.tensors, "bytes": its.size_bytes}
+def _passing(cut_cost: CutCost) -> dict[str, int]:
+    return {"cut": cut_cost.cut, "tensors": cut_cost.tensors, "bytes": cut_cost.size_bytes}
 
 
 # One screen
@@ -196,8 +198,8 @@ def _heaviest(heaviest: Sequence[tuple[Layer, float]]) -> str:
     return f"; the heaviest layer, {layer.index} ({layer.name}), has {share:.0%} of their weight{others}"
 
 
-def _at(its: CutCost) -> str:
-    return f"{_count(its.tensors, 'tensor')} of {short(its.size_bytes, 'B')} (cut {its.cut})"
+def _at(cut_cost: CutCost) -> str:
+    return f"{_count(cut_cost.tensors, 'tensor')} of {short(cut_cost.size_bytes, 'B')} (cut {cut_cost.cut})"
 
 
 def _count(number: int, what: str) -> str:

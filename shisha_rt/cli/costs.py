@@ -121,8 +121,8 @@ def _print_table(ready: ModelOnMachine, found: Costs) -> None:
 
 def _label(machine: Machine, place: int) -> str:
     """The place's name; a star where it is slower than the host that was measured."""
-    its = machine.places[place]
-    return f"{its.name}*" if machine.is_emulated(its) else its.name
+    costed_place = machine.places[place]
+    return f"{costed_place.name}*" if machine.is_emulated(costed_place) else costed_place.name
 
 
 def _notes(ready: ModelOnMachine) -> Sequence[str]:

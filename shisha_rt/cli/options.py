@@ -82,12 +82,12 @@ def parse_shapes(texts: Iterable[str] | None) -> list[dict[str, tuple[int, ...]]
             raise BadInput(f"--shape {text}: expected {expected}")
         shapes.setdefault(name, []).append(tuple(map(int, parts)))
     count = max(map(len, shapes.values()), default=1)
-    uneven = [name for name, its in shapes.items() if len(its) not in (1, count)]
+    uneven = [name for name, shape in shapes.items() if len(shape) not in (1, count)]
     if uneven:
-        most = next(name for name, its in shapes.items() if len(its) == count)
+        most = next(name for name, shape in shapes.items() if len(shape) == count)
         counts = f"{count} shapes of {most} and {len(shapes[uneven[0]])} of {uneven[0]}"
         raise BadInput(f"--shape: {counts}, expected as many of each input, or one")
-    found = [{name: its[k % len(its)] for name, its in shapes.items()} for k in range(count)]
+    found = [{name: shape[k % len(shape)] for name, shape in shapes.items()} for k in range(count)]
     again = next((shape for k, shape in enumerate(found) if shape in found[:k]), None)
     if again is not None:
         raise BadInput(f"--shape {shapes_in_words(again)}: is set twice, expected once")

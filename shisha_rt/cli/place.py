@@ -336,25 +336,25 @@ def _by_runs(
     """Computing and moving apart; how that was measured in words, and in figures."""
     from shisha_rt.measure.device_profile import profile_devices
 
-    its = profile_devices(compiled, machine, place, devices, progress)
-    runs = f"{_count(its.node_runs, 'node run')} and {_count(its.edge_runs, 'edge run')}"
-    when = f"in {its.seconds:.3g} s" if its.seconds else "before"
-    figures = {"node_runs": its.node_runs, "edge_runs": its.edge_runs, "seconds": its.seconds}
-    return its.costs, f"measured {when}: {runs}", figures
+    profiled = profile_devices(compiled, machine, place, devices, progress)
+    runs = f"{_count(profiled.node_runs, 'node run')} and {_count(profiled.edge_runs, 'edge run')}"
+    when = f"in {profiled.seconds:.3g} s" if profiled.seconds else "before"
+    figures = {"node_runs": profiled.node_runs, "edge_runs": profiled.edge_runs, "seconds": profiled.seconds}
+    return profiled.costs, f"measured {when}: {runs}", figures
 
 
 def _by_partitions(
     patterns: Sequence[Pattern], compiled: Compiled, machine: Machine, place: Place, devices: tuple[Device, ...]
 ) -> tuple[OperatorCosts, str, Mapping[str, float]]:
     """As PartitionTuner has it: each partition by itself, with what it moves."""
-    its = study("profile_partitions")(compiled, machine, place, devices, patterns, progress)
+    profiled = study("profile_partitions")(compiled, machine, place, devices, patterns, progress)
     figures = {
-        "partitions": its.partitions,
-        "distinct": its.distinct,
-        "measured": its.measured,
-        "seconds": its.seconds,
+        "partitions": profiled.partitions,
+        "distinct": profiled.distinct,
+        "measured": profiled.measured,
+        "seconds": profiled.seconds,
     }
-    return its.costs, its.in_words, figures
+    return profiled.costs, profiled.in_words, figures
 
 
 def _count(number: int, what: str) -> str:

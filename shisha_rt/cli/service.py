@@ -139,7 +139,7 @@ def _generates_code(settings: Settings, machine: Machine) -> bool:
     from shisha_rt.machine.config.device_files import running_devices
 
     devices = [running_devices(machine, place, settings.precision) for place in machine.places]
-    return any(device.engine == "openvino" for its in devices for device in its)
+    return any(device.engine == "openvino" for of_place in devices for device in of_place)
 
 
 def _runs_as() -> str | None:

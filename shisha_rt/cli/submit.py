@@ -219,7 +219,7 @@ class Tally:
             rows.insert(0, ("latency ms", "   ".join(shown)))
             rows.append(("epochs", ", ".join(f"{epoch} ({count})" for epoch, count in sorted(self.epochs.items()))))
         if output is not None and self.outputs:
-            rows.append(("saved", f"{output}: {', '.join(self._in_short(*its) for its in self.outputs.items())}"))
+            rows.append(("saved", f"{output}: {', '.join(self._in_short(*item) for item in self.outputs.items())}"))
         fps = f": {self.throughput_fps:.4g} frames/s" if self.throughput_fps else ""
         title = f"{self.completed} of {self.sent} frames of {self.model} completed in {self.elapsed_s:.3g} s{fps}"
         return "\n".join([title, *(f"{name:<11} {text}" for name, text in rows)])
@@ -244,7 +244,7 @@ async def _run(endpoint: str | None, keys: tuple[Path | None, str | None], load:
             count = load.frames or len(frames) or _FRAMES
             frames = frames or _random_frames(shapes, count, load.seed)
             tally.model = str(metadata["name"])
-            tally.open_outputs = frozenset(its["name"] for its in metadata["outputs"] if -1 in its["shape"])
+            tally.open_outputs = frozenset(tensor["name"] for tensor in metadata["outputs"] if -1 in tensor["shape"])
             with _bar(count) as show:
                 await _send(client, frames, count, load, tally, show)
 

@@ -75,11 +75,11 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
         lines.append(f"trying      {found['trying']}")
     lines.append(f"run {found['run']:<7} trials: {found['trials']}")
     if found["objective"] == "auto":
-        known = [(name, its) for name, its in found["plans"].items() if its is not None]
-        told = [(name, (its["throughput_fps"], its["latency_s"], its["plan"])) for name, its in known]
+        known = [(name, best) for name, best in found["plans"].items() if best is not None]
+        told = [(name, (best["throughput_fps"], best["latency_s"], best["plan"])) for name, best in known]
     else:
         told = [("its best", (found["best_throughput_fps"], found["best_latency_s"], found["best_plan"]))]
-    lines += [f"{name:<12}{_measured(*its)}" for name, its in told if its[0]]
+    lines += [f"{name:<12}{_measured(*figures)}" for name, figures in told if figures[0]]
     lines.append(f"in all      trials: {found['trials_total']}, layers moved: {found['moves_total']}")
     return lines
 

@@ -41,8 +41,8 @@ def among(costs: Costs, places: Sequence[str], slower: Sequence[float]) -> Costs
     columns = [costs.place_index(place) for place in places]
     times_of = dict(zip(places, slower, strict=True))
     told = {
-        (span, axis, place): its.stretched(times_of[place])
-        for (span, axis, place), its in costs.splits.told.items()
+        (span, axis, place): shares.stretched(times_of[place])
+        for (span, axis, place), shares in costs.splits.told.items()
         if place in times_of
     }
     as_told = {column for column, times in zip(columns, slower, strict=True) if times == 1}

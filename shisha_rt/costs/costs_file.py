@@ -173,10 +173,10 @@ def _check_teams(costs: Costs, source: str) -> None:
 def _told(splits: Iterable[_Split]) -> dict[PricedSplit, ShardTime]:
     return {
         ((split.first, split.last), split.axis, place): ShardTime(
-            its.base_s, its.unit_s, its.most, math.inf if its.join_s is None else its.join_s
+            shares.base_s, shares.unit_s, shares.most, math.inf if shares.join_s is None else shares.join_s
         )
         for split in splits
-        for place, its in split.told.items()
+        for place, shares in split.told.items()
     }
 
 
@@ -196,7 +196,7 @@ def _check_splits(costs: Costs, source: str) -> None:
         if way.block >= way.units:
             raise BadInput(f"{where}.block = {way.block}: expected less than units = {way.units}")
         for _, _, place in [key for key in costs.splits.told if key[:2] == ((way.first, way.last), way.axis)]:
-            if all(place != its.name for its in costs.places):
+            if all(place != known.name for known in costs.places):
                 raise BadInput(f"{where}.told: {place!r}, expected places of the file")
         other = seen.setdefault((way.first, way.last, way.axis), i)
         if other != i:
@@ -239,9 +239,9 @@ def _place_object(place: CostPlace) -> dict[str, Any]:
 def _splits_object(splits: SplitCosts) -> dict[str, Any]:
     keys = ("first", "last", "axis", "units", "block", "summed", "joined", "join_part")
     told: dict[tuple[Span, Axis], dict[str, object]] = {}
-    for (span, axis, place), its in splits.told.items():
-        join_s = its.join_s if math.isfinite(its.join_s) else None
-        told.setdefault((span, axis), {})[place] = asdict(its) | {"join_s": join_s}
+    for (span, axis, place), shares in splits.told.items():
+        join_s = shares.join_s if math.isfinite(shares.join_s) else None
+        told.setdefault((span, axis), {})[place] = asdict(shares) | {"join_s": join_s}
     ways = [
         {key: getattr(way, key) for key in keys}
         | ({"told": places} if (places := told.get(((way.first, way.last), way.axis))) else {})

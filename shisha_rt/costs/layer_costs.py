@@ -80,11 +80,11 @@ def mean_costs(graph: Graph, layers: tuple[Layer, ...], shapes: Sequence[RawCost
         graph=graph,
         layers=layers,
         groups=first.groups,
-        times={place: _mean([its.times[place] for its in shapes]) for place in first.times},
+        times={place: _mean([shape.times[place] for shape in shapes]) for place in first.times},
         teams={
-            team: _mean([its.teams[team] for its in shapes])
+            team: _mean([shape.teams[team] for shape in shapes])
             for team in first.teams
-            if all(team in its.teams for its in shapes)
+            if all(team in shape.teams for shape in shapes)
         },
         others_ratio=max(shape.others_ratio for shape in shapes),
     )
@@ -93,9 +93,9 @@ def mean_costs(graph: Graph, layers: tuple[Layer, ...], shapes: Sequence[RawCost
 def _mean(times: Sequence[RawTimes]) -> RawTimes:
     return RawTimes(
         times[0].threads,
-        np.mean([its.cpu_s for its in times], axis=0),
-        np.mean([its.wall_s for its in times], axis=0),
-        math.fsum(its.correction for its in times) / len(times),
+        np.mean([time.cpu_s for time in times], axis=0),
+        np.mean([time.wall_s for time in times], axis=0),
+        math.fsum(time.correction for time in times) / len(times),
     )
 
 

@@ -88,8 +88,8 @@ def links_object(tensors: Sequence[CostTensor], links: Sequence[HostLink]) -> di
     found: dict[str, Any] = {}
     if tensors:
         found["tensors"] = [
-            {"name": its.name, "size_bytes": its.size_bytes, "made": its.made, "readers": list(its.readers)}
-            for its in tensors
+            {"name": tensor.name, "size_bytes": tensor.size_bytes, "made": tensor.made, "readers": list(tensor.readers)}
+            for tensor in tensors
         ]
     if links:
         found["links"] = [

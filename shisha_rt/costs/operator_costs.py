@@ -84,14 +84,14 @@ class OperatorCosts:
 
 def beside(costs: Iterable[OperatorCosts]) -> OperatorCosts:
     """The devices of several places as those of one."""
-    its = list(costs)
+    grouped = list(costs)
     groups: list[GroupCost] = []
     before = 0
-    for one in its:
+    for one in grouped:
         groups += (replace(group, device=before + group.device) for group in one.groups)
         before += len(one.devices)
-    devices = tuple(device for one in its for device in one.devices)
-    return OperatorCosts(devices, np.hstack([one.time_s for one in its]), tuple(groups))
+    devices = tuple(device for one in grouped for device in one.devices)
+    return OperatorCosts(devices, np.hstack([one.time_s for one in grouped]), tuple(groups))
 
 
 def described_costs(graph: Graph, devices: Sequence[Device]) -> OperatorCosts:

@@ -51,7 +51,7 @@ class TeamCosts:
         taken_s = told_s if team_s is None else team_s
         if not self.costs.link_of:
             return rate_of(plan, taken_s)
-        alone_s = [_stretched(*its) for its in zip(self.alone_s(plan), taken_s, told_s, strict=True)]
+        alone_s = [_stretched(*of_stage) for of_stage in zip(self.alone_s(plan), taken_s, told_s, strict=True)]
         load = max(self.link_loads(plan, taken_s), key=lambda one: one.seconds, default=LinkLoad(0.0, ""))
         return replace(rate_of(plan, taken_s, alone_s=alone_s), link_s=load.seconds, link=load.link)
 
@@ -104,8 +104,8 @@ class TeamCosts:
             return together((link.there.seconds(there_bytes), own_s, link.back.seconds(back_bytes)))
 
         return tuple(
-            tuple(seconds(stage, team, own_s) for team, own_s in zip(stage.teams, its, strict=True))
-            for stage, its in zip(plan.stages, computing_s, strict=True)
+            tuple(seconds(stage, team, own_s) for team, own_s in zip(stage.teams, of_team, strict=True))
+            for stage, of_team in zip(plan.stages, computing_s, strict=True)
         )
 
     def _computing_s(self, plan: Plan) -> tuple[tuple[float, ...], ...]:
@@ -164,7 +164,9 @@ class TeamCosts:
         for index, stage in enumerate(plan.stages):
             for lead in stage.leads:
                 stages_of.setdefault(lead, []).append(index)
-        need_bytes = {its: self._need_bytes(plan, its) for its in set(map(tuple, stages_of.values()))}
+        need_bytes = {
+            same_stages: self._need_bytes(plan, same_stages) for same_stages in set(map(tuple, stages_of.values()))
+        }
         full = set()
         for lead, indices in stages_of.items():
             memory_bytes = self.costs.places[self.costs.place_index(lead)].memory_bytes

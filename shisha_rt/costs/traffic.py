@@ -56,7 +56,9 @@ class Crossings:
         outputs = len(starts) - 1
         for tensor in self._tensors:
             made = AS_INPUT if tensor.made == AS_INPUT else group_of[tensor.made]
-            readers = sorted({group_of[its] if its < len(group_of) else outputs for its in tensor.readers} - {made})
+            readers = sorted(
+                {group_of[layer] if layer < len(group_of) else outputs for layer in tensor.readers} - {made}
+            )
             # There: from any begin behind the maker, to any end behind the next reader.
             begin = made + 1
             for reader in readers:
@@ -67,4 +69,4 @@ class Crossings:
             if made != AS_INPUT and readers:
                 back[: made + 1, made + 1] += tensor.size_bytes
                 back[: made + 1, readers[-1] + 1] -= tensor.size_bytes
-        return tuple(np.cumsum(its, axis=1)[:-1, :-1] for its in (there, back))  # type: ignore[return-value]
+        return tuple(np.cumsum(stage_bytes, axis=1)[:-1, :-1] for stage_bytes in (there, back))  # type: ignore[return-value]

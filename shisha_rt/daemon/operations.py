@@ -117,15 +117,15 @@ class Operations:
         }
 
     def _model_metadata(self, _: object) -> Mapping[str, object]:
-        its = self._signature
-        several = {"shapes": [{tensor.name: tensor.shape for tensor in shape} for shape in its.shapes]}
+        signature = self._signature
+        several = {"shapes": [{tensor.name: tensor.shape for tensor in shape} for shape in signature.shapes]}
         return {
-            "name": its.model_name,
+            "name": signature.model_name,
             "versions": [],
             "platform": "onnx",
-            "inputs": [_tensor(tensor) for tensor in its.inputs],
-            "outputs": [_tensor(tensor) for tensor in its.outputs],
-            **(several if its.shapes else {}),
+            "inputs": [_tensor(tensor) for tensor in signature.inputs],
+            "outputs": [_tensor(tensor) for tensor in signature.outputs],
+            **(several if signature.shapes else {}),
         }
 
     # --- plans and places -------------------------------------------------------------------------------------

@@ -70,22 +70,22 @@ class FarHost:
         """
         import ray
 
-        its = msgspec.json.decode(manifest, type=ModelManifest)
+        manifest_read = msgspec.json.decode(manifest, type=ModelManifest)
         of = {(number, msgspec.json.decode(piece, type=ModelPiece)): ref for number, piece, (ref,) in pieces}
         try:
-            wanted = self._wanted(its)
+            wanted = self._wanted(manifest_read)
             folders = [
                 fetch(folder, lambda piece, number=number: ray.get(of[number, piece]))  # type: ignore[misc]
                 for number, folder in enumerate(wanted)
             ]
-            if its.engine_key != engine_key():
+            if manifest_read.engine_key != engine_key():
                 folders = [
-                    recompiled(its.name, folder, like=_index_of(engine))
-                    for folder, engine in zip(folders, its.engines, strict=True)
+                    recompiled(manifest_read.name, folder, like=_index_of(engine))
+                    for folder, engine in zip(folders, manifest_read.engines, strict=True)
                 ]
-            for folder, engine in zip(folders, its.engines, strict=True):
+            for folder, engine in zip(folders, manifest_read.engines, strict=True):
                 if hashlib.sha256((folder / index_file.FILE_NAME).read_bytes()).hexdigest() != _index_of(engine):
-                    raise Failure(f"it has {its.name} in another form already: remove {folder} there")
+                    raise Failure(f"it has {manifest_read.name} in another form already: remove {folder} there")
         except (BadInput, Failure, OSError, KeyError) as error:
             return " ".join(str(error).split())
         self._engines = tuple(folders)

@@ -68,8 +68,8 @@ def _labelled(asked: PlaceAsked, node: ClusterNode) -> bool:
     return selector_of(asked).items() <= {**node.labels, _NODE_ID: node.node_id}.items()
 
 
-def _has(its: Mapping[str, float], bundle: Mapping[str, float]) -> bool:
-    return all(its.get(name, 0.0) >= amount for name, amount in bundle.items())
+def _has(resources: Mapping[str, float], bundle: Mapping[str, float]) -> bool:
+    return all(resources.get(name, 0.0) >= amount for name, amount in bundle.items())
 
 
 def _is_id(node: str) -> bool:
@@ -90,9 +90,9 @@ def _there(nodes: Sequence[ClusterNode], *, free: bool) -> str:
     return "; ".join(f"node {node.address}: {_had(node.free if free else node.total, node.labels)}" for node in nodes)
 
 
-def _had(its: Mapping[str, float], labels: Mapping[str, str]) -> str:
-    custom = {name: amount for name, amount in sorted(its.items()) if ":" not in name and name not in _RAYS_OWN}
-    parts = [f"{its.get('CPU', 0):g} cpus", *(f"{name} = {amount:g}" for name, amount in custom.items())]
+def _had(resources: Mapping[str, float], labels: Mapping[str, str]) -> str:
+    custom = {name: amount for name, amount in sorted(resources.items()) if ":" not in name and name not in _RAYS_OWN}
+    parts = [f"{resources.get('CPU', 0):g} cpus", *(f"{name} = {amount:g}" for name, amount in custom.items())]
     parts += [f"label {name} = {value}" for name, value in labels.items() if not name.startswith("ray.io/")]
     return ", ".join(parts)
 

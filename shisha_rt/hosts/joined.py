@@ -69,7 +69,10 @@ class Joined:
 
     def links(self) -> dict[str, HostLink]:
         """Place -> its host and the way there and back, as first measured."""
-        return {place: HostLink(its.host, _way(its.there), _way(its.back)) for place, its in self.places.items()}
+        return {
+            place: HostLink(joined_place.host, _way(joined_place.there), _way(joined_place.back))
+            for place, joined_place in self.places.items()
+        }
 
     def _send(self, message: cm.ToCluster) -> None:
         try:
@@ -125,8 +128,8 @@ class Joined:
         channel.close()
 
 
-def _way(its: cm.LinkWay) -> OneWay:
-    return OneWay(its.latency_s, its.bytes_per_s)
+def _way(link_way: cm.LinkWay) -> OneWay:
+    return OneWay(link_way.latency_s, link_way.bytes_per_s)
 
 
 def check_cluster(address: str | None, machine: Machine) -> None:

@@ -119,7 +119,12 @@ def fetch(folder: FolderEntry, get: Callable[[ModelPiece], bytes]) -> Path:
 
     def build(target: Path) -> None:
         for file in folder.files:
-            _write(target / file.name, file, [its for its in file_pieces(folder) if its.name == file.name], get)
+            _write(
+                target / file.name,
+                file,
+                [file_piece for file_piece in file_pieces(folder) if file_piece.name == file.name],
+                get,
+            )
 
     return publish(folder_here(folder), build)
 

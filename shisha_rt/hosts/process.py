@@ -106,11 +106,11 @@ class Cluster:
         self._tell(f"joining the Ray cluster ({asked.address})")
         join_cluster(ray, asked, self._give_up)
         _ignore_signals()  # Ray has its own ways with them
-        self._hosted = {its.place: _Hosted(its, bundle) for bundle, its in enumerate(asked.places)}
+        self._hosted = {place.place: _Hosted(place, bundle) for bundle, place in enumerate(asked.places)}
         try:
             self._group = self._reserve(asked)
-            for its in self._hosted.values():
-                self._begin(its)
+            for hosted in self._hosted.values():
+                self._begin(hosted)
         except (ValueError, TypeError, ray.exceptions.RayError) as error:  # such as a label that is none to Ray
             raise Unable(f"the Ray cluster does not take what places ask for: {in_a_line(error)}") from None
 
@@ -122,9 +122,9 @@ class Cluster:
     def _reserve(self, asked: cm.Reserve) -> Any:
         from ray.util.placement_group import placement_group, remove_placement_group
 
-        selectors = [selector_of(its) for its in asked.places]
+        selectors = [selector_of(place) for place in asked.places]
         labelled = {"bundle_label_selector": selectors} if any(selectors) else {}
-        group = placement_group([bundle_of(its) for its in asked.places], strategy="SPREAD", **labelled)
+        group = placement_group([bundle_of(place) for place in asked.places], strategy="SPREAD", **labelled)
         until_s = time.monotonic() + _RESERVED_WITHIN_S
         self._tell(f"reserving {len(asked.places)} places in the cluster")
         while not group.wait(0.5):
@@ -162,17 +162,17 @@ class Cluster:
         match message:
             case cm.ShipModel(manifest=manifest):
                 self._manifest = msgspec.json.decode(manifest, type=ModelManifest)
-                for its in self._hosted.values():
-                    if its.link is not None and not its.has_model:
-                        self._bring(its)
+                for hosted in self._hosted.values():
+                    if hosted.link is not None and not hosted.has_model:
+                        self._bring(hosted)
             case cm.ProfileThere(place=place, shape=shape, job=job):
                 self._measure(self._hosted[place], shape, job)
             case cm.StartFar():
                 self._start_far(message)
             case cm.EndFar(incarnation=incarnation):
-                for its in self._hosted.values():
-                    if its.has_model:  # else it has none; and calls to an actor without a host would pile up
-                        its.actor.end.remote(incarnation)
+                for hosted in self._hosted.values():
+                    if hosted.has_model:  # else it has none; and calls to an actor without a host would pile up
+                        hosted.actor.end.remote(incarnation)
             case _:
                 raise TypeError(f"{message}: not expected")
 
@@ -186,15 +186,15 @@ class Cluster:
 
         future.add_done_callback(ended)
 
-    def _call(self, its: _Hosted, ref: Any, done: Callable[[Any], None]) -> None:
+    def _call(self, hosted: _Hosted, ref: Any, done: Callable[[Any], None]) -> None:
         """Of the place's actor as it is now; if it fails the place is lost."""
-        number = its.number
+        number = hosted.number
 
         def if_now(answer: Any) -> None:
-            if its.number == number:
+            if hosted.number == number:
                 done(answer)
 
-        self._when(ref.future(), if_now, partial(self._lost, its, number))
+        self._when(ref.future(), if_now, partial(self._lost, hosted, number))
 
     def _tell(self, message: str) -> None:
         self._say(cm.Told(message))
@@ -204,59 +204,59 @@ class Cluster:
 
     # --- a place gets an actor --------------------------------------------------------------------------------
 
-    def _begin(self, its: _Hosted) -> None:
+    def _begin(self, hosted: _Hosted) -> None:
         """Ask for an actor; it may be long until there is a host for it."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        asked = its.asked
-        its.number += 1
-        its.actor = (
+        asked = hosted.asked
+        hosted.number += 1
+        hosted.actor = (
             self._ray.remote(FarHost)
             .options(
                 num_cpus=asked.cpus,
                 resources=asked.resources,
                 max_concurrency=_CALLS_AT_ONCE,
                 max_restarts=0,
-                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, its.bundle),
+                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, hosted.bundle),
             )
             .remote()
         )
-        self._call(its, its.actor.about.remote(), partial(self._met, its))
-        self._call(its, its.actor.stay.remote(), lambda _: None)
+        self._call(hosted, hosted.actor.about.remote(), partial(self._met, hosted))
+        self._call(hosted, hosted.actor.stay.remote(), lambda _: None)
 
-    def _met(self, its: _Hosted, answer: tuple[str, bytes]) -> None:
-        its.address, its.about = answer
-        unfit = why_unfit(self._about, msgspec.json.decode(its.about, type=HostAbout))
+    def _met(self, hosted: _Hosted, answer: tuple[str, bytes]) -> None:
+        hosted.address, hosted.about = answer
+        unfit = why_unfit(self._about, msgspec.json.decode(hosted.about, type=HostAbout))
         if unfit is not None:
-            self._refuse(its, unfit)
+            self._refuse(hosted, unfit)
             return
-        self._call(its, its.actor.echo.remote(), partial(self._probe, its))
+        self._call(hosted, hosted.actor.echo.remote(), partial(self._probe, hosted))
 
-    def _probe(self, its: _Hosted, port: int, *, again: bool = True) -> None:
+    def _probe(self, hosted: _Hosted, port: int, *, again: bool = True) -> None:
         """A second time if that fails: whoever else came to that port took the answers."""
-        number = its.number
+        number = hosted.number
 
         def seen(link: tuple[cm.LinkWay, cm.LinkWay]) -> None:
-            if its.number == number:
-                its.link = link
-                self._go_on(its)
+            if hosted.number == number:
+                hosted.link = link
+                self._go_on(hosted)
 
         def failed(reason: str) -> None:
-            if its.number == number and again:
-                self._call(its, its.actor.echo.remote(), partial(self._probe, its, again=False))
-            elif its.number == number:
-                self._refuse(its, f"this host cannot reach it: {reason}")
+            if hosted.number == number and again:
+                self._call(hosted, hosted.actor.echo.remote(), partial(self._probe, hosted, again=False))
+            elif hosted.number == number:
+                self._refuse(hosted, f"this host cannot reach it: {reason}")
 
-        self._when(self._threads.submit(probe, its.address, port), seen, failed)
+        self._when(self._threads.submit(probe, hosted.address, port), seen, failed)
 
-    def _go_on(self, its: _Hosted) -> None:
+    def _go_on(self, hosted: _Hosted) -> None:
         """It is there: at first before it has the model, later with it."""
-        if self._manifest is not None and not its.has_model:
-            self._bring(its)
+        if self._manifest is not None and not hosted.has_model:
+            self._bring(hosted)
             return
-        assert its.link is not None
-        its.delay_s, its.there = _FIRST_DELAY_S, True
-        self._say(cm.PlaceThere(its.asked.place, its.address, its.about, *its.link))
+        assert hosted.link is not None
+        hosted.delay_s, hosted.there = _FIRST_DELAY_S, True
+        self._say(cm.PlaceThere(hosted.asked.place, hosted.address, hosted.about, *hosted.link))
         if not self._all_there and all(one.there for one in self._hosted.values()):
             self._all_there = True
             self._say(cm.AllThere())
@@ -266,71 +266,71 @@ class Cluster:
         """Whether all places are waited for: until they are there, or have the model."""
         return not self._all_there or (self._manifest is not None and not self._shipped)
 
-    def _lost(self, its: _Hosted, number: int, reason: str) -> None:
+    def _lost(self, hosted: _Hosted, number: int, reason: str) -> None:
         """Its actor is gone, or fails; another is asked for. One that only fails would keep what it has from that."""
-        if its.number != number:
+        if hosted.number != number:
             return
-        self._ray.kill(its.actor)
-        where = f"host {its.address}" if its.address else "its host"
-        if self._begins and its.delay_s > _FIRST_DELAY_S:  # twice in a row: another try would be no better
-            self._say(cm.Lacking(f"place {its.asked.place}: {where}: {reason}"))
-        if its.there or self._begins:  # else it is known to be lost: the next actor came to a node that was dead
-            self._say(cm.PlaceLost(its.asked.place, f"{where}: {reason}"))
-        self._again(its)
+        self._ray.kill(hosted.actor)
+        where = f"host {hosted.address}" if hosted.address else "its host"
+        if self._begins and hosted.delay_s > _FIRST_DELAY_S:  # twice in a row: another try would be no better
+            self._say(cm.Lacking(f"place {hosted.asked.place}: {where}: {reason}"))
+        if hosted.there or self._begins:  # else it is known to be lost: the next actor came to a node that was dead
+            self._say(cm.PlaceLost(hosted.asked.place, f"{where}: {reason}"))
+        self._again(hosted)
 
-    def _refuse(self, its: _Hosted, reason: str) -> None:
+    def _refuse(self, hosted: _Hosted, reason: str) -> None:
         """That host cannot have it; it may be another one the next time."""
-        line = f"place {its.asked.place} on host {its.address}: {reason}"
+        line = f"place {hosted.asked.place} on host {hosted.address}: {reason}"
         if self._begins:
             self._say(cm.Lacking(line))
         else:
-            self._say(cm.PlaceLost(its.asked.place, line))
-        self._ray.kill(its.actor)
-        self._again(its)
+            self._say(cm.PlaceLost(hosted.asked.place, line))
+        self._ray.kill(hosted.actor)
+        self._again(hosted)
 
-    def _again(self, its: _Hosted) -> None:
-        its.number += 1
-        its.there = its.has_model = its.is_sent = False
-        its.link = its.actor = None
-        self._timers.append((time.monotonic() + its.delay_s, partial(self._begin, its)))
-        its.delay_s = min(2 * its.delay_s, _LONGEST_DELAY_S)
+    def _again(self, hosted: _Hosted) -> None:
+        hosted.number += 1
+        hosted.there = hosted.has_model = hosted.is_sent = False
+        hosted.link = hosted.actor = None
+        self._timers.append((time.monotonic() + hosted.delay_s, partial(self._begin, hosted)))
+        hosted.delay_s = min(2 * hosted.delay_s, _LONGEST_DELAY_S)
 
     # --- the model --------------------------------------------------------------------------------------------
 
-    def _bring(self, its: _Hosted) -> None:
+    def _bring(self, hosted: _Hosted) -> None:
         assert self._manifest is not None
         manifest = msgspec.json.encode(self._manifest)
-        self._call(its, its.actor.lacking.remote(manifest), partial(self._send_pieces, its, manifest))
+        self._call(hosted, hosted.actor.lacking.remote(manifest), partial(self._send_pieces, hosted, manifest))
 
-    def _send_pieces(self, its: _Hosted, manifest: bytes, lacking: list[int]) -> None:
+    def _send_pieces(self, hosted: _Hosted, manifest: bytes, lacking: list[int]) -> None:
         """Each piece goes into the cluster's store once, whoever fetches it from there."""
         assert self._manifest is not None
-        about = msgspec.json.decode(its.about, type=HostAbout)
+        about = msgspec.json.decode(hosted.about, type=HostAbout)
         same = about.engine_key == self._manifest.engine_key
         folders = self._manifest.engines if same else self._manifest.models
         if lacking:
             size_bytes = sum(file.size_bytes for number in lacking for file in folders[number].files)
-            self._tell(f"sending {self._manifest.name} to {its.address} ({size_bytes / 1e6:.0f} MB, once a host)")
-        its.is_sent = True
-        number = its.number
+            self._tell(f"sending {self._manifest.name} to {hosted.address} ({size_bytes / 1e6:.0f} MB, once a host)")
+        hosted.is_sent = True
+        number = hosted.number
 
         def bring(pieces: Sequence[SentPiece]) -> None:
-            if its.number == number:
-                self._call(its, its.actor.bring.remote(manifest, pieces), partial(self._brought, its))
+            if hosted.number == number:
+                self._call(hosted, hosted.actor.bring.remote(manifest, pieces), partial(self._brought, hosted))
 
         def failed(reason: str) -> None:  # others go on serving
-            if its.number == number:
-                self._refuse(its, f"the model cannot be sent there: {reason}")
+            if hosted.number == number:
+                self._refuse(hosted, f"the model cannot be sent there: {reason}")
 
         self._when(self._sender.send(folders, lacking), bring, failed)
 
-    def _brought(self, its: _Hosted, fault: str) -> None:
+    def _brought(self, hosted: _Hosted, fault: str) -> None:
         if fault:
-            self._refuse(its, fault)
+            self._refuse(hosted, fault)
             return
-        its.has_model, its.is_sent = True, False
-        if not its.there:
-            self._go_on(its)
+        hosted.has_model, hosted.is_sent = True, False
+        if not hosted.there:
+            self._go_on(hosted)
         shipped = all(one.has_model for one in self._hosted.values())
         if shipped or (self._shipped and not any(one.is_sent for one in self._hosted.values())):
             self._sender.forget()
@@ -338,30 +338,30 @@ class Cluster:
             self._shipped = True
             self._say(cm.Shipped())
 
-    def _measure(self, its: _Hosted, shape: int, job: bytes) -> None:
-        place = its.asked.place
+    def _measure(self, hosted: _Hosted, shape: int, job: bytes) -> None:
+        place = hosted.asked.place
 
         def failed(reason: str) -> None:
             self._say(cm.MeasuredThere(place, b"", reason))
 
-        if its.actor is None:
+        if hosted.actor is None:
             failed("its host is gone")
             return
 
         def measured(answer: tuple[bytes, str]) -> None:
             self._say(cm.MeasuredThere(place, *answer))
 
-        self._when(its.actor.measure.remote(shape, job).future(), measured, failed)
+        self._when(hosted.actor.measure.remote(shape, job).future(), measured, failed)
 
     # --- far ends ---------------------------------------------------------------------------------------------
 
     def _start_far(self, asked: cm.StartFar) -> None:
-        its = self._hosted[asked.place]
+        hosted = self._hosted[asked.place]
         failed = partial(self._far_failed, asked.incarnation)
-        if its.actor is None or not its.has_model:
+        if hosted.actor is None or not hosted.has_model:
             failed("its host is gone")
             return
-        actor = its.actor
+        actor = hosted.actor
 
         def started(answer: tuple[str, str]) -> None:
             line, reason = answer

@@ -54,10 +54,10 @@ def join_cluster(ray: Any, asked: cm.Reserve, give_up: Callable[[str], None]) ->
     try:
         if asked.address == LOCAL:
             resources: dict[str, float] = {}
-            for its in asked.places:
-                for name, amount in its.resources.items():
+            for place in asked.places:
+                for name, amount in place.resources.items():
                     resources[name] = resources.get(name, 0.0) + amount
-            cpus = sum(its.cpus for its in asked.places)
+            cpus = sum(place.cpus for place in asked.places)
             ray.init(
                 address="local",
                 num_cpus=cpus,

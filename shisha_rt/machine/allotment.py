@@ -116,7 +116,7 @@ class Allotting:
     """
 
     def __init__(self, cores: Mapping[str, Collection[int]]) -> None:
-        self._cores = {place: frozenset(its) for place, its in cores.items()}
+        self._cores = {place: frozenset(core) for place, core in cores.items()}
         self._room_seen = 0
 
     def look(self, limits: CpuLimits, in_use: Collection[str]) -> Change:

@@ -76,12 +76,16 @@ class Checked:
     @property
     def cut_costs(self) -> tuple[CutCost, ...]:
         """Of each legal cut, the one at which the fewest bytes pass first."""
-        return tuple(sorted(cut_costs(self.compiled.index), key=lambda its: (its.size_bytes, its.cut)))
+        return tuple(sorted(cut_costs(self.compiled.index), key=lambda cut_cost: (cut_cost.size_bytes, cut_cost.cut)))
 
 
 def check_model(path: Path, machine: Machine, sizes: Sequence[InputSizes], tell: Tell) -> Checked:
     """Raises BadInput for what serving would refuse, Failure where the engine fails."""
-    devices = dict.fromkeys(its.name for place in machine.places for its in running_devices(machine, place, _PRECISION))
+    devices = dict.fromkeys(
+        running_device.name
+        for place in machine.places
+        for running_device in running_devices(machine, place, _PRECISION)
+    )
     if devices and len(sizes) == 1:
         compiled = compile_model(path, sizes[0], tell, plain=True)
         check_static(compiled.model.graph, str(path), machine)
@@ -117,7 +121,9 @@ def weight_bytes_within(graph: onnx.GraphProto) -> int:
     weights += [
         attribute.t for node in all_nodes(graph.node) for attribute in node.attribute if attribute.HasField("t")
     ]
-    return sum(math.prod(its.dims) * onnx.helper.tensor_dtype_to_np_dtype(its.data_type).itemsize for its in weights)
+    return sum(
+        math.prod(weight.dims) * onnx.helper.tensor_dtype_to_np_dtype(weight.data_type).itemsize for weight in weights
+    )
 
 
 def heaviest_layers(layers: Sequence[Layer]) -> tuple[tuple[Layer, float], ...]:
@@ -170,7 +176,7 @@ def _counted(graph: Graph, op_types: Sequence[str]) -> str:
 
 def _of_the_file(compiled: Compiled) -> Iterator[str]:
     found_out = compiled.model.found_out
-    opset = next(its.version for its in compiled.model.proto.opset_import if not its.domain)
+    opset = next(opset_import.version for opset_import in compiled.model.proto.opset_import if not opset_import.domain)
     if opset < _OLD_OPSET:
         yield f"opset {opset} is old: engines promise 7 and newer"
     if opset > newest_that_all_take():

@@ -73,7 +73,9 @@ class Compiled:
     @property
     def needs(self) -> tuple[frozenset[int], ...]:
         """(layers,): the earlier layers from which each reads a tensor, in some shape."""
-        return tuple(frozenset().union(*its) for its in zip(*(one.index.needs for one in self.each), strict=True))
+        return tuple(
+            frozenset().union(*of_shapes) for of_shapes in zip(*(one.index.needs for one in self.each), strict=True)
+        )
 
 
 def compile_model(
@@ -188,7 +190,7 @@ def _check_room(model_folder: Path, target: Path) -> None:
 
 
 def _size_bytes(folder: Path) -> int:
-    return sum(its.stat().st_size for its in folder.iterdir())
+    return sum(file.stat().st_size for file in folder.iterdir())
 
 
 def engine_key() -> str:

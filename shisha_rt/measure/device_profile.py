@@ -82,8 +82,8 @@ def profile_devices(
     if not measured:
         return DeviceProfile(with_measured(graph, devices, {}))
     runs = runs_to_profile(graph, measured)
-    its = class_of(place, machine, compiled)
-    rows = _rows(compiled, place, its.setting, measured, runs)
+    place_class = class_of(place, machine, compiled)
+    rows = _rows(compiled, place, place_class.setting, measured, runs)
     seconds = 0.0
     with nullcontext(store) if store is not None else ProfileStore(cache_folder() / FILE_NAME) as store:
         times = _read(store, rows)
@@ -92,7 +92,7 @@ def profile_devices(
                 times = _read(store, rows)
                 if times is None:
                     start_s = time.monotonic()
-                    sitting = _Sitting(compiled, place, its, measured, on_progress or (lambda _: None))
+                    sitting = _Sitting(compiled, place, place_class, measured, on_progress or (lambda _: None))
                     for row, taken in zip(rows, sitting.device_times(), strict=True):
                         row.write(store, taken, _MIN_ROUNDS)
                     seconds = time.monotonic() - start_s
@@ -108,7 +108,7 @@ class _Sitting:
 
     compiled: Compiled
     place: Place
-    its: PlaceClass
+    place_class: PlaceClass
     devices: tuple[Device, ...]
     tell: Tell
 
@@ -152,13 +152,13 @@ class _Sitting:
     def _profiled(self, node_runs: _Runs, edge_runs: _Runs, budget_s: float) -> Profiled:
         job = DeviceProfilingJob(
             model_folder=str(self.compiled.model_folder),
-            cores=self.its.cores,
+            cores=self.place_class.cores,
             threads=self.place.threads,
             devices=self.devices,
             node_runs=tuple(node_runs),
             edge_runs=tuple(edge_runs),
-            neighbours=self.its.neighbours,
-            lead=self.its.lead,
+            neighbours=self.place_class.neighbours,
+            lead=self.place_class.lead,
             budget_s=budget_s,
             min_rounds=_MIN_ROUNDS,
             max_rounds=_MAX_ROUNDS,
@@ -213,8 +213,12 @@ class _Rows:
         return Profile(self.setting.threads * time_s, time_s, spread_s=0.0, runs=rounds, moved_bytes=moved_bytes)
 
     def _moved_bytes(self, operator: int) -> int:
-        its = self.graph.operators[operator]
-        return sum(tensor_of(self.graph, name).size_bytes for name in (*its.inputs, *its.outputs) if name)
+        profiled_operator = self.graph.operators[operator]
+        return sum(
+            tensor_of(self.graph, name).size_bytes
+            for name in (*profiled_operator.inputs, *profiled_operator.outputs)
+            if name
+        )
 
 
 def _rows(

@@ -81,7 +81,9 @@ class ModelOnMachine:
             places=tuple(place.name for place in places),
             legal_cuts=self.compiled.legal_cuts,
             operator_counts=tuple(layer.last_operator - layer.first_operator + 1 for layer in layers),
-            devices={place: tuple(device.name for device in its) for place, its in self.devices.items()},
+            devices={
+                place: tuple(device.name for device in place_devices) for place, place_devices in self.devices.items()
+            },
             needs=self.compiled.needs,
             kinds={place.name: self.machine.kind_of(place) for place in places},
             single=self.single,
@@ -89,9 +91,9 @@ class ModelOnMachine:
             weight_bytes=tuple(layer.weight_bytes for layer in layers),
             live_bytes=tuple(max(layer.in_bytes, layer.out_bytes) for layer in layers),
             memory_bytes={place.name: place.memory_bytes for place in places if place.memory_bytes is not None},
-            splits={} if self.unsplit else {((its.first, its.last), its.axis): its for its in index.splits},
-            kept_whole={((its.first, its.last), its.axis): self.unsplit or its.reason for its in index.kept_whole}
-            | {((its.first, its.last), its.axis): self.unsplit for its in index.splits if self.unsplit},
+            splits={} if self.unsplit else {((split.first, split.last), split.axis): split for split in index.splits},
+            kept_whole={((kept.first, kept.last), kept.axis): self.unsplit or kept.reason for kept in index.kept_whole}
+            | {((split.first, split.last), split.axis): self.unsplit for split in index.splits if self.unsplit},
         )
 
     @property
@@ -101,14 +103,14 @@ class ModelOnMachine:
         On described devices that is their formulas, and what these do not tell is no way to split there.
         """
         ways = () if self.unsplit else self.compiled.index.splits
-        devices = {place: its[0] for place, its in self.devices.items() if its[0].described}
+        devices = {place: device[0] for place, device in self.devices.items() if device[0].described}
         if not devices or self.unsplit:
             return ways, {}
         layers = layer_of_operator(self.compiled.layers)
         times = shard_times(self.compiled.model.graph, layers, ways, devices)
         known = {key[:2] for key in times}
         scale = self.machine.time_scale
-        told = {key: its.stretched(scale / self.machine.place(key[-1]).speed) for key, its in times.items()}
+        told = {key: time.stretched(scale / self.machine.place(key[-1]).speed) for key, time in times.items()}
         return [way for way in ways if ((way.first, way.last), way.axis) in known], told
 
     @property
@@ -116,7 +118,7 @@ class ModelOnMachine:
         """Why no layer is split here; empty where some may be."""
         if len(self.compiled.each) > 1:
             return "the model is served in several shapes"
-        crowded = [place for place, its in self.devices.items() if len(its) > 1]
+        crowded = [place for place, device in self.devices.items() if len(device) > 1]
         return f"place {crowded[0]} has several devices" if crowded else ""
 
     @property
@@ -242,7 +244,7 @@ def make_ready(
     if len(sizes) > 1:
         _check_several_shapes(machine, has_devices=has_devices)
         return ModelOnMachine(compile_shapes(path, sizes, on_progress), machine, {}, teams)
-    of_int8 = [device for its in devices.values() for device in its if device.precision == "int8"]
+    of_int8 = [device for place_devices in devices.values() for device in place_devices if device.precision == "int8"]
     for device in of_int8:
         check_int8(device)
     if calibration is not None and not of_int8:
@@ -261,5 +263,5 @@ def make_ready(
             return found
         together = {team: machine.together(team) for team in teams_to_measure(machine) if found.single.isdisjoint(team)}
         return replace(
-            found, team_costs={team: profiled(its, devices[its.name]).costs for team, its in together.items()}
+            found, team_costs={team: profiled(merged, devices[merged.name]).costs for team, merged in together.items()}
         )

@@ -98,14 +98,14 @@ def profile_model(
     """
     tell = on_progress or (lambda _: None)
 
-    def beside_daemon(its: PlaceClass) -> PlaceClass:
-        return replace(its, undisturbed=bool(beside and its.lead), family=beside or os.getpid())
+    def beside_daemon(place_class: PlaceClass) -> PlaceClass:
+        return replace(place_class, undisturbed=bool(beside and place_class.lead), family=beside or os.getpid())
 
     def costs_of(one: Compiled, store: ProfileStore) -> RawCosts:
         wanted = _Wanted(one, machine, teams=teams, remote=remote)
         found = {
-            its.setting: _profiles(one, store, beside_daemon(its), wanted.spans, tell, renew=renew)
-            for its in wanted.first_of_each()
+            place_class.setting: _profiles(one, store, beside_daemon(place_class), wanted.spans, tell, renew=renew)
+            for place_class in wanted.first_of_each()
         }
         return wanted.costs(found)
 
@@ -121,7 +121,9 @@ def known_costs(
     with ProfileStore(cache_folder() / FILE_NAME) as store:
         for one in compiled.each:
             wanted = _Wanted(one, machine, teams=teams, remote=remote)
-            found = {its.setting: _known(store, its, wanted.spans) for its in wanted.first_of_each()}
+            found = {
+                place_class.setting: _known(store, place_class, wanted.spans) for place_class in wanted.first_of_each()
+            }
             if not all(found.values()):
                 return None
             shapes.append(wanted.costs(found))
@@ -145,8 +147,8 @@ class _Wanted:
     def first_of_each(self) -> Iterable[PlaceClass]:
         """One of each class; those of places come first."""
         found: dict[Setting, PlaceClass] = {}
-        for its in (*self._places.values(), *self._teams.values()):
-            found.setdefault(its.setting, its)
+        for place in (*self._places.values(), *self._teams.values()):
+            found.setdefault(place.setting, place)
         return found.values()
 
     def costs(self, found: Mapping[Setting, dict[Span, Profile]]) -> RawCosts:
@@ -156,8 +158,12 @@ class _Wanted:
             graph=self._compiled.model.graph,
             layers=self._compiled.layers,
             groups=self._groups,
-            times={place: times[its.setting] for place, its in self._places.items()},
-            teams={team: times[its.setting] for team, its in self._teams.items() if its.setting in times},
+            times={place: times[place_class.setting] for place, place_class in self._places.items()},
+            teams={
+                team: times[place_class.setting]
+                for team, place_class in self._teams.items()
+                if place_class.setting in times
+            },
             others_ratio=max(profile.others_ratio for profiles in found.values() for profile in profiles.values()),
         )
 
@@ -192,7 +198,7 @@ def _fitted(groups: Sequence[Span], setting: Setting, profiles: dict[Span, Profi
 
 
 def _profiles(
-    compiled: Compiled, store: ProfileStore, its: PlaceClass, spans: dict[Span, str], tell: Tell, *, renew: bool
+    compiled: Compiled, store: ProfileStore, place_class: PlaceClass, spans: dict[Span, str], tell: Tell, *, renew: bool
 ) -> dict[Span, Profile]:
     """A profile for each span; measures those that the store does not know, and with `renew` disturbed ones.
 
@@ -200,7 +206,7 @@ def _profiles(
     """
 
     def known() -> dict[str, Profile]:
-        return store.find(its.setting, spans.values())
+        return store.find(place_class.setting, spans.values())
 
     def missing(found: Mapping[str, Profile]) -> dict[str, Span]:
         return {
@@ -211,24 +217,26 @@ def _profiles(
 
     found = known()
     if missing(found):
-        if not its.cores:
-            raise Failure(f"{compiled.model.name} has not been measured on the hosts that have {its.setting.processor}")
+        if not place_class.cores:
+            raise Failure(
+                f"{compiled.model.name} has not been measured on the hosts that have {place_class.setting.processor}"
+            )
         with turn():
             found = known()
             unknown = missing(found)
             if unknown:
-                measured = _calibrate(compiled, its, list(unknown.values()), tell)
+                measured = _calibrate(compiled, place_class, list(unknown.values()), tell)
                 if not measured.times and not found.keys() >= set(spans.values()):
                     return {}
                 profiles = [profile_of(time, measured.others_ratio) for time in measured.times]
-                store.add(its.setting, dict(zip(unknown, profiles, strict=bool(profiles))))
+                store.add(place_class.setting, dict(zip(unknown, profiles, strict=bool(profiles))))
                 found = known()
     return {span: found[signed] for span, signed in spans.items()}
 
 
-def _known(store: ProfileStore, its: PlaceClass, spans: dict[Span, str]) -> dict[Span, Profile]:
+def _known(store: ProfileStore, place_class: PlaceClass, spans: dict[Span, str]) -> dict[Span, Profile]:
     """A profile for each span; none if the store lacks one."""
-    found = store.find(its.setting, spans.values())
+    found = store.find(place_class.setting, spans.values())
     return {span: found[signed] for span, signed in spans.items()} if found.keys() >= set(spans.values()) else {}
 
 
@@ -254,26 +262,30 @@ def turn() -> Iterator[None]:
         os.close(lock)
 
 
-def _calibrate(compiled: Compiled, its: PlaceClass, spans: Sequence[Span], tell: Tell) -> Calibrated:
+def _calibrate(compiled: Compiled, place_class: PlaceClass, spans: Sequence[Span], tell: Tell) -> Calibrated:
     return measure(
-        f"the layers of {compiled.model.name}", "stages.jobs.calibrate", job_of(compiled, its, spans), Calibrated, tell
+        f"the layers of {compiled.model.name}",
+        "stages.jobs.calibrate",
+        job_of(compiled, place_class, spans),
+        Calibrated,
+        tell,
     )
 
 
-def job_of(compiled: Compiled, its: PlaceClass, spans: Sequence[Span]) -> CalibrationJob:
+def job_of(compiled: Compiled, place_class: PlaceClass, spans: Sequence[Span]) -> CalibrationJob:
     """What is asked of a calibration."""
     return CalibrationJob(
         engine_folder=str(compiled.engine_folder),
-        cores=its.cores,
-        threads=its.setting.threads,
+        cores=place_class.cores,
+        threads=place_class.setting.threads,
         spans=tuple(spans),
         budget_s=_BUDGET_S,
         min_rounds=_MIN_ROUNDS,
         max_rounds=_MAX_ROUNDS,
-        neighbours=its.neighbours,
-        lead=its.lead,
-        undisturbed=its.undisturbed,
-        family=its.family,
+        neighbours=place_class.neighbours,
+        lead=place_class.lead,
+        undisturbed=place_class.undisturbed,
+        family=place_class.family,
     )
 
 

@@ -33,7 +33,7 @@ def compile_shapes(path: Path, sizes: Sequence[InputSizes], on_progress: Tell | 
 
     Raises as `compile_model` does, and BadInput where two are the same or do not have the same layers.
     """
-    shapes = [compile_model(path, its, on_progress) for its in sizes]
+    shapes = [compile_model(path, input_sizes, on_progress) for input_sizes in sizes]
     for number, one in enumerate(shapes):
         if any(_input_shapes(one) == _input_shapes(other) for other in shapes[:number]):
             raise BadInput(f"{path}: shapes {_words(one)} are set twice, expected once")
@@ -88,9 +88,9 @@ def _largest_file(compiled: Compiled) -> int:
 
 def _check_alike(path: Path, one: Compiled, other: Compiled) -> None:
     aspects: tuple[tuple[str, Callable[[Compiled], Sequence[object]]], ...] = (
-        ("inputs", lambda its: list(map(_kind, its.model.graph.inputs))),
-        ("outputs", lambda its: list(map(_kind, its.model.graph.outputs))),
-        ("layers", lambda its: [(layer.name, layer.op) for layer in its.layers]),
+        ("inputs", lambda compiled: list(map(_kind, compiled.model.graph.inputs))),
+        ("outputs", lambda compiled: list(map(_kind, compiled.model.graph.outputs))),
+        ("layers", lambda compiled: [(layer.name, layer.op) for layer in compiled.layers]),
     )
     for what, aspect in aspects:
         ones, others = aspect(one), aspect(other)

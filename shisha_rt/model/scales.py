@@ -33,7 +33,7 @@ def exponent(largest: float, steps: int = STEPS) -> int:
 def scaled_tensors(graph: Graph) -> tuple[str, ...]:
     """The tensors of floats that the operators of `SCALED_OPS` read and make, each once, in the order of the graph."""
     operators = (operator for operator in graph.operators if operator.op_type in SCALED_OPS)
-    names = dict.fromkeys(name for its in operators for name in (its.inputs[0], its.outputs[0]))
+    names = dict.fromkeys(name for operator in operators for name in (operator.inputs[0], operator.outputs[0]))
     return tuple(name for name in names if name in graph.tensors and graph.tensors[name].datatype == "FP32")
 
 

@@ -21,9 +21,9 @@ def with_splits(index: ModelIndex, graph: Graph, layers: Sequence[Layer]) -> Mod
     splits, kept_whole = splits_of(graph, index.node_layers, index.legal_cuts, macs)
     known = {spec.name for spec in index.tensors}
     inner: dict[str, TensorSpec] = {}
-    for its in splits:
-        for name in its.makes:
+    for split in splits:
+        for name in split.makes:
             spec = spec_of(graph.tensors[name])
-            rooms = its.rooms(name, MOST_SUMMED)
+            rooms = split.rooms(name, MOST_SUMMED)
             inner |= {room: structs.replace(spec, name=room) for room in rooms if room not in known}
     return structs.replace(index, splits=splits, kept_whole=kept_whole, inner=tuple(inner.values()))

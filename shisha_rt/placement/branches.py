@@ -102,7 +102,7 @@ def _neighbours(problem: Problem) -> tuple[list[set[int]], list[set[int]]]:
 def _links(problem: Problem) -> set[tuple[int, int]]:
     """Pairs of nodes in a row: the first feeds nothing else, and nothing else feeds the second."""
     before, after = _neighbours(problem)
-    only = {node: other for node, its in enumerate(after) if len(its) == 1 for other in its}
+    only = {node: other for node, readers in enumerate(after) if len(readers) == 1 for other in readers}
     return {(node, other) for node, other in only.items() if len(before[other]) == 1}
 
 
@@ -113,9 +113,12 @@ class _Reduction:
         count = len(problem.nodes)
         self._begin, self._end = count, count + 1
         before, after = _neighbours(problem)
-        self._before = [its or {self._begin} for its in before] + [set(), {n for n, its in enumerate(after) if not its}]
-        self._edges: list[dict[int, list[Items]]] = [{other: [] for other in its or {self._end}} for its in after]
-        self._edges += [{n: [] for n, its in enumerate(before) if not its}, {}]
+        self._before = [linked or {self._begin} for linked in before] + [
+            set(),
+            {n for n, linked in enumerate(after) if not linked},
+        ]
+        self._edges: list[dict[int, list[Items]]] = [{other: [] for other in linked or {self._end}} for linked in after]
+        self._edges += [{n: [] for n, linked in enumerate(before) if not linked}, {}]
         self._placed: set[int] = set()
 
     def items(self) -> Items:

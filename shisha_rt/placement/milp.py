@@ -79,7 +79,7 @@ def milp(problem: Problem, left_s: LeftSeconds = forever, limits: WidthLimits | 
 def column_count(problem: Problem) -> int:
     """Of the program, without those of groups and copies."""
     devices = problem.devices_of
-    memories = [len({problem.memory_of[device] for device in its}) for its in devices]
+    memories = [len({problem.memory_of[device] for device in group_devices}) for group_devices in devices]
     return sum(map(len, devices)) + sum(
         len(devices[tensor.producer]) * memories[consumer]
         for tensor in problem.tensors
@@ -179,11 +179,21 @@ class _Program:
                 move = {(d, m): self._column(0.0 if together else transfer_s[d][m]) for d, m in pairs}
                 for device in source:
                     self._row(
-                        [column for (d, _), its in move.items() if d == device for column in its], source[device], 0, 0
+                        [column for (d, _), columns in move.items() if d == device for column in columns],
+                        source[device],
+                        0,
+                        0,
                     )
                 for memory in memories:
-                    there = [column for device, its in target.items() if memory_of[device] == memory for column in its]
-                    self._row([column for (_, m), its in move.items() if m == memory for column in its], there, 0, 0)
+                    there = [
+                        column
+                        for device, columns in target.items()
+                        if memory_of[device] == memory
+                        for column in columns
+                    ]
+                    self._row(
+                        [column for (_, m), columns in move.items() if m == memory for column in columns], there, 0, 0
+                    )
                 if together:
                     for pair, column in move.items():
                         if pair not in copy:

@@ -88,7 +88,9 @@ class Narrowed:
         alive = alive.copy()
         alive[range(len(self.assignment)), self.assignment] = True
         nodes = [
-            replace(node, cost_s=tuple([s if its else math.inf for s, its in zip(node.cost_s, row, strict=True)]))
+            replace(
+                node, cost_s=tuple([s if is_kept else math.inf for s, is_kept in zip(node.cost_s, row, strict=True)])
+            )
             for node, row in zip(self.left.nodes, alive.tolist(), strict=True)
         ]
         groups = [group for group in self.left.groups if alive[list(group.nodes), group.device].all()]
@@ -104,7 +106,9 @@ def _quick(problem: Problem, should_stop: ShouldStop) -> Iterator[tuple[int, ...
     fastest = fastest_alone(problem)
     yield fastest
     for device in range(len(problem.devices)):
-        together = [device if device in its else other for its, other in zip(problem.devices_of, fastest, strict=True)]
+        together = [
+            device if device in devices else other for devices, other in zip(problem.devices_of, fastest, strict=True)
+        ]
         yield feasible(problem, together, fastest)
     solvers: Sequence[Callable[[], Solution]] = (lambda: als(problem, should_stop), lambda: duet(problem, 100.0))
     for solver in solvers:
@@ -164,8 +168,8 @@ def narrowed(found: Narrowed, limits: WidthLimits, left_s: LeftSeconds) -> Narro
         found = found.with_bound(relaxation.least).with_assignment(network.devices(relaxation.values))
         found = _moved(found, should_stop)
         alive = np.zeros((len(found.left.nodes), len(found.left.devices)), bool)
-        for node, (states, its) in enumerate(zip(network.states, relaxation.least_with, strict=False)):
-            alive[node, states.device[its <= found.cost_s]] = True
+        for node, (states, least_of_states) in enumerate(zip(network.states, relaxation.least_with, strict=False)):
+            alive[node, states.device[least_of_states <= found.cost_s]] = True
         found = replace(found, left=found.only(alive))
         if found.left == before.left:
             break

@@ -201,7 +201,7 @@ def problem_object(problem: Problem) -> dict[str, Any]:
         costs = {f"{names[i]}->{names[j]}": problem.edge_cost_s(tensor, i, j) for i, j in pairs if i != j}
         return {pair: seconds for pair, seconds in costs.items() if seconds}
 
-    processors = {name: str(its) for name, its in zip(names, problem.processors, strict=False)}
+    processors = {name: str(processor) for name, processor in zip(names, problem.processors, strict=False)}
     return {
         "devices": list(names),
         "memories": {device: problem.memories[m] for device, m in zip(names, problem.memory_of, strict=True)},

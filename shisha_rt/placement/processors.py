@@ -114,7 +114,7 @@ class ProcessorCosts:
             time_s=tuple(map(of, self.time_s)),
             groups=tuple(replace(g, device=left.index(g.device)) for g in self.groups if g.device in left),
             passed=tuple(replace(t, in_s=of(t.in_s), out_s=of(t.out_s)) for t in self.passed),
-            alone=tuple(_at(its, left.index(its.place)) for its in self.alone if its.place in left),
+            alone=tuple(_at(alone, left.index(alone.place)) for alone in self.alone if alone.place in left),
         )
 
     def scaled(self, node_factors: Sequence[Sequence[float]]) -> ProcessorCosts:
@@ -141,20 +141,20 @@ class ProcessorCosts:
                 )
                 for tensor in self.passed
             ),
-            alone=tuple(_slower(its, [factors[its.place] for factors in node_factors]) for its in self.alone),
+            alone=tuple(_slower(alone, [factors[alone.place] for factors in node_factors]) for alone in self.alone),
         )
 
 
-def _at(its: Alone, place: int) -> Alone:
-    return replace(its, place=place, groups=tuple(replace(group, device=place) for group in its.groups))
+def _at(alone: Alone, place: int) -> Alone:
+    return replace(alone, place=place, groups=tuple(replace(group, device=place) for group in alone.groups))
 
 
-def _slower(its: Alone, factors: Sequence[float]) -> Alone:
+def _slower(alone: Alone, factors: Sequence[float]) -> Alone:
     """(nodes,) times as slow."""
     return replace(
-        its,
-        time_s=tuple(s * factor for s, factor in zip(its.time_s, factors, strict=True)),
-        groups=tuple(replace(group, time_s=group.time_s * factors[group.operators[0]]) for group in its.groups),
+        alone,
+        time_s=tuple(s * factor for s, factor in zip(alone.time_s, factors, strict=True)),
+        groups=tuple(replace(group, time_s=group.time_s * factors[group.operators[0]]) for group in alone.groups),
     )
 
 
@@ -174,16 +174,16 @@ def costs_of_devices(
     """
     places = tuple(costs)
     columns = [costs[place] for place in places]
-    for place, its in costs.items():
-        if len(its.devices) != 1:
-            names = ", ".join(device.name for device in its.devices)
+    for place, place_costs in costs.items():
+        if len(place_costs.devices) != 1:
+            names = ", ".join(device.name for device in place_costs.devices)
             raise BadInput(
                 f"{machine.source}: place {place} has devices {names}; a schedule of partitions takes each place for "
                 "one processor, expected one device in each"
             )
     speeds = [machine.place(place).speed for place in places]
-    devices = [its.devices[0] for its in columns]
-    hosts = [host_of(its.devices) for its in columns]
+    devices = [column.devices[0] for column in columns]
+    hosts = [host_of(column.devices) for column in columns]
     parted_s = [_parted_s(graph, alone[name], costs[name]) if alone and name in alone else 0.0 for name in places]
     return ProcessorCosts(
         places=places,
@@ -191,28 +191,28 @@ def costs_of_devices(
         names=tuple(operator.name for operator in graph.operators),
         ops=tuple(operator.op_type for operator in graph.operators),
         time_s=tuple(
-            tuple(float(its.time_s[node, 0]) / speed for its, speed in zip(columns, speeds, strict=True))
+            tuple(float(column.time_s[node, 0]) / speed for column, speed in zip(columns, speeds, strict=True))
             for node in range(len(graph.operators))
         ),
         groups=tuple(
             GroupCost(group.operators, place, group.time_s / speed)
-            for place, (its, speed) in enumerate(zip(columns, speeds, strict=True))
-            for group in its.groups
+            for place, (column, speed) in enumerate(zip(columns, speeds, strict=True))
+            for group in column.groups
             if is_run(group.operators)
         ),
         passed=tuple(_passed_of(graph, devices, hosts, speeds, parted_s)),
         handover_s=handover_s,
         alone=tuple(
-            _alone(place, alone[name], its, speed)
-            for place, (name, its, speed) in enumerate(zip(places, columns, speeds, strict=True))
+            _alone(place, alone[name], column, speed)
+            for place, (name, column, speed) in enumerate(zip(places, columns, speeds, strict=True))
             if alone is not None and name in alone
         ),
     )
 
 
-def _alone(place: int, measured: OperatorCosts, its: OperatorCosts, speed: float) -> Alone:
+def _alone(place: int, measured: OperatorCosts, operator_costs: OperatorCosts, speed: float) -> Alone:
     """A stage is placed and told by `its` costs: what has none there is not on the place, whatever was measured."""
-    able = its.capable_alone.tolist()
+    able = operator_costs.capable_alone.tolist()
     return Alone(
         place,
         tuple(float(s) / speed if can else math.inf for s, can in zip(measured.time_s[:, 0], able, strict=True)),
@@ -280,8 +280,8 @@ def costs_of_layers(costs: Costs, needs: Sequence[Collection[int]], handover_s: 
     spans = groups_of(len(costs.layers), costs.legal_cuts)
     node_of = {layer: node for node, (first, last) in enumerate(spans) for layer in range(first, last + 1)}
     readers: dict[int, set[int]] = {}
-    for layer, its in enumerate(needs):
-        for needed in its:
+    for layer, need in enumerate(needs):
+        for needed in need:
             if node_of[needed] != node_of[layer]:
                 readers.setdefault(node_of[needed], set()).add(node_of[layer])
     free = (0.0,) * len(costs.places)
@@ -295,8 +295,8 @@ def costs_of_layers(costs: Costs, needs: Sequence[Collection[int]], handover_s: 
             for first, last in spans
         ),
         passed=tuple(
-            Passed(costs.layers[spans[maker][1]].name, maker, tuple(sorted(its)), False, free, free)
-            for maker, its in sorted(readers.items())
+            Passed(costs.layers[spans[maker][1]].name, maker, tuple(sorted(reader)), False, free, free)
+            for maker, reader in sorted(readers.items())
         ),
         handover_s=handover_s,
     )

@@ -148,7 +148,9 @@ class _Scheduling:
         before_s = [0.0 for _ in sections]
         place: dict[int, tuple[int, int]] = {}  # section and lane, in the order in which nodes run
         for index, lanes in enumerate(sections):
-            place |= {node: (index, lane) for lane, its in enumerate(lanes) for nodes in its for node in nodes}
+            place |= {
+                node: (index, lane) for lane, lane_items in enumerate(lanes) for nodes in lane_items for node in nodes
+            }
         turn = {node: number for number, node in enumerate(place)}
         for move in moves(self._problem, self._assignment):
             first = min(move.consumers, key=turn.__getitem__)

@@ -59,9 +59,9 @@ def operator_times_s(costs: OperatorCosts, first: int, last: int, device: int) -
     """
     own_s: list[float] = costs.time_s[first : last + 1, device].tolist()
     within = (
-        Group(its.operators, device, its.time_s)
-        for its in costs.groups
-        if its.device == device and first <= its.operators[0] and its.operators[-1] <= last
+        Group(group_cost.operators, device, group_cost.time_s)
+        for group_cost in costs.groups
+        if group_cost.device == device and first <= group_cost.operators[0] and group_cost.operators[-1] <= last
     )
     for group in best_groups(within, lambda operator, _: own_s[operator - first]):
         start, *others = group.nodes

@@ -45,12 +45,12 @@ def shard_times(
             if place != first:
                 found[span, way.axis, place] = found[span, way.axis, first]
                 continue
-            its = _line(way, partial(seconds, place=place))
+            shard_line = _line(way, partial(seconds, place=place))
             join_s: float | None = 0.0
             if way.joined:
                 join = Split(span, way.axis, (way.block, way.units - way.block), 2)
                 join_s = split_stage_s(graph, node_layers, join, [span], devices[place])
-            found[span, way.axis, place] = replace(its, join_s=join_s or 0.0)
+            found[span, way.axis, place] = replace(shard_line, join_s=join_s or 0.0)
     return found
 
 
@@ -80,14 +80,14 @@ def split_stage_s(
     """
     if not device.described and device.precision != "int8":
         return None
-    its = stage_graph(graph, node_layers, split, work)
+    shard_graph = stage_graph(graph, node_layers, split, work)
     own = set() if split.joins else {partial_name(name, split.part) for name in graph.tensors}
-    if device.precision == "int8" and not its.tensors.keys() <= graph.tensors.keys() | own:
+    if device.precision == "int8" and not shard_graph.tensors.keys() <= graph.tensors.keys() | own:
         return math.inf
     if not device.described:
         return None
-    if not its.operators:
+    if not shard_graph.operators:
         return 0.0
-    whole = segment(its, 0, len(its.operators) - 1, device.name)
-    (seconds,) = segment_times_s(its, (whole,), described_costs(its, (device,)))
+    whole = segment(shard_graph, 0, len(shard_graph.operators) - 1, device.name)
+    (seconds,) = segment_times_s(shard_graph, (whole,), described_costs(shard_graph, (device,)))
     return seconds

@@ -86,9 +86,9 @@ def read(stages: Iterable[WrittenStage]) -> Plan:
     for index, stage in enumerate(stages):
         split, after = None, _chained(index) if stage.after is None else stage.after
         if stage.split is not None:
-            its = stage.split
-            split = Split((its.first, its.last), as_axis(its.axis), its.shares, parts[its])
-            parts[its] += 1
+            carried = stage.split
+            split = Split((carried.first, carried.last), as_axis(carried.axis), carried.shares, parts[carried])
+            parts[carried] += 1
         found.append(Stage(stage.work, stage.teams, after, split=split))
     return Plan(tuple(found))
 

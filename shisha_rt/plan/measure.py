@@ -65,12 +65,12 @@ def measure_window(
         for frames, stage, one in zip(windows, plan.stages, alike, strict=True)
     ]
     pooled = [  # one window for all of a stage's teams, or one for each
-        [_Sorted(np.asarray(frames[1]))] if one else its
-        for frames, its, one in zip(windows, by_team, alike, strict=True)
+        [_Sorted(np.asarray(frames[1]))] if one else of_team
+        for frames, of_team, one in zip(windows, by_team, alike, strict=True)
     ]
     times_s = [
-        tuple(window.median_s for window in its) * (len(stage.teams) if one else 1)
-        for its, stage, one in zip(pooled, plan.stages, alike, strict=True)
+        tuple(window.median_s for window in ran) * (len(stage.teams) if one else 1)
+        for ran, stage, one in zip(pooled, plan.stages, alike, strict=True)
     ]
     stage_s = tuple(map(stage_seconds, times_s))
     found = rate_of(plan, times_s)
@@ -88,7 +88,7 @@ def measure_window(
         rate=None if plain else found,
         alone_s=median(alone_s) if len(alone_s) >= MIN_FRAMES else None,
         overlap=min(1.0, frames_per_s * bottleneck_s) if any(len(pool.teams) > 1 for pool in plan.pools) else 1.0,
-        team_s=() if plain else tuple(tuple(window.median_s for window in its) for its in by_team),
+        team_s=() if plain else tuple(tuple(window.median_s for window in team_windows) for team_windows in by_team),
     )
 
 
@@ -111,7 +111,7 @@ def _middle(ascending: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def _by_team(frames: StageFrames, teams: int) -> list[_Sorted]:
     ran, seconds = np.asarray(frames[0]), np.asarray(frames[1])
     ends = np.cumsum(np.bincount(ran, minlength=teams))
-    return [_Sorted(its) for its in np.split(seconds[np.argsort(ran, kind="stable")], ends[:-1])]
+    return [_Sorted(part_s) for part_s in np.split(seconds[np.argsort(ran, kind="stable")], ends[:-1])]
 
 
 def _pool_noise_s(plan: Plan, windows: Sequence[Sequence[_Sorted]], stage_s: Sequence[float]) -> tuple[float, ...]:
@@ -126,23 +126,23 @@ def _pool_noise_s(plan: Plan, windows: Sequence[Sequence[_Sorted]], stage_s: Seq
 
 def _stage_noise_s(teams: Sequence[_Sorted], stage_s: float) -> float:
     """Of `rate.stage_seconds`: each team's share in what they do together is the smaller, the slower it is."""
-    ran = (its for its in teams if len(its.window) and its.median_s)
-    errors_s = ((stage_s / its.median_s) ** 2 / len(teams) * _median_error(its) for its in ran)
+    ran = (team for team in teams if len(team.window) and team.median_s)
+    errors_s = ((stage_s / ran_s.median_s) ** 2 / len(teams) * _median_error(ran_s) for ran_s in ran)
     return math.sqrt(2) * _ERRORS_IN_BAND * math.fsum(errors_s)
 
 
-def _median_error(its: _Sorted) -> float:
+def _median_error(ran_s: _Sorted) -> float:
     """The standard error of a window's median; the larger of two estimates, as each misses what the other sees.
 
     The first one is exact for independent frames of any distribution, skewed or of two modes, where the usual
     1.2533 * 1.4826 * MAD / sqrt(n) holds for normal ones only. The second one sees slow swings, in which neighbouring
     frames resemble each other and n frames say less than n independent ones would.
     """
-    if len(its.window) < _MIN_FRAMES_IN_BATCH:
-        return 0.5 * its.median_s  # so few say next to nothing of their spread
-    error = _error_by_ranks(its.ascending)
-    if len(its.window) >= _BATCHES * _MIN_FRAMES_IN_BATCH:
-        return max(error, _error_by_batches(its.window))
+    if len(ran_s.window) < _MIN_FRAMES_IN_BATCH:
+        return 0.5 * ran_s.median_s  # so few say next to nothing of their spread
+    error = _error_by_ranks(ran_s.ascending)
+    if len(ran_s.window) >= _BATCHES * _MIN_FRAMES_IN_BATCH:
+        return max(error, _error_by_batches(ran_s.window))
     return error
 
 

@@ -193,7 +193,10 @@ class Plan:
 
     def made_by(self, layer_count: int) -> tuple[tuple[int, ...], ...]:
         """(layers,): the stages that must be done for what each layer makes: of a split one its join, or all shards."""
-        return tuple(its[-1:] if its and self.joins(its[-1]) else its for its in self.stages_of(layer_count))
+        return tuple(
+            of_layer[-1:] if of_layer and self.joins(of_layer[-1]) else of_layer
+            for of_layer in self.stages_of(layer_count)
+        )
 
     def __str__(self) -> str:
         return " | ".join(f"{stage}{self._behind(index)}" for index, stage in enumerate(self.stages))

@@ -140,7 +140,7 @@ def latency_s(plan: Plan, service_s: TeamSeconds) -> float:
                 index = heapq.heappop(ready[number])
                 stage = plan.stages[index]
                 teams = zip(service_s[index], itertools.count(), stage.teams)
-                seconds, _, team = min(its for its in teams if its[2] in idle[number])
+                seconds, _, team = min(candidate for candidate in teams if candidate[2] in idle[number])
                 if math.isfinite(seconds):
                     idle[number].remove(team)
                     heapq.heappush(running, (now_s + seconds, index, team))

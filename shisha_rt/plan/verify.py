@@ -58,7 +58,7 @@ class PlanRules:
         if not plan.stages:
             return ["the plan has no stages, expected at least one"]
         splits = plan.splits
-        stages = len(plan.stages) - sum(len(its) - 1 for its in splits)
+        stages = len(plan.stages) - sum(len(split) - 1 for split in splits)
         if stages > self.layer_count:
             return [f"the plan has {stages} stages, expected at most {self.layer_count}, one for each layer"]
         if max(map(len, splits), default=0) > len(self.places) + 1:
@@ -105,7 +105,7 @@ def _named(index: int, stage: Stage) -> str:
 def _work(plan: Plan, layer_count: int) -> Iterator[str]:
     """Each layer in exactly one stage; one that is split counts as in the first stage that carries it."""
     stages_of: dict[int, list[int]] = {}
-    carrier = {index: its[0] for its in plan.splits for index in its}
+    carrier = {index: split[0] for split in plan.splits for index in split}
     whole = True
     for index, stage in enumerate(plan.stages):
         before = -2
@@ -119,12 +119,12 @@ def _work(plan: Plan, layer_count: int) -> Iterator[str]:
             elif last >= layer_count:
                 yield f"{_named(index, stage)} ends at layer {last}, the last one is {layer_count - 1}"
             for layer in range(first, min(last + 1, layer_count)):
-                its = stages_of.setdefault(layer, [])
+                carriers = stages_of.setdefault(layer, [])
                 counted = carrier[index] if stage.split and _within(layer, stage.split.span) else index
-                if counted != index and counted in its:
+                if counted != index and counted in carriers:
                     continue
-                its.append(counted)
-                whole &= len(its) <= _STAGES_NAMED
+                carriers.append(counted)
+                whole &= len(carriers) <= _STAGES_NAMED
             before = last
         if not whole:  # enough to tell what is wrong
             break
@@ -150,8 +150,8 @@ def _within(layer: int, span: Span) -> bool:
 
 def _splits(plan: Plan, splits: Collection[Sequence[int]], rules: PlanRules) -> Iterator[str]:
     """Shares that make up what is split, a shard for each, and the join that is needed and no other."""
-    for its in splits:
-        carried = plan.stages[its[0]].split
+    for split in splits:
+        carried = plan.stages[split[0]].split
         assert carried is not None  # they are what carries it
         (first, last), axis, shares = carried.whole
         layers = f"layers {first}-{last}"
@@ -169,12 +169,12 @@ def _splits(plan: Plan, splits: Collection[Sequence[int]], rules: PlanRules) -> 
             )
         if known.summed and len(shares) > MOST_SUMMED:
             yield f"{layers} split by {axis} in {len(shares)}: expected at most {MOST_SUMMED}, whose sums have rooms"
-        parts = [one.part for index in its if (one := plan.stages[index].split)]
+        parts = [one.part for index in split if (one := plan.stages[index].split)]
         joined = known.summed or known.joined
         if parts != list(range(len(shares) + joined)):
             expected = f"one for each of {len(shares)} shares" + (", and then one that joins them" if joined else "")
-            yield f"{layers} split by {axis} stand in {len(its)} stages, expected {expected}"
-        for index in its:
+            yield f"{layers} split by {axis} stand in {len(split)} stages, expected {expected}"
+        for index in split:
             yield from _split_work(index, plan.stages[index], carried.span)
 
 
@@ -189,7 +189,7 @@ def _split_work(index: int, stage: Stage, span: Span) -> Iterator[str]:
 
 
 def _instead(span: Span, rules: PlanRules) -> str:
-    axes = [axis for its, axis in rules.splits if its == span]
+    axes = [axis for split, axis in rules.splits if split == span]
     return f"; expected {' or '.join(axes)}" if axes else ""
 
 
@@ -255,8 +255,8 @@ def _pools(plan: Plan, rules: PlanRules) -> Iterator[str]:
                 continue
             both = f"{_named(earlier, other)} and {_named(index, stage)}"
             if set(other.teams) != set(stage.teams):
-                its = set(stage.places)
-                shared = ", ".join(place for place in dict.fromkeys(other.places) if place in its)
+                own = set(stage.places)
+                shared = ", ".join(place for place in dict.fromkeys(other.places) if place in own)
                 yield (
                     f"{both} share {shared}, but not all of their teams: expected the same teams, or no place in common"
                 )
@@ -275,7 +275,9 @@ def _cuts(plan: Plan, rules: PlanRules) -> Iterator[str]:
         return
     for cut in range(rules.layer_count - 1):
         if stages_of[cut] != stages_of[cut + 1] and cut not in rules.legal_cuts:
-            one, other = (_named(its[-1], plan.stages[its[-1]]) for its in (stages_of[cut], stages_of[cut + 1]))
+            one, other = (
+                _named(carriers[-1], plan.stages[carriers[-1]]) for carriers in (stages_of[cut], stages_of[cut + 1])
+            )
             yield (
                 f"cut {cut}, between layers {cut} and {cut + 1}, of {one} and {other}, is not legal: "
                 "the two layers cannot be separated"
@@ -285,7 +287,7 @@ def _cuts(plan: Plan, rules: PlanRules) -> Iterator[str]:
 def _needs(plan: Plan, rules: PlanRules) -> Iterator[str]:
     """The maker of each tensor that a stage reads is among the stages that it comes behind."""
     made_by = plan.made_by(rules.layer_count)
-    shards_of = {its[-1]: its[:-1] for its in plan.splits if plan.joins(its[-1])}
+    shards_of = {split[-1]: split[:-1] for split in plan.splits if plan.joins(split[-1])}
     ancestors: list[int] = []  # of each stage, itself among them: a bit for each
     for index, stage in enumerate(plan.stages):
         behind = 1 << index

@@ -233,8 +233,8 @@ def _is_as_fast(space: Chains, stages: Sequence[SharedStage], others: Sequence[S
     costs = space.model.costs
     if not costs.link_of:
         return True
-    its, theirs = (rate_by(costs, over_hosts(costs, space.plan(one))) for one in (stages, others))
-    return its.link_s <= max(theirs.bottleneck_s, its.period_s[its.slowest_stage]) * (1 + TOLERANCE)
+    own, theirs = (rate_by(costs, over_hosts(costs, space.plan(one))) for one in (stages, others))
+    return own.link_s <= max(theirs.bottleneck_s, own.period_s[own.slowest_stage]) * (1 + TOLERANCE)
 
 
 def _between(period_s: Floats, lower_s: float, upper_s: float) -> Floats:

@@ -190,8 +190,8 @@ def chains(
         mixed = model.costs.mixed and len(counts) == 2 and math.prod(count + 1 for count in counts) <= most_places
         shares = _shares(counts, mixed=mixed)
         served = np.zeros((len(shares), positions, positions))
-        for kind, its in enumerate(rates):
-            served += its[shares[:, kind]]
+        for kind, rate in enumerate(rates):
+            served += rate[shares[:, kind]]
         with np.errstate(divide="ignore", over="ignore"):
             period_s = 1 / served
     number_of = {tuple(share): number for number, share in enumerate(shares.tolist())}

@@ -32,7 +32,7 @@ def with_further_copies(costs: Costs, plan: Plan) -> Plan:
         for stage, times_s in zip(plan.stages, told.team_s(plan), strict=True)
     ]
     alike = [told.kind_of[stage.place] for stage in plan.stages]
-    rates = [sum(1 / time_s if time_s else math.inf for time_s, _ in its) for its in teams]
+    rates = [sum(1 / time_s if time_s else math.inf for time_s, _ in team) for team in teams]
     slowest = [(rate, index) for index, rate in enumerate(rates)]
     heapq.heapify(slowest)
     while slowest:
@@ -45,7 +45,7 @@ def with_further_copies(costs: Costs, plan: Plan) -> Plan:
         teams[index].append((time_s, (free[kind].pop(),)))
         heapq.heappush(slowest, (rate + 1 / time_s, index))
     stages = [
-        replace(stage, teams=tuple(team for _, team in sorted(its, key=lambda one: one[0])))
-        for stage, its in zip(plan.stages, teams, strict=True)
+        replace(stage, teams=tuple(team for _, team in sorted(of_teams, key=lambda one: one[0])))
+        for stage, of_teams in zip(plan.stages, teams, strict=True)
     ]
     return Plan(tuple(stages))

@@ -141,7 +141,7 @@ class GuidedTuner:
         def predicted_s(plan: Plan) -> float:
             return told.rate(plan).value_s(self.objective)
 
-        measured = [(plan, its) for plan, its in trials.done if its.can_run]
+        measured = [(plan, measurement) for plan, measurement in trials.done if measurement.can_run]
         best_s = predicted_s(best)
         memory_s = self._memory_s(trials)
         to_beat_s = max(memory_s, min((predicted_s(plan) for plan, _ in measured), default=math.inf))
@@ -151,7 +151,7 @@ class GuidedTuner:
             return None
         view = outlook(believed, self.most_stages, replicate=self.replicate, objective=self.objective)
         chains = [plan for plan, _ in measured if plan.is_chain]
-        others_s = [its.value_s(self.objective) for plan, its in measured if not plan.is_chain]
+        others_s = [measurement.value_s(self.objective) for plan, measurement in measured if not plan.is_chain]
 
         @cache
         def better(doubt: float) -> Plan | None:
@@ -230,7 +230,7 @@ class GuidedTuner:
     def _split(self, trials: Trials, costs: Costs, found: PlanSolution, handover_s: float) -> Proposal | None:
         """Where nothing else makes it faster: layers in shards, if that promises more than the best measured does."""
         plan = found.plan
-        if plan is None or not plan.splits or any(plan == its for its, _ in trials.done):
+        if plan is None or not plan.splits or any(plan == tried for tried, _ in trials.done):
             return None
         told = team_costs(costs)
         latency = self.objective == "latency"
@@ -244,7 +244,9 @@ class GuidedTuner:
         """What the slowest memory needs for a frame in the plan that needs the least: other plans spare none of it."""
         if self.objective == "latency":
             return 0.0
-        return min((its.rate.memory_s if its.rate else 0.0 for _, its in trials.done), default=0.0)
+        return min(
+            (measurement.rate.memory_s if measurement.rate else 0.0 for _, measurement in trials.done), default=0.0
+        )
 
     def _few_enough(self, counts: Sequence[int]) -> bool:
         """So that a step takes a fraction of a second."""
@@ -276,9 +278,12 @@ def _split_layers(plan: Plan) -> str:
 def _handover_s(costs: Costs, done: Sequence[tuple[Plan, Measurement]]) -> float:
     """Between stages of this host: what frames by themselves took beyond these, in the plan in which it was least."""
     beyond_s = [
-        (its.alone_s - math.fsum(its.service_s)) / len(plan.stages)
-        for plan, its in done
-        if its.alone_s is not None and its.can_run and plan.is_chain and costs.far.isdisjoint(plan.places)
+        (measurement.alone_s - math.fsum(measurement.service_s)) / len(plan.stages)
+        for plan, measurement in done
+        if measurement.alone_s is not None
+        and measurement.can_run
+        and plan.is_chain
+        and costs.far.isdisjoint(plan.places)
     ]
     return max(0.0, min(beyond_s, default=HANDOVER_S))
 

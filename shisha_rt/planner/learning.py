@@ -91,18 +91,18 @@ def learnt(
             of_place[team[0]].append(one)
         else:
             of_team.setdefault((by_costs.kind_of[team[0]], len(team)), []).append(one)
-    time_s = np.stack([_able(told.time_s[:, at], its) for at, its in enumerate(of_place.values())], axis=1)
+    time_s = np.stack([_able(told.time_s[:, at], able) for at, able in enumerate(of_place.values())], axis=1)
     told = replace(told, time_s=time_s)
-    team_s = {kind: _able(by_costs.time_s[kind], its) for kind, its in of_team.items() if kind in by_costs.time_s}
-    alone = [_sightings(told, time_s[:, at], its, place) for at, (place, its) in enumerate(of_place.items())]
+    team_s = {kind: _able(by_costs.time_s[kind], able) for kind, able in of_team.items() if kind in by_costs.time_s}
+    alone = [_sightings(told, time_s[:, at], seen, place) for at, (place, seen) in enumerate(of_place.items())]
     groups, crowded = _each_seen(kinds_of(told), alone), False
     if copies or not few_enough([len(group) for group in groups]):
         groups, crowded = _groups(time_s, kinds_of(told), alone, few_enough, 0.0 if copies else -math.inf)
-    together = [_sightings(told, its, of_team[kind]) for kind, its in team_s.items()]
+    together = [_sightings(told, team_time_s, of_team[kind]) for kind, team_time_s in team_s.items()]
     sightings = [*([one for place in group for one in alone[place]] for group in groups), *together]
     beliefs = likeliest(
-        [np.nan_to_num(its) for its in (*(time_s[:, group[0]] for group in groups), *team_s.values())],
-        [_merged(its).sightings for its in sightings],
+        [np.nan_to_num(kind_s) for kind_s in (*(time_s[:, group[0]] for group in groups), *team_s.values())],
+        [_merged(sighting).sightings for sighting in sightings],
     )
     of_group, of_kind = beliefs[: len(groups)], dict(zip(team_s, beliefs[len(groups) :], strict=True))
     by_place = {place: belief for group, belief in zip(groups, of_group, strict=True) for place in group}
@@ -214,11 +214,11 @@ def _merged(sightings: Sequence[Sighting]) -> _Merged:
         by_span.setdefault((one.first, one.end), []).append(one)
     found: list[Sighting] = []
     scatter = 0.0
-    for (first, end), its in by_span.items():
-        if len(its) == 1:
-            found += its
+    for (first, end), sighted in by_span.items():
+        if len(sighted) == 1:
+            found += sighted
             continue
-        time_s, error_s = np.array([(one.time_s, one.error_s) for one in its]).T
+        time_s, error_s = np.array([(one.time_s, one.error_s) for one in sighted]).T
         weights = 1 / error_s**2
         mean_s, its_error_s = float(weights @ time_s / weights.sum()), float(weights.sum() ** -0.5)
         scatter += math.log(its_error_s) - float(np.log(error_s).sum() + weights @ (time_s - mean_s) ** 2 / 2)
@@ -244,13 +244,13 @@ def _groups(
     while True:
         parts.sort(key=lambda part: -part[0].evidence)
         clearest, group = parts[0]
-        groups = [its for _, its in parts]
+        groups = [part for _, part in parts]
         if not clearest.one or clearest.evidence <= least_evidence:
             return sorted(groups), False
         two = (clearest.one, clearest.other)
-        if not few_enough([len(its) for its in (*groups[1:], *two)]):
+        if not few_enough([len(members) for members in (*groups[1:], *two)]):
             return sorted(groups), clearest.evidence > 0
-        parts = [*parts[1:], *((_parted(time_s[:, group[0]], its, alone), its) for its in two)]
+        parts = [*parts[1:], *((_parted(time_s[:, group[0]], members, alone), members) for members in two)]
 
 
 class _Parted(NamedTuple):
@@ -277,7 +277,7 @@ def _parted(told_s: Floats, group: Group, alone: Sequence[Sequence[Sighting]]) -
     # The two parts that vary least within themselves.
     varying = [at * ratios[:at].var() + (len(order) - at) * ratios[at:].var() for at in range(1, len(order))]
     at = 1 + int(np.argmin(varying))
-    whole, one, other = (_likelihood(layers_s, its, alone) for its in (order, order[:at], order[at:]))
+    whole, one, other = (_likelihood(layers_s, members, alone) for members in (order, order[:at], order[at:]))
     choice = math.log(math.comb(len(order), at))
     parts = [set(order[:at]), set(order[at:])]
     max(parts, key=len).update(set(group) - set(seen))

@@ -66,12 +66,12 @@ class Need:
         found: list[SharedStage] = []
         while end:
             before = self.tables[max(0, layer - 1)]
-            its, begins = self.ending[end]
-            fitting = (shares[its, :-1] <= free).all(axis=1)
-            its, begins = its[fitting], begins[fitting]
-            left = tuple((free - shares[its, :-1]).T)
-            least = int((before[(begins, *left)] + shares[its, -1]).argmin())
-            share = int(its[least])
+            places, begins = self.ending[end]
+            fitting = (shares[places, :-1] <= free).all(axis=1)
+            places, begins = places[fitting], begins[fitting]
+            left = tuple((free - shares[places, :-1]).T)
+            least = int((before[(begins, *left)] + shares[places, -1]).argmin())
+            share = int(places[least])
             found.append(SharedStage(share, int(begins[least]), end))
             end, free, layer = found[-1].begin, free - shares[share, :-1], layer - 1
         return found[::-1]
@@ -100,16 +100,16 @@ def need(chains: Chains, bound_s: float, should_stop: Callable[[], bool]) -> Nee
         for end in range(1, positions):
             if should_stop():
                 return None
-            to, (its, begins) = now[end, ...], ending[end]
+            to, (rows, begins) = now[end, ...], ending[end]
             # Shares are in ascending order, so those of the same head are neighbours.
-            parts = np.flatnonzero((heads[its[1:]] != heads[its[:-1]]).any(axis=1)) + 1
-            for one, past in pairwise([0, *parts.tolist(), len(its)]) if its.size else ():
-                source, beyond = windows[its[one]]
+            parts = np.flatnonzero((heads[rows[1:]] != heads[rows[:-1]]).any(axis=1)) + 1
+            for one, past in pairwise([0, *parts.tolist(), len(rows)]) if rows.size else ():
+                source, beyond = windows[rows[one]]
                 if past > one + 1:
-                    places = own[its[one:past]].reshape(-1, *(1 for _ in source))
+                    places = own[rows[one:past]].reshape(-1, *(1 for _ in source))
                     needed = (before[(begins[one:past], *source)] + places).min(axis=0)
                 else:
-                    needed = before[(begins[one], *source)] + own[its[one]]
+                    needed = before[(begins[one], *source)] + own[rows[one]]
                 np.minimum(to[beyond], needed, out=to[beyond])
         if chains.layered:
             tables.append(now)

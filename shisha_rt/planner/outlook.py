@@ -67,12 +67,12 @@ class Outlook:
         number_of = {team: number for number, team in enumerate(self.teams)}
         kind_of = {self.model.costs.places[at].name: k for k, kind in enumerate(self.model.kinds) for at in kind.places}
 
-        def time_s(its: Floats, stage: Stage, team: Team) -> float:
+        def time_s(floats: Floats, stage: Stage, team: Team) -> float:
             number = number_of.get(TeamKind(kind_of[team[0]], len(team)))
-            return math.inf if number is None else float(its[number, starts[stage.first], starts[stage.last + 1]])
+            return math.inf if number is None else float(floats[number, starts[stage.first], starts[stage.last + 1]])
 
         busy_s, alone_s = (
-            [[time_s(its, stage, team) for team in stage.teams] for stage in plan.stages] for its in seconds
+            [[time_s(drawn_s, stage, team) for team in stage.teams] for stage in plan.stages] for drawn_s in seconds
         )
         if self.objective == "latency":
             return latency_s(plan, alone_s)
@@ -128,6 +128,8 @@ def _belief(learnt: Learnt, told: TeamCosts, model: StageCosts, team: TeamKind) 
     if team.size == 1:
         return learnt.beliefs[place]
     kind = told.kind_of[learnt.costs.places[place].name]
-    teams: Sequence[Team] = [its.places for its in learnt.costs.teams]
-    at = next(at for at, its in enumerate(teams) if len(its) == team.size and told.kind_of[its[0]] == kind)
+    teams: Sequence[Team] = [team_cost.places for team_cost in learnt.costs.teams]
+    at = next(
+        at for at, candidate in enumerate(teams) if len(candidate) == team.size and told.kind_of[candidate[0]] == kind
+    )
     return learnt.team_beliefs[at]

@@ -38,7 +38,7 @@ def over_hosts(costs: Costs, plan: Plan) -> Plan:
     _exchange(spread, loads)
     on = {old: new for new, old in spread.holds.items() if old}
     teams = (tuple(tuple(on.get(place, place) for place in team) for team in stage.teams) for stage in plan.stages)
-    moved = Plan(tuple(replace(stage, teams=its) for stage, its in zip(plan.stages, teams, strict=True)))
+    moved = Plan(tuple(replace(stage, teams=team) for stage, team in zip(plan.stages, teams, strict=True)))
     return moved if told.rate(moved).link_s < told.rate(plan).link_s else plan
 
 

@@ -62,8 +62,8 @@ def wide_space(costs: Costs) -> Wide:
     links = {link.host: link for link in costs.links}
     kind_of = {place: kind for kind, places in enumerate(kinds_of(costs)) for place in places}
     on_host: dict[str | None, list[int]] = {}
-    for index, its in enumerate(costs.places):
-        on_host.setdefault(its.host if its.host in links else None, []).append(index)
+    for index, priced_place in enumerate(costs.places):
+        on_host.setdefault(priced_place.host if priced_place.host in links else None, []).append(index)
     groups: dict[Hashable, int] = {}
     ways: list[tuple[OneWay, OneWay]] = []
     counts: list[int] = []

@@ -92,14 +92,14 @@ def cheapest(wide: Wide, prices: Floats, most_stages: int | None) -> tuple[float
     cost = np.full((wide.positions, wide.positions), np.inf)
     chosen = np.zeros(cost.shape, np.int64)
     for number, one in enumerate(wide.classes):
-        its = np.full(cost.shape, np.inf)
-        np.multiply(prices[number], wide.seconds[number], out=its, where=np.isfinite(wide.seconds[number]))
+        priced = np.full(cost.shape, np.inf)
+        np.multiply(prices[number], wide.seconds[number], out=priced, where=np.isfinite(wide.seconds[number]))
         if one.group is not None:
             for way in (2 * one.group, 2 * one.group + 1):
                 if prices[classes + way]:
-                    its = its + prices[classes + way] * wide.link_s[way]
-        chosen[its < cost] = number
-        np.minimum(cost, its, out=cost)
+                    priced = priced + prices[classes + way] * wide.link_s[way]
+        chosen[priced < cost] = number
+        np.minimum(cost, priced, out=cost)
     limited = most_stages is not None and most_stages < wide.positions - 1
     to = np.full(wide.positions, np.inf)
     to[0] = 0.0

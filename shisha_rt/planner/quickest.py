@@ -58,10 +58,10 @@ def quickest(chains: Chains, bound_s: float, most_latency_s: float, should_stop:
     for _ in range(chains.most_stages if chains.layered else 1):
         before = tables[-1]
         now = before.copy() if chains.layered else before
-        for end, its in enumerate(options):
+        for end, ways in enumerate(options):
             if should_stop():
                 return None
-            for option in its:
+            for option in ways:
                 come_from = before[option.begin] + option.service_s
                 for share in option.shares.tolist():
                     source, beyond = windows[share]
@@ -109,7 +109,7 @@ def tight_stages(chains: Chains, most_latency_s: float) -> Ints:
 def periods_s(chains: Chains, stages: Ints) -> Floats:
     """Ascending: what stages (stages, 3), as `tight_stages` has them, may take for a frame at saturation."""
     of_lead = [stages[stages[:, 0] == lead, 1:].T for lead in range(len(chains.teams))]
-    rates = [_rates_with(chains, lead)[:, :, *its].ravel() for lead, its in enumerate(of_lead) if its.size]
+    rates = [_rates_with(chains, lead)[:, :, *leads].ravel() for lead, leads in enumerate(of_lead) if leads.size]
     every = np.concatenate(rates) if rates else np.zeros(0)
     with np.errstate(divide="ignore", over="ignore"):
         return np.unique(1 / every[every > 0])
@@ -124,9 +124,9 @@ def _options(chains: Chains, bound_s: float, most_latency_s: float) -> list[list
         of_stage.setdefault((begin, end), []).append((float(chains.seconds.alone_s[lead, begin, end]), lead, shares))
     found: list[list[_Option]] = [[] for _ in range(chains.model.groups + 1)]
     mixed = chains.is_mixed
-    for (begin, end), its in of_stage.items():
+    for (begin, end), chosen in of_stage.items():
         kept = np.zeros((0, len(chains.counts)), np.int64)
-        for service_s, lead, shares in sorted(its, key=lambda one: one[:2]):
+        for service_s, lead, shares in sorted(chosen, key=lambda one: one[:2]):
             if mixed:
                 places = chains.shares[shares]
                 of_use = ~(kept[:, None] <= places).all(axis=2).any(axis=0)

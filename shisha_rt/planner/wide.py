@@ -133,7 +133,7 @@ def _near(cuts: Cuts, positions: int) -> Iterator[Cuts]:
 
 def _plan(wide: Wide, found: Dealt) -> Plan:
     """Teams of a stage the quickest first."""
-    class_of = {place: number for number, one in enumerate(wide.classes) for its in one.hosts for place in its}
+    class_of = {place: number for number, one in enumerate(wide.classes) for host in one.hosts for place in host}
     names, starts = wide.model.costs.places, wide.model.starts
     stages = []
     for index, (span, places) in enumerate(zip(pairwise(found.cuts), found.places, strict=True)):

@@ -88,10 +88,12 @@ class _ModelMetadata(Struct, frozen=True):
     shapes: tuple[dict[str, tuple[int, ...]], ...] = ()
 
     def signature(self) -> Signature:
-        inputs, outputs = (tuple(its.tensor() for its in ends) for ends in (self.inputs, self.outputs))
+        inputs, outputs = (tuple(end.tensor() for end in ends) for ends in (self.inputs, self.outputs))
         if any(shapes.keys() != {tensor.name for tensor in inputs} for shapes in self.shapes):
             raise ValueError("a shape is for every input")
-        shapes = tuple(tuple(replace(its, shape=of[its.name], open_axes=()) for its in inputs) for of in self.shapes)
+        shapes = tuple(
+            tuple(replace(tensor, shape=of[tensor.name], open_axes=()) for tensor in inputs) for of in self.shapes
+        )
         return Signature(self.name, inputs, outputs, shapes)
 
 

@@ -214,7 +214,9 @@ def _number(arrays: Sequence[Array], signature: Signature) -> int:
         return 0
     number = signature.number_of([array.shape for array in arrays])
     if number is None:
-        given = shapes_in_words({its.name: array.shape for its, array in zip(signature.inputs, arrays, strict=True)})
+        given = shapes_in_words(
+            {tensor.name: array.shape for tensor, array in zip(signature.inputs, arrays, strict=True)}
+        )
         raise InvalidArgument(f"shapes {given} are not served; expected one of {signature.served}")
     return number
 

@@ -46,9 +46,9 @@ class Signature:
     output_names: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        usual = None if self.shapes else [(its.name, its.shape, its.datatype) for its in self.inputs]
+        usual = None if self.shapes else [(tensor.name, tensor.shape, tensor.datatype) for tensor in self.inputs]
         object.__setattr__(self, "usual", usual)
-        object.__setattr__(self, "sizes", [[tensor.size_bytes for tensor in its] for its in self.each])
+        object.__setattr__(self, "sizes", [[tensor.size_bytes for tensor in tensors] for tensors in self.each])
         object.__setattr__(self, "output_names", tuple(tensor.name for tensor in self.outputs))
 
     @classmethod
@@ -75,12 +75,14 @@ class Signature:
     @property
     def served(self) -> str:
         """The shapes, in words."""
-        return ", ".join(shapes_in_words({tensor.name: tensor.shape for tensor in its}) for its in self.each)
+        return ", ".join(shapes_in_words({tensor.name: tensor.shape for tensor in tensors}) for tensors in self.each)
 
 
 def _in_all(first: Tensor, *others: Tensor) -> Tensor:
     differ = {axis for axis, size in enumerate(first.shape) if any(other.shape[axis] != size for other in others)}
-    return replace(first, open_axes=tuple(sorted(differ.union(first.open_axes, *(its.open_axes for its in others)))))
+    return replace(
+        first, open_axes=tuple(sorted(differ.union(first.open_axes, *(other.open_axes for other in others))))
+    )
 
 
 class Lent(NamedTuple):
@@ -234,8 +236,8 @@ def _read_infer(header: InferHeader, raw: Sequence[Buffer], signature: Signature
     except WireError as error:
         error.request_id = header.id
         raise
-    its = header.parameters or _NO_PARAMETERS
-    asked = header.id, its.stream, its.sequence, its.deadline_ms
+    parameters = header.parameters or _NO_PARAMETERS
+    asked = header.id, parameters.stream, parameters.sequence, parameters.deadline_ms
     return InferRequest(*asked, tensors, outputs, sum(map(len, raw)), layout, lent_in, lent_out)
 
 

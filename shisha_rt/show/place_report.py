@@ -87,7 +87,7 @@ def _instead(problem: Problem, cost_s: float) -> Iterator[str]:
     alike: dict[str, Assignment] = {
         f"all on {name}": [device] * len(problem.nodes)
         for device, name in enumerate(problem.devices)
-        if all(device in its for its in problem.devices_of)
+        if all(device in devices for devices in problem.devices_of)
     }
     fastest = fastest_alone(problem)
     for what, assignment in {**alike, "each on its fastest device": fastest}.items():

@@ -132,7 +132,7 @@ class Unit:
         if self.for_user:
             return []
         folders = sorted({socket.parent for socket in self.sockets})
-        temporary = [folder for folder in folders if any(folder.is_relative_to(its) for its in _TEMPORARY)]
+        temporary = [folder for folder in folders if any(folder.is_relative_to(parent) for parent in _TEMPORARY)]
         own = Path("/run") / self.name
         written = [folder for folder in folders if folder not in temporary and not folder.is_relative_to(own)]
         private = ["PrivateTmp=yes"]

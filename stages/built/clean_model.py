@@ -87,8 +87,10 @@ class CleanModel:
     def part(self, operators: Sequence[int]) -> CleanModel:
         """Some operators, ascending, as a model of their own, though others may stand between them."""
         found = copy(self)
-        its = [self.graph.operators[operator] for operator in operators]
-        found.graph = self._graph_of(its, *ends_of(self.graph, [(operator, operator) for operator in operators]))
+        run_operators = [self.graph.operators[operator] for operator in operators]
+        found.graph = self._graph_of(
+            run_operators, *ends_of(self.graph, [(operator, operator) for operator in operators])
+        )
         found.proto = onnx.ModelProto(
             ir_version=self.proto.ir_version,
             opset_import=self.proto.opset_import,

@@ -90,7 +90,8 @@ class PlacedModel:
         times_s = segment_times_s(graph, found, self._formulas)
         threads = threads or self._threads
         parts = [
-            self._part(self._model, its, time_s, threads, cores) for its, time_s in zip(found, times_s, strict=True)
+            self._part(self._model, segment_found, time_s, threads, cores)
+            for segment_found, time_s in zip(found, times_s, strict=True)
         ]
         weight_bytes = sum(map(self._model.weight_bytes, found))
         stage = PlacedStage(graph, parts, weight_bytes, self._device_speed)
@@ -103,15 +104,15 @@ class PlacedModel:
         self, work: Sequence[Span], split: Split, device: str, threads: int = 0, cores: Sequence[int] = ()
     ) -> ShardStage:
         """A shard, or a join with the layers behind it, on one device; the rest as for `stage`."""
-        its = SplitStageModel(self._model, self._index, split, work, block=0)
-        graph, whole = its.model.graph, its.segment(device)
+        split_model = SplitStageModel(self._model, self._index, split, work, block=0)
+        graph, whole = split_model.model.graph, split_model.segment(device)
         (time_s,) = segment_times_s(graph, (whole,), described_costs(graph, self._devices))
-        part = self._part(its.model, whole, time_s, threads or self._threads, cores)
-        stage = PlacedStage(graph, [part], its.model.weight_bytes(whole), self._device_speed)
+        part = self._part(split_model.model, whole, time_s, threads or self._threads, cores)
+        stage = PlacedStage(graph, [part], split_model.model.weight_bytes(whole), self._device_speed)
         if not part.device.exact:
-            exact = _Part(whole, build_session(its.model, whole, EXACT, threads=1), EXACT, 0, 1, 0.0)
-            stage.difference = _difference(its.model, stage, PlacedStage(graph, [exact], 0, self._device_speed))
-        return ShardStage(stage, its.reads, its.makes, block=0)
+            exact = _Part(whole, build_session(split_model.model, whole, EXACT, threads=1), EXACT, 0, 1, 0.0)
+            stage.difference = _difference(split_model.model, stage, PlacedStage(graph, [exact], 0, self._device_speed))
+        return ShardStage(stage, split_model.reads, split_model.makes, block=0)
 
     def _exact(self, first: int, last: int) -> _Part:
         whole = segment(self._model.graph, first, last, EXACT.name)

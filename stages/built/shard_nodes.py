@@ -47,14 +47,16 @@ class ShardedModel:
         self._folder = folder
         self._block = block
         self._constants = {constant.name: constant for constant in model.graph.initializer}
-        self._opset = next((its.version for its in model.opset_import if its.domain in ("", "ai.onnx")), 1)
+        self._opset = next(
+            (opset_import.version for opset_import in model.opset_import if opset_import.domain in ("", "ai.onnx")), 1
+        )
 
     def shard(self, split: SplitRun, part: int) -> onnx.ModelProto:
         """Shard `part`, from what it reads to what it makes."""
         shard = split.shards[part]
         nodes, new = shard_nodes(self._model.graph.node, shard, self._opset, self._block)
-        weights = [self._excerpt(name, its) for name, its in shard.constants.items()]
-        ends = [[shard.tensors[its.name] for its in excerpts] for excerpts in (shard.reads, shard.makes)]
+        weights = [self._excerpt(name, constant) for name, constant in shard.constants.items()]
+        ends = [[shard.tensors[excerpt.name] for excerpt in excerpts] for excerpts in (shard.reads, shard.makes)]
         return self._wrapped(nodes, [*weights, *new], *ends)
 
     def join(self, split: SplitRun, behind: Sequence[int] = ()) -> onnx.ModelProto:
@@ -82,19 +84,19 @@ class ShardedModel:
         )
         return onnx.ModelProto(ir_version=self._model.ir_version, opset_import=self._model.opset_import, graph=graph)
 
-    def _excerpt(self, name: str, its: Excerpt) -> onnx.TensorProto:
+    def _excerpt(self, name: str, excerpt: Excerpt) -> onnx.TensorProto:
         """A constant or a slice of one: where it can be, a range of the file that has it."""
-        source: onnx.TensorProto = self._constants[its.name]
-        if its.slice is None:
+        source: onnx.TensorProto = self._constants[excerpt.name]
+        if excerpt.slice is None:
             return source
-        found = _byte_range(source, name, its)
-        return found or numpy_helper.from_array(self._cut(source, its), name)
+        found = _byte_range(source, name, excerpt)
+        return found or numpy_helper.from_array(self._cut(source, excerpt), name)
 
-    def _cut(self, source: onnx.TensorProto, its: Excerpt) -> npt.NDArray[Any]:
-        assert its.slice is not None, "only slices are cut"
-        axis, first, end = its.slice.axis, its.slice.first, its.slice.end
+    def _cut(self, source: onnx.TensorProto, excerpt: Excerpt) -> npt.NDArray[Any]:
+        assert excerpt.slice is not None, "only slices are cut"
+        axis, first, end = excerpt.slice.axis, excerpt.slice.first, excerpt.slice.end
         whole = self._array(source)
-        if its.blocked and axis == 1:
+        if excerpt.blocked and axis == 1:
             # Blocks of input channels come right behind those of the filters: [O/b][I/b][H][W][b][b].
             filters, channels = whole.shape[:2]
             blocks = whole.reshape(filters // self._block, channels // self._block, -1)
@@ -124,8 +126,8 @@ def shard_nodes(
     found = []
     for step in shard.steps:
         if isinstance(step, Crop):
-            its, constants = _crop(step, opset) if not step.blocked else _blocked_crop(step, shard, opset, block)
-            found += its
+            cropped, constants = _crop(step, opset) if not step.blocked else _blocked_crop(step, shard, opset, block)
+            found += cropped
             new += constants
         else:
             found.append(_changed(nodes[step.index], step))
@@ -211,24 +213,24 @@ def _blocked_crop(
     return nodes, [*new, *bounds]
 
 
-def _byte_range(source: onnx.TensorProto, name: str, its: Excerpt) -> onnx.TensorProto | None:
+def _byte_range(source: onnx.TensorProto, name: str, excerpt: Excerpt) -> onnx.TensorProto | None:
     """The slice as external data, if the constant is that and the slice lies in it in one piece."""
-    assert its.slice is not None, "a whole constant is as it is"
-    if source.data_location != onnx.TensorProto.EXTERNAL or any(size > 1 for size in source.dims[: its.slice.axis]):
+    assert excerpt.slice is not None, "a whole constant is as it is"
+    if source.data_location != onnx.TensorProto.EXTERNAL or any(size > 1 for size in source.dims[: excerpt.slice.axis]):
         return None
     where = {entry.key: entry.value for entry in source.external_data}
     itemsize = helper.tensor_dtype_to_np_dtype(source.data_type).itemsize
-    of_one = itemsize * int(np.prod(source.dims[its.slice.axis + 1 :], dtype=np.int64))
+    of_one = itemsize * int(np.prod(source.dims[excerpt.slice.axis + 1 :], dtype=np.int64))
     found = onnx.TensorProto(
         name=name,
         data_type=source.data_type,
-        dims=its.slice.shape_of(tuple(source.dims)),
+        dims=excerpt.slice.shape_of(tuple(source.dims)),
         data_location=onnx.TensorProto.EXTERNAL,
     )
     for key, value in (
         ("location", where["location"]),
-        ("offset", str(int(where.get("offset", 0)) + of_one * its.slice.first)),
-        ("length", str(of_one * its.slice.count)),
+        ("offset", str(int(where.get("offset", 0)) + of_one * excerpt.slice.first)),
+        ("length", str(of_one * excerpt.slice.count)),
     ):
         found.external_data.add(key=key, value=value)
     return found

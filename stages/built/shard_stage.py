@@ -79,11 +79,11 @@ class ShardStage:
         assert layout == 0
         if slot not in self._bound:
             self.bind(arena, slot)
-        its = self._bound[slot]
-        for to, here in its.before:
+        bound = self._bound[slot]
+        for to, here in bound.before:
             to[...] = here
-        seconds = self._inner.run_bound(its.bound, cpu_clock)
-        for to, here in its.after:
+        seconds = self._inner.run_bound(bound.bound, cpu_clock)
+        for to, here in bound.after:
             to[...] = here
         return seconds
 

@@ -106,7 +106,9 @@ class _Segment:
         has_bias = len(node.input) > 2 and bool(node.input[2])
         bias = self._weight(node, node.input[2]) if has_bias else np.zeros(len(weights))
         of_image = self._exponent(image)
-        of_filters = np.array([_filter_exponent(*its, of_image) for its in zip(weights, bias, strict=True)], np.int64)
+        of_filters = np.array(
+            [_filter_exponent(*of_filter, of_image) for of_filter in zip(weights, bias, strict=True)], np.int64
+        )
         kernel = _integers_of(weights, _for_each(of_filters, weights.ndim))
         largest = STEPS * np.abs(kernel).reshape(len(kernel), -1).sum(axis=1)
         if largest.max(initial=0) > _MOST_SUM - _MOST_BIAS:

@@ -31,7 +31,7 @@ class SessionStage:
     def bind_to(self, stage_ends: Mapping[str, Array]) -> tuple[Bound, ...]:
         """What `run_bound` takes, on arrays of these ends."""
         names = self._session.input_names, self._session.output_names
-        inputs, outputs = ([stage_ends[name] for name in its] for its in names)
+        inputs, outputs = ([stage_ends[name] for name in ends] for ends in names)
         return (self._session.bind(inputs, outputs),)
 
     def run_bound(self, bound: Sequence[Bound], cpu_clock: CpuClock) -> tuple[float, ...]:

@@ -97,7 +97,9 @@ class LinkWatch:
             return True
         passing_s = 0.0
         if self._told is not None:
-            passing_s = sum(self._told.takes_s(its.there_bytes, its.back_bytes) for its in self._underway.values())
+            passing_s = sum(
+                self._told.takes_s(underway.there_bytes, underway.back_bytes) for underway in self._underway.values()
+            )
         measuring_s = 0.0 if self._asked is None else _MEASURING_S
         return self._alive and now_s - self._heard_s < _SILENCE_S + measuring_s + 2 * passing_s
 
@@ -109,10 +111,10 @@ class LinkWatch:
 
     def part_ended(self, part: Descriptor, there_s: float | None, now_s: float) -> None:
         """`there_s`: for how long it was there, by the clock there. None: it failed."""
-        its = self._underway.pop(part, None)
-        if its is not None and there_s is not None and self._told is not None:
-            expected_s = self._told.takes_s(its.there_bytes, its.back_bytes)
-            self._ways.append((now_s - its.sent_s - there_s, expected_s))
+        underway = self._underway.pop(part, None)
+        if underway is not None and there_s is not None and self._told is not None:
+            expected_s = self._told.takes_s(underway.there_bytes, underway.back_bytes)
+            self._ways.append((now_s - underway.sent_s - there_s, expected_s))
 
     @property
     def _drifted(self) -> bool:

@@ -201,7 +201,7 @@ class Relay:
 
     def _prepare(self, order: messages.Prepare) -> None:
         ends = [boundaries.of(order.work) for boundaries in self._boundaries]
-        known = far.PrepareFar(order, tuple(tuple(reads) for reads, _ in ends), tuple(tuple(its) for _, its in ends))
+        known = far.PrepareFar(order, tuple(tuple(reads) for reads, _ in ends), tuple(tuple(end) for _, end in ends))
         self._ends[order.epoch, order.stage] = known
         self._end.send(far.TO_FAR.encode(known))
 
@@ -222,7 +222,7 @@ class Relay:
         if len(self._out) == 1:
             self._note_start(part)
         bare = messages.Run(part, run.layout)
-        self._link.sends(part, sum(its.nbytes for its in tensors), back_bytes, now_s)
+        self._link.sends(part, sum(tensor.nbytes for tensor in tensors), back_bytes, now_s)
         self._end.send(far.TO_FAR.encode(far.RunFar(bare, sent)), tensors)
 
     # --- from the far end -------------------------------------------------------------------------------------

@@ -36,15 +36,15 @@ def receive(
     """Copy tensors into `slot`. Raises CarrierBroken for others than those of the names that are `expected`, in their
     order and size, and `NoRoom` for one of no fixed size that is too large.
     """
-    if [its.name for its in sent] != list(expected) or len(tensors) != len(sent):
-        raise CarrierBroken(f"tensors {[its.name for its in sent]} came, expected {list(expected)}")
-    for its, data in zip(sent, tensors, strict=True):
-        region = regions[its.name]
+    if [tensor_sent.name for tensor_sent in sent] != list(expected) or len(tensors) != len(sent):
+        raise CarrierBroken(f"tensors {[tensor_sent.name for tensor_sent in sent]} came, expected {list(expected)}")
+    for tensor_sent, data in zip(sent, tensors, strict=True):
+        region = regions[tensor_sent.name]
         if region.tensor.open_axes:
-            if len(its.shape) != len(region.tensor.shape) or min(its.shape, default=0) < 0:
-                raise CarrierBroken(f"tensor {its.name!r} came with the shape {list(its.shape)}")
-            arena.set_shape(slot, region, its.shape)
+            if len(tensor_sent.shape) != len(region.tensor.shape) or min(tensor_sent.shape, default=0) < 0:
+                raise CarrierBroken(f"tensor {tensor_sent.name!r} came with the shape {list(tensor_sent.shape)}")
+            arena.set_shape(slot, region, tensor_sent.shape)
         room = arena.raw(slot, region)
         if data.nbytes != room.nbytes:
-            raise CarrierBroken(f"tensor {its.name!r} came with {data.nbytes} bytes, expected {room.nbytes}")
+            raise CarrierBroken(f"tensor {tensor_sent.name!r} came with {data.nbytes} bytes, expected {room.nbytes}")
         room[:] = np.frombuffer(data, np.uint8)

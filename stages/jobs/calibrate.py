@@ -73,7 +73,7 @@ def calibrate(job: CalibrationJob, tell: Callable[[Progress], None]) -> Calibrat
         segments = [model.segment((span,), job.threads, cores) for span in job.spans]
         # With one thread the engine computes in ours; more are its own, and nothing else runs in this process.
         cpu_clock = time.thread_time if job.threads == 1 else time.process_time
-        timers = [Timer(partial(its.run, arena, _SLOT), its.frame_bytes, cpu_clock) for its in segments]
+        timers = [Timer(partial(segment.run, arena, _SLOT), segment.frame_bytes, cpu_clock) for segment in segments]
         before = _cpu_use(job)
         given_up = not run_rounds([timer.run for timer in timers], job, tell, _Waiting() if job.undisturbed else None)
         times = () if given_up else tuple(timer.result() for timer in timers)

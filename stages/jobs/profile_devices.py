@@ -84,7 +84,7 @@ def profile(job: DeviceProfilingJob, tell: Callable[[Progress], None]) -> Profil
     try:
         fill(arena, index)
         if any(map(depends_on_engine, model.graph.operators)) and any(
-            its.engine != "onnxruntime" for its in job.devices
+            device.engine != "onnxruntime" for device in job.devices
         ):
             unfit = _unfit(model, placed, layers, job)
             if any(unfit):
@@ -151,13 +151,13 @@ def _faulty(
     """Of the operators `own` of a layer; `suspects`, where none of them fails by itself."""
     device = devices[own[0] - layer.first_operator]
     try:
-        stage = placed.stage(((layer.index, layer.index),), [its.name for its in devices])
+        stage = placed.stage(((layer.index, layer.index),), [placed_device.name for placed_device in devices])
         stage.warm()
     except Failure:  # of the engine, whatever it is to run
         raise
     except Exception:  # an engine's own kinds
         alone = (segment(model.graph, i, i, device.name) for i in own)
-        fails = [its.first for its in alone if not _runs(model, its, device)] or suspects
+        fails = [span.first for span in alone if not _runs(model, span, device)] or suspects
         return {i: f"it does not run {_named(model, i)}" for i in fails}
     _, outputs = ends_of(model.graph, stage.runs)
     most = most_apart(model.graph.tensors[name].datatype for name in outputs)
@@ -168,8 +168,8 @@ def _faulty(
 
 
 def _named(model: CleanModel, operator: int) -> str:
-    its = model.graph.operators[operator]
-    return f"{its.op_type} {its.name!r}"
+    node = model.graph.operators[operator]
+    return f"{node.op_type} {node.name!r}"
 
 
 def _runs(model: CleanModel, operator: Segment, device: Device) -> bool:
@@ -214,11 +214,11 @@ def _watched(model: CleanModel, run: Run, device: Device, job: DeviceProfilingJo
     threads, cores = device.threads_on(job.threads), job.cores if job.lead else ()
 
     def operators_s(part: SegmentTime) -> tuple[float, ...]:
-        its = segment(model.graph, part.first, part.last, part.device)
-        tensors = [model.graph.tensors[name] for name in its.inputs]
+        cut = segment(model.graph, part.first, part.last, part.device)
+        tensors = [model.graph.tensors[name] for name in cut.inputs]
         feeds = {tensor.name: noise(tensor.shape, tensor.datatype, generator) for tensor in tensors}
         turns = range(_WATCHED_TIMES)
-        means_s = [operator_times(model, its, device, threads, feeds, job.min_rounds, cores) for _ in turns]
+        means_s = [operator_times(model, cut, device, threads, feeds, job.min_rounds, cores) for _ in turns]
         return tuple(map(statistics.median, zip(*means_s, strict=True)))
 
     return tuple(replace(part, operators_s=operators_s(part)) if part.device == device.name else part for part in run)

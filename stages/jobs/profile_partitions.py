@@ -59,11 +59,11 @@ def time_partitions(job: PartitionProfilingJob, tell: Callable[[Progress], None]
     found: list[tuple[SpanTime | None, ...]] = []
     for batch in _batches([_Partition.of(model, operators) for operators in job.partitions], len(job.devices)):
         timers = [partition.timers(job) for partition in batch]
-        turns = [timer.run for its in timers for timer in its if timer is not None]
+        turns = [timer.run for place_timers in timers for timer in place_timers if timer is not None]
         done, share = len(found) / len(job.partitions), len(batch) / len(job.partitions)
         its_rounds = Rounds(budget_s=job.budget_s * share, min_rounds=job.min_rounds, max_rounds=job.max_rounds)
         run_rounds(turns, its_rounds, partial(_tell_share, tell, done, share))
-        found += [tuple(None if timer is None else timer.result() for timer in its) for its in timers]
+        found += [tuple(None if timer is None else timer.result() for timer in place_timers) for place_timers in timers]
     return PartitionsTimed(tuple(found))
 
 

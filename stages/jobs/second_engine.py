@@ -52,14 +52,14 @@ def compare_engines(model_folder: Path) -> Agreement:
 def agreement(names: Sequence[str], found: Sequence[Array], right: Sequence[Array]) -> Agreement:
     """How far the outputs `found` lie from those that are `right`."""
     difference = 0.0
-    for name, its, expected in zip(names, found, right, strict=True):
-        if its.shape != expected.shape:
+    for name, result, expected in zip(names, found, right, strict=True):
+        if result.shape != expected.shape:
             return Agreement(
-                runs=True, reason=f"output {name!r} is {list(its.shape)} there, {list(expected.shape)} here"
+                runs=True, reason=f"output {name!r} is {list(result.shape)} there, {list(expected.shape)} here"
             )
         if not expected.size:
             continue
-        a, b = its.astype(np.float64), expected.astype(np.float64)
+        a, b = result.astype(np.float64), expected.astype(np.float64)
         if not (np.isfinite(a) == np.isfinite(b)).all():
             return Agreement(runs=True, reason=f"output {name!r} is finite elsewhere than here")
         apart, largest = (float(np.abs(x[np.isfinite(x)]).max(initial=0)) for x in (a - b, b))

@@ -34,7 +34,8 @@ def model_shapes(metadata: Mapping[str, Any]) -> tuple[tuple[Tensor, ...], ...]:
     inputs = metadata["inputs"]
     shapes = metadata.get("shapes") or [{tensor["name"]: tensor["shape"] for tensor in inputs}]
     return tuple(
-        tuple(Tensor(its["name"], tuple(shape[its["name"]]), its["datatype"]) for its in inputs) for shape in shapes
+        tuple(Tensor(tensor["name"], tuple(shape[tensor["name"]]), tensor["datatype"]) for tensor in inputs)
+        for shape in shapes
     )
 
 
@@ -74,12 +75,12 @@ def frames_of_any(path: Path, content: Array | Mapping[str, Array], shapes: Sequ
     if len(shapes) == 1:
         return frames_of(path, content, shapes[0])
     arrays = _by_name(path, content, shapes[0])
-    whole = [inputs for inputs in shapes if all(arrays[its.name].shape == its.shape for its in inputs)]
+    whole = [inputs for inputs in shapes if all(arrays[tensor.name].shape == tensor.shape for tensor in inputs)]
     for inputs in (*whole, *shapes):  # what is one frame of some shape is not several of another
         with contextlib.suppress(BadInput):
             return frames_of(path, content, inputs)
     found = shapes_in_words({name: array.shape for name, array in arrays.items()})
-    served = ", ".join(shapes_in_words({its.name: its.shape for its in inputs}) for inputs in shapes)
+    served = ", ".join(shapes_in_words({tensor.name: tensor.shape for tensor in inputs}) for inputs in shapes)
     raise BadInput(f"{path}: {found}, expected one of {served}, or n of them")
 
 

@@ -92,9 +92,9 @@ class Dealing:
         """The pool's workers with room, in its order. Under load few have any: of thousands few are asked."""
         roomy, places = self._places.roomy, pool.at
         if len(roomy) < len(places):
-            its = [worker for name, worker in roomy.items() if name in places]
-            its.sort(key=lambda worker: places[worker.place])
-            return its
+            workers = [worker for name, worker in roomy.items() if name in places]
+            workers.sort(key=lambda worker: places[worker.place])
+            return workers
         return [worker for name in pool.leads if (worker := roomy.get(name)) is not None]
 
     def _taker(

@@ -28,7 +28,7 @@ class AtOnce:
 
     def __init__(self, costs: Mapping[str, OperatorCosts], operators_of: Callable[[int, int], Span]) -> None:
         self._costs = costs
-        self._devices = {place: tuple(device.name for device in its.devices) for place, its in costs.items()}
+        self._devices = {place: tuple(device.name for device in cost.devices) for place, cost in costs.items()}
         self._operators_of = operators_of
 
     def devices(self, place: str) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ class StageSolved(msgspec.Struct, frozen=True, array_like=True):
         """(segments,): each one's device, and how many operators it has."""
         starts = [0, *self.breaks, len(self.devices)]
         runs = (self.devices[start:end] for start, end in pairwise(starts))
-        return [(device, len(list(its))) for run in runs for device, its in groupby(run)]
+        return [(device, len(list(same))) for run in runs for device, same in groupby(run)]
 
 
 class Solved(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -102,11 +102,11 @@ def greeting(
         DeviceCosts(
             place,
             device,
-            tuple(its.time_s[:, column].tolist()),
-            tuple((group.operators, group.time_s) for group in its.groups if group.device == column),
+            tuple(cost.time_s[:, column].tolist()),
+            tuple((group.operators, group.time_s) for group in cost.groups if group.device == column),
         )
-        for place, its in costs.items()
-        for column, device in enumerate(its.devices)
+        for place, cost in costs.items()
+        for column, device in enumerate(cost.devices)
     )
     return (*columns, Known(model_folder, engine_folder, solver))
 

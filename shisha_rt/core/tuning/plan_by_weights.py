@@ -41,8 +41,8 @@ def _costs(rules: PlanRules, weights: Sequence[float], places: Sequence[Place]) 
     cuts = range(rules.layer_count - 1)
     return Costs(
         layers=tuple(
-            CostLayer(str(layer), *its)
-            for layer, its in enumerate(zip(weights, rules.weight_bytes, rules.live_bytes, strict=True))
+            CostLayer(str(layer), *figures)
+            for layer, figures in enumerate(zip(weights, rules.weight_bytes, rules.live_bytes, strict=True))
         ),
         places=tuple(CostPlace(place.name, place.rank, rules.memory_bytes.get(place.name)) for place in places),
         time_s=np.stack([layers_s / (place.speed * place.threads) for place in places], axis=1),

@@ -58,7 +58,7 @@ class Placer:
         self._index = index
         self._solver = solver
         self._costs = costs
-        self._first_alike = first_alike({name: its for name, its in costs.items() if "+" not in name})
+        self._first_alike = first_alike({name: cost for name, cost in costs.items() if "+" not in name})
         self._known = {_kind(name, self._first_alike): name for name in reversed(list(costs))}
         self._kept = lru_cache(KEPT_STAGES)(self._solve_stage)
 
@@ -136,7 +136,7 @@ class Placer:
 
 
 def _of_team(name: str, ratios: Iterable[tuple[str, str, float]]) -> Ratios:
-    return tuple(sorted((device, ratio) for its, device, ratio in ratios if its == name))
+    return tuple(sorted((device, ratio) for target, device, ratio in ratios if target == name))
 
 
 def _kind(name: str, first: Mapping[str, str]) -> tuple[str, int]:

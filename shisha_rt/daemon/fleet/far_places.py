@@ -27,7 +27,7 @@ class FarPlaces:
         self.links = FarLinks({} if joined is None else joined.links())
         self.hosts: dict[str, cm.PlaceThere] = {}
         if joined is not None:
-            self.hosts = {place: its for place, its in joined.places.items() if place not in joined.lost}
+            self.hosts = {place: host for place, host in joined.places.items() if place not in joined.lost}
         self._link: ChildLink[cm.ToCluster, cm.FromCluster] | None = None
         self._relays: dict[int, tuple[str, WorkerConfig]] = {}
         if joined is not None:

@@ -111,7 +111,7 @@ class Telemetry:
 
     def on_place(self, place: str) -> Iterator[StageWindow]:
         """Of all stages that its worker runs."""
-        return (window for (_, _, its), window in self._windows.items() if its == place)
+        return (window for (_, _, owner), window in self._windows.items() if owner == place)
 
     def team_s(self, epoch: int, plan: Plan) -> tuple[tuple[float | None, ...], ...]:
         """(stages, teams): median seconds, None where a team has run nothing lately."""
@@ -155,7 +155,7 @@ def pooled(windows: Sequence[StageWindow]) -> dict[str, float | int | None]:
     kept = max(_LEAST_POOLED, _WINDOW_FRAMES // len(windows))
 
     def last(values: Iterable[deque[float]]) -> deque[float]:
-        return deque(chain.from_iterable(islice(reversed(its), kept) for its in values))
+        return deque(chain.from_iterable(islice(reversed(value), kept) for value in values))
 
     whole = StageWindow(
         service_s=last(one.service_s for one in windows),

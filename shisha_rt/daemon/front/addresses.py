@@ -52,13 +52,13 @@ def addresses_of(settings: Settings) -> Addresses:
     return addresses
 
 
-def _check_http(its: Addresses) -> None:
-    if (its.certificate is None) != (its.key is None):
+def _check_http(addresses: Addresses) -> None:
+    if (addresses.certificate is None) != (addresses.key is None):
         raise BadInput("http_certificate and http_key: one without the other; expected both, or neither")
-    if its.certificate is not None and its.key is not None:
-        _check_certificate(its.certificate, its.key)
-    for address in (*its.http, its.metrics):
-        if address.beyond and (its.certificate is None or its.access is None):
+    if addresses.certificate is not None and addresses.key is not None:
+        _check_certificate(addresses.certificate, addresses.key)
+    for address in (*addresses.http, addresses.metrics):
+        if address.beyond and (addresses.certificate is None or addresses.access is None):
             raise BadInput(
                 f"{address.option} {address}: other hosts can reach it; expected --http-certificate and --http-key "
                 "(TLS) and --access (who may come) with it, or an address of loopback"

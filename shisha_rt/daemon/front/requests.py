@@ -147,8 +147,8 @@ class Requests:
                 if lent is None:
                     pending.outputs.append(Output(region.tensor, shape, data.tobytes()))
                 else:
-                    its = lent._replace(size_bytes=data.nbytes)
-                    pending.outputs.append(Output(region.tensor, shape, b"", its))
+                    lent_piece = lent._replace(size_bytes=data.nbytes)
+                    pending.outputs.append(Output(region.tensor, shape, b"", lent_piece))
         except (NoRoom, LentFault) as fault:
             pending.fault = fault
 

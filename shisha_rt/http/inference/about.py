@@ -48,9 +48,11 @@ class About:
         self._house = house
 
     async def server(self, _: Request) -> Response:
-        its = await self._ask("server_metadata")
+        metadata = await self._ask("server_metadata")
         shared = ("system_shared_memory",) if self._house.settings.shared_memory else ()
-        return json_answer({"name": its["name"], "version": its["version"], "extensions": [*_EXTENSIONS, *shared]})
+        return json_answer(
+            {"name": metadata["name"], "version": metadata["version"], "extensions": [*_EXTENSIONS, *shared]}
+        )
 
     async def live(self, _: Request) -> Response:
         return await self._health("server_live", "live")
@@ -60,8 +62,8 @@ class About:
 
     async def model(self, request: Request) -> Response:
         await self._check(request)
-        its = await self._ask("model_metadata")
-        return json_answer(its | {"versions": [VERSION]})
+        metadata = await self._ask("model_metadata")
+        return json_answer(metadata | {"versions": [VERSION]})
 
     async def model_ready(self, request: Request) -> Response:
         await self._check(request)
@@ -69,24 +71,24 @@ class About:
 
     async def config(self, request: Request) -> Response:
         signature = await self._check(request)
-        its = await self._ask("model_metadata")
-        return json_answer(_config(signature, its["platform"]))
+        metadata = await self._ask("model_metadata")
+        return json_answer(_config(signature, metadata["platform"]))
 
     async def statistics(self, request: Request) -> Response:
         """Of the model, or of all models, which is the same."""
         if "model" in request.path_params:
             await self._check(request)
         told = await self._ask("model_statistics")
-        return json_answer({"model_stats": [{**its, "version": VERSION} for its in told["model_stats"]]})
+        return json_answer({"model_stats": [{**statistics, "version": VERSION} for statistics in told["model_stats"]]})
 
     async def index(self, request: Request) -> Response:
         """The repository: the one model. With `{"ready":true}` only if it is ready."""
         asked = await read_json(request, _IndexAsked)
-        its = await self._ask("model_ready")
-        state = "READY" if its["ready"] else "UNAVAILABLE"
-        reason = "" if its["ready"] else "the daemon is starting or draining, or has lost a place"
-        entry = {"name": its["name"], "version": VERSION, "state": state, "reason": reason}
-        return json_answer([entry] if its["ready"] or not asked.ready else [])
+        metadata = await self._ask("model_ready")
+        state = "READY" if metadata["ready"] else "UNAVAILABLE"
+        reason = "" if metadata["ready"] else "the daemon is starting or draining, or has lost a place"
+        entry = {"name": metadata["name"], "version": VERSION, "state": state, "reason": reason}
+        return json_answer([entry] if metadata["ready"] or not asked.ready else [])
 
     async def no_loading(self, _: Request) -> Response:
         raise HttpFault(501, "models are not loaded or unloaded: a daemon serves the one that it was started with")
@@ -100,10 +102,10 @@ class About:
     async def _health(self, op: str, field: str) -> Response:
         """By the status: 200 for yes. A daemon that does not answer is not there."""
         try:
-            its = bool((await self._ask(op))[field])
+            is_so = bool((await self._ask(op))[field])
         except ShishaError:
-            its = False
-        return json_answer({field: its}, 200 if its else 503)
+            is_so = False
+        return json_answer({field: is_so}, 200 if is_so else 503)
 
     async def _check(self, request: Request) -> Signature:
         signature = await self._house.client.signature(timeout_s=PATIENCE_S)
@@ -136,8 +138,8 @@ def _config(signature: Signature, platform: str) -> Mapping[str, object]:
         "backend": "shisha-rt",
         "version_policy": {"latest": {"num_versions": 1}},
         "max_batch_size": 0,
-        "input": [_tensor(its) | {"format": "FORMAT_NONE"} for its in signature.inputs],
-        "output": [_tensor(its) | {"label_filename": ""} for its in signature.outputs],
+        "input": [_tensor(tensor) | {"format": "FORMAT_NONE"} for tensor in signature.inputs],
+        "output": [_tensor(output) | {"label_filename": ""} for output in signature.outputs],
         "instance_group": [],
         "default_model_filename": "model.onnx",
         "parameters": {},
@@ -145,7 +147,7 @@ def _config(signature: Signature, platform: str) -> Mapping[str, object]:
     }
 
 
-def _tensor(its: Tensor) -> dict[str, object]:
+def _tensor(tensor: Tensor) -> dict[str, object]:
     """Of a tensor, with -1 for each size that varies. Triton's TYPE_STRING, which differs, is of no model here."""
-    dims = [-1 if axis in its.open_axes else size for axis, size in enumerate(its.shape)]
-    return {"name": its.name, "data_type": f"TYPE_{its.datatype}", "dims": dims}
+    dims = [-1 if axis in tensor.open_axes else size for axis, size in enumerate(tensor.shape)]
+    return {"name": tensor.name, "data_type": f"TYPE_{tensor.datatype}", "dims": dims}

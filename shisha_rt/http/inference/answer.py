@@ -72,7 +72,9 @@ def _classes(array: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
     ascending = np.argsort(rows[:, ::-1], axis=1, kind="stable")  # back to front, so that the first of equals wins
     order = rows.shape[1] - 1 - ascending[:, ::-1][:, :count]
     form = "{:f}:{}" if array.dtype.kind == "f" else "{:d}:{}"
-    words = [[form.format(row[index].item(), index) for index in its] for row, its in zip(rows, order, strict=True)]
+    words = [
+        [form.format(row[index].item(), index) for index in indices] for row, indices in zip(rows, order, strict=True)
+    ]
     return np.array(words, dtype=object).reshape(order.shape if several else -1)
 
 

@@ -163,12 +163,16 @@ def raw_request(size_bytes: int | None, signature: Signature) -> InferenceAsked:
     """A body that is nothing but the one input's bytes, as Triton takes it with a header of no bytes."""
     if len(signature.inputs) != 1 or signature.shapes:
         raise InvalidArgument("a body without a header is for models of one input of one shape")
-    (its,) = signature.inputs
-    dtype = NUMPY_OF[its.datatype]
-    expected = math.prod(its.shape) * dtype.itemsize
+    (signature_input,) = signature.inputs
+    dtype = NUMPY_OF[signature_input.datatype]
+    expected = math.prod(signature_input.shape) * dtype.itemsize
     if size_bytes != expected:
-        raise InvalidArgument(f"without a header the body is input {its.name!r} alone; expected {expected} bytes, told")
-    return InferenceAsked("", (InputTensor(its.name, its.shape, dtype, size_bytes),), (), True, None, None, None)
+        raise InvalidArgument(
+            f"without a header the body is input {signature_input.name!r} alone; expected {expected} bytes, told"
+        )
+    return InferenceAsked(
+        "", (InputTensor(signature_input.name, signature_input.shape, dtype, size_bytes),), (), True, None, None, None
+    )
 
 
 def longest_body(signature: Signature) -> int:
@@ -214,14 +218,14 @@ def _values_decoders(dtype: np.dtype[Any], rank: int) -> tuple[msgspec.json.Deco
 
 
 def _input(given: _Input, signature: Signature) -> InputTensor:
-    its = next((tensor for tensor in signature.inputs if tensor.name == given.name), None)
-    if its is None:
+    signature_input = next((tensor for tensor in signature.inputs if tensor.name == given.name), None)
+    if signature_input is None:
         known = ", ".join(tensor.name for tensor in signature.inputs)
         raise InvalidArgument(f"input {given.name!r}: the model has none of that name; expected {known}")
-    if given.datatype != its.datatype:
-        raise InvalidArgument(f"input {given.name!r}: datatype {given.datatype!r}; expected {its.datatype}")
+    if given.datatype != signature_input.datatype:
+        raise InvalidArgument(f"input {given.name!r}: datatype {given.datatype!r}; expected {signature_input.datatype}")
     _check_shape(given, signature)
-    dtype = NUMPY_OF[its.datatype]
+    dtype = NUMPY_OF[signature_input.datatype]
     size_bytes = math.prod(given.shape) * dtype.itemsize
     region, binary_bytes, data = given.parameters.region, given.parameters.binary_data_size, bytes(given.data)
     if (region is not None) + (binary_bytes is not None) + bool(data) != 1:
@@ -248,11 +252,16 @@ def _output(given: _Output, binary: bool, signature: Signature) -> WantedOutput:
     if given.name not in (tensor.name for tensor in signature.outputs):
         known = ", ".join(tensor.name for tensor in signature.outputs)
         raise InvalidArgument(f"output {given.name!r}: the model has none of that name; expected {known}")
-    its = given.parameters
-    region = its.region
-    if region is not None and its.classification:
+    parameters = given.parameters
+    region = parameters.region
+    if region is not None and parameters.classification:
         raise InvalidArgument(f"output {given.name!r}: classification in shared memory is not supported")
-    return WantedOutput(given.name, binary if its.binary_data is None else its.binary_data, its.classification, region)
+    return WantedOutput(
+        given.name,
+        binary if parameters.binary_data is None else parameters.binary_data,
+        parameters.classification,
+        region,
+    )
 
 
 def _line(error: Exception) -> str:

@@ -68,9 +68,9 @@ class SharedFiles:
     def unregister(self, caller: Caller, name: str | None = None) -> None:
         """One, which need not be there, or all of the caller's."""
         regions = self._by_caller.get(_known(caller), {})
-        for its in [name] if name is not None else list(regions):
-            if its in regions:
-                os.close(regions.pop(its).fd)
+        for region in [name] if name is not None else list(regions):
+            if region in regions:
+                os.close(regions.pop(region).fd)
 
     def of(self, caller: Caller) -> Mapping[str, SharedFile]:
         return self._by_caller.get(_known(caller), {})
@@ -126,8 +126,8 @@ class SharedFiles:
             raise _not_yours(key) from None
         finally:
             os.close(folder)
-        its = os.fstat(fd)
-        if not stat.S_ISREG(its.st_mode) or its.st_uid != uid or its.st_nlink != 1:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != uid or status.st_nlink != 1:
             os.close(fd)
             raise _not_yours(key)
         return fd

@@ -90,7 +90,10 @@ class Feed:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {**HEADERS, "Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-store"}
         raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        leaving = [asyncio.ensure_future(_gone(receive)), *(asyncio.ensure_future(its.wait()) for its in self._until)]
+        leaving = [
+            asyncio.ensure_future(_gone(receive)),
+            *(asyncio.ensure_future(until.wait()) for until in self._until),
+        ]
         sending = asyncio.ensure_future(self._send(send, raw))
         self._watching.opened()
         try:
@@ -102,7 +105,7 @@ class Feed:
             for task in (sending, *leaving):
                 task.cancel()
             await asyncio.wait([sending, *leaving])
-        if any(its.is_set() for its in self._until):
+        if any(until.is_set() for until in self._until):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:

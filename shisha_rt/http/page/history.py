@@ -28,9 +28,9 @@ class Reading:
 
     @classmethod
     def of(cls, time_s: float, statistics: Mapping[str, Any]) -> Reading:
-        (its,) = statistics["model_stats"]
-        success = its["inference_stats"]["success"]
-        counts = {math.inf if bound is None else bound: count for bound, count in its["latency_counts"]}
+        (model_statistics,) = statistics["model_stats"]
+        success = model_statistics["inference_stats"]["success"]
+        counts = {math.inf if bound is None else bound: count for bound, count in model_statistics["latency_counts"]}
         return cls(time_s, success["count"], success["ns"] / 1e9, counts)
 
 

@@ -32,8 +32,10 @@ def drawing(after: Sequence[Sequence[int]]) -> Drawing:
         if lane is None:
             lane = _free(taken, min(known, default=-1))
         for one in known:
-            its = lanes[one]
-            between = its if taken[its] <= one else lane if taken[lane] <= one else _free(taken, one)
+            stages_of_lane = lanes[one]
+            between = (
+                stages_of_lane if taken[stages_of_lane] <= one else lane if taken[lane] <= one else _free(taken, one)
+            )
             if index - one > 1 or between == lane:
                 taken[between] = max(taken[between], index - 1)
             ways.append((one, index, between))

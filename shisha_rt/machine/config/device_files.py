@@ -154,7 +154,7 @@ def running_devices(machine: Machine, place: Place, precision: str) -> tuple[Dev
     fault = next(_why_not_run(devices, permitted), None)
     if fault is not None:
         raise BadInput(f"{machine.source}: place {place.name}: {fault}")
-    if not any(_is_beside_host(machine, its, precision) for its in (place, *machine.places)):
+    if not any(_is_beside_host(machine, near, precision) for near in (place, *machine.places)):
         names = ", ".join(device.name for device in permitted)
         raise BadInput(
             f"{machine.source}: place {place.name}: no device of the host's memory among {names}, nor at another "

@@ -56,7 +56,7 @@ def shapes_seen(model: onnx.ModelProto, wanted: Sequence[str], where: str) -> di
     unknown = next((name for name, (_, datatype) in seen.shapes.items() if datatype not in NUMPY_OF), None)
     if unknown is not None:
         raise BadInput(f"{where}: tensor {unknown!r} is of no datatype served; expected one of {', '.join(NUMPY_OF)}")
-    return {name: SeenTensor(*its) for name, its in seen.shapes.items()}
+    return {name: SeenTensor(*seen_shape) for name, seen_shape in seen.shapes.items()}
 
 
 def first_that_runs(model: onnx.ModelProto, tries: Sequence[tuple[tuple[int, ...], ...]]) -> int | None:

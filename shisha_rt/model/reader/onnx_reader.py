@@ -222,7 +222,10 @@ def _count_without_functions(model: onnx.ModelProto) -> int:
 
     A few functions that call each other twice stand for more than any memory holds.
     """
-    bodies = {(its.domain, its.name): [(n.domain, n.op_type) for n in all_nodes(its.node)] for its in model.functions}
+    bodies = {
+        (function.domain, function.name): [(n.domain, n.op_type) for n in all_nodes(function.node)]
+        for function in model.functions
+    }
     sizes = dict.fromkeys(bodies, 1)
     for _ in bodies:  # one calls another at most so deep; what calls itself is found by whoever writes them out
         last = sizes

@@ -39,20 +39,20 @@ def newest_that_all_take() -> int:
 
 def check_versions(model: onnx.ModelProto, path: Path) -> None:
     """Raises BadInput, naming both versions, where the engine takes none as new as the model's."""
-    its = OnnxVersions(model.ir_version, {opset.domain: opset.version for opset in model.opset_import})
-    if not any(_newer(its, _ALL_TAKE)):
+    onnx_versions = OnnxVersions(model.ir_version, {opset.domain: opset.version for opset in model.opset_import})
+    if not any(_newer(onnx_versions, _ALL_TAKE)):
         return
     taken = _newest_taken()
-    for what, version, newest in _newer(its, taken):
+    for what, version, newest in _newer(onnx_versions, taken):
         by = f"{taken.engine} takes (with onnx {onnx.__version__})"
         raise BadInput(f"{path}: {what} {version}; expected at most {newest}, the newest that {by}")
 
 
-def _newer(its: OnnxVersions, taken: OnnxVersions) -> Iterator[tuple[str, int, int]]:
+def _newer(onnx_versions: OnnxVersions, taken: OnnxVersions) -> Iterator[tuple[str, int, int]]:
     """What is newer than `taken`, its version, and the newest that is taken."""
-    if its.ir_version > taken.ir_version:
-        yield "IR version", its.ir_version, taken.ir_version
-    for domain, version in its.opsets.items():
+    if onnx_versions.ir_version > taken.ir_version:
+        yield "IR version", onnx_versions.ir_version, taken.ir_version
+    for domain, version in onnx_versions.opsets.items():
         newest = taken.opsets.get(domain, version)  # other domains are refused for what they are
         if version > newest:
             yield f"opset version{f' of {domain}' if domain else ''}", version, newest

@@ -59,16 +59,16 @@ def _guesses(
         for axis, size in _told_by_weights(model, value.name).items():
             if axis < len(names.get(value.name, ())) and names[value.name][axis]:
                 certain.setdefault(names[value.name][axis], size)
-    images = [its for value in model.graph.input if (its := _image_axes(value, names.get(value.name, ())))]
+    images = [axes for value in model.graph.input if (axes := _image_axes(value, names.get(value.name, ())))]
     tried = []
-    last = {its[-1] for its in names.values() if its}
+    last = {axis_names[-1] for axis_names in names.values() if axis_names}
     for length, is_one, (height, width) in product(_LENGTHS, (True, False), (*_told_by_metadata(model), *_IMAGES)):
         sizes = dict(certain)
         for image in images:
             for name, size in zip(image, (height, width), strict=True):
                 if name:
                     sizes.setdefault(name, size)
-        for name in (name for its in names.values() for name in its if name):
+        for name in (name for axis_names in names.values() for name in axis_names if name):
             sizes.setdefault(name, 1 if is_one and name not in last else length)
         if sizes not in tried:
             tried.append(sizes)

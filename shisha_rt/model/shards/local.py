@@ -160,7 +160,7 @@ def _filters(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:
 def _windowed(operator: Operator, wanted: Slice, windows: Sequence[SlidingWindow]) -> tuple[int, int, Attributes]:
     """First row and number of rows of the input, and padding; that of the other dimensions is made explicit, too."""
     split = wanted.axis - 2
-    before, after = [its.before for its in windows], [its.after for its in windows]
+    before, after = [window.before for window in windows], [window.after for window in windows]
     first, end, before[split], after[split] = windows[split].rows(wanted.first, wanted.end)
     attributes: dict[str, int | tuple[int, ...]] = {"pads": (*before, *after)}
     if operator.attributes.get("ceil_mode", 0):
@@ -209,8 +209,8 @@ def contraction(graph: Graph, operator: Operator, first: int, count: int) -> tup
         return Slice(1, first, count), Slice(0, first, count)
     left, right = (len(tensor_of(graph, name).shape) for name in operator.inputs[:2])
     mine = left - 2 if operator.attributes.get("transA", 0) and left > 1 else left - 1
-    its = right - 1 if operator.attributes.get("transB", 0) or right == 1 else right - 2
-    return Slice(mine, first, count), Slice(its, first, count)
+    axis = right - 1 if operator.attributes.get("transB", 0) or right == 1 else right - 2
+    return Slice(mine, first, count), Slice(axis, first, count)
 
 
 def _reshaping(graph: Graph, operator: Operator, wanted: Slice) -> Needs | None:

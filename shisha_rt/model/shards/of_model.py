@@ -41,12 +41,14 @@ def splits_of(
     kept: list[KeptWhole] = []
 
     def look(span: Span, *, say: bool) -> None:
-        its = sorted(one for layer in range(span[0], span[1] + 1) for one in operators.get(layer, ()))
-        if not any(graph.operators[one].op_type in HEAVY for one in its):
+        numbers = sorted(one for layer in range(span[0], span[1] + 1) for one in operators.get(layer, ()))
+        if not any(graph.operators[one].op_type in HEAVY for one in numbers):
             return
-        open_ended = any(graph.tensors[name].open_axes for one in its for name in _passing(graph, one))
+        open_ended = any(graph.tensors[name].open_axes for one in numbers for name in _passing(graph, one))
         for axis in AXES:
-            answer = _OPEN if open_ended else _answer(graph, its, span, axis, sum(layer_macs[span[0] : span[1] + 1]))
+            answer = (
+                _OPEN if open_ended else _answer(graph, numbers, span, axis, sum(layer_macs[span[0] : span[1] + 1]))
+            )
             if isinstance(answer, Splittable):
                 found.append(answer)
             elif say:
@@ -60,8 +62,8 @@ def splits_of(
 
 
 def _passing(graph: Graph, operator: int) -> Iterator[str]:
-    its = graph.operators[operator]
-    return (name for name in (*its.inputs, *its.outputs) if name in graph.tensors)
+    node = graph.operators[operator]
+    return (name for name in (*node.inputs, *node.outputs) if name in graph.tensors)
 
 
 def _answer(graph: Graph, operators: Sequence[int], span: Span, axis: Axis, macs: int) -> Splittable | str:

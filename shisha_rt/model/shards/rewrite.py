@@ -190,9 +190,9 @@ class _ShardBuilder:
         else:
             return
         self._needs[index] = found
-        for position, (name, its) in enumerate(zip(operator.inputs, found.inputs, strict=True)):
+        for position, (name, tensor_slice) in enumerate(zip(operator.inputs, found.inputs, strict=True)):
             if name in graph.tensors and not self._is_left_out(index, position):
-                wanted = _or_whole(its, graph.tensors[name])
+                wanted = _or_whole(tensor_slice, graph.tensors[name])
                 self._held[name] = self._hull(name, wanted) if name in self._held else wanted
 
     def _local(self, operator: Operator) -> Needs:
@@ -241,10 +241,10 @@ class _ShardBuilder:
         graph, needs = self._graph, self._needs[index]
         operator = graph.operators[index]
         inputs = [
-            self._input(operator, position, name, its)
+            self._input(operator, position, name, tensor_slice)
             if not self._is_left_out(index, position)
             else self._nothing(operator)
-            for position, (name, its) in enumerate(zip(operator.inputs, needs.inputs, strict=True))
+            for position, (name, tensor_slice) in enumerate(zip(operator.inputs, needs.inputs, strict=True))
         ]
         while inputs and not inputs[-1]:
             inputs.pop()
@@ -256,11 +256,11 @@ class _ShardBuilder:
         kind = "Gemm" if operator.op_type == "FusedGemm" and needs.without else ""
         self._steps.append(ShardOperator(index, tuple(inputs), tuple(outputs), needs.attributes, needs.without, kind))
 
-    def _input(self, operator: Operator, position: int, name: str, its: Slice | None) -> str:
+    def _input(self, operator: Operator, position: int, name: str, tensor_slice: Slice | None) -> str:
         graph = self._graph
         if not name:
             return ""
-        wanted = _or_whole(its, tensor_of(graph, name))
+        wanted = _or_whole(tensor_slice, tensor_of(graph, name))
         if name in graph.constants:
             return self._constant(name, wanted, operator.domain == NCHWC and position == 1)
         if wanted == self._held[name]:
@@ -300,17 +300,19 @@ class _ShardBuilder:
         self._steps.append(Crop(source, wanted.within(self._held[name]), result, is_blocked))
         return result
 
-    def _declare(self, name: str, its: Slice | None, own_name: str) -> str:
+    def _declare(self, name: str, tensor_slice: Slice | None, own_name: str) -> str:
         """Note the shape that it has here."""
         tensor = self._graph.tensors[name]
-        self._tensors[own_name] = Tensor(own_name, its.shape_of(tensor.shape) if its else tensor.shape, tensor.datatype)
+        self._tensors[own_name] = Tensor(
+            own_name, tensor_slice.shape_of(tensor.shape) if tensor_slice else tensor.shape, tensor.datatype
+        )
         return own_name
 
 
-def _sliced_name(name: str, its: Slice) -> str:
-    return f"{name}/{its.axis}:{its.first}+{its.count}"
+def _sliced_name(name: str, tensor_slice: Slice) -> str:
+    return f"{name}/{tensor_slice.axis}:{tensor_slice.first}+{tensor_slice.count}"
 
 
-def _or_whole(its: Slice | None, tensor: Tensor) -> Slice | None:
+def _or_whole(tensor_slice: Slice | None, tensor: Tensor) -> Slice | None:
     """None where the slice is all of it."""
-    return None if its is None or its.count == tensor.shape[its.axis] else its
+    return None if tensor_slice is None or tensor_slice.count == tensor.shape[tensor_slice.axis] else tensor_slice

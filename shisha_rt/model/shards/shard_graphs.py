@@ -16,7 +16,9 @@ from shisha_rt.model.split import Split
 def shard_graph(graph: Graph, split: SplitRun, part: int) -> Graph:
     """A shard as a graph of its own, in its shapes."""
     shard = split.shards[part]
-    constants = {name: _excerpt(graph.constants[its.name], its, name) for name, its in shard.constants.items()}
+    constants = {
+        name: _excerpt(graph.constants[constant.name], constant, name) for name, constant in shard.constants.items()
+    }
     constants |= {name: Tensor(name, (len(values),), "INT64") for name, values in shard.vectors.items()}
     constants |= {name: Tensor(name, (1,), datatype) for name, datatype in shard.zeros.items()}
     return Graph(
@@ -80,8 +82,8 @@ def operators_behind(node_layers: Sequence[int], split: Split, work: Sequence[Sp
     return [one for one in operators_within(node_layers, work) if not first <= node_layers[one] <= last]
 
 
-def _excerpt(tensor: Tensor, its: Excerpt, name: str) -> Tensor:
-    return Tensor(name, its.slice.shape_of(tensor.shape) if its.slice else tensor.shape, tensor.datatype)
+def _excerpt(tensor: Tensor, excerpt: Excerpt, name: str) -> Tensor:
+    return Tensor(name, excerpt.slice.shape_of(tensor.shape) if excerpt.slice else tensor.shape, tensor.datatype)
 
 
 def _between(shard: Shard) -> dict[str, Tensor]:
@@ -97,13 +99,13 @@ def _between(shard: Shard) -> dict[str, Tensor]:
 def _operators(graph: Graph, step: Step) -> tuple[Operator, ...]:
     if isinstance(step, Crop):
         return _crop(step)
-    its = graph.operators[step.index]
+    operator = graph.operators[step.index]
     attributes = {
-        name: value for name, value in {**its.attributes, **step.attributes}.items() if name not in step.without
+        name: value for name, value in {**operator.attributes, **step.attributes}.items() if name not in step.without
     }
-    texts = {name: value for name, value in its.texts.items() if name not in step.without}
-    kind, domain = (step.kind, "") if step.kind else (its.op_type, its.domain)
-    return (Operator(its.name, kind, domain, step.inputs, step.outputs, attributes, texts),)
+    texts = {name: value for name, value in operator.texts.items() if name not in step.without}
+    kind, domain = (step.kind, "") if step.kind else (operator.op_type, operator.domain)
+    return (Operator(operator.name, kind, domain, step.inputs, step.outputs, attributes, texts),)
 
 
 def _crop(step: Crop) -> tuple[Operator, ...]:

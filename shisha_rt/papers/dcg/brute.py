@@ -46,9 +46,9 @@ def assignment_count(problem: Problem) -> int:
 def assignment_at(problem: Problem, index: int) -> tuple[int, ...]:
     """The assignment of this index among all, the last node's device changing fastest."""
     devices = []
-    for its in reversed(problem.devices_of):
-        index, choice = divmod(index, len(its))
-        devices.append(its[choice])
+    for candidates in reversed(problem.devices_of):
+        index, choice = divmod(index, len(candidates))
+        devices.append(candidates[choice])
     return tuple(reversed(devices))
 
 

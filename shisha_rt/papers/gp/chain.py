@@ -139,16 +139,16 @@ def step_cost(chain: Chain, step: Step, *, resident: bool) -> StepCost:
             for units, legs in zip(step.shares, chain.legs, strict=True)
         ]
         return _priced(problem, step.mode, (), [0.0] * len(out_s), out_s)
-    its = parts(problem.layers[step.first : step.last + 1], step.mode)
-    compute_s: list[list[float]] = [[] for _ in its]
+    costs = parts(problem.layers[step.first : step.last + 1], step.mode)
+    compute_s: list[list[float]] = [[] for _ in costs]
     in_s, out_s = [], []
     for device, legs, units in zip(problem.devices, chain.legs, step.shares, strict=True):
-        shares = _of_each(its, step.mode, units)
-        for found, layer, share in zip(compute_s, its, shares, strict=True):
+        shares = _of_each(costs, step.mode, units)
+        for found, layer, share in zip(compute_s, costs, shares, strict=True):
             found.append(device.latency_s.at(layer.share(share)) if units else 0.0)
-        in_s.append(_in_s(its[0], step.mode, legs, shares[0]) if units and legs and not resident else 0.0)
+        in_s.append(_in_s(costs[0], step.mode, legs, shares[0]) if units and legs and not resident else 0.0)
         stays = step.mode == "whole"
-        out_s.append(legs.out_s.at(its[-1].share(shares[-1])) if units and legs and not stays else 0.0)
+        out_s.append(legs.out_s.at(costs[-1].share(shares[-1])) if units and legs and not stays else 0.0)
     return _priced(problem, step.mode, compute_s, in_s, out_s)
 
 
@@ -173,7 +173,7 @@ def _priced(
 ) -> StepCost:
     ends_s, joules = [], []
     for d, device in enumerate(problem.devices):
-        busy_s, moved_s = math.fsum(its[d] for its in compute_s), in_s[d] + out_s[d]
+        busy_s, moved_s = math.fsum(of_part[d] for of_part in compute_s), in_s[d] + out_s[d]
         ends_s.append(busy_s + moved_s)
         joules.append(device.power_w * busy_s + device.transfer_power_w * moved_s)
     if problem.objective == "energy":
@@ -220,14 +220,14 @@ def chain_faults(chain: Chain, steps: Sequence[Step]) -> list[str]:
     for step in steps:
         if step.mode == "fetched":
             continue
-        its = parts(problem.layers[step.first : step.last + 1], step.mode)
-        whole = its[-1].units if step.mode == "tiles" else its[0].units
+        costs = parts(problem.layers[step.first : step.last + 1], step.mode)
+        whole = costs[-1].units if step.mode == "tiles" else costs[0].units
         if min(step.shares) < 0 or sum(step.shares) != whole:
-            found.append(f"{its[0].name}: shares {list(step.shares)}, expected {whole} together")
-        if step.mode == "pair" and its[1].units != whole:
-            found.append(f"{its[1].name}: {its[1].units} input channels, expected the {whole} filters before it")
+            found.append(f"{costs[0].name}: shares {list(step.shares)}, expected {whole} together")
+        if step.mode == "pair" and costs[1].units != whole:
+            found.append(f"{costs[1].name}: {costs[1].units} input channels, expected the {whole} filters before it")
         for d, (device, units) in enumerate(zip(problem.devices, step.shares, strict=True)):
-            for layer, share in zip(its, _of_each(its, step.mode, units), strict=True):
+            for layer, share in zip(costs, _of_each(costs, step.mode, units), strict=True):
                 for name, amount in resources_of(device, layer, share).items():
                     if device.one_for_all:
                         used[d, name] = used.get((d, name), 0.0) + amount

@@ -85,9 +85,9 @@ class _Steps:
         self._found: list[tuple[Stretch, _MakeStep]] = []
 
     def least(self, most_ways: int) -> NetworkSplit:
-        ordered = sorted(self._found, key=lambda its: its[0].source)
+        ordered = sorted(self._found, key=lambda found_split: found_split[0].source)
         stretches = [stretch for stretch, _ in ordered]
-        limits = np.array([its.limit for its in self._limits])
+        limits = np.array([limit.limit for limit in self._limits])
         found = least_way(stretches, self._points, limits, most_ways)
         if found.picks is None:
             why = self._why(stretches, found.outcome)
@@ -105,12 +105,12 @@ class _Steps:
             run = shared_run(self._chain, "split", index, index)
             if shared_options(run, (), execution_of(problem)) is None:
                 return too_little_room(problem, layer, [{}] * len(problem.devices))
-        for b, its in enumerate(self._limits):
+        for b, limit in enumerate(self._limits):
             least = least_taken(stretches, self._points, b)
-            if least > its.limit:
-                name = problem.devices[its.device].name
-                return f"{name}: all layers would need {least:.6g} {its.name} at least, it has {its.limit:.6g}"
-        names = ", ".join(f"{its.name} of {problem.devices[its.device].name}" for its in self._limits)
+            if least > limit.limit:
+                name = problem.devices[limit.device].name
+                return f"{name}: all layers would need {least:.6g} {limit.name} at least, it has {limit.limit:.6g}"
+        names = ", ".join(f"{limit.name} of {problem.devices[limit.device].name}" for limit in self._limits)
         return f"the limits of {names} for all layers cannot be kept together"
 
     def add_from(self, first: int, modes: Collection[Mode], most_tiled: int) -> None:
@@ -136,7 +136,7 @@ class _Steps:
             if any(amount > device.limits[name] * (1 + ROUNDING) for name, amount in taken.items()):
                 continue
             shares = tuple(layer.units if d == other else 0 for other in range(len(problem.devices)))
-            used = [taken[its.name] if its.device == d else 0.0 for its in self._limits]
+            used = [taken[limit.name] if limit.device == d else 0.0 for limit in self._limits]
             step, own = Step("whole", index, index, shares), d in self._own
             target = self._point(index + 1, d if own else None)
             self._add(step, self._point(index, None), target, used, resident=False)
@@ -152,8 +152,8 @@ class _Steps:
         self._found.append((stretch, _MakeStep(step.mode, step.first, step.last, step.shares)))
 
     def add_shared(self, mode: Mode, first: int, last: int, run: SharedRun | None = None) -> None:
-        its = shared_run(self._chain, mode, first, last) if run is None else run
-        found = shared_options(its, self._limits, execution_of(self._chain.problem))
+        share = shared_run(self._chain, mode, first, last) if run is None else run
+        found = shared_options(share, self._limits, execution_of(self._chain.problem))
         if found is not None:
             stretch = Stretch(self._point(first, None), self._point(last + 1, None), found.costs, found.taken)
             self._found.append((stretch, _MakeStep(mode, first, last, found)))
@@ -175,15 +175,15 @@ class _MakeStep:
 
 def shared_run(chain: Chain, mode: Mode, first: int, last: int) -> SharedRun:
     """The tables of a step that is shared, from the host's memory to the host's memory."""
-    its = parts(chain.problem.layers[first : last + 1], mode)
-    shared = its[-1] if mode == "tiles" else its[0]
+    costs = parts(chain.problem.layers[first : last + 1], mode)
+    shared = costs[-1] if mode == "tiles" else costs[0]
     blocks, left_over = divmod(shared.units, shared.block)
     lanes = []
     for extra in (0, left_over)[: 1 + bool(left_over)]:
         units = shared.block * np.arange(blocks + 1, dtype=float) + extra
-        shares = _shares_of_each(its, mode, units)
-        values = [_values(chain, mode, its, shares, d) for d in range(len(chain.legs))]
-        taken = [_taken(chain.problem.devices[b.device], b.name, its, shares) for b in network_limits(chain.problem)]
+        shares = _shares_of_each(costs, mode, units)
+        values = [_values(chain, mode, costs, shares, d) for d in range(len(chain.legs))]
+        taken = [_taken(chain.problem.devices[b.device], b.name, costs, shares) for b in network_limits(chain.problem)]
         lanes.append((np.array(values), np.array(taken).reshape(len(taken), len(units))))
     whole, odd = lanes[0], lanes[1] if left_over else (None, None)
     return SharedRun(shared.units, shared.block, CostTables(whole[0], odd[0]), CostTables(whole[1], odd[1]))
@@ -219,4 +219,4 @@ def _taken(device: SplitDevice, name: str, layers: Sequence[SplitLayer], shares:
 
 
 def _each(posynomial: Posynomial, layers: Sequence[SplitLayer], shares: Floats) -> Iterator[Floats]:
-    return (along(posynomial, layer, its) for layer, its in zip(layers, shares, strict=True))
+    return (along(posynomial, layer, share) for layer, share in zip(layers, shares, strict=True))

@@ -40,8 +40,8 @@ def _geometric(problem: SplitProblem) -> NetworkSplit:
             reason = too_little_room(problem, layer, [{}] * len(problem.devices))
             return NetworkSplit(None, Outcome.INFEASIBLE, reason=reason)
         shares.append(next(rounded) if exact is None else exact[0])
-    costs = (layer_cost(problem, layer, its).value for layer, its in zip(problem.layers, shares, strict=True))
-    steps = tuple(Step("split", index, index, its) for index, its in enumerate(shares))
+    costs = (layer_cost(problem, layer, share).value for layer, share in zip(problem.layers, shares, strict=True))
+    steps = tuple(Step("split", index, index, share) for index, share in enumerate(shares))
     return NetworkSplit(steps, Outcome.FEASIBLE, math.fsum(costs))
 
 
@@ -84,15 +84,16 @@ def layer_shares(chain: Chain, steps: Sequence[Step]) -> list[LayerShare]:
     """(layers,): of steps without whole layers."""
     found = []
     for step, cost in zip(steps, step_costs(chain, steps), strict=True):
-        its = range(len(cost.compute_s))
+        devices = range(len(cost.compute_s))
         moved = [
             tuple(
-                into * (not index) + back * (index == its[-1]) for into, back in zip(cost.in_s, cost.out_s, strict=True)
+                into * (not index) + back * (index == devices[-1])
+                for into, back in zip(cost.in_s, cost.out_s, strict=True)
             )
-            for index in its
+            for index in devices
         ]
         slowest = _slowest(cost)
-        for index in its:
+        for index in devices:
             ends_s = [a + b for a, b in zip(cost.compute_s[index], moved[index], strict=True)]
             found.append(
                 LayerShare(
@@ -125,7 +126,7 @@ def alone_on_each(problem: SplitProblem) -> dict[str, tuple[float, float] | None
 
 def _slowest(cost: StepCost) -> int:
     devices = range(len(cost.in_s))
-    return max(devices, key=lambda d: cost.in_s[d] + cost.out_s[d] + math.fsum(its[d] for its in cost.compute_s))
+    return max(devices, key=lambda d: cost.in_s[d] + cost.out_s[d] + math.fsum(part_s[d] for part_s in cost.compute_s))
 
 
 def _variable(chain: Chain, step: Step, index: int) -> SplitVariable:
@@ -137,5 +138,5 @@ def _variable(chain: Chain, step: Step, index: int) -> SplitVariable:
 
 
 def _joules(devices: Sequence[SplitDevice], compute_s: Sequence[float], transfer_s: Sequence[float]) -> float:
-    its = zip(devices, compute_s, transfer_s, strict=True)
-    return math.fsum(device.power_w * busy + device.transfer_power_w * moved for device, busy, moved in its)
+    devices_costs = zip(devices, compute_s, transfer_s, strict=True)
+    return math.fsum(device.power_w * busy + device.transfer_power_w * moved for device, busy, moved in devices_costs)

@@ -41,8 +41,8 @@ def feeds_only(graph: Graph, layer: Layer, behind: Layer) -> bool:
 
 
 def _heavy(graph: Graph, layer: Layer) -> Operator | None:
-    its = graph.operators[layer.first_operator : layer.last_operator + 1]
-    return next((operator for operator in its if operator.op_type in HEAVY), None)
+    operators = graph.operators[layer.first_operator : layer.last_operator + 1]
+    return next((operator for operator in operators if operator.op_type in HEAVY), None)
 
 
 def _features(graph: Graph, operator: Operator) -> Mapping[str, float] | str:

@@ -56,9 +56,12 @@ def _split_model(
     layers = group_layers(read.graph)
     block = split_block(devices, wanted.variable)
     found = [split_layer_of(read.graph, layer, wanted.variable, block) for layer in layers]
-    able = [layer for layer, its in zip(layers, found, strict=True) if isinstance(its, SplitLayer)]
+    able = [layer for layer, split_layer in zip(layers, found, strict=True) if isinstance(split_layer, SplitLayer)]
     problem = SplitProblem(
-        tuple(its for its in found if isinstance(its, SplitLayer)), its_devices, wanted.objective, wanted.execution
+        tuple(split_layer for split_layer in found if isinstance(split_layer, SplitLayer)),
+        its_devices,
+        wanted.objective,
+        wanted.execution,
     )
     chain = Chain(problem, tuple(map(device_legs, devices)))
     started = perf_counter()
@@ -66,10 +69,10 @@ def _split_model(
     solve_time_s = perf_counter() - started
     shares = iter([None] * len(able) if split.steps is None else layer_shares(chain, split.steps))
     rows = [
-        SplitRow(layer.index, layer.name, reason=its)
-        if isinstance(its, str)
-        else SplitRow(layer.index, layer.name, its.units, next(shares))
-        for layer, its in zip(layers, found, strict=True)
+        SplitRow(layer.index, layer.name, reason=split_layer)
+        if isinstance(split_layer, str)
+        else SplitRow(layer.index, layer.name, split_layer.units, next(shares))
+        for layer, split_layer in zip(layers, found, strict=True)
     ]
     if not able:
         split = NetworkSplit(None, Outcome.INFEASIBLE, reason="it has no layer that can be split")
@@ -100,13 +103,13 @@ def _devices(machine_name: str | None, place_name: str | None) -> tuple[list[Dev
         place = machine.place(place_name or names[0])
         return list(devices_of(machine, place)), f"{place.name} of {machine.name}"
     each = [(place, devices_of(machine, place)) for place in machine.places]
-    several = next((place for place, its in each if len(its) > 1), None)
+    several = next((place for place, place_devices in each if len(place_devices) > 1), None)
     if several is not None:
         raise BadInput(
             f"{machine.source}: place {several.name} has several devices, expected --place with one of "
             f"{', '.join(names)}, or one device at each place"
         )
-    devices = [its[0] for _, its in each]
+    devices = [place_devices[0] for _, place_devices in each]
     known = [device.name for device in devices]
     named = [
         replace(device, name=place.name) if known.count(device.name) > 1 else device

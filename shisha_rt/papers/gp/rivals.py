@@ -71,10 +71,10 @@ def _layer_by_layer(chain: Chain, share: _Share) -> NetworkSplit:
         if shares is None:
             return NetworkSplit(None, Outcome.INFEASIBLE, reason=too_little_room(problem, layer, taken))
         steps.append(Step("split", index, index, tuple(shares)))
-        for device, its, units in zip(problem.devices, taken, shares, strict=True):
+        for device, load, units in zip(problem.devices, taken, shares, strict=True):
             if device.one_for_all:
                 used = resources_of(device, layer, units)
-                its.update({name: its.get(name, 0.0) + amount for name, amount in used.items()})
+                load.update({name: load.get(name, 0.0) + amount for name, amount in used.items()})
     return _evaluated(chain, steps)
 
 
@@ -105,8 +105,8 @@ def _by_weight(problem: SplitProblem, layer: SplitLayer, taken: _Taken, weights:
     """
     blocks, left_over = divmod(layer.units, layer.block)
     rooms = [
-        room(device, layer, its, blocks * layer.block) // layer.block
-        for device, its in zip(problem.devices, taken, strict=True)
+        room(device, layer, load, blocks * layer.block) // layer.block
+        for device, load in zip(problem.devices, taken, strict=True)
     ]
     shares, open_ = [0] * len(rooms), [d for d, most in enumerate(rooms) if most]
     left = blocks
@@ -158,12 +158,12 @@ def _by_step(problem: SplitProblem, index: int) -> SharedRun:
     for lane, extra in ((run.values.whole, 0), (run.values.odd, left_over)):
         if lane is None:
             continue
-        its = lane.copy()
+        copied = lane.copy()
         for d, device in enumerate(problem.devices):
-            free = (units + extra < layer.units) & (its[d] < np.inf)
+            free = (units + extra < layer.units) & (copied[d] < np.inf)
             compute_s = along(device.latency_s, layer, units + extra)
-            its[d, free] = spent(problem, device, compute_s, np.zeros(len(units)))[free]
-        lanes.append(its)
+            copied[d, free] = spent(problem, device, compute_s, np.zeros(len(units)))[free]
+        lanes.append(copied)
     return replace(run, values=CostTables(lanes[0], lanes[1] if len(lanes) > 1 else None))
 
 
@@ -186,7 +186,11 @@ def _communication(chain: Chain) -> NetworkSplit:
     found = least_way(stretches, len(problem.layers) + 1, np.zeros(0))
     if found.picks is None:
         nothing: _Taken = [{} for _ in problem.devices]
-        layer = next(its for its in problem.layers if _by_weight(problem, its, nothing, [1.0] * len(nothing)) is None)
+        layer = next(
+            candidate
+            for candidate in problem.layers
+            if _by_weight(problem, candidate, nothing, [1.0] * len(nothing)) is None
+        )
         return NetworkSplit(None, Outcome.INFEASIBLE, reason=too_little_room(problem, layer, nothing))
     return _evaluated(chain, [steps[stretch] for stretch, _ in found.picks])
 

@@ -35,11 +35,11 @@ def room(device: SplitDevice, layer: SplitLayer, taken: Taken, most: int | None 
 def too_little_room(problem: SplitProblem, layer: SplitLayer, taken: Sequence[Taken]) -> str:
     """Names the limits that keep the devices from having the layer; `taken`: (devices,)."""
     found = []
-    for device, its in zip(problem.devices, taken, strict=True):
-        most = room(device, layer, its)
+    for device, load in zip(problem.devices, taken, strict=True):
+        most = room(device, layer, load)
         next_ = np.array([min(layer.units, most + layer.block)], dtype=float)
         stopped_by = ", ".join(
-            name for name in device.limits if most < layer.units and not fits(device, layer, next_, its, (name,))
+            name for name in device.limits if most < layer.units and not fits(device, layer, next_, load, (name,))
         )
         found.append(f"{device.name} has room for {most}" + (f" ({stopped_by})" if stopped_by else ""))
     blocks = f" in blocks of {layer.block}" if layer.block > 1 else ""

@@ -112,9 +112,9 @@ def _of_the_limited(run: SharedRun, budgets: Sequence[NetworkLimit], execution: 
     for d in limited:
         if len(found.costs) * size * len(values) > _MOST_OPTIONS:
             raise ValueError(f"{len(limited)} devices with limits for all layers and {size - 1} blocks, expected fewer")
-        its = np.array([budget.device == d for budget in budgets])
+        of_device = np.array([budget.device == d for budget in budgets])
         lanes = [
-            _with_one_more(found, values[lane][d], np.where(its, taken[lane].T, 0.0), bool(lane), execution)
+            _with_one_more(found, values[lane][d], np.where(of_device, taken[lane].T, 0.0), bool(lane), execution)
             for lane in range(len(values))
         ]
         found = _Partly(

@@ -66,7 +66,7 @@ class SplitAnswer:
             "layers": [self._layer_object(row) for row in self.rows],
             "cost_s": self.cost_s,
             "energy_j": self.energy_j,
-            "alone": {name: its and its[0] for name, its in self.alone.items()},
+            "alone": {name: alone and alone[0] for name, alone in self.alone.items()},
             "outcome": self.split.outcome,
             "reason": self.split.reason,
             "solve_time_s": self.solve_time_s,
@@ -79,7 +79,7 @@ class SplitAnswer:
             "name": row.name,
             "units": row.units if share is None else sum(share.shares),
             "variable": share and share.variable,
-            "fused": share and share.fused and [self._index(its) for its in share.fused],
+            "fused": share and share.fused and [self._index(layer) for layer in share.fused],
             "shares": share and dict(zip(names, share.shares, strict=True)),
             "cost_s": share and share.cost_s,
             "compute_s": share and dict(zip(names, share.compute_s, strict=True)),
@@ -134,14 +134,14 @@ class SplitAnswer:
             f"{milliseconds(cost_s)}{energy} of {how} ({self.method}, {self.split.outcome}, for least "
             f"{self.problem.objective}, solved in {milliseconds(self.solve_time_s)})"
         )
-        for name, its in self.alone.items():
-            if its is None:
+        for name, alone in self.alone.items():
+            if alone is None:
                 yield f"all on {name}: it has no room for every layer"
             else:
-                mine, other = (energy_j, its[1]) if self.problem.objective == "energy" else (cost_s, its[0])
-                joules = f", {_millijoules(its[1])}" if self.powered else ""
+                mine, other = (energy_j, alone[1]) if self.problem.objective == "energy" else (cost_s, alone[0])
+                joules = f", {_millijoules(alone[1])}" if self.powered else ""
                 times = f", {other / mine:.3g} times" if mine else ""
-                yield f"all on {name}: {milliseconds(its[0])}{joules}{times}"
+                yield f"all on {name}: {milliseconds(alone[0])}{joules}{times}"
         if any(row.share and row.share.fused for row in self.rows):
             yield "* fused with its neighbours: rows (H) in tiles, or filters (N) and then their channels (C)"
         for reason in dict.fromkeys(row.reason for row in self.rows if row.reason is not None):

@@ -93,9 +93,9 @@ def undominated(costs: Floats, taken: Floats) -> Ints:
     """Which to keep, cheapest first: another one neither costs less nor takes less of every budget (ways, budgets)."""
     order = np.lexsort((*taken.T, costs))
     if taken.shape[1] <= 1:
-        its = taken[order].sum(axis=1)
-        before = np.concatenate(([np.inf], np.minimum.accumulate(its)[:-1]))
-        kept: Ints = order[its < before]
+        total = taken[order].sum(axis=1)
+        before = np.concatenate(([np.inf], np.minimum.accumulate(total)[:-1]))
+        kept: Ints = order[total < before]
         return kept
     front = np.empty_like(taken)
     chosen: list[int] = []
@@ -114,8 +114,8 @@ def _to_the_end(stretches: Sequence[Stretch], points: int, costs: Sequence[Float
     """(points,): the least from each on, by costs (options,) of each stretch."""
     found = np.full(points, np.inf)
     found[-1] = 0.0
-    for stretch, its in zip(reversed(stretches), reversed(costs), strict=True):
-        found[stretch.source] = min(found[stretch.source], float(its.min()) + found[stretch.target])
+    for stretch, cost in zip(reversed(stretches), reversed(costs), strict=True):
+        found[stretch.source] = min(found[stretch.source], float(cost.min()) + found[stretch.target])
     return found
 
 
@@ -130,9 +130,9 @@ def _priced(
         stretch = stretches[index]
         costs = stretch.costs + stretch.taken @ prices if len(prices) else stretch.costs
         option = int(np.argmin(costs))
-        its = float(costs[option]) + least[stretch.target]
-        if its * (1 - _TIE) <= least[stretch.source]:
-            least[stretch.source], picks[stretch.source] = its, (index, option)
+        total_s = float(costs[option]) + least[stretch.target]
+        if total_s * (1 - _TIE) <= least[stretch.source]:
+            least[stretch.source], picks[stretch.source] = total_s, (index, option)
     if not math.isfinite(least[0]):
         return None, math.inf
     found, point = [], 0
@@ -261,9 +261,9 @@ def _joined(ways: Sequence[_Ways], budgets: int) -> _Ways:
     if not ways:
         return _Ways(np.zeros(0), np.zeros((0, budgets)), np.zeros((0, 4), dtype=np.int64))
     return _Ways(
-        np.concatenate([its.costs for its in ways]),
-        np.concatenate([its.taken for its in ways]),
-        np.concatenate([its.origin for its in ways]),
+        np.concatenate([way.costs for way in ways]),
+        np.concatenate([way.taken for way in ways]),
+        np.concatenate([way.origin for way in ways]),
     )
 
 
@@ -273,7 +273,7 @@ def _traced(kept: Sequence[_Ways]) -> tuple[tuple[int, int], ...]:
     point, way = len(kept) - 1, int(np.argmin(kept[-1].costs))
     picks = []
     while point:
-        before, its, stretch, option = (int(n) for n in kept[point].origin[way])
+        before, previous, stretch, option = (int(n) for n in kept[point].origin[way])
         picks.append((stretch, option))
-        point, way = before, its
+        point, way = before, previous
     return tuple(reversed(picks))

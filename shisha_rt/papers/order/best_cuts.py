@@ -65,11 +65,11 @@ def best_cuts(
             return None
         now = np.full(len(downsets), np.inf)
         for kind in _used(cell):
-            before, its = least[_with_less(cell, kind)], stages[kind]
+            before, stage = least[_with_less(cell, kind)], stages[kind]
             np.minimum(now, before, out=now)
-            if its.ends.size:
-                through_s = np.maximum(before[its.begin], its.time_s)
-                now[its.ends] = np.minimum(now[its.ends], np.minimum.reduceat(through_s, its.starts))
+            if stage.ends.size:
+                through_s = np.maximum(before[stage.begin], stage.time_s)
+                now[stage.ends] = np.minimum(now[stage.ends], np.minimum.reduceat(through_s, stage.starts))
         least[cell] = now
     best = min(cells, key=lambda cell: float(least[cell][-1]))
     bottleneck_s = float(least[best][-1])
@@ -111,17 +111,17 @@ def _stages(
             return None
         behind = known.behind(begin)
         taken_s = known.seconds(begin, behind)
-        for kind, its in enumerate(found):
+        for kind, options in enumerate(found):
             quick = np.flatnonzero(taken_s[:, kind] < quick_s)
-            its.append((np.full(quick.size, begin), behind[quick], taken_s[quick, kind]))
+            options.append((np.full(quick.size, begin), behind[quick], taken_s[quick, kind]))
             count += quick.size
         if count > most:
             return None
-    return [_by_end(its) for its in found]
+    return [_by_end(options) for options in found]
 
 
 def _by_end(found: Sequence[tuple[Ints, Ints, Floats]]) -> _Stages:
-    begins, ends, time_s = (np.concatenate(its) for its in zip(*found, strict=True))
+    begins, ends, time_s = (np.concatenate(column) for column in zip(*found, strict=True))
     by_end = np.argsort(ends, kind="stable")
     at, starts = np.unique(ends[by_end], return_index=True)
     return _Stages(begins[by_end], time_s[by_end], at, starts)
@@ -148,12 +148,12 @@ def _traced(
             cell = _with_less(cell, unused)
             continue
         for kind in _used(cell):
-            before, its = least[_with_less(cell, kind)], stages[kind]
-            run = its.until(end)
-            through_s = np.maximum(before[its.begin[run]], its.time_s[run])
+            before, stage = least[_with_less(cell, kind)], stages[kind]
+            run = stage.until(end)
+            through_s = np.maximum(before[stage.begin[run]], stage.time_s[run])
             if through_s.size and through_s.min() == its_s:
                 ends.append(end)
                 kinds.append(kind)
-                end, cell = int(its.begin[run][through_s.argmin()]), _with_less(cell, kind)
+                end, cell = int(stage.begin[run][through_s.argmin()]), _with_less(cell, kind)
                 break
     return ends[::-1], kinds[::-1]

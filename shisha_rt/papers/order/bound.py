@@ -34,7 +34,7 @@ def least_shared_s(groups: GroupCosts, costs: Costs, spans: Sequence[Span]) -> f
     prices = _prices(groups.time_s)
     bought = float(np.repeat(prices, groups.counts).sum())
     cheapest = _paid(groups.time_s, prices).min(axis=1)
-    kind_of = {place: kind for kind, its in enumerate(groups.places) for place in its}
+    kind_of = {place: kind for kind, places in enumerate(groups.places) for place in places}
     for team in costs.teams:
         team_s = np.add.reduceat(team.time_s, [first for first, _ in spans])[:, None]
         price = prices[[kind_of[team.places[0]]]] * len(team.places)

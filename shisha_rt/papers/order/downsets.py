@@ -56,10 +56,10 @@ def group_needs(spans: Sequence[Span], needs: Sequence[frozenset[int]]) -> Group
     """Of `needs` (layers,): the earlier layers of which each reads a tensor."""
     group_of = [number for number, (first, last) in enumerate(spans) for _ in range(first, last + 1)]
     before = [0] * len(spans)
-    for layer, its in enumerate(needs):
-        for one in its:
+    for layer, need in enumerate(needs):
+        for one in need:
             before[group_of[layer]] |= 1 << group_of[one]
-    return GroupNeeds(tuple(spans), tuple(its & ~(1 << group) for group, its in enumerate(before)))
+    return GroupNeeds(tuple(spans), tuple(groups_before & ~(1 << group) for group, groups_before in enumerate(before)))
 
 
 def bits_of(downset: Downset) -> Iterator[int]:

@@ -65,10 +65,10 @@ def group_costs(costs: Costs, spans: Sequence[Span]) -> GroupCosts:
     """Of runs of layers that no cut parts, as `costs` tell of their layers."""
     kinds = kinds_of(costs)
     starts = [first for first, _ in spans]
-    time_s = np.add.reduceat(costs.time_s[:, [its[0] for its in kinds]], starts, axis=0)
-    places = tuple(tuple(costs.places[at].name for at in its) for its in kinds)
-    limits = [costs.places[its[0]].memory_bytes for its in kinds]
-    links = tuple(costs.link_of.get(its[0]) for its in places)
+    time_s = np.add.reduceat(costs.time_s[:, [kind[0] for kind in kinds]], starts, axis=0)
+    places = tuple(tuple(costs.places[at].name for at in kind) for kind in kinds)
+    limits = [costs.places[kind[0]].memory_bytes for kind in kinds]
+    links = tuple(costs.link_of.get(place[0]) for place in places)
     return GroupCosts(
         np.where(np.isnan(time_s), np.inf, time_s),
         np.add.reduceat([float(layer.weight_bytes) for layer in costs.layers], starts),

@@ -37,8 +37,10 @@ def reordered_costs(costs: Costs, spans: Sequence[Span], order: Sequence[int]) -
         teams=tuple(CostTeam(team.places, team.time_s[at]) for team in costs.teams),
         splits=SplitCosts(),
         tensors=tuple(
-            replace(its, made=position[its.made], readers=tuple(sorted(position[reader] for reader in its.readers)))
-            for its in costs.tensors
+            replace(
+                tensor, made=position[tensor.made], readers=tuple(sorted(position[reader] for reader in tensor.readers))
+            )
+            for tensor in costs.tensors
         ),
     )
 
@@ -60,10 +62,10 @@ def in_file_layers(chain: Plan, layers: Sequence[int], needs: Sequence[frozenset
     for index, (stage, work) in enumerate(zip(chain.stages, works, strict=True)):
         read = {stage_of[maker] for layer in _layers(work) for maker in needs[layer]} - {index}
         after = tuple(one for one in sorted(read) if not any(behind[other] >> one & 1 for other in read - {one}))
-        its = 1 << index
+        bit = 1 << index
         for one in after:
-            its |= behind[one]
-        behind.append(its)
+            bit |= behind[one]
+        behind.append(bit)
         stages.append(Stage(work, stage.teams, after))
     found = Plan(tuple(stages))
     ascending = all(len(work) == 1 for work in works) and works == sorted(works)

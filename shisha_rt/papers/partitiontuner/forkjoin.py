@@ -119,12 +119,12 @@ class _Relaxed:
         scopes = [set(own), *(set(nodes_of(branch)) for level in levels for branch in level.branches)]
         within: list[list[Group]] = [[] for _ in scopes]
         for group in groups:
-            for scope, its in zip(scopes, within, strict=True):
+            for scope, solved in zip(scopes, within, strict=True):
                 members = [node for node in group.nodes if node in scope]
                 if len(members) == len(group.nodes):
-                    its.append(group)
+                    solved.append(group)
                 else:
-                    its += [Group((n,), group.device, float(self._share_s[n, group.device])) for n in members]
+                    solved += [Group((n,), group.device, float(self._share_s[n, group.device])) for n in members]
         found = [self._least_sum(own, within[0])] if own else []
         inner = iter(within[1:])
         found += [self._least_of_level(level, [next(inner) for _ in level.branches]) for level in levels]
@@ -154,11 +154,11 @@ class _Relaxed:
         """Column 0 is in sequence, column 1 + d in the lane of device d."""
         devices = range(len(self._problem.devices))
         branches = [tuple(nodes_of(branch)) for branch in level.branches]
-        apart = [self.least(branch, its) for branch, its in zip(level.branches, groups, strict=True)]
+        apart = [self.least(branch, group) for branch, group in zip(level.branches, groups, strict=True)]
         seconds = np.array(
             [
-                [one.bound_s, *(self._lane_s(nodes, its, device) for device in devices)]
-                for nodes, its, one in zip(branches, groups, apart, strict=True)
+                [one.bound_s, *(self._lane_s(nodes, group, device) for device in devices)]
+                for nodes, group, one in zip(branches, groups, apart, strict=True)
             ]
         )
         bound_s, choice = _overlapped(seconds)

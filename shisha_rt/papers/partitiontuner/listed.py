@@ -34,7 +34,9 @@ def listed(costs: ProcessorCosts, left_s: LeftSeconds = forever) -> tuple[Plan, 
     gained = True
     while gained:
         gained = False
-        for piece in sorted(_pieces(links, best, home), key=lambda its: math.fsum(costs.time_s[n][home] for n in its)):
+        for piece in sorted(
+            _pieces(links, best, home), key=lambda nodes: math.fsum(costs.time_s[n][home] for n in nodes)
+        ):
             if left_s() <= 0:
                 return best_plan, best
             moved = tuple(home if node in piece else place for node, place in enumerate(best))
@@ -132,7 +134,7 @@ def _plan(costs: ProcessorCosts, links: _Links, chosen: tuple[int, ...], passed:
             del open_at[place]
     return Plan(
         tuple(
-            partition_stage(costs, nodes, chosen[nodes[0]], tuple(sorted(its)))
-            for nodes, its in zip(stages, after, strict=True)
+            partition_stage(costs, nodes, chosen[nodes[0]], tuple(sorted(waits)))
+            for nodes, waits in zip(stages, after, strict=True)
         )
     )

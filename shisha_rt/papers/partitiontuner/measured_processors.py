@@ -38,7 +38,7 @@ def processor_costs(
     Raises BadInput for a place of several devices, for groups where nothing is measured, and as measuring does.
     """
     compiled, machine, patterns = ready.compiled, ready.machine, parse_patterns(groups)
-    if groups and all(its.devices[0].described for its in ready.operator_costs.values()):
+    if groups and all(operator_cost.devices[0].described for operator_cost in ready.operator_costs.values()):
         raise BadInput(f"group {groups[0]}: {machine.source} has no measured devices, expected no groups to measure")
     handover_s = HANDOVER_S / machine.time_scale
     if not ready.operator_costs:
@@ -50,9 +50,11 @@ def processor_costs(
     alone: dict[str, OperatorCosts] = {}
     measured, seconds = 0, 0.0
     together = {group.operators for group in checked.groups}
-    for name, its in ready.operator_costs.items():
-        if not its.devices[0].described:
-            profile = profile_partitions(compiled, machine, machine.place(name), its.devices, patterns, on_progress)
+    for name, operator_cost in ready.operator_costs.items():
+        if not operator_cost.devices[0].described:
+            profile = profile_partitions(
+                compiled, machine, machine.place(name), operator_cost.devices, patterns, on_progress
+            )
             alone[name] = profile.costs
             together.update(group.operators for group in profile.costs.groups)
             measured, seconds = measured + profile.measured, seconds + profile.seconds
@@ -60,5 +62,5 @@ def processor_costs(
     partitions = [*((node,) for node in range(len(graph.operators))), *together]
     ids = operator_ids(graph, compiled.model.proto)
     return ProfiledProcessors(
-        costs, len(partitions), len({partition_id(ids, its) for its in partitions}), measured, seconds
+        costs, len(partitions), len({partition_id(ids, partition) for partition in partitions}), measured, seconds
     )

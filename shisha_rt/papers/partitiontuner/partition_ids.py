@@ -57,7 +57,7 @@ def _operator_id(
 ) -> str:
     name = f"{operator.domain}.{operator.op_type}" if operator.domain else operator.op_type
     read = (_read(graph, operator, position, constants) for position in range(len(operator.inputs)))
-    attributes = (_attribute(attribute) for attribute in sorted(node.attribute, key=lambda its: its.name))
+    attributes = (_attribute(attribute) for attribute in sorted(node.attribute, key=lambda attribute: attribute.name))
     made = (_shaped(graph.tensors[name]) if name in graph.needed_until else "" for name in operator.outputs)
     return f"{name}-{_version(operator, opsets)}({', '.join(read)}; {', '.join(attributes)}) -> {', '.join(made)}"
 

@@ -74,8 +74,8 @@ def plan_by_needs(costs: ProcessorCosts, plan: Plan) -> Plan:
                 after[stage_of[reader]].add(stage_of[tensor.maker])
     return Plan(
         tuple(
-            replace(stage, after=tuple(sorted(its - {index})))
-            for index, (stage, its) in enumerate(zip(plan.stages, after, strict=True))
+            replace(stage, after=tuple(sorted(waits - {index})))
+            for index, (stage, waits) in enumerate(zip(plan.stages, after, strict=True))
         )
     )
 

@@ -18,7 +18,7 @@ from shisha_rt.placement.processors import INPUT, Passed, ProcessorCosts
 def whole_problem(costs: ProcessorCosts) -> Problem:
     """As the paper has it: costs have their transfers in them, as they were measured, or else as they follow."""
     places = range(len(costs.places))
-    measured = {its.place: its for its in costs.alone}
+    measured = {alone.place: alone for alone in costs.alone}
     around = _around(costs)
 
     def alone_s(node: int, place: int) -> float:
@@ -35,7 +35,7 @@ def whole_problem(costs: ProcessorCosts) -> Problem:
         for group in costs.groups
         if group.device not in measured
     ]
-    groups += [Group(group.operators, its.place, group.time_s) for its in costs.alone for group in its.groups]
+    groups += [Group(group.operators, alone.place, group.time_s) for alone in costs.alone for group in alone.groups]
     return _problem(costs, nodes, groups, lambda out_s, in_s: 0.0)
 
 

@@ -89,23 +89,25 @@ def profile_partitions(
     partitions = [*singles, *operator_groups(graph, patterns)]
     ids = operator_ids(graph, compiled.model.proto)
     id_of = {partition: partition_id(ids, partition) for partition in partitions}
-    first_of = {its: partition for partition, its in reversed(id_of.items())}
+    first_of = {partition_key: partition for partition, partition_key in reversed(id_of.items())}
     sitting = _Sitting(compiled, place, class_of(place, machine, compiled), measured, on_progress or (lambda _: None))
     new, seconds = 0, 0.0
     with nullcontext(store) if store is not None else ProfileStore(cache_folder() / FILE_NAME) as store:
         known = sitting.known(store, first_of)
-        if not all(its in known for its in first_of):
+        if not all(partition_key in known for partition_key in first_of):
             with turn():
                 known = sitting.known(store, first_of)
-                missing = {its: first for its, first in first_of.items() if its not in known}
+                missing = {
+                    partition_key: first for partition_key, first in first_of.items() if partition_key not in known
+                }
                 if missing:
                     start_s = time.monotonic()
                     sitting.measure(store, missing)
                     new, seconds = len(missing), time.monotonic() - start_s
                 known = sitting.known(store, first_of)
     groups = list(costs.groups)
-    for partition, its in id_of.items():
-        for device, time_s in zip(measured, known[its], strict=True):
+    for partition, partition_key in id_of.items():
+        for device, time_s in zip(measured, known[partition_key], strict=True):
             column = devices.index(device)
             if len(partition) == 1:
                 costs.time_s[partition[0], column] = time_s
@@ -120,7 +122,7 @@ class _Sitting:
 
     compiled: Compiled
     place: Place
-    its: PlaceClass
+    place_class: PlaceClass
     devices: tuple[Device, ...]
     tell: Tell
 
@@ -128,11 +130,19 @@ class _Sitting:
         """Id -> (devices,) seconds, for those that the store has on all devices."""
         found = []
         for device, setting in self._settings():
-            signed = {its: _signed(its, device) for its in ids}
+            signed = {partition_key: _signed(partition_key, device) for partition_key in ids}
             profiles = store.find(setting, signed.values())
-            times_s = {its: _time_s(profiles[key], setting) for its, key in signed.items() if key in profiles}
+            times_s = {
+                partition_key: _time_s(profiles[key], setting)
+                for partition_key, key in signed.items()
+                if key in profiles
+            }
             found.append(times_s)
-        return {its: tuple(times_s[its] for times_s in found) for its in ids if all(its in t for t in found)}
+        return {
+            partition_key: tuple(times_s[partition_key] for times_s in found)
+            for partition_key in ids
+            if all(partition_key in t for t in found)
+        }
 
     def measure(self, store: ProfileStore, missing: Mapping[str, _Partition]) -> None:
         """Into the store."""
@@ -142,7 +152,8 @@ class _Sitting:
             times = self._timed([partition for _, partition in some], len(missing)).times
             for column, (device, setting) in enumerate(self._settings()):
                 profiles = {
-                    _signed(its, device): _profile(row[column]) for (its, _), row in zip(some, times, strict=True)
+                    _signed(partition_key, device): _profile(row[column])
+                    for (partition_key, _), row in zip(some, times, strict=True)
                 }
                 store.add(setting, profiles)
 
@@ -150,17 +161,17 @@ class _Sitting:
         for device in self.devices:
             version = importlib.metadata.version(device.engine)
             threads = device.threads_on(self.place.threads)
-            yield device, replace(self.its.setting, engine=device.name, engine_version=version, threads=threads)
+            yield device, replace(self.place_class.setting, engine=device.name, engine_version=version, threads=threads)
 
     def _timed(self, partitions: Sequence[_Partition], in_all: int) -> PartitionsTimed:
         job = PartitionProfilingJob(
             model_folder=str(self.compiled.model_folder),
-            cores=self.its.cores,
+            cores=self.place_class.cores,
             threads=self.place.threads,
             devices=self.devices,
             partitions=tuple(partitions),
-            neighbours=self.its.neighbours,
-            lead=self.its.lead,
+            neighbours=self.place_class.neighbours,
+            lead=self.place_class.lead,
             budget_s=_BUDGET_S,
             min_rounds=_MIN_ROUNDS,
             max_rounds=_MAX_ROUNDS,
@@ -171,8 +182,8 @@ class _Sitting:
         return measure(subject, "stages.jobs.profile_partitions", job, PartitionsTimed, self.tell)
 
 
-def _signed(its: str, device: Device) -> str:
-    return fingerprint_within(its, "partition", device.engine, device.precision)
+def _signed(partition_key: str, device: Device) -> str:
+    return fingerprint_within(partition_key, "partition", device.engine, device.precision)
 
 
 def _profile(time: SpanTime | None) -> Profile:

@@ -152,7 +152,7 @@ def _program(ready: ModelOnMachine, found: SchemePlan) -> tuple[Program, tuple[P
         )
     told = found.foretold
     processors = tuple(_processor(machine, machine.place(place), devices[place]) for place in plan.places)
-    emulated = ", emulated," if any(its.emulated for its in processors) else ""
+    emulated = ", emulated," if any(processor.emulated for processor in processors) else ""
     program = Program(
         title=f"{graph.name} on {machine.name}{emulated} by {found.scheme}",
         inputs=graph.inputs,
@@ -172,8 +172,8 @@ def _processor(machine: Machine, place: Place, device: Device) -> Processor:
 
 
 def _called(graph: Graph, operator: int) -> str:
-    its = graph.operators[operator]
-    return its.name or f"{its.op_type} {operator}"
+    node = graph.operators[operator]
+    return node.name or f"{node.op_type} {operator}"
 
 
 def _before(graph: Graph, plan: Plan, runs: Sequence[Sequence[Span]]) -> list[frozenset[int]]:
@@ -182,7 +182,7 @@ def _before(graph: Graph, plan: Plan, runs: Sequence[Sequence[Span]]) -> list[fr
     What makes something that a stage reads is among them, if it is not by the plan: the engine's optimised graph, by
     which that is right, may have parted with an operator that the cleaned one has.
     """
-    stage_of = {at: number for number, its in enumerate(runs) for first, last in its for at in range(first, last + 1)}
+    stage_of = {at: number for number, run in enumerate(runs) for first, last in run for at in range(first, last + 1)}
     found: list[frozenset[int]] = []
     for number, stage in enumerate(plan.stages):
         read, _ = ends_of(graph, runs[number])
@@ -190,20 +190,20 @@ def _before(graph: Graph, plan: Plan, runs: Sequence[Sequence[Span]]) -> list[fr
         if any(maker >= number for maker in makers):
             raise Failure(f"stage {number} reads what a later one makes: no program can be written of this plan")
         straight = makers | set(stage.after) | set(_earlier(plan, number))
-        found.append(frozenset(straight).union(*(found[its] for its in straight)))
+        found.append(frozenset(straight).union(*(found[source] for source in straight)))
     return found
 
 
 def _earlier(plan: Plan, number: int) -> list[int]:
     """The stages before it on its place."""
-    return [its for its in range(number) if plan.stages[its].place == plan.stages[number].place]
+    return [stage for stage in range(number) if plan.stages[stage].place == plan.stages[number].place]
 
 
 def _waited_for(before: Sequence[frozenset[int]], plan: Plan, number: int) -> tuple[str, ...]:
     """Of each other place the last one, unless the stage before it on its own has waited for that."""
     own = _earlier(plan, number)
-    new = before[number].difference(own, *(before[its] for its in own))
-    return tuple(f"p{its}" for its in sorted({plan.stages[its].place: its for its in sorted(new)}.values()))
+    new = before[number].difference(own, *(before[stage] for stage in own))
+    return tuple(f"p{stage}" for stage in sorted({plan.stages[stage].place: stage for stage in sorted(new)}.values()))
 
 
 def _beside(before: Sequence[frozenset[int]], number: int) -> tuple[str, ...]:

@@ -74,16 +74,16 @@ class Program:
 
     @property
     def emulated(self) -> bool:
-        return any(its.emulated for its in self.processors)
+        return any(processor.emulated for processor in self.processors)
 
 
 def program_text(program: Program) -> str:
     """Python that needs numpy, the engines, and of this project `shisha_rt.emulated` where something is emulated."""
     functions = _function_names(program)
-    engines = {_engine(its) for its in program.processors}
+    engines = {_engine(processor) for processor in program.processors}
     blocks = [
         _head(program, engines),
-        *(_function(program, its, functions[its.name]) for its in program.processors),
+        *(_function(program, processor, functions[processor.name]) for processor in program.processors),
         *(block for needed, block in LOADERS if engines & needed),
         FRAME,
         PLACES,
@@ -110,7 +110,7 @@ def _engine(processor: Processor) -> str:
 
 
 def _head(program: Program, engines: Iterable[str]) -> str:
-    imported = sorted({"openvino" if its.startswith("openvino") else "onnxruntime" for its in engines})
+    imported = sorted({"openvino" if engine.startswith("openvino") else "onnxruntime" for engine in engines})
     lines = [MARK, "#", f"# {_plain(program.title)}.", *_schedule(program), '"""' + USE.strip(), '"""', ""]
     lines += [f"import {name}" for name in ("atexit", "functools", "os", "queue", "sys", "threading", "time")]
     lines += ["from pathlib import Path", "", "import numpy as np", *(f"import {name}" for name in imported)]
@@ -128,14 +128,16 @@ def _head(program: Program, engines: Iterable[str]) -> str:
 
 def _schedule(program: Program) -> Iterator[str]:
     """A line for each partition, those that run beside others marked."""
-    device_of = {its.name: its for its in program.processors}
+    device_of = {named_processor.name: named_processor for named_processor in program.processors}
     rows = []
-    for its in program.partitions:
-        processor = device_of[its.place]
+    for partition in program.partitions:
+        processor = device_of[partition.place]
         where = f"{processor.name}: {processor.device.name}"
-        operators = ", ".join(first if first == last else f"{first} to {last}" for first, last in its.operators)
-        ms = f"{its.told_s * 1e3:.3f} ms"
-        rows.append((its.name, "|" if its.beside else " ", _plain(where), ms, _plain(operators), _beside(its)))
+        operators = ", ".join(first if first == last else f"{first} to {last}" for first, last in partition.operators)
+        ms = f"{partition.told_s * 1e3:.3f} ms"
+        rows.append(
+            (partition.name, "|" if partition.beside else " ", _plain(where), ms, _plain(operators), _beside(partition))
+        )
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     yield f"# The schedule: {program.predicted_s * 1e3:.4g} ms predicted for a frame, without what handing on takes;"
     yield "# each place runs its partitions in this order, those marked | while others run."
@@ -154,9 +156,9 @@ def _beside(partition: WrittenPartition) -> str:
 
 def _function_names(program: Program) -> dict[str, str]:
     found: dict[str, str] = {}
-    for its in program.processors:
-        name = "on_" + re.sub(r"\W", "_", its.name, flags=re.ASCII)
-        found[its.name] = name if name not in found.values() else f"{name}_{len(found)}"
+    for processor in program.processors:
+        name = "on_" + re.sub(r"\W", "_", processor.name, flags=re.ASCII)
+        found[processor.name] = name if name not in found.values() else f"{name}_{len(found)}"
     return found
 
 
@@ -164,30 +166,30 @@ def _function(program: Program, processor: Processor, name: str) -> str:
     device = processor.device
     emulated = ", emulated" if processor.emulated else ""
     lines = [f"def {name}(place):", f"    # {_plain(processor.name)}: {_plain(device.name)}{emulated}"]
-    own = [its for its in program.partitions if its.place == processor.name]
-    for its in own:
-        told = [f"takes_s={_number(its.told_s)}"] if device.described else []
-        files = [_quoted(file) for file in its.files]
-        lines += _call(f"    {its.name} = place.load", [_quoted(its.name), *files, *told])
+    own = [partition for partition in program.partitions if partition.place == processor.name]
+    for stage in own:
+        told = [f"takes_s={_number(stage.told_s)}"] if device.described else []
+        files = [_quoted(file) for file in stage.files]
+        lines += _call(f"    {stage.name} = place.load", [_quoted(stage.name), *files, *told])
     lines.append("    for frame in place.frames():")
-    for its in own:
-        after = [f"after=[{', '.join(map(_quoted, its.after))}]"] if its.after else []
-        lines += _call(f"        {its.name}", ["frame", *after])
+    for stage in own:
+        after = [f"after=[{', '.join(map(_quoted, stage.after))}]"] if stage.after else []
+        lines += _call(f"        {stage.name}", ["frame", *after])
     return "\n".join(lines)
 
 
 def _places(program: Program, functions: dict[str, str]) -> str:
     lines = ["@functools.cache", "def places():", '    """Their threads, once each has loaded its partitions."""']
     lines.append("    found = [")
-    for its in program.processors:
+    for processor in program.processors:
         arguments = [
-            functions[its.name],
-            f"load_{_engine(its)}",
-            f"cores={_cores(its.cores)}",
-            f"threads={its.threads}",
+            functions[processor.name],
+            f"load_{_engine(processor)}",
+            f"cores={_cores(processor.cores)}",
+            f"threads={processor.threads}",
         ]
-        if its.speed != 1:
-            arguments.append(f"speed={its.speed!r}")
+        if processor.speed != 1:
+            arguments.append(f"speed={processor.speed!r}")
         *first, last = _call("        Place", arguments)
         lines += [*first, f"{last},"]
     return "\n".join((*lines, "    ]", STARTED.strip("\n")))

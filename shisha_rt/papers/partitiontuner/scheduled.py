@@ -54,7 +54,7 @@ class SchemeTuner:
     def step(self, state: Scheduled, observation: Measurement) -> tuple[Scheduled, Proposal]:
         done = (*state.done, (state.at, observation))
         found = scheme_plan(self.scheme, corrected(self.costs, done))
-        best, best_m = min(done, key=lambda its: its[1].latency_s)
+        best, best_m = min(done, key=lambda trial: trial[1].latency_s)
         state = replace(state, done=done)
         why = ""
         if found is None:
@@ -90,7 +90,7 @@ def corrected(costs: ProcessorCosts, done: Iterable[tuple[Plan, Measurement]]) -
                 shares[place].append(taken_s / expected_s)
                 seen |= dict.fromkeys(((node, place) for node in nodes_of_stage(costs, stage)), taken_s / expected_s)
         handover_s = _handover_s(plan, measurement, handover_s)
-    of_place = [median(its) if its else 1.0 for its in shares]
+    of_place = [median(share) if share else 1.0 for share in shares]
     factors = [
         [seen.get((node, place), of_place[place]) for place in range(len(costs.places))]
         for node in range(len(costs.spans))

@@ -83,13 +83,13 @@ def _plans(scheme: SchemeName, costs: ProcessorCosts, problem: Problem, left_s: 
             yield plan_in_sections(costs, solved.schedule), solved.assignment
         case "forkjoin":
             apart = apart_problem(costs)
-            for its, solved in (
+            for items, solved in (
                 (apart, forkjoin(apart, left_s)),
                 (problem, partitiontuner(problem, left_s)),
                 (problem, baseline(problem)),
             ):
                 if solved.assignment is not None:
-                    schedule = solved.schedule or schedule_of(its, solved.assignment)
+                    schedule = solved.schedule or schedule_of(items, solved.assignment)
                     for plan in (plan_in_sections(costs, schedule), plan_in_lanes(costs, schedule)):
                         yield plan, solved.assignment
                         yield plan_by_needs(costs, plan), solved.assignment

@@ -165,7 +165,7 @@ def tensors_of(graph: Graph, layers: Sequence[Layer]) -> tuple[CostTensor, ...]:
     for tensor in graph.outputs:
         readers[tensor.name].add(len(layers))
     return tuple(
-        CostTensor(name, graph.tensors[name].size_bytes, made[name], tuple(sorted(its)))
-        for name, its in readers.items()
-        if its
+        CostTensor(name, graph.tensors[name].size_bytes, made[name], tuple(sorted(reader)))
+        for name, reader in readers.items()
+        if reader
     )

@@ -92,8 +92,8 @@ def router_load(plan: Plan, team_s: TeamSeconds, tensors: Sequence[CostTensor], 
     crossing = {tensor.name: tensor.size_bytes for tensor in tensors if tensor.made == AS_INPUT}
     for stage, times_s in zip(plan.stages, team_s, strict=True):
         layers, traffic = set(stage.layers), crossings.of(stage.work)
-        makes = (its for its in tensors if its.made in layers and not layers.issuperset(its.readers))
-        crossing |= {its.name: its.size_bytes for its in makes}
+        makes = (tensor for tensor in tensors if tensor.made in layers and not layers.issuperset(tensor.readers))
+        crossing |= {tensor.name: tensor.size_bytes for tensor in makes}
         rates = [1 / time_s for time_s in times_s]
         far = sum(rate for rate, lead in zip(rates, stage.leads, strict=True) if lead in remote) / sum(rates)
         in_bytes += far * traffic.back_bytes

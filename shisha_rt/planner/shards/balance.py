@@ -43,13 +43,13 @@ def balanced(costs: Costs, pieces: Sequence[Piece], order: Sequence[Teams]) -> B
         for number, (kind, size, copies) in enumerate(kinds)
     }
     periods_s = [stages_s[key] for key in kinds]
-    least_s = float(_forward(periods_s, lambda before, its: np.maximum(before[:, None], its))[-1][-1])
+    least_s = float(_forward(periods_s, lambda before, next_s: np.maximum(before[:, None], next_s))[-1][-1])
     if math.isinf(least_s):
         return Balanced(least_s, None)
     # A part more is worse than all the seconds that there are.
     part_s = 2 * (least_s or 1.0) * len(order) * room.inside[:, None]
-    costing = [np.where(its <= least_s * _AS_GOOD, its + part_s, np.inf) for its in periods_s]
-    to = _forward(costing, lambda before, its: before[:, None] + its)
+    costing = [np.where(of_team <= least_s * _AS_GOOD, of_team + part_s, np.inf) for of_team in periods_s]
+    to = _forward(costing, lambda before, next_s: before[:, None] + next_s)
     end = len(pieces)
     stages = []
     for number in range(len(order) - 1, -1, -1):
@@ -64,8 +64,8 @@ def _forward(stages_s: Sequence[Floats], together: Callable[[Floats, Floats], Fl
     """(teams + 1,) of (positions,): the least value up to each position with the first so many teams."""
     to = [np.full(len(stages_s[0]), np.inf)]
     to[0][0] = 0.0
-    for its in stages_s:
-        to.append(np.minimum(to[-1], together(to[-1], its).min(axis=0)))
+    for of_stage in stages_s:
+        to.append(np.minimum(to[-1], together(to[-1], of_stage).min(axis=0)))
     return to
 
 
@@ -125,7 +125,7 @@ class _Room:
             entry=np.zeros(len(whole)),
             sums=sums,
         )
-        live = np.array([max(its.live_bytes for its in costs.layers[x.first : x.last + 1]) for x in self.pieces])
+        live = np.array([max(layer.live_bytes for layer in costs.layers[x.first : x.last + 1]) for x in self.pieces])
         most = np.zeros_like(held)
         most[:-1, 1:] = np.maximum.accumulate(np.triu(np.tile(live, (len(live), 1))), axis=1)
         return np.asarray(np.rint(held) + most)

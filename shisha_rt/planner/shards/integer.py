@@ -164,7 +164,7 @@ def _chosen(lanes: Sequence[Floats]) -> tuple[tuple[int, ...], int | None] | Non
     blocks, odd_at = [0] * len(lanes[0]), None
     for d in reversed(range(len(lanes[0]))):
         ways = [(lane, lanes[0][d])] + ([(0, lanes[1][d])] if lane else [])
-        costs = [least[d][its][left::-1] + table[: left + 1] for its, table in ways]
+        costs = [least[d][units][left::-1] + table[: left + 1] for units, table in ways]
         way = min(range(len(ways)), key=lambda i: float(costs[i].min()))
         blocks[d] = int(np.argmin(costs[way]))
         left -= blocks[d]

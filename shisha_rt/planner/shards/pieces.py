@@ -73,7 +73,7 @@ def pieces_of(layer_count: int, counts: Mapping[Splittable, int]) -> tuple[Piece
         blocks = -(-way.units // way.block)
         count = min(counts[way], blocks)
         ends = [min(way.units, way.block * (blocks * i // count)) for i in range(count + 1)]
-        found += [Piece(way.first, way.last, way, *its) for its in pairwise(ends)]
+        found += [Piece(way.first, way.last, way, *span) for span in pairwise(ends)]
         layer = way.last + 1
     return tuple(found)
 
@@ -94,9 +94,9 @@ def refined(costs: Costs, pieces: Sequence[Piece]) -> Costs:
     return replace(
         costs,
         layers=tuple(_layer(costs, piece) for piece in pieces),
-        time_s=np.stack([shared(pieces, its) for its in costs.time_s.T], axis=1),
+        time_s=np.stack([shared(pieces, place_s) for place_s in costs.time_s.T], axis=1),
         transfer_s=np.array([cut_s(piece) for piece in pieces[1:]]),
-        teams=tuple(CostTeam(its.places, shared(pieces, its.time_s)) for its in costs.teams),
+        teams=tuple(CostTeam(team.places, shared(pieces, team.time_s)) for team in costs.teams),
         mixed=False,  # stages that share teams need alike ones
         splits=SplitCosts(),
     )
@@ -111,15 +111,15 @@ def shared(pieces: Sequence[Piece], layers: Floats) -> Floats:
 
 
 def _layer(costs: Costs, piece: Piece) -> CostLayer:
-    its = costs.layers[piece.first : piece.last + 1]
-    weight_bytes = sum(layer.weight_bytes for layer in its)
+    layers = costs.layers[piece.first : piece.last + 1]
+    weight_bytes = sum(layer.weight_bytes for layer in layers)
     if piece.way is not None:  # so that several pieces together have what is theirs to the byte
         weight_bytes = weight_bytes * piece.end // piece.way.units - weight_bytes * piece.begin // piece.way.units
     return CostLayer(
-        its[0].name,
-        piece.share * sum(layer.weight for layer in its),
+        layers[0].name,
+        piece.share * sum(layer.weight for layer in layers),
         weight_bytes,
-        max(layer.live_bytes for layer in its),
+        max(layer.live_bytes for layer in layers),
     )
 
 
@@ -132,8 +132,8 @@ def unrefined(pieces: Sequence[Piece], chain: Plan) -> Plan:
 def _items(pieces: Sequence[Piece], teams: tuple[Team, ...]) -> Iterator[Item]:
     """What a stage over pieces has: shards at its ends, perhaps, and whole layers between."""
     run: WholeRun | None = None
-    for (first, last, way), its in groupby(pieces, key=lambda piece: (piece.first, piece.last, piece.way)):
-        units = sum(piece.end - piece.begin for piece in its)
+    for (first, last, way), members in groupby(pieces, key=lambda piece: (piece.first, piece.last, piece.way)):
+        units = sum(piece.end - piece.begin for piece in members)
         if way is None or units == way.units:
             run = WholeRun(first if run is None else run.first, last, teams)
             continue
@@ -167,10 +167,10 @@ def assembled(items: Iterable[Item]) -> Plan:
     join: Split | None = None
     joiners: tuple[Team, ...] = ()
 
-    def add(*its: Stage) -> None:
+    def add(*stage: Stage) -> None:
         nonlocal behind
-        behind = tuple(range(len(stages), len(stages) + len(its)))
-        stages.extend(its)
+        behind = tuple(range(len(stages), len(stages) + len(stage)))
+        stages.extend(stage)
 
     def join_alone() -> None:
         if join is not None:
@@ -186,8 +186,8 @@ def assembled(items: Iterable[Item]) -> Plan:
         way, shares = item.way, tuple(units for units, _ in item.parts)
         whole = Split((way.first, way.last), way.axis, shares, len(shares))
         shards = (replace(whole, part=part) for part in range(len(shares)))
-        its = zip(shards, item.parts, strict=True)
-        add(*(Stage((shard.span,), teams, behind, split=shard) for shard, (_, teams) in its))
+        given = zip(shards, item.parts, strict=True)
+        add(*(Stage((shard.span,), teams, behind, split=shard) for shard, (_, teams) in given))
         join, joiners = whole if way.joined or way.summed else None, item.joiners
     join_alone()
     return Plan(tuple(stages))

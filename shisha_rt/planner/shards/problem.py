@@ -88,9 +88,9 @@ def layer_cost(problem: SplitProblem, layer: SplitLayer, shares: Sequence[float]
     """What a layer costs with these shares (devices,), communication in full. Shares need not be whole numbers."""
     compute_s, transfer_s, joules = [], [], []
     for device, units in zip(problem.devices, shares, strict=True):
-        its = layer.share(units)
-        compute_s.append(device.latency_s.at(its) if units else 0.0)
-        transfer_s.append(device.transfer_s.at(its) if units and device.transfer_s else 0.0)
+        share = layer.share(units)
+        compute_s.append(device.latency_s.at(share) if units else 0.0)
+        transfer_s.append(device.transfer_s.at(share) if units and device.transfer_s else 0.0)
         joules.append(device.power_w * compute_s[-1] + device.transfer_power_w * transfer_s[-1])
     if problem.objective == "energy":
         value = math.fsum(joules)
@@ -104,14 +104,14 @@ def layer_cost(problem: SplitProblem, layer: SplitLayer, shares: Sequence[float]
 def faults(problem: SplitProblem, shares: Shares) -> list[str]:
     """What is wrong with shares: they do not make up a layer, or take more of a device than it has."""
     found = []
-    for layer, its in zip(problem.layers, shares, strict=True):
-        if any(units < 0 for units in its) or sum(its) != layer.units:
-            found.append(f"layer {layer.name}: shares {list(its)}, expected {layer.units} together")
+    for layer, share in zip(problem.layers, shares, strict=True):
+        if any(units < 0 for units in share) or sum(share) != layer.units:
+            found.append(f"layer {layer.name}: shares {list(share)}, expected {layer.units} together")
     for index, device in enumerate(problem.devices):
         for name, limit in device.limits.items():
             used = [
-                device.resources[name].at(layer.share(its[index])) if its[index] else 0.0
-                for layer, its in zip(problem.layers, shares, strict=True)
+                device.resources[name].at(layer.share(share[index])) if share[index] else 0.0
+                for layer, share in zip(problem.layers, shares, strict=True)
             ]
             for what, amount in (
                 [("all layers", math.fsum(used))]

@@ -40,9 +40,9 @@ def quickest_split(told: TeamCosts, start: Plan, handover_s: float) -> Plan:
     """
     splits: dict[int, list[tuple[float, Shards]]] = {}
     for way in _worth_a_look(told, start):
-        its = _least(told, way)
-        if its is not None:
-            splits.setdefault(way.first, []).append(its)
+        shares = _least(told, way)
+        if shares is not None:
+            splits.setdefault(way.first, []).append(shares)
     whole = _Way(-handover_s, ())
     for stage in start.stages:
         runs = {stage.first: _NO_WAY}
@@ -105,7 +105,7 @@ def _longer(way: _Way, layer: int, took_s: float) -> _Way:
 def alone_s(told: TeamCosts, plan: Plan, handover_s: float) -> float:
     """A frame by itself, hand-overs between stages included."""
     stages_s = told.alone_s(plan)
-    return latency_s(plan, [[seconds + handover_s for seconds in its] for its in stages_s]) - handover_s
+    return latency_s(plan, [[seconds + handover_s for seconds in stage_s] for stage_s in stages_s]) - handover_s
 
 
 def _least(told: TeamCosts, way: Splittable) -> tuple[float, Shards] | None:
@@ -119,12 +119,12 @@ def _least(told: TeamCosts, way: Splittable) -> tuple[float, Shards] | None:
     block = way.block * max(1, -(-way.units // (way.block * _MOST_BLOCKS)))
     odd = way.units % block
     units = range(0, way.units + 1, block)
-    lanes = [_tables(told, way, places, [its + more for its in units]) for more in ((0, odd) if odd else (0,))]
+    lanes = [_tables(told, way, places, [count + more for count in units]) for more in ((0, odd) if odd else (0,))]
     found = best_blocks(lanes[0], "parallel", lanes[-1] if odd else None)
     if found is None or not found.is_split:
         return None
-    shares = [its for its in zip(places, found.units(block, way.units), strict=True) if its[1]]
-    shares.sort(key=lambda its: its[1] % block)  # what is left over comes last
+    shares = [share for share in zip(places, found.units(block, way.units), strict=True) if share[1]]
+    shares.sort(key=lambda share: share[1] % block)  # what is left over comes last
     span = way.first, way.last
     join_s = {
         place: told.costs.splits.join_s(span, way.axis, told.span_s((place,), *span), place)
@@ -144,13 +144,13 @@ def _tables(told: TeamCosts, way: Splittable, places: Sequence[str], units: Sequ
     """
     span = way.first, way.last
 
-    def seconds(place: str, its: int) -> float:
-        if not 0 < its < way.units:
-            return told.span_s((place,), *span) if its else 0.0
-        return told.shard_s(Split(span, way.axis, (its, way.units - its), 0), (place,))
+    def seconds(place: str, units: int) -> float:
+        if not 0 < units < way.units:
+            return told.span_s((place,), *span) if units else 0.0
+        return told.shard_s(Split(span, way.axis, (units, way.units - units), 0), (place,))
 
     if told.costs.splits.told:
-        return [[seconds(place, its) for its in units] for place in places]
+        return [[seconds(place, count) for count in units] for place in places]
     first = {told.kind_of[place]: place for place in places}
-    of_kind = {kind: [seconds(place, its) for its in units] for kind, place in first.items()}
+    of_kind = {kind: [seconds(place, count) for count in units] for kind, place in first.items()}
     return [of_kind[told.kind_of[place]] for place in places]

@@ -111,8 +111,8 @@ def _on_single_places(told: TeamCosts, chain: Plan) -> Iterator[Plan]:
     seconds, plan = min(((told.alone_s(plan)[0][0], plan) for plan in plans), key=lambda one: one[0])
     if math.isfinite(seconds):
         yield plan
-    its = zip(chain.stages, told.alone_s(chain), strict=True)
-    quickest = [(stage, min(zip(times, stage.teams, strict=True))[1]) for stage, times in its]
+    with_alone = zip(chain.stages, told.alone_s(chain), strict=True)
+    quickest = [(stage, min(zip(times, stage.teams, strict=True))[1]) for stage, times in with_alone]
     if all(len(team) == 1 for _, team in quickest):
         yield Plan(tuple(replace(stage, teams=(team,)) for stage, team in quickest))
 
@@ -184,8 +184,8 @@ def _has_room(costs: Costs, way: Splittable) -> bool:
     return any(place.memory_bytes is None or needed <= place.memory_bytes for place in costs.places)
 
 
-def _seconds(its: tuple[Balanced, Sequence[Teams]]) -> float:
-    return its[0].period_s
+def _seconds(pair: tuple[Balanced, Sequence[Teams]]) -> float:
+    return pair[0].period_s
 
 
 def _period_s(costs: Costs, plan: Plan | None) -> float:
@@ -204,7 +204,7 @@ def _counts(costs: Costs, whole_s: float) -> dict[Splittable, int]:
             continue
         counts[way] = count
         left -= count - 1
-    return dict(sorted(counts.items(), key=lambda its: its[0].first))
+    return dict(sorted(counts.items(), key=lambda item: item[0].first))
 
 
 def _ways(costs: Costs, seconds: Sequence[float]) -> list[Splittable]:
@@ -218,7 +218,7 @@ def _ways(costs: Costs, seconds: Sequence[float]) -> list[Splittable]:
 
     found: list[Splittable] = []
     for way in sorted(costs.splits.ways, key=rank):
-        overlaps = any(its.first <= way.last and way.first <= its.last for its in found)
+        overlaps = any(other.first <= way.last and way.first <= other.last for other in found)
         if not overlaps and math.isfinite(_of(seconds, way)):
             found.append(way)
     return found
@@ -236,11 +236,11 @@ def _of(seconds: Sequence[float], way: Splittable) -> float:
 def _orders(costs: Costs) -> Iterator[tuple[Teams, ...]]:
     """All that differ, of all places; none if there are too many."""
     kinds = kinds_of(costs)
-    different = math.factorial(len(costs.places)) // math.prod(math.factorial(len(its)) for its in kinds)
+    different = math.factorial(len(costs.places)) // math.prod(math.factorial(len(kind)) for kind in kinds)
     if different > _MOST_ORDERS:
         return
-    for order in _different([len(its) for its in kinds]):
-        free = [iter(its) for its in kinds]
+    for order in _different([len(kind) for kind in kinds]):
+        free = [iter(kind) for kind in kinds]
         yield tuple(((costs.places[next(free[kind])].name,),) for kind in order)
 
 
@@ -272,7 +272,7 @@ def _can_be_summed(costs: Costs) -> Callable[[Plan], bool]:
 
     def check(plan: Plan) -> bool:
         splits = [stage.split for stage in plan.stages if stage.split is not None]
-        return all(len(its.shares) <= MOST_SUMMED for its in splits if its.whole[:2] in summed)
+        return all(len(split.shares) <= MOST_SUMMED for split in splits if split.whole[:2] in summed)
 
     return check
 

@@ -26,8 +26,8 @@ def with_splits_tried(costs: Costs, done: Sequence[tuple[Plan, Measurement]], ob
             continue
         told = map(stage_seconds, team_costs(costs).team_s(plan))
         pairs = [
-            its
-            for stage, *its in zip(plan.stages, told, measurement.service_s, strict=True)
+            service
+            for stage, *service in zip(plan.stages, told, measurement.service_s, strict=True)
             if stage.split is not None and not stage.split.joins
         ]
         told_s, taken_s = (math.fsum(times) for times in zip(*pairs, strict=True))
@@ -41,7 +41,7 @@ def with_longest_alone(costs: Costs, plan: Plan | None, done: Sequence[tuple[Pla
 
     What shards of them take corrects what is told of all others.
     """
-    tried = {span for its, _ in done for span in _spans(its)}
+    tried = {span for tried_plan, _ in done for span in _spans(tried_plan)}
     first = set() if plan is None else _spans(plan) - tried
     if len(first) < 2:
         return None

@@ -43,9 +43,9 @@ def spread(costs: Costs, way: Splittable, most_cells: int, should_stop: Callable
         for _ in range(_ROUNDS):
             rest = exact_plan(_without(costs, way, units), most_cells=most_cells, should_stop=should_stop).plan
             shares = None if rest is None else _shares(told, way, rest, block)
-            if rest is None or shares is None or (way.summed and sum(its > 0 for its in shares) > MOST_SUMMED):
+            if rest is None or shares is None or (way.summed and sum(share > 0 for share in shares) > MOST_SUMMED):
                 break
-            if sum(its > 0 for its in shares) > 1:
+            if sum(share > 0 for share in shares) > 1:
                 plan = _with_shards(costs, way, rest, shares)
                 plan_s = rate_of(plan, told.team_s(plan)).bottleneck_s
                 if plan_s < best_s:
@@ -59,8 +59,8 @@ def spread(costs: Costs, way: Splittable, most_cells: int, should_stop: Callable
 def _starts(costs: Costs, way: Splittable) -> Iterator[tuple[int, ...]]:
     """Shares in proportion to memory; and as much of it as there is room for on one place, the rest on the others."""
     yield _by_room(costs, way)
-    span_bytes = sum(its.weight_bytes for its in costs.layers[way.first : way.last + 1])
-    span_live = max(its.live_bytes for its in costs.layers[way.first : way.last + 1])
+    span_bytes = sum(layer.weight_bytes for layer in costs.layers[way.first : way.last + 1])
+    span_live = max(layer.live_bytes for layer in costs.layers[way.first : way.last + 1])
     for index, place in enumerate(costs.places[:_MOST_STARTS]):
         if place.memory_bytes is not None and len(costs.places) > 1:
             room = max(0, place.memory_bytes - span_live) / max(1, span_bytes)
@@ -73,7 +73,7 @@ def _starts(costs: Costs, way: Splittable) -> Iterator[tuple[int, ...]]:
 
 def _by_room(costs: Costs, way: Splittable) -> tuple[int, ...]:
     """(places,): units in proportion to memory; equal where none is limited."""
-    room = np.array([math.nan if its.memory_bytes is None else its.memory_bytes for its in costs.places], float)
+    room = np.array([math.nan if place.memory_bytes is None else place.memory_bytes for place in costs.places], float)
     room = np.where(np.isnan(room), np.nanmax(room) if not np.isnan(room).all() else 1.0, room)
     ends = np.rint(np.concatenate([[0], np.cumsum(room)]) / room.sum() * way.units).astype(int)
     return tuple(int(share) for share in np.diff(ends))
@@ -84,10 +84,10 @@ def _without(costs: Costs, way: Splittable, units: tuple[int, ...]) -> Costs:
     span = slice(way.first, way.last + 1)
     time_s = np.array(costs.time_s)
     time_s[span] = 0.0
-    layers = (*costs.layers[: way.first], *(replace(its, weight_bytes=0) for its in costs.layers[span]))
+    layers = (*costs.layers[: way.first], *(replace(layer, weight_bytes=0) for layer in costs.layers[span]))
     places = (
-        replace(its, memory_bytes=None if its.memory_bytes is None else max(0, its.memory_bytes - held))
-        for its, held in zip(costs.places, _held(costs, way, units), strict=True)
+        replace(place, memory_bytes=None if place.memory_bytes is None else max(0, place.memory_bytes - held))
+        for place, held in zip(costs.places, _held(costs, way, units), strict=True)
     )
     return replace(
         costs, layers=(*layers, *costs.layers[way.last + 1 :]), places=tuple(places), time_s=time_s, teams=()
@@ -95,8 +95,8 @@ def _without(costs: Costs, way: Splittable, units: tuple[int, ...]) -> Costs:
 
 
 def _held(costs: Costs, way: Splittable, units: tuple[int, ...]) -> tuple[int, ...]:
-    span_bytes = sum(its.weight_bytes for its in costs.layers[way.first : way.last + 1])
-    return tuple(_shard_bytes(way, its, span_bytes) for its in units)
+    span_bytes = sum(layer.weight_bytes for layer in costs.layers[way.first : way.last + 1])
+    return tuple(_shard_bytes(way, count, span_bytes) for count in units)
 
 
 def _shard_bytes(way: Splittable, units: int, span_bytes: int) -> int:
@@ -112,8 +112,8 @@ def _one(way: Splittable, units: int) -> Split:
 def _shares(told: TeamCosts, way: Splittable, rest: Plan, block: int) -> tuple[int, ...] | None:
     """(places,): units beside the rest's stages, so that the place which has most to do has least."""
     costs = told.costs
-    span_bytes = sum(its.weight_bytes for its in costs.layers[way.first : way.last + 1])
-    span_live = max(its.live_bytes for its in costs.layers[way.first : way.last + 1])
+    span_bytes = sum(layer.weight_bytes for layer in costs.layers[way.first : way.last + 1])
+    span_live = max(layer.live_bytes for layer in costs.layers[way.first : way.last + 1])
     odd = way.units % block
     lanes: list[list[list[float]]] = [[], []]
     for place in costs.places:
@@ -122,9 +122,9 @@ def _shares(told: TeamCosts, way: Splittable, rest: Plan, block: int) -> tuple[i
         ]
         busy_s = math.fsum(told.span_s((place.name,), *run) + float(costs.entry_s[run[0]]) for run in runs)
         layers = [costs.layers[layer] for first, last in runs for layer in range(first, last + 1)]
-        used = sum(its.weight_bytes for its in layers)
+        used = sum(layer.weight_bytes for layer in layers)
         room = math.inf if place.memory_bytes is None else place.memory_bytes - used
-        room -= max([span_live, *(its.live_bytes for its in layers)])
+        room -= max([span_live, *(layer.live_bytes for layer in layers)])
         for lane, more in zip(lanes, (0, odd), strict=True):
             row = []
             for units in range(more, way.units + 1, block):
@@ -151,8 +151,10 @@ def _apart(way: Splittable, first: int, last: int) -> Iterator[tuple[int, int]]:
 
 
 def _with_shards(costs: Costs, way: Splittable, rest: Plan, shares: tuple[int, ...]) -> Plan:
-    its = sorted(zip(shares, (place.name for place in costs.places), strict=True), key=lambda one: one[0] % way.block)
-    shards = Shards(way, tuple((units, ((place,),)) for units, place in its if units))
+    with_places = sorted(
+        zip(shares, (place.name for place in costs.places), strict=True), key=lambda one: one[0] % way.block
+    )
+    shards = Shards(way, tuple((units, ((place,),)) for units, place in with_places if units))
     items: list[Item] = []
     for stage in rest.stages:
         runs = list(_apart(way, stage.first, stage.last))

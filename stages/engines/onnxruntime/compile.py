@@ -76,7 +76,10 @@ def compile_into(model_folder: Path, target: Path, form: Form) -> None:
         (target / MODEL_FILE).write_bytes(optimised.SerializeToString())
         specs = _specs(optimised, graph, str(target), whole)
         nodes: list[NodeEnds] = [(reads(node), node.output) for node in optimised.graph.node]
-        passing = [Crossing(specs[name], made, its) for name, made, its in crossing_tensors(nodes, node_layers)]
+        passing = [
+            Crossing(specs[name], made, crossing_tensor)
+            for name, made, crossing_tensor in crossing_tensors(nodes, node_layers)
+        ]
         legal_cuts, crossing = without_open(distinct_cuts(node_layers), passing)
         index = ModelIndex(
             engine=engine,

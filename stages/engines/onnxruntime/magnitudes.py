@@ -32,4 +32,4 @@ def largest_magnitudes(
     options = optimising_options(1, str(model.folder))
     session = ort.InferenceSession(cut.SerializeToString(), options, PROVIDERS)
     largest = [session.run(None, {name: frame[name] for name in whole.inputs}) for frame in frames]
-    return {name: max(map(float, its)) for name, its in zip(tensors, zip(*largest, strict=True), strict=True)}
+    return {name: max(map(float, sizes)) for name, sizes in zip(tensors, zip(*largest, strict=True), strict=True)}

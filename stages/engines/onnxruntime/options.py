@@ -21,7 +21,9 @@ def base_options(threads: int, cores: Sequence[int] = ()) -> ort.SessionOptions:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if cores and threads > 1:
         each = [(core,) for core in cores[1:]] if threads == len(cores) else [tuple(cores)] * (threads - 1)
-        affinities = ";".join(",".join(str(1 + core) for core in its) for its in each)  # it counts cores from 1
+        affinities = ";".join(
+            ",".join(str(1 + core) for core in session_cores) for session_cores in each
+        )  # it counts cores from 1
         options.add_session_config_entry("session.intra_op_thread_affinities", affinities)
     return options
 

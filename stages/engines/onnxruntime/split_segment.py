@@ -31,15 +31,15 @@ def split_segment(
 
     Raises ValueError for a split that cannot be, and whatever the engine raises.
     """
-    its = SplitStageModel(_whole(folder), index, split, work, block_size())
-    segment = its.segment("")
+    split_model = SplitStageModel(_whole(folder), index, split, work, block_size())
+    segment = split_model.segment("")
     to_options = optimising_options if index.form == "as_is" else as_built_options
     options = to_options(threads, str(folder), cores)
-    session = ort.InferenceSession(its.model.cut(segment).SerializeToString(), options, PROVIDERS)
-    ends = [its.model.graph.tensors[name] for name in (*segment.inputs, *segment.outputs)]
-    weight_bytes = its.model.weight_bytes(segment)
-    stage = SessionStage(OrtSession(session, its.model, segment), ends, weight_bytes)
-    return ShardStage(stage, its.reads, its.makes, block_size())
+    session = ort.InferenceSession(split_model.model.cut(segment).SerializeToString(), options, PROVIDERS)
+    ends = [split_model.model.graph.tensors[name] for name in (*segment.inputs, *segment.outputs)]
+    weight_bytes = split_model.model.weight_bytes(segment)
+    stage = SessionStage(OrtSession(session, split_model.model, segment), ends, weight_bytes)
+    return ShardStage(stage, split_model.reads, split_model.makes, block_size())
 
 
 _whole = lru_cache(maxsize=1)(read_optimised)

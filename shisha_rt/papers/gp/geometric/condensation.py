@@ -43,8 +43,8 @@ class ShareCosts:
     def of_layers(self, parts: Floats) -> Floats:
         """(layers,) from (layers, devices): sums, or the largest where devices compute side by side."""
         costs = [
-            [cost.at({SHARE: float(x)}) for cost, x in zip(its, row, strict=True)]
-            for its, row in zip(self.of, parts, strict=True)
+            [cost.at({SHARE: float(x)}) for cost, x in zip(layer_costs, row, strict=True)]
+            for layer_costs, row in zip(self.of, parts, strict=True)
         ]
         return np.array([max(row) if self.side_by_side else sum(row) for row in costs], dtype=np.float64)
 

@@ -81,11 +81,11 @@ class ShareVariables:
         first = np.cumsum(sizes) - sizes
         found, rows = [], []
         for size in np.unique(sizes):
-            its = np.flatnonzero(sizes == size)
-            columns = (first[its, None] + np.arange(size)).ravel()
-            alike = self._cvxpy.reshape(logs[columns], (len(its), int(size)), order="C")
+            members = np.flatnonzero(sizes == size)
+            columns = (first[members, None] + np.arange(size)).ravel()
+            alike = self._cvxpy.reshape(logs[columns], (len(members), int(size)), order="C")
             found.append(self._cvxpy.log_sum_exp(alike, axis=1))
-            rows.append(its)
+            rows.append(members)
         return self._cvxpy.hstack(found)[np.argsort(np.concatenate(rows))]
 
     def log_monomials(self, terms: Sequence[Term]) -> Any:
@@ -99,7 +99,7 @@ class ShareVariables:
             for layer, device, posynomial in terms
             for monomial in posynomial.terms
         ]
-        columns, powers, logs = (np.array(its) for its in zip(*flat, strict=True))
+        columns, powers, logs = (np.array(part) for part in zip(*flat, strict=True))
         exact = self._cvxpy.multiply(powers, self._log[columns.astype(int)]) + logs
         steep = np.flatnonzero(powers > _STEEP)
         if not len(steep):

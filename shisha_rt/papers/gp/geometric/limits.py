@@ -36,7 +36,7 @@ class ResourceLimit:
 
     def used(self, parts: Floats) -> float:
         """As a multiple of the limit, by parts (layers, devices)."""
-        return math.fsum(its.at({SHARE: float(parts[layer, device])}) for layer, device, its in self.terms)
+        return math.fsum(term.at({SHARE: float(parts[layer, device])}) for layer, device, term in self.terms)
 
     def unmet(self, parts: Floats) -> str:
         needed = self.used(parts) * max(self.limit, _NONE_AT_ALL)

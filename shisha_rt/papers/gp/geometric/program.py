@@ -40,7 +40,10 @@ class PenalisedProgram:
         if limits := resource_limits(problem):
             constraints.append(parts.log_totals([limit.terms for limit in limits]) <= 0)
         terms = [
-            (layer, device, cost) for layer, its in enumerate(costs.of) for device, cost in enumerate(its) if cost.terms
+            (layer, device, cost)
+            for layer, device_costs in enumerate(costs.of)
+            for device, cost in enumerate(device_costs)
+            if cost.terms
         ]
         if costs.side_by_side and terms:
             layers = sorted({layer for layer, _, _ in terms})

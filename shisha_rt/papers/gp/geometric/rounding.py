@@ -50,11 +50,11 @@ def _up_and_down(layer: SplitLayer, shares: Sequence[float]) -> Iterator[WholeSh
     blocks, over = divmod(layer.units, layer.block)
     total = math.fsum(shares)
     exact = [units / total * blocks for units in shares]
-    down = [math.floor(its + 1e-9) for its in exact]
+    down = [math.floor(units + 1e-9) for units in exact]
     used = [device for device, units in enumerate(shares) if units]
     by_remainder = sorted(used, key=lambda device: down[device] - exact[device])
     for up in combinations(by_remainder, blocks - sum(down)):
-        whole = [(its + (device in up)) * layer.block for device, its in enumerate(down)]
+        whole = [(units + (device in up)) * layer.block for device, units in enumerate(down)]
         if not over:
             yield tuple(whole)
             continue
@@ -68,15 +68,17 @@ def best_rounding(problem: SplitProblem, shares: Sequence[Sequence[float]]) -> R
     """
     whole = [
         min(
-            islice(roundings(layer, its), _MOST),
+            islice(roundings(layer, share), _MOST),
             key=lambda units, layer=layer: (  # type: ignore[misc]
                 _over(problem, _used(problem, layer, units)[None, :]),
                 layer_cost(problem, layer, units).value,
             ),
         )
-        for layer, its in zip(problem.layers, shares, strict=True)
+        for layer, share in zip(problem.layers, shares, strict=True)
     ]
-    used = np.array([_used(problem, layer, its) for layer, its in zip(problem.layers, whole, strict=True)])
+    used = np.array(
+        [_used(problem, layer, layer_units) for layer, layer_units in zip(problem.layers, whole, strict=True)]
+    )
     while (over := _over(problem, used)) > 0:
         moves = [
             (gain / max(layer_cost(problem, layer, then).value - layer_cost(problem, layer, now).value, _NONE), n, then)

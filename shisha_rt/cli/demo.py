@@ -309,8 +309,8 @@ class _Show:
 
     def _legend(self) -> str:
         key = "  ".join(f"{mark} {place}" for place, mark in self._marks.items())
-        told = "Each plan goes live and is measured: frames/s as its slowest stage allows, EMULATED."
-        return f"{told}\nA mark is a layer: {key}"
+        legend = "Each plan goes live and is measured: frames/s as its slowest stage allows, EMULATED."
+        return f"{legend}\nA mark is a layer: {key}"
 
     def _row(self, trial: Event, strategy: str, before: Event | None, name: str) -> str:
         """Why it is tried, and what came of it. A plan that has a name is not judged."""

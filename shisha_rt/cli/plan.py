@@ -271,8 +271,8 @@ def _problem_of_model(
         if aim.split:
             from shisha_rt.costs.split_costs import SplitCosts
 
-            ways, told = ready.splits
-            costs = replace(costs, splits=SplitCosts(tuple(ways), told=told))
+            ways, known_shares = ready.splits
+            costs = replace(costs, splits=SplitCosts(tuple(ways), told=known_shares))
     except BadInput:
         if strategy not in WITHOUT_COSTS:
             raise

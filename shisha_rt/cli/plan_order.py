@@ -71,8 +71,8 @@ def with_order(
         limits=limits,
         should_stop=lambda: time.monotonic() >= until_s,
     )
-    told = _told(found, order, ordered)
-    return _reordered(found, ordered, told) if searched else replace(found, order=told)
+    order_found = _told(found, order, ordered)
+    return _reordered(found, ordered, order_found) if searched else replace(found, order=order_found)
 
 
 def _told(found: PlanAnswer, order: LayerOrder, ordered: OrderedPlan) -> OrderFound:
@@ -85,7 +85,7 @@ def _told(found: PlanAnswer, order: LayerOrder, ordered: OrderedPlan) -> OrderFo
     return OrderFound(order, gain, gain if ordered.is_proven else most)
 
 
-def _reordered(found: PlanAnswer, ordered: OrderedPlan, told: OrderFound) -> PlanAnswer:
+def _reordered(found: PlanAnswer, ordered: OrderedPlan, order_found: OrderFound) -> PlanAnswer:
     """What is proven is proven of all orders."""
     from shisha_rt.costs.costs_evaluator import CostsEvaluator
 
@@ -97,10 +97,10 @@ def _reordered(found: PlanAnswer, ordered: OrderedPlan, told: OrderFound) -> Pla
             lower_bound_s=ordered.bottleneck_s if ordered.is_proven else ordered.lower_s,
             latency_proven=False,
             reason=None,
-            order=told,
+            order=order_found,
         )
     if ordered.plan is None:
-        return replace(found, order=told)
+        return replace(found, order=order_found)
     problem = found.problem
     assert problem.costs is not None  # the caller has seen to it
     measured = CostsEvaluator(problem.costs, problem.needs).measurement_of(ordered.plan)

@@ -76,10 +76,10 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     lines.append(f"run {found['run']:<7} trials: {found['trials']}")
     if found["objective"] == "auto":
         known = [(name, best) for name, best in found["plans"].items() if best is not None]
-        told = [(name, (best["throughput_fps"], best["latency_s"], best["plan"])) for name, best in known]
+        rows = [(name, (best["throughput_fps"], best["latency_s"], best["plan"])) for name, best in known]
     else:
-        told = [("its best", (found["best_throughput_fps"], found["best_latency_s"], found["best_plan"]))]
-    lines += [f"{name:<12}{_measured(*figures)}" for name, figures in told if figures[0]]
+        rows = [("its best", (found["best_throughput_fps"], found["best_latency_s"], found["best_plan"]))]
+    lines += [f"{name:<12}{_measured(*figures)}" for name, figures in rows if figures[0]]
     lines.append(f"in all      trials: {found['trials_total']}, layers moved: {found['moves_total']}")
     return lines
 

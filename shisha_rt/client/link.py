@@ -208,10 +208,10 @@ class Link:
         while _is_readable(self.socket):
             settled += self._read()
         while _is_readable(self.watch):
-            told = parse_monitor_message(self.watch.recv_multipart(zmq.DONTWAIT))
-            self.connected = told["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
-            self._barred.hear(told["event"], int(told["value"]))
-            if told["event"] == zmq.EVENT_DISCONNECTED:
+            monitor_message = parse_monitor_message(self.watch.recv_multipart(zmq.DONTWAIT))
+            self.connected = monitor_message["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            self._barred.hear(monitor_message["event"], int(monitor_message["value"]))
+            if monitor_message["event"] == zmq.EVENT_DISCONNECTED:
                 settled += self.conversation.lose(
                     f"the connection to {self.endpoint} was lost with the request under way; it may have been run"
                 )

@@ -40,7 +40,7 @@ def among(costs: Costs, places: Sequence[str], slower: Sequence[float]) -> Costs
     """
     columns = [costs.place_index(place) for place in places]
     times_of = dict(zip(places, slower, strict=True))
-    told = {
+    alike_shares = {
         (span, axis, place): shares.stretched(times_of[place])
         for (span, axis, place), shares in costs.splits.told.items()
         if place in times_of
@@ -57,7 +57,7 @@ def among(costs: Costs, places: Sequence[str], slower: Sequence[float]) -> Costs
             for team, alike in zip(costs.teams, members, strict=True)
             if len(alike) >= len(team.places)
         ),
-        splits=replace(costs.splits, told=told),
+        splits=replace(costs.splits, told=alike_shares),
         links=tuple(link for link in costs.links if any(costs.places[at].host == link.host for at in columns)),
     )
 

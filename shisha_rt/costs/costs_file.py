@@ -238,13 +238,13 @@ def _place_object(place: CostPlace) -> dict[str, Any]:
 
 def _splits_object(splits: SplitCosts) -> dict[str, Any]:
     keys = ("first", "last", "axis", "units", "block", "summed", "joined", "join_part")
-    told: dict[tuple[Span, Axis], dict[str, object]] = {}
+    by_way: dict[tuple[Span, Axis], dict[str, object]] = {}
     for (span, axis, place), shares in splits.told.items():
         join_s = shares.join_s if math.isfinite(shares.join_s) else None
-        told.setdefault((span, axis), {})[place] = asdict(shares) | {"join_s": join_s}
+        by_way.setdefault((span, axis), {})[place] = asdict(shares) | {"join_s": join_s}
     ways = [
         {key: getattr(way, key) for key in keys}
-        | ({"told": places} if (places := told.get(((way.first, way.last), way.axis))) else {})
+        | ({"told": places} if (places := by_way.get(((way.first, way.last), way.axis))) else {})
         for way in splits.ways
     ]
     return {"splits": ways, "shard_s": splits.overhead_s}

@@ -58,18 +58,18 @@ class SplitCosts:
 
     def shard_s(self, split: Split, span_s: float, entry_s: float, place: str) -> float:
         """Where its layers take `span_s` whole and `entry_s` to be entered."""
-        told = self.told.get((split.span, split.axis, place))
-        if told is not None:
-            return self.factor * told.at(split.shares[split.part])
+        shard_time = self.told.get((split.span, split.axis, place))
+        if shard_time is not None:
+            return self.factor * shard_time.at(split.shares[split.part])
         return self.factor * (
             self.overhead_s + entry_s + self._shared_s(split.span, split.axis, span_s) * split.fraction
         )
 
     def join_s(self, span: Span, axis: Axis, span_s: float, place: str) -> float:
         """Of what is left when shards are done, without the layers behind, where the layers take `span_s` whole."""
-        told = self.told.get((span, axis, place))
-        if told is not None:
-            return told.join_s
+        shard_time = self.told.get((span, axis, place))
+        if shard_time is not None:
+            return shard_time.join_s
         left_s = span_s - self._shared_s(span, axis, span_s)
         return left_s if math.isfinite(span_s) else span_s
 

@@ -192,10 +192,10 @@ class TeamCosts:
 def _stretched(alone_s: Iterable[float], taken_s: Iterable[float], told_s: Iterable[float]) -> tuple[float, ...]:
     """(teams,): what frames by themselves take where teams take so much instead of what was told."""
 
-    def seconds(alone: float, taken: float, told: float) -> float:
-        if taken == told:
+    def seconds(alone: float, taken: float, predicted: float) -> float:
+        if taken == predicted:
             return alone
-        return alone * taken / told if 0 < told < math.inf else taken
+        return alone * taken / predicted if 0 < predicted < math.inf else taken
 
     return tuple(map(seconds, alone_s, taken_s, told_s))
 

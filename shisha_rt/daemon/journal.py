@@ -37,9 +37,9 @@ class Journal:
         self._events.append(msgspec.Raw(msgspec.json.encode(event)))
         self.next += 1
         if log.isEnabledFor(logging.INFO):
-            told = " ".join(f"{key}={value}" for key, value in fields.items() if key != "kind")
+            words = " ".join(f"{key}={value}" for key, value in fields.items() if key != "kind")
             # A client's words may have line breaks, and a line is an event.
-            log.info("%s %s (%s)", fields["kind"], *(" ".join(text.splitlines()) for text in (told, cause)))
+            log.info("%s %s (%s)", fields["kind"], *(" ".join(text.splitlines()) for text in (words, cause)))
 
     def since(self, number: int, limit: int) -> dict[str, Any]:
         """Up to `limit` events numbered `number` or later, as JSON, and the number to ask for next.

@@ -110,8 +110,8 @@ class ModelOnMachine:
         times = shard_times(self.compiled.model.graph, layers, ways, devices)
         known = {key[:2] for key in times}
         scale = self.machine.time_scale
-        told = {key: time.stretched(scale / self.machine.place(key[-1]).speed) for key, time in times.items()}
-        return [way for way in ways if ((way.first, way.last), way.axis) in known], told
+        shares = {key: time.stretched(scale / self.machine.place(key[-1]).speed) for key, time in times.items()}
+        return [way for way in ways if ((way.first, way.last), way.axis) in known], shares
 
     @property
     def unsplit(self) -> str:

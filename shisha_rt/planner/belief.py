@@ -71,10 +71,10 @@ def likeliest(told_s: Sequence[Floats], seen: Sequence[Sequence[Sighting]]) -> l
     Trust has to be earned: before all sightings, a layer's scale is the likelier the larger it is, in proportion.
     """
     likelihoods = np.log([scales.layer for scales in SCALES])
-    for told, sightings in zip(told_s, seen, strict=True):
-        likelihoods += log_likelihoods(told, sightings)
+    for predicted, sightings in zip(told_s, seen, strict=True):
+        likelihoods += log_likelihoods(predicted, sightings)
     scales = SCALES[int(likelihoods.argmax())]
-    return [believe(told, sightings, scales) for told, sightings in zip(told_s, seen, strict=True)]
+    return [believe(predicted, sightings, scales) for predicted, sightings in zip(told_s, seen, strict=True)]
 
 
 def believe(told_s: Floats, seen: Sequence[Sighting], scales: Scales) -> Belief:

@@ -298,11 +298,11 @@ def _bound_s(model: StageCosts, *, replicate: bool, objective: Objective) -> flo
 def _place_seconds(model: StageCosts, *, replicate: bool) -> Floats:
     """(kinds, groups): the least that a frame takes of a kind's places, in the best teams; inf: they cannot run it."""
     teams = team_kinds(model, replicate=replicate)
-    told = team_costs(model.costs)
+    predicted = team_costs(model.costs)
     names = [model.costs.places[kind.places[0]].name for kind in model.kinds]
     least_s = np.full((len(model.kinds), model.groups), np.inf)
     for kind, size in teams:
-        taken_s = size * np.add.reduceat(told.time_s[told.kind_of[names[kind]], size], model.starts[:-1])
+        taken_s = size * np.add.reduceat(predicted.time_s[predicted.kind_of[names[kind]], size], model.starts[:-1])
         np.fmin(least_s[kind], taken_s, out=least_s[kind])
     return least_s
 

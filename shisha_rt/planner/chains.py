@@ -217,9 +217,11 @@ def chains(
 
 def team_kinds(model: StageCosts, *, replicate: bool) -> tuple[TeamKind, ...]:
     """Single places first, in the order of the kinds; then the teams that are told of, if there are any of several."""
-    told = team_costs(model.costs)
-    number_of = {told.kind_of[_name(model, kind)]: number for number, kind in enumerate(model.kinds)}
-    several = sorted(TeamKind(number_of[kind], size) for kind, size in told.time_s if size > 1) if replicate else []
+    predicted = team_costs(model.costs)
+    number_of = {predicted.kind_of[_name(model, kind)]: number for number, kind in enumerate(model.kinds)}
+    several = (
+        sorted(TeamKind(number_of[kind], size) for kind, size in predicted.time_s if size > 1) if replicate else []
+    )
     return (*(TeamKind(kind, 1) for kind in range(len(model.kinds))), *several)
 
 
@@ -249,8 +251,8 @@ def _way_s(way: OneWay, size_bytes: Bytes) -> Floats:
 
 def computing_s(model: StageCosts, teams: Sequence[TeamKind]) -> Floats:
     """(teams, positions, positions): what each computes from a begin to an end, the entry included; inf: it cannot."""
-    told = team_costs(model.costs)
-    layers_s = [told.time_s[told.kind_of[_name(model, model.kinds[kind])], size] for kind, size in teams]
+    predicted = team_costs(model.costs)
+    layers_s = [predicted.time_s[predicted.kind_of[_name(model, model.kinds[kind])], size] for kind, size in teams]
     starts = np.array(model.starts)
     seconds = np.full((len(teams), len(starts), len(starts)), np.inf)
     groups_s = np.add.reduceat(np.stack(layers_s), starts[:-1], axis=1)

@@ -14,24 +14,24 @@ from shisha_rt.plan.plan import Plan, Team
 
 def with_further_copies(costs: Costs, plan: Plan) -> Plan:
     """A chain, its stages on teams of their own, no slower than `plan`. It ends where no place left is of use."""
-    told = team_costs(costs)
+    predicted = team_costs(costs)
     used = set(plan.places)
     free: dict[int, list[str]] = {}
     for place in reversed(costs.places):
         if place.name not in used:
-            free.setdefault(told.kind_of[place.name], []).append(place.name)
+            free.setdefault(predicted.kind_of[place.name], []).append(place.name)
 
     @cache
     def seconds(index: int, kind: int) -> float:
         """Of the stage, on a place of the kind, one that is left."""
         alone = replace(plan.stages[index], teams=((free[kind][-1],),))
-        return told.team_s(Plan((alone,)))[0][0]
+        return predicted.team_s(Plan((alone,)))[0][0]
 
     teams: list[list[tuple[float, Team]]] = [
         list(zip(times_s, stage.teams, strict=True))
-        for stage, times_s in zip(plan.stages, told.team_s(plan), strict=True)
+        for stage, times_s in zip(plan.stages, predicted.team_s(plan), strict=True)
     ]
-    alike = [told.kind_of[stage.place] for stage in plan.stages]
+    alike = [predicted.kind_of[stage.place] for stage in plan.stages]
     rates = [sum(1 / time_s if time_s else math.inf for time_s, _ in team) for team in teams]
     slowest = [(rate, index) for index, rate in enumerate(rates)]
     heapq.heapify(slowest)

@@ -136,10 +136,10 @@ class GuidedTuner:
         """
         best, bound_s = solution.plan, solution.lower_bound_s
         assert best is not None  # the caller has seen to it
-        told = team_costs(believed.costs)
+        by_believed = team_costs(believed.costs)
 
         def predicted_s(plan: Plan) -> float:
-            return told.rate(plan).value_s(self.objective)
+            return by_believed.rate(plan).value_s(self.objective)
 
         measured = [(plan, measurement) for plan, measurement in trials.done if measurement.can_run]
         best_s = predicted_s(best)
@@ -173,14 +173,16 @@ class GuidedTuner:
         """Copies slow each other down in ways that costs do not know. So their best rival is tried before the end."""
         if not self.replicate or self.objective != "throughput" or all(plan.is_plain for plan, _ in trials.done):
             return None
-        told = exact_plan(self.costs, most_stages=self.most_stages, most_cells=_MOST_PLAIN_CELLS)
+        without = exact_plan(self.costs, most_stages=self.most_stages, most_cells=_MOST_PLAIN_CELLS)
         best_s = self._best(trials)[1].bottleneck_s
-        if told.plan is None or any(told.plan == plan for plan, _ in trials.done):
+        if without.plan is None or any(without.plan == plan for plan, _ in trials.done):
             return None
-        told_s = team_costs(self.costs).rate(told.plan).bottleneck_s
+        told_s = team_costs(self.costs).rate(without.plan).bottleneck_s
         if max(told_s, self._memory_s(trials)) > (1 - self.gain) * best_s:
             return None
-        return Proposal(told.plan, f"told {1e3 * told_s:.4g} ms, the best without copies", False, told.lower_bound_s)
+        return Proposal(
+            without.plan, f"told {1e3 * told_s:.4g} ms, the best without copies", False, without.lower_bound_s
+        )
 
     def _branches(self, trials: Trials, believed: Learnt) -> Proposal | None:
         """A frame by itself may be quicker where branches of the network run side by side (see `forkjoin`)."""
@@ -232,9 +234,9 @@ class GuidedTuner:
         plan = found.plan
         if plan is None or not plan.splits or any(plan == tried for tried, _ in trials.done):
             return None
-        told = team_costs(costs)
+        predicted = team_costs(costs)
         latency = self.objective == "latency"
-        told_s = alone_s(told, plan, handover_s) if latency else told.rate(plan).bottleneck_s
+        told_s = alone_s(predicted, plan, handover_s) if latency else predicted.rate(plan).bottleneck_s
         if max(told_s, self._memory_s(trials)) > (1 - self.gain) * self._best(trials)[1].value_s(self.objective):
             return None
         why = f"predicted {1e3 * told_s:.4g} ms, with {_split_layers(plan)} in shards"
@@ -315,7 +317,7 @@ def guided(
     """
     if most_trials < 1 or not 0 < gain < 1:
         raise ValueError(f"{most_trials} trials, a gain of {gain}: expected at least 1, and between 0 and 1")
-    told = exact_plan(
+    exact = exact_plan(
         costs,
         most_stages=most_stages,
         replicate=replicate,
@@ -323,9 +325,9 @@ def guided(
         most_cells=MOST_CELLS if start is None else _most_cells(replicate, objective),
     )
     if start is None:
-        told = split_plan(costs, told, most_stages=most_stages, replicate=replicate, objective=objective)
-        start = told.plan
+        exact = split_plan(costs, exact, most_stages=most_stages, replicate=replicate, objective=objective)
+        start = exact.plan
     if start is None:
-        raise ValueError(f"costs without a plan: {told.reason}")
-    bound_s = None if costs.splits.ways else told.lower_bound_s
+        raise ValueError(f"costs without a plan: {exact.reason}")
+    bound_s = None if costs.splits.ways else exact.lower_bound_s
     return GuidedTuner(costs, start, bound_s, most_stages, most_trials, gain, replicate, objective, needs)

@@ -76,29 +76,29 @@ _TeamKind = tuple[int, int]
 
 
 def learnt(
-    told: Costs,
+    told_costs: Costs,
     trials: Sequence[tuple[Plan, Measurement]],
     few_enough: Callable[[Sequence[int]], bool],
     *,
     copies: bool = False,
 ) -> Learnt:
     """From all trials. `few_enough` says of (kinds,) numbers of places whether plans can be made for so many kinds."""
-    by_costs = team_costs(told)
-    of_place: dict[str, list[_Seen]] = {place.name: [] for place in told.places}
+    by_costs = team_costs(told_costs)
+    of_place: dict[str, list[_Seen]] = {place.name: [] for place in told_costs.places}
     of_team: dict[_TeamKind, list[_Seen]] = {kind: [] for kind in by_costs.time_s if kind[1] > 1}
     for team, one in _seen(by_costs, trials):
         if len(team) == 1:
             of_place[team[0]].append(one)
         else:
             of_team.setdefault((by_costs.kind_of[team[0]], len(team)), []).append(one)
-    time_s = np.stack([_able(told.time_s[:, at], able) for at, able in enumerate(of_place.values())], axis=1)
-    told = replace(told, time_s=time_s)
+    time_s = np.stack([_able(told_costs.time_s[:, at], able) for at, able in enumerate(of_place.values())], axis=1)
+    told_costs = replace(told_costs, time_s=time_s)
     team_s = {kind: _able(by_costs.time_s[kind], able) for kind, able in of_team.items() if kind in by_costs.time_s}
-    alone = [_sightings(told, time_s[:, at], seen, place) for at, (place, seen) in enumerate(of_place.items())]
-    groups, crowded = _each_seen(kinds_of(told), alone), False
+    alone = [_sightings(told_costs, time_s[:, at], seen, place) for at, (place, seen) in enumerate(of_place.items())]
+    groups, crowded = _each_seen(kinds_of(told_costs), alone), False
     if copies or not few_enough([len(group) for group in groups]):
-        groups, crowded = _groups(time_s, kinds_of(told), alone, few_enough, 0.0 if copies else -math.inf)
-    together = [_sightings(told, team_time_s, of_team[kind]) for kind, team_time_s in team_s.items()]
+        groups, crowded = _groups(time_s, kinds_of(told_costs), alone, few_enough, 0.0 if copies else -math.inf)
+    together = [_sightings(told_costs, team_time_s, of_team[kind]) for kind, team_time_s in team_s.items()]
     sightings = [*([one for place in group for one in alone[place]] for group in groups), *together]
     beliefs = likeliest(
         [np.nan_to_num(kind_s) for kind_s in (*(time_s[:, group[0]] for group in groups), *team_s.values())],
@@ -108,19 +108,23 @@ def learnt(
     by_place = {place: belief for group, belief in zip(groups, of_group, strict=True) for place in group}
     teams = [
         (
-            CostTeam(tuple(told.places[place].name for place in group[:size]), _mean_s(belief, team_s[kind, size])),
+            CostTeam(
+                tuple(told_costs.places[place].name for place in group[:size]), _mean_s(belief, team_s[kind, size])
+            ),
             belief,
         )
         for group in groups
         for (kind, size), belief in of_kind.items()
-        if kind == by_costs.kind_of[told.places[group[0]].name] and size <= len(group)
+        if kind == by_costs.kind_of[told_costs.places[group[0]].name] and size <= len(group)
     ]
     costs = replace(
-        told,
-        time_s=np.stack([_mean_s(by_place[at], time_s[:, at]) for at in range(len(told.places))], axis=1),
+        told_costs,
+        time_s=np.stack([_mean_s(by_place[at], time_s[:, at]) for at in range(len(told_costs.places))], axis=1),
         teams=tuple(team for team, _ in teams),
     )
-    return Learnt(costs, [by_place[at] for at in range(len(told.places))], [belief for _, belief in teams], crowded)
+    return Learnt(
+        costs, [by_place[at] for at in range(len(told_costs.places))], [belief for _, belief in teams], crowded
+    )
 
 
 def _mean_s(belief: Belief, told_s: Floats) -> Floats:
@@ -174,7 +178,7 @@ def _able(told_s: Floats, seen: Sequence[_Seen]) -> Floats:
     return time_s
 
 
-def _sightings(told: Costs, layers_s: Floats, seen: Sequence[_Seen], place: str = "") -> list[Sighting]:
+def _sightings(costs: Costs, layers_s: Floats, seen: Sequence[_Seen], place: str = "") -> list[Sighting]:
     """What stages took, their entries taken off. Where nothing was told, nothing can be corrected.
 
     `place`: the one on which they ran; teams of several are on this host.
@@ -183,20 +187,20 @@ def _sightings(told: Costs, layers_s: Floats, seen: Sequence[_Seen], place: str 
     for first, end, service_s, error in seen:
         told_s = float(np.nansum(layers_s[first:end]))
         if math.isfinite(service_s) and told_s:
-            entry_s = float(told.entry_s[first])
-            hidden = service_s <= (1 + _LINK_ERROR + error) * _ways_s(told, place, first, end)
+            entry_s = float(costs.entry_s[first])
+            hidden = service_s <= (1 + _LINK_ERROR + error) * _ways_s(costs, place, first, end)
             if hidden and entry_s + told_s <= service_s:
                 continue
             found.append(Sighting(first, end, service_s - entry_s, error * max(service_s, told_s)))
     return found
 
 
-def _ways_s(told: Costs, place: str, first: int, end: int) -> float:
+def _ways_s(costs: Costs, place: str, first: int, end: int) -> float:
     """The longer of the ways there and back, of a stage on a place with a link; else 0."""
-    link = told.link_of.get(place)
+    link = costs.link_of.get(place)
     if link is None:
         return 0.0
-    there_bytes, back_bytes = told.crossings.of(((first, end - 1),))
+    there_bytes, back_bytes = costs.crossings.of(((first, end - 1),))
     return max(link.there.seconds(there_bytes), link.back.seconds(back_bytes))
 
 

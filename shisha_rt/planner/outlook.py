@@ -109,8 +109,8 @@ def outlook(
     teams = team_kinds(model, replicate=replicate)
     predicted_s = computing_s(model, teams)
     starts = np.array(model.starts)
-    told = team_costs(learnt.costs)
-    deviation_s = np.stack([_belief(learnt, told, model, team).deviation_s(starts) for team in teams])
+    predicted = team_costs(learnt.costs)
+    deviation_s = np.stack([_belief(learnt, predicted, model, team).deviation_s(starts) for team in teams])
     known = np.isfinite(predicted_s) & (predicted_s > 0)
     return Outlook(
         model=model,
@@ -123,13 +123,15 @@ def outlook(
     )
 
 
-def _belief(learnt: Learnt, told: TeamCosts, model: StageCosts, team: TeamKind) -> Belief:
+def _belief(learnt: Learnt, predicted: TeamCosts, model: StageCosts, team: TeamKind) -> Belief:
     place = model.kinds[team.kind].places[0]
     if team.size == 1:
         return learnt.beliefs[place]
-    kind = told.kind_of[learnt.costs.places[place].name]
+    kind = predicted.kind_of[learnt.costs.places[place].name]
     teams: Sequence[Team] = [team_cost.places for team_cost in learnt.costs.teams]
     at = next(
-        at for at, candidate in enumerate(teams) if len(candidate) == team.size and told.kind_of[candidate[0]] == kind
+        at
+        for at, candidate in enumerate(teams)
+        if len(candidate) == team.size and predicted.kind_of[candidate[0]] == kind
     )
     return learnt.team_beliefs[at]

@@ -28,9 +28,9 @@ def over_hosts(costs: Costs, plan: Plan) -> Plan:
     """The plan, or the same on other places of the same kinds, where links have less to carry."""
     if not any(place in costs.link_of for place in plan.places):
         return plan
-    told = team_costs(costs)
-    loads = _loads(told, plan)
-    spread = _Spread(told, {}, {link.host: np.zeros(2) for link in costs.links})
+    predicted = team_costs(costs)
+    loads = _loads(predicted, plan)
+    spread = _Spread(predicted, {}, {link.host: np.zeros(2) for link in costs.links})
     for place in sorted(loads, key=lambda place: -float(loads[place].max())):
         able = [one for one in spread.alike(place) if one not in spread.holds]
         new = min(able, key=lambda one: spread.slowest_with(one, loads[place]))
@@ -39,7 +39,7 @@ def over_hosts(costs: Costs, plan: Plan) -> Plan:
     on = {old: new for new, old in spread.holds.items() if old}
     teams = (tuple(tuple(on.get(place, place) for place in team) for team in stage.teams) for stage in plan.stages)
     moved = Plan(tuple(replace(stage, teams=team) for stage, team in zip(plan.stages, teams, strict=True)))
-    return moved if told.rate(moved).link_s < told.rate(plan).link_s else plan
+    return moved if predicted.rate(moved).link_s < predicted.rate(plan).link_s else plan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,10 +68,10 @@ class _Spread:
         self.carried[self.host(place)] = self.carried[self.host(place)] + more
 
 
-def _loads(told: TeamCosts, plan: Plan) -> dict[str, Floats]:
+def _loads(predicted: TeamCosts, plan: Plan) -> dict[str, Floats]:
     """(2,) of each place in use that has a link."""
     found: defaultdict[str, Floats] = defaultdict(lambda: _NOTHING)
-    for place, there_s, back_s in told.place_loads(plan, told.team_s(plan)):
+    for place, there_s, back_s in predicted.place_loads(plan, predicted.team_s(plan)):
         found[place] = found[place] + (there_s, back_s)
     return dict(found)
 

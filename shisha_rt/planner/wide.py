@@ -66,10 +66,10 @@ def wider(
     other = wide_plan(costs, most_stages=most_stages, should_stop=should_stop)
     if other is None or other.plan is None:
         return found
-    told = team_costs(costs)
-    best, best_s = other, told.rate(other.plan).bottleneck_s
+    predicted = team_costs(costs)
+    best, best_s = other, predicted.rate(other.plan).bottleneck_s
     if found.plan is not None:
-        found_s = told.rate(found.plan).bottleneck_s
+        found_s = predicted.rate(found.plan).bottleneck_s
         if found_s <= best_s:
             best, best_s = found, found_s
     lower_s = max(other.lower_bound_s or 0.0, found.lower_bound_s or 0.0)

@@ -116,7 +116,7 @@ class Screen:
         """The trials of the run as a line of what they are judged by, and the last of them one by one."""
         from rich.table import Table
 
-        value, unit, told = _JUDGED_BY[self._status["objective"]]
+        value, unit, digits = _JUDGED_BY[self._status["objective"]]
 
         table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, pad_edge=False, header_style="dim")
         for name in ("trial", unit):
@@ -132,11 +132,16 @@ class Screen:
         best = next((t for t in reversed(self._trials) if t["verdict"] in ("better", "first")), self._trials[0])
         for trial in shown:
             style = "bold green" if trial is best else _STYLE_OF_VERDICT.get(trial["verdict"], "")
-            row: list[str | Text] = [str(trial["trial"]), told(trial), verdict(trial), shortened(_why(trial), why_room)]
+            row: list[str | Text] = [
+                str(trial["trial"]),
+                digits(trial),
+                verdict(trial),
+                shortened(_why(trial), why_room),
+            ]
             table.add_row(*row, *([shortened(trial["plan"], room - why_room - 2)] if is_wide else []), style=style)
         marked = list(self._trials)[-max(1, width - 50) :]
         line = clipped(f"run {best['run']}  ", "dim").append(_sparks([value(t) for t in marked]), "not dim cyan")
-        line.append(f"  {told(self._trials[0])} to {told(best)} {unit} at best", "dim")
+        line.append(f"  {digits(self._trials[0])} to {digits(best)} {unit} at best", "dim")
         return [line, table]
 
 

@@ -126,10 +126,10 @@ def _notes(teams: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     is_unlike = len(times) > 1 and max(times.values()) > _UNLIKE * min(times.values())
     if len(teams) <= _MOST_NOTES:
         names = ["+".join(team["places"]) for team in teams]
-        told = {name: [milliseconds(times[name])] if is_unlike and name in times else [] for name in names}
+        known = {name: [milliseconds(times[name])] if is_unlike and name in times else [] for name in names}
         for name, state in states.items():
-            told[name].append(state)
-        return tuple(f"{name} {', '.join(words)}" for name, words in told.items() if words)
+            known[name].append(state)
+        return tuple(f"{name} {', '.join(words)}" for name, words in known.items() if words)
     notes = []
     if is_unlike:
         ends = (min(times, key=times.__getitem__), max(times, key=times.__getitem__))

@@ -71,8 +71,8 @@ def agreement(names: Sequence[str], found: Sequence[Array], right: Sequence[Arra
 def _in_a_line(error: Exception) -> str:
     """Without the places in OpenVINO's sources that what it says begins with."""
     lines = [line.strip() for line in str(error).splitlines()]
-    told = " ".join(line for line in lines if line and not line.startswith(("Exception from", "Check '")))
-    return (told or repr(error))[:_MOST_SAID]
+    message = " ".join(line for line in lines if line and not line.startswith(("Exception from", "Check '")))
+    return (message or repr(error))[:_MOST_SAID]
 
 
 if __name__ == "__main__":

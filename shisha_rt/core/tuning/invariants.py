@@ -88,8 +88,8 @@ def _check_what_stays(lifecycle: Lifecycle, tuning: Tuning) -> None:
     kept, best = tuning.choice.best(tuning.search.over), tuning.search.best
     assert kept is not None, f"{watched} is watched, and nothing is kept"
     assert (kept.plan, kept.measurement) == best, f"{kept} is kept, best is {best}"
-    told = description(tuning, 0.0)["best_plan"]
-    assert told == str(watched), f"{watched} is watched, {told} is reported"
+    best_described = description(tuning, 0.0)["best_plan"]
+    assert best_described == str(watched), f"{watched} is watched, {best_described} is reported"
 
 
 def _check_placing(lifecycle: Lifecycle, placing: Placing) -> None:

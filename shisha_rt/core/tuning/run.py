@@ -67,14 +67,14 @@ class SearchRun:
         """The best, unless none could run so far."""
         return self.best if self.best is not None and self.best[1].can_run else None
 
-    def leaves(self, told: Plan, serving: Plan) -> Plan:
+    def leaves(self, plan: Plan, serving: Plan) -> Plan:
         """The plan to be live when it ends: the best measured, or what it is told where none was tried.
 
         Where none of those tried could run, the one that serves stays: to begin anew would end there again.
         """
         if self.found is not None:
             return self.found[0]
-        return told if self.best is None else serving
+        return plan if self.best is None else serving
 
     def judge(self, plan: Plan, found: Measurement) -> str:
         """Count a trial. The best is the best beyond noise: what goes live, is kept and is reported in the end."""

@@ -281,11 +281,11 @@ class Tuning:
         search.trying = None
         self._tell(tm.Measured(search.number, found))
 
-    def _finish(self, told: Plan, reason: str) -> None:
+    def _finish(self, plan_found: Plan, reason: str) -> None:
         """The search has ended: the best plan measured is to be live, whatever its tuner has made of the noise."""
         search, live = self.search, self._serving.live
         assert live is not None
-        plan = search.leaves(told, live[1])
+        plan = search.leaves(plan_found, live[1])
         self._desk.write(ended_record(search, plan, reason, self._desk.now_s))
         self.state = State.SETTLING
         if plan == live[1]:

@@ -17,11 +17,11 @@ _APART_S: Final = 5.0
 class FarLinks:
     """`told`: by place, what planning goes by. `seen`: the last that its relay has measured."""
 
-    def __init__(self, told: Mapping[str, HostLink]) -> None:
-        self.told = dict(told)
+    def __init__(self, links: Mapping[str, HostLink]) -> None:
+        self.told = dict(links)
         self.seen: dict[str, LinkSeen] = {}
         self._new: dict[str, LinkSeen] = {}
-        self._now = dict(told)
+        self._now = dict(links)
         self._changed_s = math.inf
         self._told_s = -math.inf
 

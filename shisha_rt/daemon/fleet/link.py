@@ -43,8 +43,8 @@ class WorkerLink:
         having = [incarnation for incarnation, lent in self._lent.items() if region in lent]
         for incarnation in having:
             self._lent[incarnation].discard(region)
-        told = (self.send(incarnation, messages.TakeBack(region)) for incarnation in having)
-        return [hung for hung in told if hung is not None]
+        sends = (self.send(incarnation, messages.TakeBack(region)) for incarnation in having)
+        return [hung for hung in sends if hung is not None]
 
     def send(self, incarnation: int, message: ToWorker, beside: int | None = None) -> WorkerHung | None:
         """A worker that is gone gets nothing: its pidfd tells. `beside`: a descriptor that goes with the message."""

@@ -78,8 +78,10 @@ class About:
         """Of the model, or of all models, which is the same."""
         if "model" in request.path_params:
             await self._check(request)
-        told = await self._ask("model_statistics")
-        return json_answer({"model_stats": [{**statistics, "version": VERSION} for statistics in told["model_stats"]]})
+        told_statistics = await self._ask("model_statistics")
+        return json_answer(
+            {"model_stats": [{**statistics, "version": VERSION} for statistics in told_statistics["model_stats"]]}
+        )
 
     async def index(self, request: Request) -> Response:
         """The repository: the one model. With `{"ready":true}` only if it is ready."""

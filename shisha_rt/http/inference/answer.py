@@ -45,24 +45,24 @@ def answer_parts(model: str, asked: InferenceAsked, answer: Answer) -> tuple[byt
 def _told(one: WantedOutput, array: npt.NDArray[Any], raw: list[memoryview]) -> Mapping[str, object]:
     if one.classes:
         array = _classes(array, one.classes)
-    told: dict[str, object] = {
+    metadata: dict[str, object] = {
         "name": one.name,
         "datatype": "BYTES" if one.classes else NAME_OF[array.dtype],
         "shape": array.shape,
     }
     if one.region is not None:
-        return told  # as Triton: its client in C++ expects parameters of raw tensors alone
+        return metadata  # as Triton: its client in C++ expects parameters of raw tensors alone
     if one.binary:
         data = _strings(array) if one.classes else raw_bytes(array)
         raw.append(data)
-        told["parameters"] = {"binary_data_size": len(data)}
+        metadata["parameters"] = {"binary_data_size": len(data)}
     else:
         if array.dtype == np.float16:
             raise InvalidArgument(f"output {one.name!r}: FP16 has no form in JSON; ask for bytes (binary_data)")
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise InvalidArgument(f"output {one.name!r} has NaN or infinity, which JSON has not; ask for bytes")
-        told["data"] = array.reshape(-1).tolist()
-    return told
+        metadata["data"] = array.reshape(-1).tolist()
+    return metadata
 
 
 def _classes(array: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:

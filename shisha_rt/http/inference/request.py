@@ -232,10 +232,10 @@ def _input(given: _Input, signature: Signature) -> InputTensor:
         raise InvalidArgument(f"input {given.name!r}: expected one of data, binary_data_size, shared_memory_region")
     if data and dtype.itemsize == 2 and dtype.kind == "f":
         raise InvalidArgument(f"input {given.name!r}: FP16 has no form in JSON; expected it as bytes")
-    for told in (binary_bytes, None if region is None else region.size_bytes):
-        if told is not None and told != size_bytes:
+    for size in (binary_bytes, None if region is None else region.size_bytes):
+        if size is not None and size != size_bytes:
             raise InvalidArgument(
-                f"input {given.name!r}: {told} bytes; expected {size_bytes} for its shape and datatype"
+                f"input {given.name!r}: {size} bytes; expected {size_bytes} for its shape and datatype"
             )
     return InputTensor(given.name, given.shape, dtype, binary_bytes, data, region)
 

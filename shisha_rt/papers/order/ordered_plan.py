@@ -99,10 +99,10 @@ def ordered_plan(
         return best
     found = search.found(file_s)
     lower_s = min(max(least_s, found.lower_s), file_s)
-    told = team_costs(costs)
+    predicted = team_costs(costs)
     for chain, order in search.chains(found):
         plan = in_file_layers(chain, layers_in(spans, order), needs)
-        bottleneck_s = told.rate(plan).bottleneck_s
+        bottleneck_s = predicted.rate(plan).bottleneck_s
         if bottleneck_s < best.bottleneck_s * (1 - _TOLERANCE):
             best = OrderedPlan(plan, bottleneck_s, lower_s)
     return replace(best, lower_s=min(lower_s, best.bottleneck_s))

@@ -42,8 +42,8 @@ def processor_costs(
         raise BadInput(f"group {groups[0]}: {machine.source} has no measured devices, expected no groups to measure")
     handover_s = HANDOVER_S / machine.time_scale
     if not ready.operator_costs:
-        told = told_costs(ready.layer_costs(on_progress), machine.time_scale)
-        found = costs_of_layers(told, compiled.needs, handover_s)
+        predicted = told_costs(ready.layer_costs(on_progress), machine.time_scale)
+        found = costs_of_layers(predicted, compiled.needs, handover_s)
         return ProfiledProcessors(found, len(found.spans), len(found.spans))
     graph = compiled.model.graph
     checked = costs_of_devices(graph, machine, ready.operator_costs, handover_s)

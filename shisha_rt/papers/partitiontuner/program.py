@@ -150,7 +150,7 @@ def _program(ready: ModelOnMachine, found: SchemePlan) -> tuple[Program, tuple[P
                 told_s=found.foretold.stage_s[number],
             )
         )
-    told = found.foretold
+    foretold = found.foretold
     processors = tuple(_processor(machine, machine.place(place), devices[place]) for place in plan.places)
     emulated = ", emulated," if any(processor.emulated for processor in processors) else ""
     program = Program(
@@ -160,7 +160,7 @@ def _program(ready: ModelOnMachine, found: SchemePlan) -> tuple[Program, tuple[P
         processors=processors,
         partitions=tuple(partitions),
         time_scale=machine.time_scale,
-        predicted_s=told.latency_s - told.handover_s,
+        predicted_s=foretold.latency_s - foretold.handover_s,
     )
     return program, tuple(parts)
 

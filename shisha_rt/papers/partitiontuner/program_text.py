@@ -168,9 +168,9 @@ def _function(program: Program, processor: Processor, name: str) -> str:
     lines = [f"def {name}(place):", f"    # {_plain(processor.name)}: {_plain(device.name)}{emulated}"]
     own = [partition for partition in program.partitions if partition.place == processor.name]
     for stage in own:
-        told = [f"takes_s={_number(stage.told_s)}"] if device.described else []
+        pacing = [f"takes_s={_number(stage.told_s)}"] if device.described else []
         files = [_quoted(file) for file in stage.files]
-        lines += _call(f"    {stage.name} = place.load", [_quoted(stage.name), *files, *told])
+        lines += _call(f"    {stage.name} = place.load", [_quoted(stage.name), *files, *pacing])
     lines.append("    for frame in place.frames():")
     for stage in own:
         after = [f"after=[{', '.join(map(_quoted, stage.after))}]"] if stage.after else []

@@ -47,7 +47,7 @@ class SchemeAnswer:
         }
 
     def in_words(self, width: int) -> str:
-        found, told, profiled = self.found, self.found.foretold, self.profiled
+        found, foretold, profiled = self.found, self.found.foretold, self.profiled
         stages = found.plan.stages
         if len(stages) > _MOST_DRAWN:
             picture = f"{len(stages)} partitions (--json lists them)"
@@ -60,8 +60,8 @@ class SchemeAnswer:
                 f"{profiled.measured} measured now in {profiled.seconds:.3g} s, planned in {self.planning_s:.3g} s",
                 f"{found.scheme}: {len(stages)} partitions on {', '.join(found.plan.places)}; of "
                 f"{found.parallel_branches} parallel branches {found.overlapping} run beside others",
-                f"predicted: {told.latency_s * 1e3:.4g} ms a frame by itself, {told.handover_s * 1e3:.3g} ms of it "
-                "hand-overs",
+                f"predicted: {foretold.latency_s * 1e3:.4g} ms a frame by itself, {foretold.handover_s * 1e3:.3g} ms "
+                "of it hand-overs",
                 f"proven: no schedule over these places takes less than {found.lower_bound_s * 1e3:.4g} ms",
             )
         )

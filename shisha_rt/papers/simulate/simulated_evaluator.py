@@ -62,10 +62,10 @@ class SimulatedEvaluator:
         return true_s * math.exp(self._noise * self._rng.gauss()) if self._rng is not None else true_s
 
 
-def with_error(told: Costs, sigma: float, rng: random.Random) -> Costs:
+def with_error(costs: Costs, sigma: float, rng: random.Random) -> Costs:
     """True costs for a planner that was told others: each layer's time on each place times exp(sigma x z), z normal.
 
     The median of the factors is 1. Transfers, and what cannot run, stay as told.
     """
-    factors = np.array([[math.exp(sigma * rng.gauss()) for _ in told.places] for _ in told.layers])
-    return replace(told, time_s=told.time_s * factors)
+    factors = np.array([[math.exp(sigma * rng.gauss()) for _ in costs.places] for _ in costs.layers])
+    return replace(costs, time_s=costs.time_s * factors)

@@ -35,11 +35,11 @@ class Balanced:
 
 def balanced(costs: Costs, pieces: Sequence[Piece], order: Sequence[Teams]) -> Balanced:
     """With the stages on these teams, in this order; those that help nothing are left out."""
-    told = team_costs(costs)
-    kinds = [(told.kind_of[teams[0][0]], len(teams[0]), len(teams)) for teams in order]
+    predicted = team_costs(costs)
+    kinds = [(predicted.kind_of[teams[0][0]], len(teams[0]), len(teams)) for teams in order]
     room = _Room.of(costs, pieces)
     stages_s = {
-        (kind, size, copies): room.stages_s(costs, told.time_s.get((kind, size)), order[number][0][0]) / copies
+        (kind, size, copies): room.stages_s(costs, predicted.time_s.get((kind, size)), order[number][0][0]) / copies
         for number, (kind, size, copies) in enumerate(kinds)
     }
     periods_s = [stages_s[key] for key in kinds]

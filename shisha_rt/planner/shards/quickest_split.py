@@ -32,15 +32,15 @@ class _Way(NamedTuple):
 _NO_WAY: Final = _Way(math.inf, ())
 
 
-def quickest_split(told: TeamCosts, start: Plan, handover_s: float) -> Plan:
+def quickest_split(team_costs: TeamCosts, start: Plan, handover_s: float) -> Plan:
     """`start`, a chain whose stages are on single places, with layers split where that gains; itself if nowhere.
 
     `handover_s`: from one stage to the next, beyond what stages take. The shortest way through the layers, the places
     of those that are whole being as they are; where it does not fit in the places' memories, all stays whole.
     """
     splits: dict[int, list[tuple[float, Shards]]] = {}
-    for way in _worth_a_look(told, start):
-        shares = _least(told, way)
+    for way in _worth_a_look(team_costs, start):
+        shares = _least(team_costs, way)
         if shares is not None:
             splits.setdefault(way.first, []).append(shares)
     whole = _Way(-handover_s, ())
@@ -49,8 +49,8 @@ def quickest_split(told: TeamCosts, start: Plan, handover_s: float) -> Plan:
         apart = {stage.first: whole}
         for layer in range(stage.first, stage.last + 1):
             run, behind = runs[layer], apart.get(layer, _NO_WAY)
-            took_s = told.span_s(stage.teams[0], layer, layer)
-            entry_s = float(told.costs.entry_s[layer])
+            took_s = team_costs.span_s(stage.teams[0], layer, layer)
+            entry_s = float(team_costs.costs.entry_s[layer])
             onwards = _longer(run, layer, took_s)
             if not math.isnan(entry_s):
                 begun = _Way(behind.seconds + handover_s + entry_s + took_s, behind.items)
@@ -67,15 +67,19 @@ def quickest_split(told: TeamCosts, start: Plan, handover_s: float) -> Plan:
     if not whole.items:
         return start
     plan = assembled(whole.items)
-    return plan if alone_s(told, plan, handover_s) < alone_s(told, start, handover_s) else start
+    return plan if alone_s(team_costs, plan, handover_s) < alone_s(team_costs, start, handover_s) else start
 
 
-def _worth_a_look(told: TeamCosts, start: Plan) -> list[Splittable]:
+def _worth_a_look(team_costs: TeamCosts, start: Plan) -> list[Splittable]:
     """Those of the layers that take longest, and longer than it is to have two shards."""
-    whole_s = {layer: told.span_s(stage.teams[0], layer, layer) for stage in start.stages for layer in stage.layers}
-    ways = [(sum(map(whole_s.__getitem__, range(way.first, way.last + 1))), way) for way in told.costs.splits.ways]
+    whole_s = {
+        layer: team_costs.span_s(stage.teams[0], layer, layer) for stage in start.stages for layer in stage.layers
+    }
+    ways = [
+        (sum(map(whole_s.__getitem__, range(way.first, way.last + 1))), way) for way in team_costs.costs.splits.ways
+    ]
     ways.sort(key=lambda one: -one[0])
-    return [way for seconds, way in ways[:_MOST_TRIED] if seconds > 2 * told.costs.splits.overhead_s]
+    return [way for seconds, way in ways[:_MOST_TRIED] if seconds > 2 * team_costs.costs.splits.overhead_s]
 
 
 def _seconds(way: _Way) -> float:
@@ -102,24 +106,26 @@ def _longer(way: _Way, layer: int, took_s: float) -> _Way:
     return _Way(way.seconds + took_s, (*others, WholeRun(run.first, layer, run.teams)))
 
 
-def alone_s(told: TeamCosts, plan: Plan, handover_s: float) -> float:
+def alone_s(team_costs: TeamCosts, plan: Plan, handover_s: float) -> float:
     """A frame by itself, hand-overs between stages included."""
-    stages_s = told.alone_s(plan)
+    stages_s = team_costs.alone_s(plan)
     return latency_s(plan, [[seconds + handover_s for seconds in stage_s] for stage_s in stages_s]) - handover_s
 
 
-def _least(told: TeamCosts, way: Splittable) -> tuple[float, Shards] | None:
+def _least(team_costs: TeamCosts, way: Splittable) -> tuple[float, Shards] | None:
     """Over all places of this host, or as many as have rooms for sums: what the slowest shard takes.
 
     None: it is better whole.
     """
-    places = [place.name for place in told.costs.places if not place.host]
+    places = [place.name for place in team_costs.costs.places if not place.host]
     if way.summed:
-        places = sorted(places, key=lambda place: told.span_s((place,), way.first, way.last))[:MOST_SUMMED]
+        places = sorted(places, key=lambda place: team_costs.span_s((place,), way.first, way.last))[:MOST_SUMMED]
     block = way.block * max(1, -(-way.units // (way.block * _MOST_BLOCKS)))
     odd = way.units % block
     units = range(0, way.units + 1, block)
-    lanes = [_tables(told, way, places, [count + more for count in units]) for more in ((0, odd) if odd else (0,))]
+    lanes = [
+        _tables(team_costs, way, places, [count + more for count in units]) for more in ((0, odd) if odd else (0,))
+    ]
     found = best_blocks(lanes[0], "parallel", lanes[-1] if odd else None)
     if found is None or not found.is_split:
         return None
@@ -127,7 +133,7 @@ def _least(told: TeamCosts, way: Splittable) -> tuple[float, Shards] | None:
     shares.sort(key=lambda share: share[1] % block)  # what is left over comes last
     span = way.first, way.last
     join_s = {
-        place: told.costs.splits.join_s(span, way.axis, told.span_s((place,), *span), place)
+        place: team_costs.costs.splits.join_s(span, way.axis, team_costs.span_s((place,), *span), place)
         if way.joined or way.summed
         else 0.0
         for place in places
@@ -137,7 +143,7 @@ def _least(told: TeamCosts, way: Splittable) -> tuple[float, Shards] | None:
     return found.value + join_s[joiner], Shards(way, parts, ((joiner,),) if join_s[joiner] else ())
 
 
-def _tables(told: TeamCosts, way: Splittable, places: Sequence[str], units: Sequence[int]) -> list[list[float]]:
+def _tables(team_costs: TeamCosts, way: Splittable, places: Sequence[str], units: Sequence[int]) -> list[list[float]]:
     """(places, units) seconds of so many units on each place; all of them are the layers whole, and none take nothing.
 
     Places of a kind take the same, unless shards are told by place.
@@ -146,11 +152,11 @@ def _tables(told: TeamCosts, way: Splittable, places: Sequence[str], units: Sequ
 
     def seconds(place: str, units: int) -> float:
         if not 0 < units < way.units:
-            return told.span_s((place,), *span) if units else 0.0
-        return told.shard_s(Split(span, way.axis, (units, way.units - units), 0), (place,))
+            return team_costs.span_s((place,), *span) if units else 0.0
+        return team_costs.shard_s(Split(span, way.axis, (units, way.units - units), 0), (place,))
 
-    if told.costs.splits.told:
+    if team_costs.costs.splits.told:
         return [[seconds(place, count) for count in units] for place in places]
-    first = {told.kind_of[place]: place for place in places}
+    first = {team_costs.kind_of[place]: place for place in places}
     of_kind = {kind: [seconds(place, count) for count in units] for kind, place in first.items()}
-    return [of_kind[told.kind_of[place]] for place in places]
+    return [of_kind[team_costs.kind_of[place]] for place in places]

@@ -81,17 +81,17 @@ def split_plan(
         if objective == "throughput" or fastest.plan is None:
             return fastest
         return replace(fastest, outcome=Outcome.FEASIBLE, lower_bound_s=None)
-    told = team_costs(costs)
-    starts = list(_on_single_places(told, whole.plan))
-    plans = [quickest_split(told, start, handover_s) for start in starts]
+    predicted = team_costs(costs)
+    starts = list(_on_single_places(predicted, whole.plan))
+    plans = [quickest_split(predicted, start, handover_s) for start in starts]
     split = [plan for plan in plans if plan.splits and len(plan.places) <= (most_stages or len(costs.places))]
     # Chains of one latency may have stages to spare, whose hand-overs are no reason to split.
-    without_s = min(alone_s(told, plan, handover_s) for plan in (whole.plan, *starts))
-    best = min(split, key=lambda plan: alone_s(told, plan, handover_s), default=whole.plan)
+    without_s = min(alone_s(predicted, plan, handover_s) for plan in (whole.plan, *starts))
+    best = min(split, key=lambda plan: alone_s(predicted, plan, handover_s), default=whole.plan)
     # What is proven of plans without splits is not proven of others.
     return replace(
         whole,
-        plan=best if alone_s(told, best, handover_s) < without_s else whole.plan,
+        plan=best if alone_s(predicted, best, handover_s) < without_s else whole.plan,
         outcome=Outcome.FEASIBLE,
         lower_bound_s=None,
         latency_proven=False,
@@ -104,14 +104,14 @@ def _is_group(costs: Costs, way: Splittable) -> bool:
     return bool(np.isnan(costs.transfer_s[way.first : way.last]).all())
 
 
-def _on_single_places(told: TeamCosts, chain: Plan) -> Iterator[Plan]:
+def _on_single_places(predicted: TeamCosts, chain: Plan) -> Iterator[Plan]:
     """Where shards can be put beside: all of it on one place; and the chain without copies, if it needs no teams."""
-    last = len(told.costs.layers) - 1
-    plans = [Plan.of([(0, last, place.name)]) for place in told.costs.places]
-    seconds, plan = min(((told.alone_s(plan)[0][0], plan) for plan in plans), key=lambda one: one[0])
+    last = len(predicted.costs.layers) - 1
+    plans = [Plan.of([(0, last, place.name)]) for place in predicted.costs.places]
+    seconds, plan = min(((predicted.alone_s(plan)[0][0], plan) for plan in plans), key=lambda one: one[0])
     if math.isfinite(seconds):
         yield plan
-    with_alone = zip(chain.stages, told.alone_s(chain), strict=True)
+    with_alone = zip(chain.stages, predicted.alone_s(chain), strict=True)
     quickest = [(stage, min(zip(times, stage.teams, strict=True))[1]) for stage, times in with_alone]
     if all(len(team) == 1 for _, team in quickest):
         yield Plan(tuple(replace(stage, teams=(team,)) for stage, team in quickest))

@@ -24,10 +24,10 @@ def with_splits_tried(costs: Costs, done: Sequence[tuple[Plan, Measurement]], ob
     for plan, measurement in reversed(done):
         if not (plan.splits and measurement.can_run):
             continue
-        told = map(stage_seconds, team_costs(costs).team_s(plan))
+        predicted_s = map(stage_seconds, team_costs(costs).team_s(plan))
         pairs = [
             service
-            for stage, *service in zip(plan.stages, told, measurement.service_s, strict=True)
+            for stage, *service in zip(plan.stages, predicted_s, measurement.service_s, strict=True)
             if stage.split is not None and not stage.split.joins
         ]
         told_s, taken_s = (math.fsum(times) for times in zip(*pairs, strict=True))

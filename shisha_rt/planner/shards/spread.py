@@ -35,19 +35,19 @@ _MOST_BLOCKS: Final = 64
 
 def spread(costs: Costs, way: Splittable, most_cells: int, should_stop: Callable[[], bool]) -> Plan | None:
     """The quickest such plan that is found, each place's stages together being one pool; None: there is none."""
-    told = team_costs(costs)
+    predicted = team_costs(costs)
     block = way.block * max(1, -(-way.units // (way.block * _MOST_BLOCKS)))
     best, best_s = None, math.inf
     for start in _starts(costs, way):
         units = start
         for _ in range(_ROUNDS):
             rest = exact_plan(_without(costs, way, units), most_cells=most_cells, should_stop=should_stop).plan
-            shares = None if rest is None else _shares(told, way, rest, block)
+            shares = None if rest is None else _shares(predicted, way, rest, block)
             if rest is None or shares is None or (way.summed and sum(share > 0 for share in shares) > MOST_SUMMED):
                 break
             if sum(share > 0 for share in shares) > 1:
                 plan = _with_shards(costs, way, rest, shares)
-                plan_s = rate_of(plan, told.team_s(plan)).bottleneck_s
+                plan_s = rate_of(plan, predicted.team_s(plan)).bottleneck_s
                 if plan_s < best_s:
                     best, best_s = plan, plan_s
             if shares == units or should_stop():
@@ -109,9 +109,9 @@ def _one(way: Splittable, units: int) -> Split:
     return Split((way.first, way.last), way.axis, (units, way.units - units), 0)
 
 
-def _shares(told: TeamCosts, way: Splittable, rest: Plan, block: int) -> tuple[int, ...] | None:
+def _shares(predicted: TeamCosts, way: Splittable, rest: Plan, block: int) -> tuple[int, ...] | None:
     """(places,): units beside the rest's stages, so that the place which has most to do has least."""
-    costs = told.costs
+    costs = predicted.costs
     span_bytes = sum(layer.weight_bytes for layer in costs.layers[way.first : way.last + 1])
     span_live = max(layer.live_bytes for layer in costs.layers[way.first : way.last + 1])
     odd = way.units % block
@@ -120,7 +120,7 @@ def _shares(told: TeamCosts, way: Splittable, rest: Plan, block: int) -> tuple[i
         runs = [
             run for stage in rest.stages if stage.place == place.name for run in _apart(way, stage.first, stage.last)
         ]
-        busy_s = math.fsum(told.span_s((place.name,), *run) + float(costs.entry_s[run[0]]) for run in runs)
+        busy_s = math.fsum(predicted.span_s((place.name,), *run) + float(costs.entry_s[run[0]]) for run in runs)
         layers = [costs.layers[layer] for first, last in runs for layer in range(first, last + 1)]
         used = sum(layer.weight_bytes for layer in layers)
         room = math.inf if place.memory_bytes is None else place.memory_bytes - used
@@ -129,18 +129,18 @@ def _shares(told: TeamCosts, way: Splittable, rest: Plan, block: int) -> tuple[i
             row = []
             for units in range(more, way.units + 1, block):
                 fits = _shard_bytes(way, units, span_bytes) <= room
-                row.append(busy_s + _seconds(told, way, place.name, units) if fits or not units else math.inf)
+                row.append(busy_s + _seconds(predicted, way, place.name, units) if fits or not units else math.inf)
             lane.append(row)
     found = best_blocks(lanes[0], "parallel", lanes[1] if odd else None)
     return None if found is None else found.units(block, way.units)
 
 
-def _seconds(told: TeamCosts, way: Splittable, place: str, units: int) -> float:
+def _seconds(predicted: TeamCosts, way: Splittable, place: str, units: int) -> float:
     if not units:
         return 0.0
     if units == way.units:
-        return told.span_s((place,), way.first, way.last)
-    return told.shard_s(_one(way, units), (place,))
+        return predicted.span_s((place,), way.first, way.last)
+    return predicted.shard_s(_one(way, units), (place,))
 
 
 def _apart(way: Splittable, first: int, last: int) -> Iterator[tuple[int, int]]:

@@ -159,9 +159,9 @@ def _refuse_infinities(raw: object, source: str) -> None:
             inner = value.items()
         elif isinstance(value, list):
             inner = enumerate(value)
-        for step, one in inner:
-            if isinstance(one, float):
-                if not math.isfinite(one):
-                    raise BadInput(f"{source}: {_spelled([*steps, step])} = {shown(one)}: expected a finite number")
-            elif isinstance(one, dict | list):
-                pending.append(([*steps, step], one))
+        for step, nested in inner:
+            if isinstance(nested, float):
+                if not math.isfinite(nested):
+                    raise BadInput(f"{source}: {_spelled([*steps, step])} = {shown(nested)}: expected a finite number")
+            elif isinstance(nested, dict | list):
+                pending.append(([*steps, step], nested))

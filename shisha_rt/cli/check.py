@@ -100,7 +100,9 @@ def _as_object(checked: Checked, machine: Machine, host: Host, following: Sequen
         "served": True,
         "inputs": [_end(spec) for spec in index.inputs],
         "outputs": [_end(spec) for spec in index.outputs],
-        "shapes": [{spec.name: list(spec.shape) for spec in one.index.inputs} for one in compiled.each],
+        "shapes": [
+            {spec.name: list(spec.shape) for spec in compiled_shape.index.inputs} for compiled_shape in compiled.each
+        ],
         "weight_bytes": checked.weight_bytes,
         "operators": len(compiled.model.graph.operators),
         "layers": len(compiled.layers),
@@ -157,8 +159,11 @@ def _rows(checked: Checked, machine: Machine, host: Host) -> Iterator[tuple[str,
     compiled = checked.compiled
     index, costs = compiled.index, checked.cut_costs
     yield "model", [compiled.model.name]
-    for many, one in enumerate(compiled.each):
-        yield f"inputs {many}" if len(compiled.each) > 1 else "inputs", _listed(map(_in_words, one.index.inputs))
+    for many, compiled_shape in enumerate(compiled.each):
+        yield (
+            f"inputs {many}" if len(compiled.each) > 1 else "inputs",
+            _listed(map(_in_words, compiled_shape.index.inputs)),
+        )
     yield "outputs", _listed(map(_in_words, index.outputs))
     operators = len(compiled.model.graph.operators)
     yield "weights", [f"{short(checked.weight_bytes, 'B')}; {_count(operators, 'operator')} in "

@@ -206,7 +206,7 @@ def serve(
         ready = make_ready(
             model,
             places,
-            sizes=[InputSizes(settings.dims, one) for one in settings.shape or ({},)],
+            sizes=[InputSizes(settings.dims, sizes) for sizes in settings.shape or ({},)],
             precision=settings.precision,
             calibration=None if settings.calibration is None else Path(settings.calibration),
             kind=layer_kind(settings, places),

@@ -99,18 +99,18 @@ def _as_serve_reads(arguments: Sequence[str]) -> tuple[list[str], Mapping[str, A
 
 def _words(names: Sequence[str], opposites: Sequence[str], value: object) -> Iterator[str]:
     """An option (or an argument, whose name has no dashes) as one writes it."""
-    for one in value if isinstance(value, list) else [value]:
-        if isinstance(one, bool):
-            yield (names if one else opposites)[0]
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, bool):
+            yield (names if item else opposites)[0]
         else:
             yield from [names[0]] * names[0].startswith("-")
-            yield str(one)
+            yield str(item)
 
 
 def _absolute(name: str, value: Any) -> Any:
     """A path as it is from anywhere; `value` itself if it is none."""
     if isinstance(value, list):
-        return [_absolute(name, one) for one in value]
+        return [_absolute(name, item) for item in value]
     text = str(value)
     start = next((start for start in _ADDRESSES if text.startswith(start)), "")
     is_path = (

@@ -230,11 +230,11 @@ class LentMemory:
         return _Piece(region, region.begun_bytes - room_bytes, room_bytes)
 
     def _with_space(self, room_bytes: int) -> _Region | None:
-        return next((one for one in self._regions if one.size_bytes - one.begun_bytes >= room_bytes), None)
+        return next((region for region in self._regions if region.size_bytes - region.begun_bytes >= room_bytes), None)
 
     def _emptied(self, room_bytes: int) -> _Region | None:
         """A region that nothing looks into, to be cut anew into pieces of another size."""
-        unused = (one for one in self._regions if not one.used and one.size_bytes >= room_bytes)
+        unused = (kept for kept in self._regions if not kept.used and kept.size_bytes >= room_bytes)
         region = next(unused, None)
         if region is not None:
             region.begun_bytes = 0

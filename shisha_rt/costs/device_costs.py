@@ -31,7 +31,9 @@ def fused_costs(graph: Graph, device: Device) -> Iterator[tuple[Span, float]]:
         for first in range(len(graph.operators) - len(fusion.ops) + 1):
             last = first + len(fusion.ops) - 1
             operators = graph.operators[first : last + 1]
-            if _is_fused(graph, first, operators, fusion) and all(_takes(graph, one, device) for one in operators):
+            if _is_fused(graph, first, operators, fusion) and all(
+                _takes(graph, operator, device) for operator in operators
+            ):
                 cost_s = _cost_s(graph, operators[0], device, fusion.terms)
                 if cost_s < math.inf:
                     yield (first, last), cost_s

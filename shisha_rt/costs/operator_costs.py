@@ -87,11 +87,11 @@ def beside(costs: Iterable[OperatorCosts]) -> OperatorCosts:
     grouped = list(costs)
     groups: list[GroupCost] = []
     before = 0
-    for one in grouped:
-        groups += (replace(group, device=before + group.device) for group in one.groups)
-        before += len(one.devices)
-    devices = tuple(device for one in grouped for device in one.devices)
-    return OperatorCosts(devices, np.hstack([one.time_s for one in grouped]), tuple(groups))
+    for costs_of_group in grouped:
+        groups += (replace(group, device=before + group.device) for group in costs_of_group.groups)
+        before += len(costs_of_group.devices)
+    devices = tuple(device for costs_of_group in grouped for device in costs_of_group.devices)
+    return OperatorCosts(devices, np.hstack([costs_of_group.time_s for costs_of_group in grouped]), tuple(groups))
 
 
 def described_costs(graph: Graph, devices: Sequence[Device]) -> OperatorCosts:

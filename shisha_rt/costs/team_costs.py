@@ -52,7 +52,7 @@ class TeamCosts:
         if not self.costs.link_of:
             return rate_of(plan, taken_s)
         alone_s = [_stretched(*of_stage) for of_stage in zip(self.alone_s(plan), taken_s, told_s, strict=True)]
-        load = max(self.link_loads(plan, taken_s), key=lambda one: one.seconds, default=LinkLoad(0.0, ""))
+        load = max(self.link_loads(plan, taken_s), key=lambda link_load: link_load.seconds, default=LinkLoad(0.0, ""))
         return replace(rate_of(plan, taken_s, alone_s=alone_s), link_s=load.seconds, link=load.link)
 
     def link_loads(self, plan: Plan, team_s: TeamSeconds) -> list[LinkLoad]:

@@ -257,7 +257,7 @@ class Cluster:
         assert hosted.link is not None
         hosted.delay_s, hosted.there = _FIRST_DELAY_S, True
         self._say(cm.PlaceThere(hosted.asked.place, hosted.address, hosted.about, *hosted.link))
-        if not self._all_there and all(one.there for one in self._hosted.values()):
+        if not self._all_there and all(asked.there for asked in self._hosted.values()):
             self._all_there = True
             self._say(cm.AllThere())
 
@@ -331,8 +331,8 @@ class Cluster:
         hosted.has_model, hosted.is_sent = True, False
         if not hosted.there:
             self._go_on(hosted)
-        shipped = all(one.has_model for one in self._hosted.values())
-        if shipped or (self._shipped and not any(one.is_sent for one in self._hosted.values())):
+        shipped = all(owned.has_model for owned in self._hosted.values())
+        if shipped or (self._shipped and not any(owned.is_sent for owned in self._hosted.values())):
             self._sender.forget()
         if shipped and not self._shipped:
             self._shipped = True

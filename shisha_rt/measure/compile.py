@@ -63,7 +63,10 @@ class Compiled:
     @property
     def key(self) -> str:
         """Identifies what plans and costs of it depend on."""
-        keys = sorted(f"{one.engine_folder.parent.name}-{one.engine_folder.name}" for one in self.each)
+        keys = sorted(
+            f"{compiled_shape.engine_folder.parent.name}-{compiled_shape.engine_folder.name}"
+            for compiled_shape in self.each
+        )
         return keys[0] if len(keys) == 1 else f"shapes-{hashlib.sha256(' '.join(keys).encode()).hexdigest()}"
 
     @property
@@ -74,7 +77,8 @@ class Compiled:
     def needs(self) -> tuple[frozenset[int], ...]:
         """(layers,): the earlier layers from which each reads a tensor, in some shape."""
         return tuple(
-            frozenset().union(*of_shapes) for of_shapes in zip(*(one.index.needs for one in self.each), strict=True)
+            frozenset().union(*of_shapes)
+            for of_shapes in zip(*(compiled_shape.index.needs for compiled_shape in self.each), strict=True)
         )
 
 

@@ -101,16 +101,18 @@ def profile_model(
     def beside_daemon(place_class: PlaceClass) -> PlaceClass:
         return replace(place_class, undisturbed=bool(beside and place_class.lead), family=beside or os.getpid())
 
-    def costs_of(one: Compiled, store: ProfileStore) -> RawCosts:
-        wanted = _Wanted(one, machine, teams=teams, remote=remote)
+    def costs_of(compiled: Compiled, store: ProfileStore) -> RawCosts:
+        wanted = _Wanted(compiled, machine, teams=teams, remote=remote)
         found = {
-            place_class.setting: _profiles(one, store, beside_daemon(place_class), wanted.spans, tell, renew=renew)
+            place_class.setting: _profiles(compiled, store, beside_daemon(place_class), wanted.spans, tell, renew=renew)
             for place_class in wanted.first_of_each()
         }
         return wanted.costs(found)
 
     with ProfileStore(cache_folder() / FILE_NAME) as store:
-        return mean_costs(compiled.model.graph, compiled.layers, [costs_of(one, store) for one in compiled.each])
+        return mean_costs(
+            compiled.model.graph, compiled.layers, [costs_of(compiled_shape, store) for compiled_shape in compiled.each]
+        )
 
 
 def known_costs(
@@ -119,8 +121,8 @@ def known_costs(
     """What `profile_model` would find without measuring anything; None if something is missing. Raises as it does."""
     shapes = []
     with ProfileStore(cache_folder() / FILE_NAME) as store:
-        for one in compiled.each:
-            wanted = _Wanted(one, machine, teams=teams, remote=remote)
+        for compiled_shape in compiled.each:
+            wanted = _Wanted(compiled_shape, machine, teams=teams, remote=remote)
             found = {
                 place_class.setting: _known(store, place_class, wanted.spans) for place_class in wanted.first_of_each()
             }

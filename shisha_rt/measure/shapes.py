@@ -34,11 +34,11 @@ def compile_shapes(path: Path, sizes: Sequence[InputSizes], on_progress: Tell | 
     Raises as `compile_model` does, and BadInput where two are the same or do not have the same layers.
     """
     shapes = [compile_model(path, input_sizes, on_progress) for input_sizes in sizes]
-    for number, one in enumerate(shapes):
-        if any(_input_shapes(one) == _input_shapes(other) for other in shapes[:number]):
-            raise BadInput(f"{path}: shapes {_words(one)} are set twice, expected once")
-        _check_alike(path, shapes[0], one)
-        _share_weights(shapes[0], one)
+    for number, shape in enumerate(shapes):
+        if any(_input_shapes(shape) == _input_shapes(other) for other in shapes[:number]):
+            raise BadInput(f"{path}: shapes {_words(shape)} are set twice, expected once")
+        _check_alike(path, shapes[0], shape)
+        _share_weights(shapes[0], shape)
     return as_one(shapes)
 
 
@@ -46,13 +46,13 @@ def as_one(shapes: Sequence[Compiled]) -> Compiled:
     """A model that was compiled for each of `shapes`, which have been checked; of one there is nothing to do."""
     if len(shapes) == 1:
         return shapes[0]
-    legal_cuts = tuple(sorted(frozenset.intersection(*(one.legal_cuts for one in shapes))))
-    alike = tuple(replace(one, index=msgspec.structs.replace(one.index, legal_cuts=legal_cuts)) for one in shapes)
-    largest = max(alike, key=lambda one: sum(tensor.size_bytes for tensor in one.model.graph.inputs))
-    copies = len({_largest_file(one) for one in alike})
+    legal_cuts = tuple(sorted(frozenset.intersection(*(shape.legal_cuts for shape in shapes))))
+    alike = tuple(replace(shape, index=msgspec.structs.replace(shape.index, legal_cuts=legal_cuts)) for shape in shapes)
+    largest = max(alike, key=lambda shape: sum(tensor.size_bytes for tensor in shape.model.graph.inputs))
+    copies = len({_largest_file(shape) for shape in alike})
     layers = tuple(
         _together(*of_layer, copies=copies)
-        for of_layer in zip(largest.layers, *(one.layers for one in alike), strict=True)
+        for of_layer in zip(largest.layers, *(shape.layers for shape in alike), strict=True)
     )
     return replace(largest, layers=layers, shapes=alike)
 
@@ -61,16 +61,16 @@ def _together(layer: Layer, *shapes: Layer, copies: int) -> Layer:
     """`layer` with what it needs in all `shapes`, of whose weights there are `copies`."""
     return replace(
         layer,
-        weight_bytes=copies * max(one.weight_bytes for one in shapes),
-        in_bytes=max(one.in_bytes for one in shapes),
-        out_bytes=max(one.out_bytes for one in shapes),
+        weight_bytes=copies * max(shape.weight_bytes for shape in shapes),
+        in_bytes=max(shape.in_bytes for shape in shapes),
+        out_bytes=max(shape.out_bytes for shape in shapes),
     )
 
 
-def _share_weights(one: Compiled, other: Compiled) -> None:
+def _share_weights(compiled: Compiled, other: Compiled) -> None:
     """Files of the second that are the same in the first become other names of those: their pages are there once."""
     for file in other.engine_folder.iterdir():
-        twin = one.engine_folder / file.name
+        twin = compiled.engine_folder / file.name
         if file.stat().st_size < _LARGE_BYTES or not twin.exists() or twin.samefile(file):
             continue
         if filecmp.cmp(twin, file, shallow=False):
@@ -86,19 +86,19 @@ def _largest_file(compiled: Compiled) -> int:
     return max(stats, key=lambda stat: stat.st_size).st_ino
 
 
-def _check_alike(path: Path, one: Compiled, other: Compiled) -> None:
+def _check_alike(path: Path, first: Compiled, other: Compiled) -> None:
     aspects: tuple[tuple[str, Callable[[Compiled], Sequence[object]]], ...] = (
         ("inputs", lambda compiled: list(map(_kind, compiled.model.graph.inputs))),
         ("outputs", lambda compiled: list(map(_kind, compiled.model.graph.outputs))),
         ("layers", lambda compiled: [(layer.name, layer.op) for layer in compiled.layers]),
     )
     for what, aspect in aspects:
-        ones, others = aspect(one), aspect(other)
+        ones, others = aspect(first), aspect(other)
         if ones != others:
             found = next((pair for pair in zip(ones, others, strict=False) if pair[0] != pair[1]), None)
             differ = f"{len(ones)} and {len(others)} {what}" if found is None else f"{what} {found[0]} and {found[1]}"
             raise BadInput(
-                f"{path}: with {_words(one)} and {_words(other)} it has {differ}; "
+                f"{path}: with {_words(first)} and {_words(other)} it has {differ}; "
                 "expected one network, the same but for its sizes"
             )
 

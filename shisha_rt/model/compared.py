@@ -31,7 +31,7 @@ def compared_values(graph: onnx.GraphProto) -> dict[str, int]:
             source[node.output[0]] = source[node.input[0]]
         if node.op_type != "Equal":
             continue
-        for one, other in (node.input, reversed(node.input)):
-            if one in source and other in constants and math.prod(constants[other].dims) == 1:
-                found.setdefault(source[one], int(numpy_helper.to_array(constants[other]).item()))
+        for given, other in (node.input, reversed(node.input)):
+            if given in source and other in constants and math.prod(constants[other].dims) == 1:
+                found.setdefault(source[given], int(numpy_helper.to_array(constants[other]).item()))
     return found

@@ -147,9 +147,9 @@ def _add_moves(network: CostNetwork, tensor: ProblemTensor, from_s: Table) -> No
 
 def _add_pair(network: CostNetwork, tensor: ProblemTensor, from_s: Table) -> None:
     """One payment for each memory of the two consumers."""
-    one, other = [network.states[consumer].memory for consumer in tensor.consumers]
-    to_one_s, to_other_s = from_s[:, one, None], from_s[:, None, other]
-    table = to_one_s + np.where(one[:, None] == other, 0.0, to_other_s)
+    first, other = [network.states[consumer].memory for consumer in tensor.consumers]
+    to_one_s, to_other_s = from_s[:, first, None], from_s[:, None, other]
+    table = to_one_s + np.where(first[:, None] == other, 0.0, to_other_s)
     _add(network, (tensor.producer, *tensor.consumers), table)
 
 

@@ -73,7 +73,7 @@ class PlacedCosts:
             team: PlacedCosts(self._graph, self._layers, self._machine.as_one(team), {team[0]: costs})
             for team, costs in self._costs_of_team.items()
         }
-        return tuple(CostTeam(team, one.costs().time_s[:, 0]) for team, one in ones.items())
+        return tuple(CostTeam(team, of_team.costs().time_s[:, 0]) for team, of_team in ones.items())
 
     def segment_cpu_s(self, first: int, last: int, place: str) -> float:
         """CPU seconds of all threads for one frame at full speed: what `timing = "modelled"` paces by."""

@@ -81,8 +81,8 @@ class _Reader:
         links = chain_links(alone)
         groups = tuple(self._group(i, group, links) for i, group in enumerate(file.groups))
         first: dict[tuple[tuple[int, ...], int], int] = {}
-        for i, one in enumerate(groups):
-            if (other := first.setdefault((one.nodes, one.device), i)) != i:
+        for i, earlier in enumerate(groups):
+            if (other := first.setdefault((earlier.nodes, earlier.device), i)) != i:
                 self._fail(f"groups[{i}]: the nodes and the device of groups[{other}], expected one cost for them")
         return replace(alone, groups=groups)
 

@@ -52,13 +52,13 @@ class Schedule:
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
-        return tuple(one for section in self.sections for lane in section.lanes for one in lane)
+        return tuple(partition for section in self.sections for lane in section.lanes for partition in lane)
 
     @property
     def overlapping(self) -> tuple[Partition, ...]:
         """The branches that run beside others."""
         several = (section for section in self.sections if len(section.lanes) > 1)
-        return tuple(one for section in several for lane in section.lanes for one in lane)
+        return tuple(partition for section in several for lane in section.lanes for partition in lane)
 
 
 def schedule_of(problem: Problem, assignment: Assignment, items: Items | None = None) -> Schedule:

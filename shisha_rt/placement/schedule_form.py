@@ -11,12 +11,12 @@ from shisha_rt.placement.schedule import Partition, Schedule
 def schedule_object(problem: Problem, schedule: Schedule) -> dict[str, Any]:
     """`makespan_s`, and the sections one after the other; the lanes of a section run at the same time."""
 
-    def partition(one: Partition) -> dict[str, Any]:
+    def partition(partition: Partition) -> dict[str, Any]:
         return {
-            "device": problem.devices[one.device],
-            "nodes": [problem.nodes[node].name for node in one.nodes],
-            "start_s": one.start_s,
-            "end_s": one.end_s,
+            "device": problem.devices[partition.device],
+            "nodes": [problem.nodes[node].name for node in partition.nodes],
+            "start_s": partition.start_s,
+            "end_s": partition.end_s,
         }
 
     return {
@@ -25,7 +25,7 @@ def schedule_object(problem: Problem, schedule: Schedule) -> dict[str, Any]:
             {
                 "start_s": section.start_s,
                 "end_s": section.end_s,
-                "lanes": [[partition(one) for one in lane] for lane in section.lanes],
+                "lanes": [[partition(scheduled) for scheduled in lane] for lane in section.lanes],
             }
             for section in schedule.sections
         ],

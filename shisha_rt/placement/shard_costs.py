@@ -30,7 +30,9 @@ def shard_times(
     A line through the smallest shard and the largest that the device has room for.
     """
     found: dict[PricedSplit, ShardTime] = {}
-    alike = {place: next(one for one, other in devices.items() if other == device) for place, device in devices.items()}
+    alike = {
+        place: next(name for name, other in devices.items() if other == device) for place, device in devices.items()
+    }
     for way in ways:
         if way.summed or way.axis not in _PRICED:
             continue

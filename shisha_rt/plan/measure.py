@@ -61,16 +61,16 @@ def measure_window(
         raise ValueError(f"windows of {counts} frames: expected at least {MIN_FRAMES} each")
     plain = plan.is_plain
     by_team = [
-        [] if one and plain else _by_team(frames, len(stage.teams))
-        for frames, stage, one in zip(windows, plan.stages, alike, strict=True)
+        [] if pooled_stage and plain else _by_team(frames, len(stage.teams))
+        for frames, stage, pooled_stage in zip(windows, plan.stages, alike, strict=True)
     ]
     pooled = [  # one window for all of a stage's teams, or one for each
-        [_Sorted(np.asarray(frames[1]))] if one else of_team
-        for frames, of_team, one in zip(windows, by_team, alike, strict=True)
+        [_Sorted(np.asarray(frames[1]))] if pooled_stage else of_team
+        for frames, of_team, pooled_stage in zip(windows, by_team, alike, strict=True)
     ]
     times_s = [
-        tuple(window.median_s for window in ran) * (len(stage.teams) if one else 1)
-        for ran, stage, one in zip(pooled, plan.stages, alike, strict=True)
+        tuple(window.median_s for window in ran) * (len(stage.teams) if pooled_stage else 1)
+        for ran, stage, pooled_stage in zip(pooled, plan.stages, alike, strict=True)
     ]
     stage_s = tuple(map(stage_seconds, times_s))
     found = rate_of(plan, times_s)

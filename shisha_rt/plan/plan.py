@@ -163,10 +163,10 @@ class Plan:
         found: set[int] = set()
         pending = list(self.stages[stage].after)
         while pending:
-            one = pending.pop()
-            if one not in found:
-                found.add(one)
-                pending += self.stages[one].after
+            reached = pending.pop()
+            if reached not in found:
+                found.add(reached)
+                pending += self.stages[reached].after
         return frozenset(found)
 
     @property

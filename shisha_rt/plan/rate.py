@@ -127,8 +127,8 @@ def latency_s(plan: Plan, service_s: TeamSeconds) -> float:
     followers: list[list[int]] = [[] for _ in plan.stages]
     waits = [len(stage.after) for stage in plan.stages]
     for index, stage in enumerate(plan.stages):
-        for one in stage.after:
-            followers[one].append(index)
+        for previous in stage.after:
+            followers[previous].append(index)
         if not stage.after:
             ready[pool_of[index]].append(index)
     running: list[tuple[float, int, Team]] = []

@@ -169,7 +169,7 @@ def _splits(plan: Plan, splits: Collection[Sequence[int]], rules: PlanRules) -> 
             )
         if known.summed and len(shares) > MOST_SUMMED:
             yield f"{layers} split by {axis} in {len(shares)}: expected at most {MOST_SUMMED}, whose sums have rooms"
-        parts = [one.part for index in split if (one := plan.stages[index].split)]
+        parts = [part_split.part for index in split if (part_split := plan.stages[index].split)]
         joined = known.summed or known.joined
         if parts != list(range(len(shares) + joined)):
             expected = f"one for each of {len(shares)} shares" + (", and then one that joins them" if joined else "")
@@ -196,11 +196,11 @@ def _instead(span: Span, rules: PlanRules) -> str:
 def _order(plan: Plan) -> Iterator[str]:
     """`after` names earlier stages, each once: so no stages wait for each other."""
     for index, stage in enumerate(plan.stages):
-        for one in stage.after:
-            if not 0 <= one < len(plan.stages):
-                yield f"{_named(index, stage)} is after stage {one}, which is not there"
-            elif one >= index:
-                yield f"{_named(index, stage)} is after stage {one}, expected earlier stages only: no circles"
+        for previous in stage.after:
+            if not 0 <= previous < len(plan.stages):
+                yield f"{_named(index, stage)} is after stage {previous}, which is not there"
+            elif previous >= index:
+                yield f"{_named(index, stage)} is after stage {previous}, expected earlier stages only: no circles"
         if len(set(stage.after)) < len(stage.after):
             yield f"{_named(index, stage)} is after a stage twice"
 
@@ -275,11 +275,11 @@ def _cuts(plan: Plan, rules: PlanRules) -> Iterator[str]:
         return
     for cut in range(rules.layer_count - 1):
         if stages_of[cut] != stages_of[cut + 1] and cut not in rules.legal_cuts:
-            one, other = (
+            first, other = (
                 _named(carriers[-1], plan.stages[carriers[-1]]) for carriers in (stages_of[cut], stages_of[cut + 1])
             )
             yield (
-                f"cut {cut}, between layers {cut} and {cut + 1}, of {one} and {other}, is not legal: "
+                f"cut {cut}, between layers {cut} and {cut + 1}, of {first} and {other}, is not legal: "
                 "the two layers cannot be separated"
             )
 
@@ -291,8 +291,8 @@ def _needs(plan: Plan, rules: PlanRules) -> Iterator[str]:
     ancestors: list[int] = []  # of each stage, itself among them: a bit for each
     for index, stage in enumerate(plan.stages):
         behind = 1 << index
-        for one in stage.after:
-            behind |= ancestors[one]
+        for previous in stage.after:
+            behind |= ancestors[previous]
         ancestors.append(behind)
         lacking: dict[int, int] = {}
         for layer in stage.layers:

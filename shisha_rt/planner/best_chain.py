@@ -129,7 +129,7 @@ def _best_chain(
     plan = over_hosts(costs, space.plan(found.stages))
     if space is not whole and replicate and objective == "throughput":
         copied = over_hosts(costs, with_further_copies(costs, plan))
-        plan = min(plan, copied, key=lambda one: (rate_by(costs, one).bottleneck_s, len(one.places)))
+        plan = min(plan, copied, key=lambda option: (rate_by(costs, option).bottleneck_s, len(option.places)))
     value_s = rate_by(costs, plan).value_s(objective)
     statistics["probes"] = found.probes
     lower_s = found.lower_s if space is whole and found.lower_s is not None else bound_s
@@ -233,7 +233,7 @@ def _is_as_fast(space: Chains, stages: Sequence[SharedStage], others: Sequence[S
     costs = space.model.costs
     if not costs.link_of:
         return True
-    own, theirs = (rate_by(costs, over_hosts(costs, space.plan(one))) for one in (stages, others))
+    own, theirs = (rate_by(costs, over_hosts(costs, space.plan(stages_tried))) for stages_tried in (stages, others))
     return own.link_s <= max(theirs.bottleneck_s, own.period_s[own.slowest_stage]) * (1 + TOLERANCE)
 
 

@@ -45,7 +45,7 @@ def with_further_copies(costs: Costs, plan: Plan) -> Plan:
         teams[index].append((time_s, (free[kind].pop(),)))
         heapq.heappush(slowest, (rate + 1 / time_s, index))
     stages = [
-        replace(stage, teams=tuple(team for _, team in sorted(of_teams, key=lambda one: one[0])))
+        replace(stage, teams=tuple(team for _, team in sorted(of_teams, key=lambda of_team: of_team[0])))
         for stage, of_teams in zip(plan.stages, teams, strict=True)
     ]
     return Plan(tuple(stages))

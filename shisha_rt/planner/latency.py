@@ -88,8 +88,8 @@ def low_latency(model: StageCosts, table: Reach, most_states: int, should_stop: 
         if found.is_least or should_stop():
             return found
         relaxed = _relax(ending, starts, _repriced(relaxed, best.latency_s))
-        tightest = max(tightest, relaxed, key=lambda one: one.bound_s)
-        best = min(best, _dive(table, ending, relaxed), key=lambda one: one.latency_s)
+        tightest = max(tightest, relaxed, key=lambda bounds: bounds.bound_s)
+        best = min(best, _dive(table, ending, relaxed), key=lambda tried: tried.latency_s)
     return _best_first(table, ending, tightest, best, most_states, should_stop)
 
 
@@ -99,7 +99,7 @@ def _endings(model: StageCosts, stages: Ints) -> list[_Ending]:
     kind, begin = (np.repeat(index.ravel(), lengths.ravel()) for index in np.indices(stages.shape))
     shorter = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths.ravel(), lengths.ravel())
     end = begin + 1 + shorter
-    prefix_s = np.stack([one.prefix_s for one in model.kinds])
+    prefix_s = np.stack([place_kind.prefix_s for place_kind in model.kinds])
     service_s = prefix_s[kind, end] - prefix_s[kind, begin] + model.entry_s[begin]
     order = np.argsort(end, kind="stable")
     bounds = np.searchsorted(end[order], np.arange(model.groups + 2)).tolist()
@@ -202,7 +202,7 @@ def _best_first(
             kind, begin, _ = longer.first
             state = before[kind], begin
             if begin == 0:
-                best = min(best, longer, key=lambda one: one.latency_s)
+                best = min(best, longer, key=lambda tried: tried.latency_s)
             elif longer.latency_s < least_s.get(state, math.inf):
                 least_s[state] = longer.latency_s
                 heapq.heappush(waiting, (float(bounds_s[at]), next(number), *state, longer))

@@ -86,11 +86,11 @@ def learnt(
     by_costs = team_costs(told_costs)
     of_place: dict[str, list[_Seen]] = {place.name: [] for place in told_costs.places}
     of_team: dict[_TeamKind, list[_Seen]] = {kind: [] for kind in by_costs.time_s if kind[1] > 1}
-    for team, one in _seen(by_costs, trials):
+    for team, seen_once in _seen(by_costs, trials):
         if len(team) == 1:
-            of_place[team[0]].append(one)
+            of_place[team[0]].append(seen_once)
         else:
-            of_team.setdefault((by_costs.kind_of[team[0]], len(team)), []).append(one)
+            of_team.setdefault((by_costs.kind_of[team[0]], len(team)), []).append(seen_once)
     time_s = np.stack([_able(told_costs.time_s[:, at], able) for at, able in enumerate(of_place.values())], axis=1)
     told_costs = replace(told_costs, time_s=time_s)
     team_s = {kind: _able(by_costs.time_s[kind], able) for kind, able in of_team.items() if kind in by_costs.time_s}
@@ -99,7 +99,7 @@ def learnt(
     if copies or not few_enough([len(group) for group in groups]):
         groups, crowded = _groups(time_s, kinds_of(told_costs), alone, few_enough, 0.0 if copies else -math.inf)
     together = [_sightings(told_costs, team_time_s, of_team[kind]) for kind, team_time_s in team_s.items()]
-    sightings = [*([one for place in group for one in alone[place]] for group in groups), *together]
+    sightings = [*([sighting for place in group for sighting in alone[place]] for group in groups), *together]
     beliefs = likeliest(
         [np.nan_to_num(kind_s) for kind_s in (*(time_s[:, group[0]] for group in groups), *team_s.values())],
         [_merged(sighting).sightings for sighting in sightings],
@@ -214,15 +214,15 @@ class _Merged(NamedTuple):
 def _merged(sightings: Sequence[Sighting]) -> _Merged:
     """Means with weights of 1 / variance; of many, the latest."""
     by_span: dict[tuple[int, int], list[Sighting]] = {}
-    for one in sightings:
-        by_span.setdefault((one.first, one.end), []).append(one)
+    for sighting in sightings:
+        by_span.setdefault((sighting.first, sighting.end), []).append(sighting)
     found: list[Sighting] = []
     scatter = 0.0
     for (first, end), sighted in by_span.items():
         if len(sighted) == 1:
             found += sighted
             continue
-        time_s, error_s = np.array([(one.time_s, one.error_s) for one in sighted]).T
+        time_s, error_s = np.array([(sighting.time_s, sighting.error_s) for sighting in sighted]).T
         weights = 1 / error_s**2
         mean_s, its_error_s = float(weights @ time_s / weights.sum()), float(weights.sum() ** -0.5)
         scatter += math.log(its_error_s) - float(np.log(error_s).sum() + weights @ (time_s - mean_s) ** 2 / 2)
@@ -249,9 +249,9 @@ def _groups(
         parts.sort(key=lambda part: -part[0].evidence)
         clearest, group = parts[0]
         groups = [part for _, part in parts]
-        if not clearest.one or clearest.evidence <= least_evidence:
+        if not clearest.first or clearest.evidence <= least_evidence:
             return sorted(groups), False
-        two = (clearest.one, clearest.other)
+        two = (clearest.first, clearest.other)
         if not few_enough([len(members) for members in (*groups[1:], *two)]):
             return sorted(groups), clearest.evidence > 0
         parts = [*parts[1:], *((_parted(time_s[:, group[0]], members, alone), members) for members in two)]
@@ -261,7 +261,7 @@ class _Parted(NamedTuple):
     """`evidence` in nats, above 0: the two are unlike."""
 
     evidence: float
-    one: Group = ()
+    first: Group = ()
     other: Group = ()
 
 
@@ -273,23 +273,23 @@ def _parted(told_s: Floats, group: Group, alone: Sequence[Sequence[Sighting]]) -
     layers_s = np.nan_to_num(told_s)
 
     def slower(place: int) -> float:
-        taken_s = sum(one.time_s for one in alone[place])
-        return taken_s / float(sum(layers_s[one.first : one.end].sum() for one in alone[place]))
+        taken_s = sum(sighting.time_s for sighting in alone[place])
+        return taken_s / float(sum(layers_s[sighting.first : sighting.end].sum() for sighting in alone[place]))
 
     order = sorted(seen, key=slower)
     ratios = np.array([slower(place) for place in order])
     # The two parts that vary least within themselves.
     varying = [at * ratios[:at].var() + (len(order) - at) * ratios[at:].var() for at in range(1, len(order))]
     at = 1 + int(np.argmin(varying))
-    whole, one, other = (_likelihood(layers_s, members, alone) for members in (order, order[:at], order[at:]))
+    whole, first, other = (_likelihood(layers_s, members, alone) for members in (order, order[:at], order[at:]))
     choice = math.log(math.comb(len(order), at))
     parts = [set(order[:at]), set(order[at:])]
     max(parts, key=len).update(set(group) - set(seen))
-    evidence = one + other - whole - choice - _EVIDENCE
+    evidence = first + other - whole - choice - _EVIDENCE
     return _Parted(evidence, *(tuple(sorted(part)) for part in parts))
 
 
 def _likelihood(layers_s: Floats, places: Sequence[int], alone: Sequence[Sequence[Sighting]]) -> float:
     """The log of it, of all that was seen of places that share a belief, with the scales that are likeliest."""
-    merged = _merged([one for place in places for one in alone[place]])
+    merged = _merged([sighting for place in places for sighting in alone[place]])
     return float(log_likelihoods(layers_s, merged.sightings).max()) + merged.scatter

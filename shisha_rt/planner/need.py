@@ -103,13 +103,13 @@ def need(chains: Chains, bound_s: float, should_stop: Callable[[], bool]) -> Nee
             to, (rows, begins) = now[end, ...], ending[end]
             # Shares are in ascending order, so those of the same head are neighbours.
             parts = np.flatnonzero((heads[rows[1:]] != heads[rows[:-1]]).any(axis=1)) + 1
-            for one, past in pairwise([0, *parts.tolist(), len(rows)]) if rows.size else ():
-                source, beyond = windows[rows[one]]
-                if past > one + 1:
-                    places = own[rows[one:past]].reshape(-1, *(1 for _ in source))
-                    needed = (before[(begins[one:past], *source)] + places).min(axis=0)
+            for begun, past in pairwise([0, *parts.tolist(), len(rows)]) if rows.size else ():
+                source, beyond = windows[rows[begun]]
+                if past > begun + 1:
+                    places = own[rows[begun:past]].reshape(-1, *(1 for _ in source))
+                    needed = (before[(begins[begun:past], *source)] + places).min(axis=0)
                 else:
-                    needed = before[(begins[one], *source)] + own[rows[one]]
+                    needed = before[(begins[begun], *source)] + own[rows[begun]]
                 np.minimum(to[beyond], needed, out=to[beyond])
         if chains.layered:
             tables.append(now)

@@ -32,8 +32,8 @@ def over_hosts(costs: Costs, plan: Plan) -> Plan:
     loads = _loads(predicted, plan)
     spread = _Spread(predicted, {}, {link.host: np.zeros(2) for link in costs.links})
     for place in sorted(loads, key=lambda place: -float(loads[place].max())):
-        able = [one for one in spread.alike(place) if one not in spread.holds]
-        new = min(able, key=lambda one: spread.slowest_with(one, loads[place]))
+        able = [candidate for candidate in spread.alike(place) if candidate not in spread.holds]
+        new = min(able, key=lambda candidate: spread.slowest_with(candidate, loads[place]))
         spread.put(new, place, loads[place])
     _exchange(spread, loads)
     on = {old: new for new, old in spread.holds.items() if old}
@@ -55,7 +55,7 @@ class _Spread:
 
     def alike(self, place: str) -> list[str]:
         kind_of, costs = self.told.kind_of, self.told.costs
-        return [one.name for one in costs.places if kind_of[one.name] == kind_of[place]]
+        return [other.name for other in costs.places if kind_of[other.name] == kind_of[place]]
 
     def host(self, place: str) -> str:
         return self.told.costs.link_of[place].host
@@ -82,18 +82,18 @@ def _exchange(spread: _Spread, loads: dict[str, Floats]) -> None:
     for _ in range(_MOST_EXCHANGES):
         slowest = max(spread.carried, key=lambda host: float(spread.carried[host].max()))
         best_s, best = float(spread.carried[slowest].max()), ("", "", _NOTHING)
-        for one in [place for place in holds if spread.host(place) == slowest]:
-            for other in spread.alike(one):
+        for candidate in [place for place in holds if spread.host(place) == slowest]:
+            for other in spread.alike(candidate):
                 if spread.host(other) != slowest:
-                    less = loads.get(holds[one], _NOTHING) - loads.get(holds.get(other, ""), _NOTHING)
-                    both_s = max(spread.slowest_with(one, -less), spread.slowest_with(other, less))
+                    less = loads.get(holds[candidate], _NOTHING) - loads.get(holds.get(other, ""), _NOTHING)
+                    both_s = max(spread.slowest_with(candidate, -less), spread.slowest_with(other, less))
                     if both_s < best_s:
-                        best_s, best = both_s, (one, other, less)
-        one, other, less = best
-        if not one:
+                        best_s, best = both_s, (candidate, other, less)
+        candidate, other, less = best
+        if not candidate:
             return
-        mine, others = holds[one], holds.get(other, "")
-        spread.put(one, others, -less)
+        mine, others = holds[candidate], holds.get(other, "")
+        spread.put(candidate, others, -less)
         spread.put(other, mine, less)
 
 

@@ -48,16 +48,16 @@ class Bounded:
 
 def bound(wide: Wide, most_stages: int | None, should_stop: Stop) -> Bounded | None:
     """None if no chain has room for the network."""
-    limit = np.array([*(float(one.count) for one in wide.classes), *wide.links.tolist()])
+    limit = np.array([*(float(place_class.count) for place_class in wide.classes), *wide.links.tolist()])
     classes = len(wide.classes)
     routes: dict[Route, None] = {}
     finite = np.where(np.isfinite(wide.seconds), wide.seconds, 0.0)
     speeds = 1 / np.maximum(finite.sum(axis=(1, 2)), 1e-30)
     start = np.concatenate([speeds, np.zeros(len(limit) - classes)])
-    for one in range(classes):  # each class has a chain that would rather have it than others
+    for chosen in range(classes):  # each class has a chain that would rather have it than others
         prices = start.copy()
         prices[:classes] *= 1e3
-        prices[one] = start[one]
+        prices[chosen] = start[chosen]
         path = cheapest(wide, prices, most_stages)
         if path is None:
             return None
@@ -91,11 +91,11 @@ def cheapest(wide: Wide, prices: Floats, most_stages: int | None) -> tuple[float
     classes = len(wide.classes)
     cost = np.full((wide.positions, wide.positions), np.inf)
     chosen = np.zeros(cost.shape, np.int64)
-    for number, one in enumerate(wide.classes):
+    for number, place_class in enumerate(wide.classes):
         priced = np.full(cost.shape, np.inf)
         np.multiply(prices[number], wide.seconds[number], out=priced, where=np.isfinite(wide.seconds[number]))
-        if one.group is not None:
-            for way in (2 * one.group, 2 * one.group + 1):
+        if place_class.group is not None:
+            for way in (2 * place_class.group, 2 * place_class.group + 1):
                 if prices[classes + way]:
                     priced = priced + prices[classes + way] * wide.link_s[way]
         chosen[priced < cost] = number

@@ -126,7 +126,7 @@ def _options(chains: Chains, bound_s: float, most_latency_s: float) -> list[list
     mixed = chains.is_mixed
     for (begin, end), chosen in of_stage.items():
         kept = np.zeros((0, len(chains.counts)), np.int64)
-        for service_s, lead, shares in sorted(chosen, key=lambda one: one[:2]):
+        for service_s, lead, shares in sorted(chosen, key=lambda option: option[:2]):
             if mixed:
                 places = chains.shares[shares]
                 of_use = ~(kept[:, None] <= places).all(axis=2).any(axis=0)

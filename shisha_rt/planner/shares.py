@@ -38,7 +38,7 @@ def shares_of(wide: Wide, cuts: Cuts) -> Shares:
     spans = list(pairwise(cuts))
     seconds = np.array([[wide.seconds[number][span] for span in spans] for number in range(len(wide.classes))])
     able = np.argwhere(np.isfinite(seconds))
-    counts = np.array([one.count for one in wide.classes], float)
+    counts = np.array([place_class.count for place_class in wide.classes], float)
     classes, ways = len(wide.classes), len(wide.links)
     # A column for each (class, stage): the part of the class that computes it; and one for the chain's frames.
     full = counts[able[:, 0]] / seconds[able[:, 0], able[:, 1]]
@@ -75,7 +75,9 @@ def dealt(wide: Wide, cuts: Cuts) -> Dealt:
     Frames are dealt as places can compute them, so where a link is full all others wait for it.
     """
     shares = shares_of(wide, cuts)
-    return max((_Deal(wide, cuts, over=over).dealt(shares) for over in (False, True)), key=lambda one: one.per_s)
+    return max(
+        (_Deal(wide, cuts, over=over).dealt(shares) for over in (False, True)), key=lambda sharing: sharing.per_s
+    )
 
 
 class _Deal:
@@ -87,8 +89,10 @@ class _Deal:
         self._spans = list(pairwise(cuts))
         self._over = over
         # In turns over the hosts, so that none has its link full while another's is empty; the last one is next.
-        self._left = [[at for turn in _turns(one.hosts) for at in turn][::-1] for one in wide.classes]
-        hosts = {one.group: len(one.hosts) for one in wide.classes if one.group is not None}
+        self._left = [[at for turn in _turns(place_class.hosts) for at in turn][::-1] for place_class in wide.classes]
+        hosts = {
+            place_class.group: len(place_class.hosts) for place_class in wide.classes if place_class.group is not None
+        }
         self._busy = {group: np.zeros((count, 2, len(self._spans))) for group, count in hosts.items()}
         self._per_s = np.zeros(len(self._spans))
         self._places: list[list[int]] = [[] for _ in self._spans]

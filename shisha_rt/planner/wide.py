@@ -45,10 +45,10 @@ def wide_plan(
     if bounded is None:
         return None
     tried = [dealt(wide, cuts) for cuts in _best_cuts(wide, bounded, most_stages, should_stop)]
-    most = max((one.per_s for one in tried), default=0.0)
+    most = max((deal.per_s for deal in tried), default=0.0)
     if not most:
         return None
-    best = next(one for one in tried if one.per_s >= most * (1 - _FEWER_STAGES))
+    best = next(deal for deal in tried if deal.per_s >= most * (1 - _FEWER_STAGES))
     return PlanSolution(
         _plan(wide, best),
         Outcome.FEASIBLE,
@@ -133,7 +133,9 @@ def _near(cuts: Cuts, positions: int) -> Iterator[Cuts]:
 
 def _plan(wide: Wide, found: Dealt) -> Plan:
     """Teams of a stage the quickest first."""
-    class_of = {place: number for number, one in enumerate(wide.classes) for host in one.hosts for place in host}
+    class_of = {
+        place: number for number, place_class in enumerate(wide.classes) for host in place_class.hosts for place in host
+    }
     names, starts = wide.model.costs.places, wide.model.starts
     stages = []
     for index, (span, places) in enumerate(zip(pairwise(found.cuts), found.places, strict=True)):

@@ -140,7 +140,7 @@ def _by_depth(boxes: Sequence[Box], after: Sequence[tuple[int, ...]], width: int
     """Each box below all that it is after; those of one depth side by side, in several rows if they are many."""
     depths: list[int] = []
     for own in after:
-        depths.append(1 + max((depths[one] for one in own), default=-1))
+        depths.append(1 + max((depths[previous] for previous in own), default=-1))
     levels = [[index for index, depth in enumerate(depths) if depth == level] for level in range(max(depths) + 1)]
     most = max(1, (width + len(_GAP)) // (_NARROWEST + len(_GAP)))
     columns = min(most, max(map(len, levels)))

@@ -111,7 +111,7 @@ class Epochs:
         placed = not self._rules.devices or any(stage.placement for stage in event.plan.stages)
         if not faults and placed:
             faults = self._rules.placement_problems(event.plan)
-        waiting = sum(one.event.owner is event.owner for one in self.proposals)
+        waiting = sum(proposal.event.owner is event.owner for proposal in self.proposals)
         if self._closed:
             self._refuse(event, "the daemon is stopping")
         elif faults:
@@ -147,12 +147,19 @@ class Epochs:
             self._refuse(proposal.event, event.reason)
 
     def _first_placed(self) -> QueuedPlan | None:
-        return next((one for one in self.proposals if one.placed), None)
+        return next((proposal for proposal in self.proposals if proposal.placed), None)
 
     def _unplaced(self, owner: ev.Owner, number: int) -> QueuedPlan | None:
         """None if it has ended meanwhile."""
-        waiting = (one for one in self.proposals if not one.placed)
-        return next((one for one in waiting if (one.event.owner, one.event.proposal) == (owner, number)), None)
+        waiting = (proposal for proposal in self.proposals if not proposal.placed)
+        return next(
+            (
+                waiting_proposal
+                for waiting_proposal in waiting
+                if (waiting_proposal.event.owner, waiting_proposal.event.proposal) == (owner, number)
+            ),
+            None,
+        )
 
     def _refuse(self, event: ev.PlanProposed, reason: str, failed_stage: int | None = None) -> None:
         self._settle(event, event.plan, None, Ending.REFUSED, reason, failed_stage=failed_stage)
@@ -230,9 +237,9 @@ class Epochs:
             return  # of an epoch that was dropped meanwhile
         self._loading.note_fewer()
         worker.loaded.add(key)
-        for one in self._epochs():
-            if one.number == event.epoch:
-                self._crashes.forget(one.plan.stages[event.stage], worker.place)
+        for known in self._epochs():
+            if known.number == event.epoch:
+                self._crashes.forget(known.plan.stages[event.stage], worker.place)
         epoch = self.preparing
         if epoch is None or epoch.number != event.epoch:
             return
@@ -282,7 +289,7 @@ class Epochs:
 
     def tick(self, now: float) -> None:
         """Give up on what took too long: placements, waiting for a turn, preparations, and leaving an old epoch."""
-        for proposal in [one for one in self.proposals if one.until_s <= now]:
+        for proposal in [due for due in self.proposals if due.until_s <= now]:
             self.proposals.remove(proposal)
             late = "its turn did not come" if proposal.placed else "its operators were not placed"
             reason = f"{late} within {self._policy.prepare_s:g} s"
@@ -313,7 +320,7 @@ class Epochs:
 
     def wake_times(self) -> list[float]:
         times = [self.preparing.prepare_until_s] if self.preparing else []
-        times += [one.until_s for one in self.proposals]
+        times += [proposal.until_s for proposal in self.proposals]
         times += [self._overdue_from_s(epoch) for epoch in self.live.values() if epoch.phase is EpochPhase.RETIRING]
         times += self._loading.wake_times()
         return [*times, self._replan_at_s] if self._needs_plan() else times

@@ -252,8 +252,8 @@ class Frames:
 
     def _answer(self, frame: Frame) -> None:
         """Its answer may go out, in its stream's order, and so what has waited for that."""
-        for one in self.streams.in_order(frame, self.by_number):
-            self._deliver(one)
+        for ready in self.streams.in_order(frame, self.by_number):
+            self._deliver(ready)
 
     def _deliver(self, frame: Frame) -> None:
         frame.delivered = True

@@ -137,7 +137,7 @@ def _check_streams(lifecycle: Lifecycle) -> None:
         counts = of_clients.setdefault(frame.stream.key[0], [0, 0])
         counts[0] += not frame.delivered
         counts[1] += frame.size_bytes * (frame.phase is FramePhase.WAITING)
-    noted = {key: [one.undelivered, one.waiting_bytes] for key, one in streams.clients.items()}
+    noted = {key: [client.undelivered, client.waiting_bytes] for key, client in streams.clients.items()}
     of_clients = {key: counts for key, counts in of_clients.items() if counts[0]}
     assert noted == of_clients, f"clients have {of_clients}, noted are {noted}"
     orders: dict[int, list[int]] = {}
@@ -152,7 +152,7 @@ def _check_streams(lifecycle: Lifecycle) -> None:
         assert list(stream.order) == order, f"stream {stream.key} owes {list(stream.order)}, should be {order}"
         assert list(stream.waiting) == queue, f"stream {stream.key} holds {list(stream.waiting)}, should be {queue}"
         assert not order or not numbered[order[0]].answerable, f"{order[0]} can be answered and is first, yet is not"
-        turns = sum(one is stream for client in streams.turn for one in client.turn)
+        turns = sum(queued is stream for client in streams.turn for queued in client.turn)
         assert turns == bool(queue), f"stream {stream.key} has {turns} turns, {len(queue)} frames wait"
     assert not orders, "frames are owed to a forgotten stream"
     assert not queues, "frames wait in a forgotten stream"
@@ -162,7 +162,7 @@ def _check_streams(lifecycle: Lifecycle) -> None:
 
 def _check_proposals(lifecycle: Lifecycle) -> None:
     epochs = lifecycle.epochs
-    names = [(one.event.owner, one.event.proposal) for one in epochs.proposals]
+    names = [(proposal.event.owner, proposal.event.proposal) for proposal in epochs.proposals]
     if epochs.preparing is not None:
         names.append((epochs.preparing.proposal.owner, epochs.preparing.proposal.proposal))
     assert len(set(names)) == len(names), f"a proposal is there twice: {names}"
@@ -221,7 +221,11 @@ def _check_places(lifecycle: Lifecycle) -> None:
     away = {place.name for place in places.by_name.values() if place.lost_s is not None and place.available}
     assert places.away <= away, f"{places.away} are away, of {away} without a worker"
     assert not places.away or places.available, "nothing is left to plan with"
-    serving = {one.place: one for one in places.workers.values() if not one.killed and _is_up(lifecycle, one.place)}
+    serving = {
+        worker.place: worker
+        for worker in places.workers.values()
+        if not worker.killed and _is_up(lifecycle, worker.place)
+    }
     assert places.serving == serving, f"{serving} serve, noted are {places.serving}"
     for place in places.by_name.values():
         has_process = place.phase in (PlacePhase.STARTING, PlacePhase.UP)

@@ -29,11 +29,13 @@ class Loading:
         if now < self._by_s:
             return []
         self._fewer = True
-        return [one for one in self._workers.values() if any(until <= now for until in one.loading.values())]
+        return [worker for worker in self._workers.values() if any(until <= now for until in worker.loading.values())]
 
     def wake_times(self) -> list[float]:
         """The earliest of those of workers that are not killed; none: nothing is being loaded."""
         if self._fewer:
-            untils = (until for one in self._workers.values() if not one.killed for until in one.loading.values())
+            untils = (
+                until for worker in self._workers.values() if not worker.killed for until in worker.loading.values()
+            )
             self._by_s, self._fewer = min(untils, default=math.inf), False
         return [self._by_s] if self._by_s < math.inf else []

@@ -119,7 +119,7 @@ class Places:
         """When it is; infinite if it is already, or not waited for."""
         if place.lost_s is None or not place.available or place.name in self.away or self._closed:
             return math.inf
-        usual_s = place.usual_start_s or max(one.usual_start_s for one in self.by_name.values())
+        usual_s = place.usual_start_s or max(other.usual_start_s for other in self.by_name.values())
         return place.lost_s + max(self._policy.away_s, min(3 * usual_s, self._policy.away_most_s))
 
     def _is_due(self, place: PlaceState, now: float) -> bool:

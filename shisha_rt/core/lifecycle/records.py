@@ -148,8 +148,8 @@ class Epoch:
         self.pool_of = tuple(of[index] for index, _ in stages)
         followers: list[list[int]] = [[] for _ in stages]
         for index, stage in stages:
-            for one in stage.after:
-                followers[one].append(index)
+            for previous in stage.after:
+                followers[previous].append(index)
         self.followers = tuple(map(tuple, followers))
         self.unprepared = {(index, lead) for index, stage in stages for lead in stage.leads}
         self.first = tuple(index for index, stage in stages if not stage.after)

@@ -130,8 +130,8 @@ class Streams:
         self.by_key.pop(stream.key, None)
         self.by_key[stream.key] = stream
         if len(self.by_key) > IDLE_STREAMS_KEPT:
-            others = (one for one in self.by_key.values() if one is not stream)
-            idle = next((one for one in others if not one.order and not one.waiting), None)
+            others = (kept for kept in self.by_key.values() if kept is not stream)
+            idle = next((other for other in others if not other.order and not other.waiting), None)
             if idle is not None:
                 del self.by_key[idle.key]
 

@@ -98,6 +98,6 @@ def step(
     """The phase that `action` leads to; the transition is written to `story`."""
     after = table.get((phase, action))
     if after is None:
-        raise UnknownTransition(kind, name, phase, action, tuple(one for one in story if one[:2] == (kind, name)))
+        raise UnknownTransition(kind, name, phase, action, tuple(event for event in story if event[:2] == (kind, name)))
     story.append((kind, name, action, after))
     return after

@@ -49,7 +49,7 @@ class OnTheirWay:
         return self._awaited.keys()
 
     def any(self, purpose: Purpose) -> bool:
-        return any(one.purpose is purpose for one in self._awaited.values())
+        return any(known.purpose is purpose for known in self._awaited.values())
 
     def propose(self, owner: Owner, plan: Plan, purpose: Purpose, run: int, attempts: int = 1) -> int:
         """Under the live epoch; returns the proposal's number."""

@@ -64,7 +64,9 @@ class Choice:
         self._best_plans = best_plans
         self.objective: Objective = "throughput"
         self.aim_at(objective)
-        if self.auto and all(self.best([place.name for place in filed.usual], one) for one in OBJECTIVES):
+        if self.auto and all(
+            self.best([place.name for place in filed.usual], known_objective) for known_objective in OBJECTIVES
+        ):
             self.objective = "latency"  # nothing has come yet
         self.by_costs = dict(by_costs)
         self._by_weights: tuple[tuple[Place, ...], Plan | None] | None = None

@@ -59,7 +59,7 @@ class Following:
         """What the load wants now; unless the planner is `free` to change its plan, it begins to look when it is."""
         choice, serves = self._choice, self._choice.objective
         best = self._best() if choice.auto else {}
-        known = [one for one in best.values() if one is not None]
+        known = [plan for plan in best.values() if plan is not None]
         if not known:
             self._load = Load()
             return None

@@ -37,8 +37,8 @@ def check_cores(cores: Cores) -> None:
 def _proposed(lifecycle: Lifecycle) -> Iterator[tuple[Owner, int]]:
     """Every proposal that is not settled."""
     epochs = lifecycle.epochs
-    for one in epochs.proposals:
-        yield one.event.owner, one.event.proposal
+    for proposal in epochs.proposals:
+        yield proposal.event.owner, proposal.event.proposal
     if epochs.preparing is not None:
         yield epochs.preparing.proposal.owner, epochs.preparing.proposal.proposal
 
@@ -46,7 +46,7 @@ def _proposed(lifecycle: Lifecycle) -> Iterator[tuple[Owner, int]]:
 def _check_turns(lifecycle: Lifecycle) -> None:
     """A plan whose operators are placed waits for no other that is still to be placed."""
     epochs = lifecycle.epochs
-    waiting = [one.event for one in epochs.proposals if one.placed]
+    waiting = [proposal.event for proposal in epochs.proposals if proposal.placed]
     assert not waiting or epochs.preparing is not None or lifecycle.changing, f"{waiting} wait for nothing"
 
 

@@ -28,15 +28,15 @@ class PlacerQueue(Generic[AskedT]):
 
     def __iter__(self) -> Iterator[tuple[int, AskedT]]:
         """Those that somebody waits for."""
-        return ((number, one.asked) for number, one in self._open.items() if one.asked is not None)
+        return ((number, placing.asked) for number, placing in self._open.items() if placing.asked is not None)
 
     def add(self, number: int, asked: AskedT) -> None:
         self._open[number] = _Open(asked)
 
     def answered(self, number: int) -> AskedT | None:
         """What was asked, if somebody waits for the answer."""
-        one = self._open.pop(number, None)
-        return None if one is None else one.asked
+        placing = self._open.pop(number, None)
+        return None if placing is None else placing.asked
 
     def withdraw(self, number: int) -> None:
         """Nobody waits for it any more."""
@@ -45,7 +45,7 @@ class PlacerQueue(Generic[AskedT]):
     def died(self) -> AskedT | None:
         """The placer has: what it has died of once too often, if it has; all others are to be asked again."""
         first = next(iter(self._open.items()), None)
-        self._open = {number: one for number, one in self._open.items() if one.asked is not None}
+        self._open = {number: placing for number, placing in self._open.items() if placing.asked is not None}
         if first is None:
             return None
         number, poison = first

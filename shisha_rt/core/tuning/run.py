@@ -109,7 +109,9 @@ def moves_between(before: Plan, after: Plan) -> int:
     if not (before.is_chain and after.is_chain) or len(position) < len(longer) or -1 in at or at != sorted(at):
         return 0
     was, now = ([position[stage.teams] for stage in plan.stages for _ in stage.layers] for plan in (before, after))
-    return sum(abs(one - other) for one, other in zip(was, now, strict=False))  # a plan that is refused may be anything
+    return sum(
+        abs(past - other) for past, other in zip(was, now, strict=False)
+    )  # a plan that is refused may be anything
 
 
 def walk_order(before: SearchRun, start: Plan, available: tuple[str, ...]) -> tuple[str, ...]:

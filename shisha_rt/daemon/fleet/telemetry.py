@@ -158,13 +158,15 @@ def pooled(windows: Sequence[StageWindow]) -> dict[str, float | int | None]:
         return deque(chain.from_iterable(islice(reversed(value), kept) for value in values))
 
     whole = StageWindow(
-        service_s=last(one.service_s for one in windows),
-        cpu_s=last(one.cpu_s for one in windows),
-        waited_s=last(one.waited_s for one in windows),
-        frames=sum(one.frames for one in windows),
+        service_s=last(window.service_s for window in windows),
+        cpu_s=last(window.cpu_s for window in windows),
+        waited_s=last(window.waited_s for window in windows),
+        frames=sum(window.frames for window in windows),
     )
     for name in _BUILT:
-        whole.built[name] = max((value for one in windows if (value := one.built[name]) is not None), default=None)
+        whole.built[name] = max(
+            (value for window in windows if (value := window.built[name]) is not None), default=None
+        )
     return whole.summary()
 
 

@@ -185,8 +185,8 @@ def _ours(folder: Path) -> Sequence[Path]:
 
 def _remove_empty(folder: Path) -> None:
     with contextlib.suppress(OSError):
-        for one in _ours(folder):
-            one.rmdir()
+        for our in _ours(folder):
+            our.rmdir()
 
 
 def _name_for_all() -> str:
@@ -195,9 +195,9 @@ def _name_for_all() -> str:
 
 def _make_private(folder: Path) -> None:
     """Raises BadInput unless the folder, and one of ours that it is in, is this user's alone."""
-    for one in reversed(_ours(folder)):
+    for our in reversed(_ours(folder)):
         with contextlib.suppress(FileExistsError):
-            one.mkdir(mode=_PRIVATE)
-        found = one.lstat()  # a folder in one with the set-group-ID bit has that bit, too, which lets nobody in
-        if found.st_uid != os.geteuid() or found.st_mode & 0o777 != _PRIVATE or not one.is_dir() or one.is_symlink():
-            raise BadInput(f"{one}: expected a folder that only this user may enter")
+            our.mkdir(mode=_PRIVATE)
+        found = our.lstat()  # a folder in one with the set-group-ID bit has that bit, too, which lets nobody in
+        if found.st_uid != os.geteuid() or found.st_mode & 0o777 != _PRIVATE or not our.is_dir() or our.is_symlink():
+            raise BadInput(f"{our}: expected a folder that only this user may enter")

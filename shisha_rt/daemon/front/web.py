@@ -78,7 +78,7 @@ class Web:
             self._greeting = [greeting]
             if listeners:
                 codecs = hm.TO_HTTP, hm.FROM_HTTP
-                beside = [one.socket.fileno() for one in listeners]
+                beside = [listener.socket.fileno() for listener in listeners]
                 self._link = ChildLink(_PROCESS, poller, codecs, _said, _died, self._greeting, beside=beside)
                 self._closing.callback(self._link.close)
             undo.pop_all()

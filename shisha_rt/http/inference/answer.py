@@ -27,7 +27,7 @@ def wanted(asked: InferenceAsked, answer: Answer) -> Sequence[WantedOutput]:
 def answer_parts(model: str, asked: InferenceAsked, answer: Answer) -> tuple[bytes, list[memoryview]]:
     """The header, and the tensors that follow it as bytes. Raises `InvalidArgument` for what cannot be put so."""
     raw: list[memoryview] = []
-    outputs = [_told(one, answer.outputs[one.name], raw) for one in wanted(asked, answer)]
+    outputs = [_told(output, answer.outputs[output.name], raw) for output in wanted(asked, answer)]
     parameters: dict[str, Any] = {
         "epoch": answer.epoch,
         "frame": answer.frame,
@@ -42,25 +42,29 @@ def answer_parts(model: str, asked: InferenceAsked, answer: Answer) -> tuple[byt
     return _ENCODER.encode(header | {"parameters": parameters, "outputs": outputs}), raw
 
 
-def _told(one: WantedOutput, array: npt.NDArray[Any], raw: list[memoryview]) -> Mapping[str, object]:
-    if one.classes:
-        array = _classes(array, one.classes)
+def _told(wanted_output: WantedOutput, array: npt.NDArray[Any], raw: list[memoryview]) -> Mapping[str, object]:
+    if wanted_output.classes:
+        array = _classes(array, wanted_output.classes)
     metadata: dict[str, object] = {
-        "name": one.name,
-        "datatype": "BYTES" if one.classes else NAME_OF[array.dtype],
+        "name": wanted_output.name,
+        "datatype": "BYTES" if wanted_output.classes else NAME_OF[array.dtype],
         "shape": array.shape,
     }
-    if one.region is not None:
+    if wanted_output.region is not None:
         return metadata  # as Triton: its client in C++ expects parameters of raw tensors alone
-    if one.binary:
-        data = _strings(array) if one.classes else raw_bytes(array)
+    if wanted_output.binary:
+        data = _strings(array) if wanted_output.classes else raw_bytes(array)
         raw.append(data)
         metadata["parameters"] = {"binary_data_size": len(data)}
     else:
         if array.dtype == np.float16:
-            raise InvalidArgument(f"output {one.name!r}: FP16 has no form in JSON; ask for bytes (binary_data)")
+            raise InvalidArgument(
+                f"output {wanted_output.name!r}: FP16 has no form in JSON; ask for bytes (binary_data)"
+            )
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise InvalidArgument(f"output {one.name!r} has NaN or infinity, which JSON has not; ask for bytes")
+            raise InvalidArgument(
+                f"output {wanted_output.name!r} has NaN or infinity, which JSON has not; ask for bytes"
+            )
         metadata["data"] = array.reshape(-1).tolist()
     return metadata
 

@@ -59,7 +59,7 @@ class Body:
         if name in _WINDOW_OF:
             self._packed = zlib.decompressobj(_WINDOW_OF[name])
         elif name != b"identity":
-            known = ", ".join(one.decode() for one in _WINDOW_OF)
+            known = ", ".join(known_encoding.decode() for known_encoding in _WINDOW_OF)
             raise HttpFault(415, f"Content-Encoding {name.decode('latin-1')!r}; expected {known}, or none")
 
     @property

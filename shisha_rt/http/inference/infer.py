@@ -106,15 +106,15 @@ class Infer:
 
     async def _tensors(self, asked: InferenceAsked, body: Body, caller: Caller) -> Frame:
         frame: Frame = {}
-        for one in asked.inputs:
-            if one.data:
-                frame[one.name] = array_of(one)
+        for tensor in asked.inputs:
+            if tensor.data:
+                frame[tensor.name] = array_of(tensor)
                 continue
-            array = frame[one.name] = await self._house.client.empty(one.shape, one.dtype)
-            if one.region is None:
+            array = frame[tensor.name] = await self._house.client.empty(tensor.shape, tensor.dtype)
+            if tensor.region is None:
                 await body.into(raw_bytes(array))
             else:
-                self._shared().read(caller, one.region, raw_bytes(array))
+                self._shared().read(caller, tensor.region, raw_bytes(array))
         await body.end()
         return frame
 
@@ -136,7 +136,7 @@ class Infer:
                 deadline_s=asked.deadline_s,
                 stream=None if asked.stream is None else f"{caller.name}/{asked.stream}",
                 sequence=asked.sequence,
-                outputs=[one.name for one in asked.outputs],
+                outputs=[output.name for output in asked.outputs],
             )
         except asyncio.CancelledError:
             if not gone:
@@ -148,14 +148,14 @@ class Infer:
 
     def _check_rooms(self, asked: InferenceAsked, caller: Caller) -> None:
         """Before a frame is run whose outputs have nowhere to go."""
-        for one in asked.outputs:
-            if one.region is not None:
-                self._shared().check_room(caller, one.region, 0)
+        for output in asked.outputs:
+            if output.region is not None:
+                self._shared().check_room(caller, output.region, 0)
 
     def _write(self, asked: InferenceAsked, answer: Answer, caller: Caller) -> None:
-        for one in wanted(asked, answer):
-            if one.region is not None:
-                self._shared().write(caller, one.region, raw_bytes(answer.outputs[one.name]))
+        for output in wanted(asked, answer):
+            if output.region is not None:
+                self._shared().write(caller, output.region, raw_bytes(answer.outputs[output.name]))
 
     def _shared(self) -> SharedFiles:
         if self._files is None:

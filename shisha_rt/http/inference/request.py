@@ -136,22 +136,22 @@ class InferenceAsked(Struct, frozen=True):
     @property
     def binary_bytes(self) -> int:
         """Behind the header."""
-        return sum(one.binary_bytes or 0 for one in self.inputs)
+        return sum(tensor.binary_bytes or 0 for tensor in self.inputs)
 
 
 def read_header(data: bytes | bytearray | memoryview, signature: Signature) -> InferenceAsked:
     """Raises `InvalidArgument`, with what is wrong in one line."""
     try:
         header = _DECODER.decode(data)
-        inputs = tuple(_input(one, signature) for one in header.inputs)
-        outputs = tuple(_output(one, header.parameters.binary_data_output, signature) for one in header.outputs)
+        inputs = tuple(_input(tensor, signature) for tensor in header.inputs)
+        outputs = tuple(_output(output, header.parameters.binary_data_output, signature) for output in header.outputs)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(f"the request's JSON: {_line(error)}") from None
-    names = [one.name for one in inputs]
+    names = [tensor.name for tensor in inputs]
     expected = [tensor.name for tensor in signature.inputs]
     if sorted(names) != sorted(expected):
         raise InvalidArgument(f"inputs {names} do not match the model's; expected {expected}")
-    if len({one.name for one in outputs}) < len(outputs):
+    if len({output.name for output in outputs}) < len(outputs):
         raise InvalidArgument("an output is asked for twice")
     given = header.parameters
     return InferenceAsked(
@@ -181,25 +181,25 @@ def longest_body(signature: Signature) -> int:
     return MAX_HEADER_BYTES + MAX_JSON_BYTES_A_VALUE * values
 
 
-def array_of(one: InputTensor) -> npt.NDArray[Any]:
+def array_of(input_tensor: InputTensor) -> npt.NDArray[Any]:
     """A tensor written in JSON: all values in a row, or nested as its shape says. Raises `InvalidArgument`."""
-    dtype = np.dtype(one.dtype)
-    flat, nested = _values_decoders(dtype, len(one.shape))
+    dtype = np.dtype(input_tensor.dtype)
+    flat, nested = _values_decoders(dtype, len(input_tensor.shape))
     try:
         try:
-            values = flat.decode(one.data)
+            values = flat.decode(input_tensor.data)
         except msgspec.ValidationError:
-            values = nested.decode(one.data)
+            values = nested.decode(input_tensor.data)
         with np.errstate(over="raise"):
             array = np.array(values, dtype)
     except msgspec.MsgspecError as error:
-        raise InvalidArgument(f"input {one.name!r}: its data: {_line(error)}") from None
+        raise InvalidArgument(f"input {input_tensor.name!r}: its data: {_line(error)}") from None
     except (ValueError, OverflowError, FloatingPointError):
-        raise InvalidArgument(f"input {one.name!r}: its data is ragged, or has what is no {dtype}") from None
-    if array.size != math.prod(one.shape) or (array.ndim > 1 and array.shape != one.shape):
-        expected = f"expected {list(one.shape)}, or all in a row"
-        raise InvalidArgument(f"input {one.name!r}: its data has shape {list(array.shape)}; {expected}")
-    return array.reshape(one.shape)
+        raise InvalidArgument(f"input {input_tensor.name!r}: its data is ragged, or has what is no {dtype}") from None
+    if array.size != math.prod(input_tensor.shape) or (array.ndim > 1 and array.shape != input_tensor.shape):
+        expected = f"expected {list(input_tensor.shape)}, or all in a row"
+        raise InvalidArgument(f"input {input_tensor.name!r}: its data has shape {list(array.shape)}; {expected}")
+    return array.reshape(input_tensor.shape)
 
 
 @cache

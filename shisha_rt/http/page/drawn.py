@@ -22,9 +22,9 @@ def drawn(status: Mapping[str, Any]) -> dict[str, Any]:
     stages = status["plan"]["stages"]
     plan = plan_of(stages)
     boxes = stage_boxes(stages, status["bottleneck_stage"])
-    passed = {one for stage in plan.stages for one in stage.after}
+    passed = {previous for stage in plan.stages for previous in stage.after}
     ends = [index + 1 for index in range(len(plan.stages)) if index not in passed]
-    ways = drawing([(), *([one + 1 for one in stage.after] or [0] for stage in plan.stages), ends or [0]])
+    ways = drawing([(), *([previous + 1 for previous in stage.after] or [0] for stage in plan.stages), ends or [0]])
     used = set(plan.places)
     return {
         "chain": plan.is_chain,

@@ -28,17 +28,21 @@ def drawing(after: Sequence[Sequence[int]]) -> Drawing:
     taken: list[int] = []  # by column, the last row that something is drawn in
     for index, own in enumerate(after):
         known = sorted(own)
-        lane = next((lanes[one] for one in known if taken[lanes[one]] <= one), None)
+        lane = next((lanes[stage] for stage in known if taken[lanes[stage]] <= stage), None)
         if lane is None:
             lane = _free(taken, min(known, default=-1))
-        for one in known:
-            stages_of_lane = lanes[one]
+        for stage in known:
+            stages_of_lane = lanes[stage]
             between = (
-                stages_of_lane if taken[stages_of_lane] <= one else lane if taken[lane] <= one else _free(taken, one)
+                stages_of_lane
+                if taken[stages_of_lane] <= stage
+                else lane
+                if taken[lane] <= stage
+                else _free(taken, stage)
             )
-            if index - one > 1 or between == lane:
+            if index - stage > 1 or between == lane:
                 taken[between] = max(taken[between], index - 1)
-            ways.append((one, index, between))
+            ways.append((stage, index, between))
         taken[lane] = index
         lanes.append(lane)
     return Drawing(tuple(lanes), tuple(ways))

@@ -41,10 +41,10 @@ def splits_of(
     kept: list[KeptWhole] = []
 
     def look(span: Span, *, say: bool) -> None:
-        numbers = sorted(one for layer in range(span[0], span[1] + 1) for one in operators.get(layer, ()))
-        if not any(graph.operators[one].op_type in HEAVY for one in numbers):
+        numbers = sorted(operator for layer in range(span[0], span[1] + 1) for operator in operators.get(layer, ()))
+        if not any(graph.operators[number].op_type in HEAVY for number in numbers):
             return
-        open_ended = any(graph.tensors[name].open_axes for one in numbers for name in _passing(graph, one))
+        open_ended = any(graph.tensors[name].open_axes for number in numbers for name in _passing(graph, number))
         for axis in AXES:
             answer = (
                 _OPEN if open_ended else _answer(graph, numbers, span, axis, sum(layer_macs[span[0] : span[1] + 1]))

@@ -73,13 +73,15 @@ def stage_graph(graph: Graph, node_layers: Sequence[int], split: Split, work: Se
 
 def operators_within(node_layers: Sequence[int], work: Sequence[Span]) -> list[int]:
     """Operators of these runs of layers."""
-    return [one for one, layer in enumerate(node_layers) if any(first <= layer <= last for first, last in work)]
+    return [
+        operator for operator, layer in enumerate(node_layers) if any(first <= layer <= last for first, last in work)
+    ]
 
 
 def operators_behind(node_layers: Sequence[int], split: Split, work: Sequence[Span]) -> list[int]:
     """Those of a joining stage's layers that are not split."""
     first, last = split.span
-    return [one for one in operators_within(node_layers, work) if not first <= node_layers[one] <= last]
+    return [operator for operator in operators_within(node_layers, work) if not first <= node_layers[operator] <= last]
 
 
 def _excerpt(tensor: Tensor, excerpt: Excerpt, name: str) -> Tensor:

@@ -77,7 +77,9 @@ def _without_idle(stretches: Sequence[Stretch], budgets: Floats) -> tuple[Sequen
     for b in range(len(budgets)):
         if any(other != b and (parts[:, b] <= parts[:, other]).all() for other in left):
             left.remove(b)
-    return [Stretch(one.source, one.target, one.costs, one.taken[:, left]) for one in stretches], budgets[left]
+    return [
+        Stretch(stretch.source, stretch.target, stretch.costs, stretch.taken[:, left]) for stretch in stretches
+    ], budgets[left]
 
 
 def cost_of(stretches: Sequence[Stretch], picks: Sequence[tuple[int, int]]) -> float:
@@ -178,7 +180,7 @@ def _by_prices(
 
 def _scaled(stretches: Sequence[Stretch], budgets: Floats) -> list[Stretch]:
     """Each budget is 1."""
-    return [Stretch(one.source, one.target, one.costs, one.taken / budgets) for one in stretches]
+    return [Stretch(stretch.source, stretch.target, stretch.costs, stretch.taken / budgets) for stretch in stretches]
 
 
 class _Lengthening:
@@ -197,11 +199,11 @@ class _Lengthening:
         self._points, self._prices, self._most_ways = points, prices, most_ways
         self.complete = True
         self._below = best_cost * (1 - _PROVEN) + float(prices.sum())
-        priced = [one.costs + one.taken @ prices for one in self._stretches]
+        priced = [stretch.costs + stretch.taken @ prices for stretch in self._stretches]
         self._rest = _to_the_end(self._stretches, points, priced)
         self._least = np.stack(
             [
-                _to_the_end(self._stretches, points, [one.taken[:, b] for one in self._stretches])
+                _to_the_end(self._stretches, points, [stretch.taken[:, b] for stretch in self._stretches])
                 for b in range(len(budgets))
             ],
             axis=1,

@@ -39,8 +39,8 @@ class GroupNeeds:
         """(groups,): the groups that need each one."""
         found = [0] * len(self.spans)
         for group, before in enumerate(self.before):
-            for one in bits_of(before):
-                found[one] |= 1 << group
+            for previous in bits_of(before):
+                found[previous] |= 1 << group
         return tuple(found)
 
     def ready(self, downset: Downset) -> Iterator[int]:
@@ -57,8 +57,8 @@ def group_needs(spans: Sequence[Span], needs: Sequence[frozenset[int]]) -> Group
     group_of = [number for number, (first, last) in enumerate(spans) for _ in range(first, last + 1)]
     before = [0] * len(spans)
     for layer, need in enumerate(needs):
-        for one in need:
-            before[group_of[layer]] |= 1 << group_of[one]
+        for previous in need:
+            before[group_of[layer]] |= 1 << group_of[previous]
     return GroupNeeds(tuple(spans), tuple(groups_before & ~(1 << group) for group, groups_before in enumerate(before)))
 
 
@@ -86,7 +86,7 @@ def good_orders(needs: GroupNeeds, work_s: Sequence[float]) -> list[Order]:
     groups = range(len(needs.spans))
     left_s = [0.0] * len(groups)  # the longest way from a group to the end
     for group in reversed(groups):
-        left_s[group] = work_s[group] + max((left_s[one] for one in bits_of(needs.behind[group])), default=0.0)
+        left_s[group] = work_s[group] + max((left_s[later] for later in bits_of(needs.behind[group])), default=0.0)
     rules: tuple[Callable[[int, int], tuple[float, ...]], ...] = (
         # Of those that can come next the smallest is taken; `since`: how many groups there were when it became ready.
         lambda group, since: (-since, group),
@@ -108,13 +108,13 @@ def _by_rule(needs: GroupNeeds, rule: Callable[[int, int], tuple[float, ...]]) -
     since = dict.fromkeys(needs.ready(0), 0)
     done = 0
     while since:
-        group = min(since, key=lambda one: rule(one, since[one]))
+        group = min(since, key=lambda candidate: rule(candidate, since[candidate]))
         del since[group]
         order.append(group)
         done |= 1 << group
-        for one in bits_of(needs.behind[group]):
-            if not needs.before[one] & ~done:
-                since[one] = len(order)
+        for later in bits_of(needs.behind[group]):
+            if not needs.before[later] & ~done:
+                since[later] = len(order)
     return tuple(order)
 
 
@@ -133,14 +133,14 @@ def near(needs: GroupNeeds, downset: Downset) -> Iterator[Downset]:
     """Downsets that differ from this one by up to two groups."""
     more, less = list(needs.ready(downset)), list(needs.last(downset))
     for group in more:
-        one = downset | 1 << group
-        yield one
-        yield from (one | 1 << other for other in needs.ready(one) if other > group or other not in more)
+        larger = downset | 1 << group
+        yield larger
+        yield from (larger | 1 << other for other in needs.ready(larger) if other > group or other not in more)
     for group in less:
-        one = downset ^ 1 << group
-        yield one
-        yield from (one ^ 1 << other for other in needs.last(one) if other < group or other not in less)
-        yield from (one | 1 << other for other in more if not needs.before[other] >> group & 1)
+        larger = downset ^ 1 << group
+        yield larger
+        yield from (larger ^ 1 << other for other in needs.last(larger) if other < group or other not in less)
+        yield from (larger | 1 << other for other in more if not needs.before[other] >> group & 1)
 
 
 def order_through(downsets: Sequence[Downset]) -> Order:

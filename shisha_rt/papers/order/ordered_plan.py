@@ -191,7 +191,7 @@ class _Search:
                 break
             best, below_s = found, found.bottleneck_s * (1 - _TOLERANCE)
             each = max(1, (self.limits.most_downsets - len(base)) // len(best.cuts))
-            beside = (one for cut in best.cuts for one in (cut, *islice(near(self.network, cut), each)))
+            beside = (close for cut in best.cuts for close in (cut, *islice(near(self.network, cut), each)))
             family = sorted({*base, *beside}, key=lambda downset: (downset.bit_count(), downset))
         return best
 

@@ -61,10 +61,12 @@ def in_file_layers(chain: Plan, layers: Sequence[int], needs: Sequence[frozenset
     stages: list[Stage] = []
     for index, (stage, work) in enumerate(zip(chain.stages, works, strict=True)):
         read = {stage_of[maker] for layer in _layers(work) for maker in needs[layer]} - {index}
-        after = tuple(one for one in sorted(read) if not any(behind[other] >> one & 1 for other in read - {one}))
+        after = tuple(
+            maker for maker in sorted(read) if not any(behind[other] >> maker & 1 for other in read - {maker})
+        )
         bit = 1 << index
-        for one in after:
-            bit |= behind[one]
+        for needed in after:
+            bit |= behind[needed]
         behind.append(bit)
         stages.append(Stage(work, stage.teams, after))
     found = Plan(tuple(stages))

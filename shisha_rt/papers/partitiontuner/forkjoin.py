@@ -128,8 +128,8 @@ class _Relaxed:
         found = [self._least_sum(own, within[0])] if own else []
         inner = iter(within[1:])
         found += [self._least_of_level(level, [next(inner) for _ in level.branches]) for level in levels]
-        devices = {node: device for one in found for node, device in one.devices.items()}
-        return _Least(math.fsum(one.bound_s for one in found), devices)
+        devices = {node: device for branch in found for node, device in branch.devices.items()}
+        return _Least(math.fsum(branch.bound_s for branch in found), devices)
 
     def _least_sum(self, nodes: Sequence[int], groups: Sequence[Group]) -> _Least:
         """Of nodes in sequence, with what moves among them alone."""
@@ -157,14 +157,14 @@ class _Relaxed:
         apart = [self.least(branch, group) for branch, group in zip(level.branches, groups, strict=True)]
         seconds = np.array(
             [
-                [one.bound_s, *(self._lane_s(nodes, group, device) for device in devices)]
-                for nodes, group, one in zip(branches, groups, apart, strict=True)
+                [branch.bound_s, *(self._lane_s(nodes, group, device) for device in devices)]
+                for nodes, group, branch in zip(branches, groups, apart, strict=True)
             ]
         )
         bound_s, choice = _overlapped(seconds)
         found: dict[int, int] = {}
-        for column, nodes, one in zip(choice, branches, apart, strict=True):
-            found |= one.devices if column == 0 else dict.fromkeys(nodes, column - 1)
+        for column, nodes, member in zip(choice, branches, apart, strict=True):
+            found |= member.devices if column == 0 else dict.fromkeys(nodes, column - 1)
         return _Least(bound_s, found)
 
     def _lane_s(self, nodes: Sequence[int], groups: Sequence[Group], device: int) -> float:

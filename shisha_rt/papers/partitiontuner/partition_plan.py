@@ -58,7 +58,7 @@ def _with_whole_lanes(section: Section) -> Section:
     return replace(
         section,
         lanes=tuple(
-            (Partition(lane[0].device, tuple(n for one in lane for n in one.nodes), lane[0].start_s, lane[-1].end_s),)
+            (Partition(lane[0].device, tuple(n for part in lane for n in part.nodes), lane[0].start_s, lane[-1].end_s),)
             for lane in section.lanes
         ),
     )

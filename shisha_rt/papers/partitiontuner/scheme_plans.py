@@ -60,7 +60,7 @@ def scheme_plan(scheme: SchemeName, costs: ProcessorCosts, left_s: LeftSeconds =
     found = [(plan, assignment, foretold(costs, plan)) for plan, assignment in _plans(scheme, costs, problem, left_s)]
     if not found:
         return None
-    plan, assignment, prediction = min(found, key=lambda one: (one[2].latency_s, len(one[0].stages)))
+    plan, assignment, prediction = min(found, key=lambda option: (option[2].latency_s, len(option[0].stages)))
     parallel = sum(branch.level != branch.name for branch in branches(problem))
     return SchemePlan(scheme, plan, assignment, prediction, _least_latency_s(costs), parallel, _overlapping(plan))
 

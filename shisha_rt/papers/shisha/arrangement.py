@@ -93,10 +93,10 @@ class Space:
         serves = [first < end for first, end in pairwise(at.bounds)] + [False] * (len(at.order) - self.stage_count)
         for i in range(len(at.order)):
             for j in range(i + 1, len(at.order)):
-                one, other = at.order[i], at.order[j]
-                if (serves[i] or serves[j]) and self.kinds[one] != self.kinds[other]:
+                left, other = at.order[i], at.order[j]
+                if (serves[i] or serves[j]) and self.kinds[left] != self.kinds[other]:
                     order = list(at.order)
-                    order[i], order[j] = other, one
+                    order[i], order[j] = other, left
                     yield replace(at, order=tuple(order))
 
 

@@ -78,7 +78,7 @@ def _worth_a_look(team_costs: TeamCosts, start: Plan) -> list[Splittable]:
     ways = [
         (sum(map(whole_s.__getitem__, range(way.first, way.last + 1))), way) for way in team_costs.costs.splits.ways
     ]
-    ways.sort(key=lambda one: -one[0])
+    ways.sort(key=lambda way: -way[0])
     return [way for seconds, way in ways[:_MOST_TRIED] if seconds > 2 * team_costs.costs.splits.overhead_s]
 
 

@@ -108,7 +108,7 @@ def _on_single_places(predicted: TeamCosts, chain: Plan) -> Iterator[Plan]:
     """Where shards can be put beside: all of it on one place; and the chain without copies, if it needs no teams."""
     last = len(predicted.costs.layers) - 1
     plans = [Plan.of([(0, last, place.name)]) for place in predicted.costs.places]
-    seconds, plan = min(((predicted.alone_s(plan)[0][0], plan) for plan in plans), key=lambda one: one[0])
+    seconds, plan = min(((predicted.alone_s(plan)[0][0], plan) for plan in plans), key=lambda timed: timed[0])
     if math.isfinite(seconds):
         yield plan
     with_alone = zip(chain.stages, predicted.alone_s(chain), strict=True)

@@ -152,7 +152,7 @@ def _apart(way: Splittable, first: int, last: int) -> Iterator[tuple[int, int]]:
 
 def _with_shards(costs: Costs, way: Splittable, rest: Plan, shares: tuple[int, ...]) -> Plan:
     with_places = sorted(
-        zip(shares, (place.name for place in costs.places), strict=True), key=lambda one: one[0] % way.block
+        zip(shares, (place.name for place in costs.places), strict=True), key=lambda share: share[0] % way.block
     )
     shards = Shards(way, tuple((units, ((place,),)) for units, place in with_places if units))
     items: list[Item] = []
